@@ -1,0 +1,111 @@
+# make demo   installs what is missing, builds, runs experiments/pipeline.yaml
+# make test   installs what is missing, builds, runs the tests
+# make help   lists the targets
+
+PREFIX ?= .venv
+CARGO_TARGET_DIR ?= target
+export CARGO_TARGET_DIR
+
+# `make test` draws the same cases every time; `make soak` draws new ones.
+test: export PROPTEST_RNG_SEED = 20071213
+
+PYTHON := .venv/bin/python
+RELEASE := $(CARGO_TARGET_DIR)/release
+WHEELS := build/wheels
+PROTO := python/loopscope/testbed/_proto/agent_pb2.py
+
+C_SOURCES := $(wildcard crates/trace/c/*.c crates/phase/c/*.c)
+C_HEADERS := $(wildcard include/loopscope/*.h crates/trace/c/*.h crates/phase/c/*.h)
+RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml) proto/agent.proto
+TRACE_PYTHON := $(shell find crates/trace-py -type f -not -path '*/__pycache__/*')
+PYTHON_SOURCES := pyproject.toml $(shell find python -name '*.py' -not -path '*/_proto/*')
+
+CC ?= cc
+# Where the C library is built: with CC=…, a place for another architecture's.
+LIB ?= build/lib
+# -g1: lines for backtraces; all of -g would be four times what the library is otherwise.
+LIB_CFLAGS := -std=gnu11 -D_GNU_SOURCE -O2 -g1 -fPIC -fvisibility=hidden -Wall -Wextra -Wpedantic -Iinclude
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-test build install demo test soak lint bench clean
+
+help: ## lists the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1 \t/'
+
+setup: .venv/.setup ## installs system packages (as root on Debian/Ubuntu) and the pinned Python requirements
+setup-test: .venv/.setup-test
+
+.venv/.setup: scripts/setup requirements.txt
+	scripts/setup
+	@touch $@
+
+.venv/.setup-test: scripts/setup requirements-dev.txt .venv/.setup
+	scripts/setup --test
+	@touch $@
+
+build: setup ## builds everything in release and installs it into .venv
+	@$(MAKE) --no-print-directory install PREFIX=.venv
+
+install: $(RELEASE)/loopscope-host $(LIB)/libloopscope.so $(LIB)/libloopscope.a $(WHEELS)/.done $(WHEELS)/.trace-done ## installs into PREFIX=…
+	@scripts/install "$(PREFIX)"
+
+$(RELEASE)/loopscope-host: $(RUST_SOURCES) $(C_SOURCES) $(C_HEADERS) | setup
+	cargo build --release --locked -p loopscope-host
+	@touch $@
+
+# libpthread.so.0 by its file's name: the symlink that -lpthread looks for is gone since glibc 2.34,
+# the library that older programs need is not. See versions.h.
+$(LIB)/libloopscope.so: $(C_SOURCES) $(C_HEADERS) Makefile
+	@mkdir -p $(LIB)
+	$(CC) $(LIB_CFLAGS) -include crates/trace/c/versions.h -shared -Wl,-soname,libloopscope.so.0 \
+	  -Wl,-z,defs -Wl,-z,nodelete -o $@ $(C_SOURCES) -Wl,--no-as-needed -l:libpthread.so.0
+
+$(LIB)/libloopscope.a: $(C_SOURCES) $(C_HEADERS) Makefile
+	@mkdir -p $(LIB) && rm -rf build/obj && mkdir -p build/obj
+	cd build/obj && $(CC) $(LIB_CFLAGS:-Iinclude=-I../../include) -c $(addprefix ../../,$(C_SOURCES))
+	@rm -f $@
+	$(AR) rcs $@ build/obj/*.o
+
+$(PROTO): proto/agent.proto | setup
+	@mkdir -p $(@D) && touch $(@D)/__init__.py
+	$(PYTHON) -m grpc_tools.protoc -Iloopscope/testbed/_proto=proto \
+	  --python_out=python --pyi_out=python --grpc_python_out=python loopscope/testbed/_proto/agent.proto
+
+$(WHEELS)/.done: $(RUST_SOURCES) $(PYTHON_SOURCES) $(PROTO) | setup
+	@mkdir -p $(WHEELS) && rm -f $(WHEELS)/loopscope-*.whl
+	.venv/bin/maturin build --release --locked --strip -i $(PYTHON) -o $(WHEELS)
+	@touch $@
+
+$(WHEELS)/.trace-done: $(TRACE_PYTHON) $(C_SOURCES) $(C_HEADERS) Makefile | setup
+	@mkdir -p $(WHEELS) && rm -f $(WHEELS)/loopscope_trace-*.whl
+	CC="$(CC)" $(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+	  --no-index -w $(WHEELS) ./crates/trace-py
+	@touch $@
+
+demo: build ## runs the distributed pipeline and says where its report is
+	.venv/bin/loopscope run experiments/pipeline.yaml
+
+test: setup-test build ## runs all tests; those that need root say so where they skip
+	cargo test --release --locked --workspace --exclude loopscope-python
+	$(PYTHON) -m pytest tests
+
+soak: setup-test build ## the tests with their full counts; results under tests/soak-results
+	@mkdir -p tests/soak-results
+	LOOPSCOPE_SOAK=1 PROPTEST_CASES=20000 cargo test --release --locked --workspace --exclude loopscope-python \
+	  > tests/soak-results/cargo.txt 2>&1 || { tail -n 50 tests/soak-results/cargo.txt; exit 1; }
+	LOOPSCOPE_SOAK=1 $(PYTHON) -m pytest tests --junit-xml=tests/soak-results/pytest.xml
+
+lint: setup-test $(PROTO) ## formatting, warnings, types, dependency rules
+	cargo fmt --all --check
+	cargo clippy --release --locked --workspace --all-targets -- -D warnings
+	.venv/bin/ruff check python tests scripts bench crates/trace-py
+	.venv/bin/ruff format --check python tests scripts bench crates/trace-py
+	.venv/bin/mypy
+	$(PYTHON) scripts/check_layers.py
+
+bench: setup-test build ## measures against peers; see bench/README.md
+	scripts/setup --bench
+	$(PYTHON) bench/run.py
+
+clean: ## removes what was built, not what was measured
+	rm -rf build .venv $(dir $(PROTO)) && cargo clean

@@ -1,0 +1,142 @@
+"""Runs the benchmarks, prints their ratios and stores them under bench/results/.
+
+``run.py`` runs all; ``run.py NAME…`` some: timeline, or a figure of trace (costs, tails, size,
+sustained, instructions, library, python).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+BENCH = Path(__file__).resolve().parent
+sys.path.insert(0, str(BENCH / "trace"))
+
+import measure  # noqa: E402
+import table  # noqa: E402
+
+PREFIX = Path(sys.executable).parents[1]
+TIMELINE_EVENTS = 4_000_000
+
+# Mount and process namespaces: /run and /dev/shm are the bench's own, and when it ends nothing that
+# it started goes on.
+ISOLATE = 'mount -t tmpfs bench /run && mount -t tmpfs -o size=75% bench /dev/shm && exec "$@"'
+
+
+def isolated() -> list[str]:
+    """Words that run a command in namespaces of its own; none where that is not allowed."""
+    words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if os.geteuid() != 0:
+        words += ["--user", "--map-root-user"]
+    words += ["sh", "-c", ISOLATE, "sh"]
+    if shutil.which("unshare") is None:
+        return []
+    tried = subprocess.run([*words, "true"], capture_output=True, check=False)
+    return words if tried.returncode == 0 else []
+
+
+def trace(wanted: list[str]) -> dict[str, Any]:
+    """What tracing costs: bench/trace/measure.py, in namespaces of its own."""
+    words = isolated()
+    environment = dict(os.environ)
+    if not words:
+        print("trace: no namespaces here, so no session daemon of LTTng's", file=sys.stderr)
+        environment[measure.WITHOUT_PEER] = "this machine allows no namespaces for its daemon"
+    done = subprocess.run(
+        [*words, sys.executable, str(BENCH / "trace/measure.py"), *wanted],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        env=environment,
+    )
+    results: dict[str, Any] = json.loads(done.stdout)
+    return results
+
+
+def timeline() -> dict[str, Any]:
+    """Streams to tables, against babeltrace2's bare count of the same trace."""
+    from loopscope import _native
+
+    with tempfile.TemporaryDirectory(prefix="loopscope-bench-") as name:
+        bench = measure.Bench(Path(name), False)
+        source = Path(name) / "trace-of-events"
+        rate = TIMELINE_EVENTS // measure.THREADS
+        bench.record(
+            bench.build("sustained"),
+            "loopscope",
+            str(measure.THREADS),
+            str(rate),
+            "1",
+            output=source,
+            keep=True,
+        )
+        ours, theirs = [], []
+        events = 0
+        for _ in range(3):
+            began = time.perf_counter()
+            events = sum(json.loads(_native.build_record(source))["events"].values())
+            ours.append(events / (time.perf_counter() - began))
+            began = time.perf_counter()
+            subprocess.run(
+                ["babeltrace2", "--component", "sink.utils.dummy", source / "trace"], check=True
+            )
+            theirs.append(events / (time.perf_counter() - began))
+    return {
+        "events": events,
+        "tables_events_per_s": measure.spread(ours),
+        "babeltrace2_events_per_s": measure.spread(theirs),
+        "ratio": measure.spread([a / b for a, b in zip(ours, theirs, strict=True)]),
+    }
+
+
+def show_timeline(results: dict[str, Any]) -> None:
+    print("timeline")
+    for figure, value in results.items():
+        if isinstance(value, dict):
+            value = "{median:.4g}  ({min:.4g} to {max:.4g})".format(**value)
+        print(f"  {figure:28} {value}")
+
+
+def main(wanted: list[str]) -> int:
+    unknown = [name for name in wanted if name not in (*measure.FIGURES, "timeline")]
+    if unknown:
+        print(f"no benchmark is called {', '.join(unknown)}", file=sys.stderr)
+        return 2
+    load = os.getloadavg()[0]
+    results: dict[str, Any] = {
+        "taken": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "machine": f"{platform.release()} {platform.machine()}, {os.cpu_count()} CPUs",
+        "load_before": round(load, 2),
+    }
+    if load > 0.5:
+        print(f"the machine is not idle (load {load:.2f}): expect worse tails and rates")
+    of_trace = [name for name in wanted if name in measure.FIGURES]
+    if of_trace or not wanted:
+        results["trace"] = trace(of_trace)
+        print(table.render(results["trace"]))
+        results["verdicts"] = {
+            row.what.strip(): row.verdict for row in table.rows(results["trace"]) if row.verdict
+        }
+        results["notes"] = list(table.notes(results["trace"]))
+    if "timeline" in wanted or not wanted:
+        results["timeline"] = timeline()
+        show_timeline(results["timeline"])
+    place = BENCH / "results"
+    place.mkdir(exist_ok=True)
+    file = place / f"{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}.json"
+    file.write_text(json.dumps(results, indent=2) + "\n")
+    print(f"stored: bench/results/{file.name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

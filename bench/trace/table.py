@@ -1,0 +1,261 @@
+"""What tracing costs against its targets, and what the rest is where one is missed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+NOT_MEASURED = "not measured"
+
+
+@dataclass
+class Row:
+    """One target."""
+
+    what: str
+    target: str
+    measured: str
+    ratio: str
+    verdict: str
+
+
+def _verdict(met: bool) -> str:
+    return "met" if met else "MISSED"
+
+
+def _ns(value: dict[str, float]) -> str:
+    return "{median:.2f} ns ({min:.2f} to {max:.2f})".format(**value)
+
+
+def _costs(costs: dict[str, Any]) -> Iterator[Row]:
+    over = costs["event_over_counter_read_ns"]
+    ns = costs["ns"]
+    yield Row(
+        "enabled event with an id, p50",
+        "counter read + 2 ns",
+        f"{_ns(ns['event'])}, counter read {_ns(ns['counter-read'])}",
+        f"read {over['median']:+.2f} ns",
+        _verdict(over["median"] <= 2),
+    )
+    if "lttng_to_event" in costs:
+        times = costs["lttng_to_event"]
+        yield Row(
+            "  against LTTng-UST",
+            "4.5 times cheaper",
+            f"LTTng {_ns(ns['lttng-event'])}",
+            f"{times['median']:.2f} times ({times['min']:.2f} to {times['max']:.2f})",
+            _verdict(times["median"] >= 4.5),
+        )
+        fields = ns["lttng-fields"]["median"] / ns["fields"]["median"]
+        yield Row(
+            "  with two fields",
+            "",
+            f"{_ns(ns['fields'])}, LTTng {_ns(ns['lttng-fields'])}",
+            f"{fields:.2f} times",
+            "",
+        )
+    over_empty = costs["over_empty_ns"]
+    dormant = over_empty["dormant"]
+    met = dormant["median"] <= 0.3
+    ratio = ""
+    if "lttng-dormant" in over_empty:
+        theirs = over_empty["lttng-dormant"]
+        ratio = f"LTTng {theirs['median']:.2f} ns"
+        # What the clock around a batch of 1000 can tell apart.
+        met = met and dormant["median"] <= theirs["median"] + 0.03
+    yield Row("dormant call site", "0.3 ns, LTTng's or less", _ns(dormant), ratio, _verdict(met))
+    for what, entity, target in (
+        ("counter add", "counter-add", 1.5),
+        ("histogram add, linear", "histogram-linear", 3),
+        ("histogram add, log-linear", "histogram-log", 3),
+    ):
+        value = over_empty[entity]
+        met = value["median"] <= target
+        yield Row(what, f"{target:g} ns", _ns(value), "", _verdict(met))
+    interval = over_empty["interval"]
+    reads = interval["median"] / over_empty["counter-read"]["median"]
+    yield Row("interval, start and end", "", _ns(interval), f"{reads:.2f} counter reads", "")
+
+
+def _tails(tails: dict[str, Any]) -> Iterator[Row]:
+    read = tails["counter-read"]["p50"]["median"]
+    for entity, what in (("event", "single event, p99.9"), ("lttng-event", "  LTTng-UST")):
+        if entity not in tails:
+            continue
+        p50, p99, own = (tails[entity][part]["median"] - read for part in ("p50", "p99", "p99.9"))
+        spread = tails[entity]["p99.9"]
+        ours = entity == "event"
+        yield Row(
+            what,
+            "counter read + 15 ns" if ours else "",
+            f"{own:.1f} ns ({spread['min'] - read:.1f} to {spread['max'] - read:.1f}); "
+            f"p50 {p50:.1f}, p99 {p99:.1f}",
+            f"read {own - read:+.1f} ns",
+            _verdict(own - read <= 15) if ours else "",
+        )
+
+
+def _size(size: dict[str, Any]) -> Iterator[Row]:
+    ratio = ""
+    if "lttng_bytes_per_event" in size:
+        ratio = f"LTTng {size['lttng_bytes_per_event']:.2f}"
+    value = size["bytes_per_event"]
+    # Packet headers are a few thousandths of a byte for each record.
+    yield Row(
+        "bytes per event with an id, on disk",
+        "14",
+        f"{value:.2f}",
+        ratio,
+        _verdict(int(value) <= 14),
+    )
+
+
+def _millions(run: dict[str, Any], key: str) -> str:
+    return f"{run[key] / 1e6:.1f} M/s"
+
+
+def _sustained(sustained: dict[str, Any]) -> Iterator[Row]:
+    if "skipped" in sustained:
+        yield Row("sustained, two threads", "20 M/s", NOT_MEASURED, sustained["skipped"], "")
+        return
+    target = sustained["target"]
+    causes = ", ".join(f"{n} {cause}" for cause, n in target["dropped_by_cause"].items())
+    part = target["dropped"] / max(target["emitted"], 1)
+    yield Row(
+        f"sustained, two threads, {target['seconds']:.0f} s",
+        "no drops at 20 M/s",
+        f"{_millions(target, 'emitted_per_s')}, drops {part:.3%}"
+        + (f" ({causes})" if causes else ""),
+        f"{target['bytes_per_s'] / 1e6:.0f} MB/s",
+        _verdict(target["dropped"] == 0 and target["emitted_per_s"] >= 19.9e6),
+    )
+    full = sustained["full_rate"]
+    measured = f"{_millions(full, 'recorded_per_s')} recorded of {_millions(full, 'emitted_per_s')}"
+    ratio = ""
+    if "lttng_full_rate" in sustained:
+        theirs = sustained["lttng_full_rate"]
+        ratio = (
+            f"LTTng {_millions(theirs, 'recorded_per_s')} of {_millions(theirs, 'emitted_per_s')}"
+        )
+    yield Row("  as fast as the threads can", "", measured, ratio, "")
+    if "without_drops" in sustained:
+        run = sustained["without_drops"]
+        yield Row("  highest rate without drops", "", _millions(run, "emitted_per_s"), "", "")
+
+
+def _library(library: dict[str, Any]) -> Iterator[Row]:
+    needs = set(library["needs"]) - {"libc.so.6", "libpthread.so.0"}
+    glibc = tuple(map(int, library["glibc"].split(".")))
+    met = library["bytes"] <= 300_000 and glibc <= (2, 28) and not needs
+    yield Row(
+        "library",
+        "libc alone, glibc 2.28, 300 kB",
+        f"{' '.join(library['needs'])}, glibc {library['glibc']}, {library['bytes'] / 1000:.0f} kB",
+        "",
+        _verdict(met),
+    )
+
+
+def _python(python: dict[str, Any]) -> Iterator[Row]:
+    if "skipped" in python:
+        yield Row("Python event", "80 ns", NOT_MEASURED, python["skipped"], "")
+        return
+    value = python["ns"]["enabled_id"]
+    floor = python["ns"]["builtin"]["median"]
+    ratio = f"{value['median'] / floor:.1f} empty calls"
+    yield Row("Python event", "80 ns", _ns(value), ratio, _verdict(value["median"] <= 80))
+
+
+PARTS = {
+    "costs": _costs,
+    "tails": _tails,
+    "python": _python,
+    "size": _size,
+    "sustained": _sustained,
+    "library": _library,
+}
+
+
+def rows(results: dict[str, Any]) -> list[Row]:
+    """The targets of all that was measured."""
+    return [
+        row for figure, part in PARTS.items() if figure in results for row in part(results[figure])
+    ]
+
+
+def notes(results: dict[str, Any]) -> Iterator[str]:
+    """What a reader of the table must know, and of a missed target what the rest is."""
+    missed = {row.what for row in rows(results) if row.verdict == "MISSED"}
+    tails = results.get("tails")
+    if tails:
+        read = tails["counter-read"]
+        yield (
+            f"The counter steps by {tails['step']:.1f} ns: medians are of batches of 1000, single "
+            f"events are whole steps. Two reads in a row: p99.9 {read['p99.9']['median']:.1f} ns, "
+            f"longest {read['max']['max'] / 1e3:.0f} µs (the machine's own pauses)."
+        )
+    if tails and "single event, p99.9" in missed:
+        plain = tails["plain-record"]["p99.9"]["median"] - tails["counter-read"]["p50"]["median"]
+        yield (
+            f"A counter read and a plain 14-byte store into shared memory as large as a ring have "
+            f"a p99.9 of {plain:.1f} ns here: what a single event's has above that is ours."
+        )
+    counts = results.get("instructions", {})
+    for what, entity in (
+        ("enabled event with an id, p50", "event"),
+        ("dormant call site", "dormant"),
+        ("counter add", "counter-add"),
+        ("histogram add, linear", "histogram-linear"),
+        ("histogram add, log-linear", "histogram-log"),
+    ):
+        if what in missed and entity in counts:
+            yield f"{what}: {_composition(counts[entity])}, {_pace(results, entity)}"
+    yield from _limit(results.get("sustained", {}))
+
+
+def _composition(count: dict[str, int]) -> str:
+    parts = [f"{count[part]} {part}" for part in ("memory", "divisions", "locked") if count[part]]
+    return f"{count['all']} instructions" + (f" (of these {', '.join(parts)})" if parts else "")
+
+
+def _pace(results: dict[str, Any], entity: str) -> str:
+    ns = results["costs"]["over_empty_ns"][entity]["median"]
+    return f"{ns / max(results['instructions'][entity]['all'], 1):.3f} ns each"
+
+
+def _limit(sustained: dict[str, Any]) -> Iterator[str]:
+    beyond = sustained.get("beyond")
+    if not beyond:
+        return
+    memory = sustained["beyond_into_memory"]
+    busy = beyond["program_cpus"] + beyond["collector_cpus"]
+    if memory["dropped"] == 0:
+        why = "the files: into memory the same rate drops nothing"
+    elif busy >= 0.9 * sustained["cpus"]:
+        why = "the CPUs: program and collector have them all"
+    elif beyond["collector_cpus"] >= 0.9:
+        why = "the collector's one thread, which is busy"
+    else:
+        why = "how soon the collector runs again: a ring is full before, with CPUs to spare"
+    yield (
+        f"At {_millions(beyond, 'emitted_per_s')} of two threads {beyond['dropped']} of "
+        f"{beyond['emitted']} events were dropped; of {sustained['cpus']} CPUs the program used "
+        f"{beyond['program_cpus']:.2f} and the collector {beyond['collector_cpus']:.2f}; "
+        f"{beyond['bytes_per_s'] / 1e6:.0f} MB/s were written. What sets the limit: {why}."
+    )
+
+
+def render(results: dict[str, Any]) -> str:
+    """The table as text, its notes below."""
+    heading = Row("what", "target", "measured", "ratio", "verdict")
+    table = [heading, *rows(results)]
+    cells = [[row.what, row.target, row.measured, row.ratio, row.verdict] for row in table]
+    widths = [max(len(row[i]) for row in cells) for i in range(5)]
+    lines = [
+        "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells
+    ]
+    if not results["lttng"][0].isdigit():
+        lines.append(f"LTTng-UST is not measured: {results['lttng']}")
+    lines += [f"* {note}" for note in notes(results)]
+    return "\n".join(lines)

@@ -1,0 +1,269 @@
+//! Control sockets: how `loopscope trigger`, `enable` and `disable` reach what is being recorded.
+//!
+//! Who records binds `<state dir>/control/<pid>`, which only its user can reach. A client connects,
+//! writes one [`Request`] as a line of JSON, and reads one [`Reply`].
+
+use std::fs::{DirBuilder, File};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde::{Deserialize, Serialize};
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// What is recorded here.
+    Describe,
+    /// Trigger a flight recorder, or all of them.
+    Trigger {
+        /// Which.
+        stream: Option<String>,
+    },
+    /// Add patterns to a stream's, `!` before those that leave out.
+    Choose {
+        /// Which.
+        stream: String,
+        /// On `group:name`.
+        patterns: Vec<String>,
+    },
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reply {
+    /// To [`Request::Describe`].
+    Description(Description),
+    /// Whether any program's recorder was triggered now.
+    Triggered(bool),
+    /// To [`Request::Choose`].
+    Chosen,
+    /// It was not done, and why.
+    Refused(String),
+}
+
+/// What is recorded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Description {
+    /// `record`, `attach` or `run`.
+    pub kind: String,
+    /// Who answers; by which it is called too.
+    pub pids: Vec<u32>,
+    /// Command, program or run.
+    pub what: String,
+    /// Of its streams.
+    pub flight_recorders: Vec<String>,
+}
+
+/// Enough for a client of this machine, too short for the rings of a program to fill.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// How long a client waits: a collector answers between two looks at the rings.
+const CLIENT_PATIENCE: Duration = Duration::from_secs(10);
+const LONGEST: u64 = 64 << 10;
+
+/// The folder of control sockets below a state directory.
+fn folder(state_dir: &Path) -> PathBuf {
+    state_dir.join("control")
+}
+
+/// This process's control socket.
+pub fn path(state_dir: &Path) -> PathBuf {
+    folder(state_dir).join(std::process::id().to_string())
+}
+
+/// A path to `name` in the folder that fits into a socket's address, however long the folder's own.
+fn short(folder: &File, name: &str) -> String {
+    format!("/proc/self/fd/{}/{name}", folder.as_raw_fd())
+}
+
+/// A bound control socket; dropping it removes it.
+#[derive(Debug)]
+pub struct Server {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Server {
+    /// Binds this process's socket.
+    pub fn bind(state_dir: &Path) -> io::Result<Server> {
+        let folder = folder(state_dir);
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        let name = std::process::id().to_string();
+        let path = folder.join(&name);
+        // What a process of this number left.
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(short(&File::open(&folder)?, &name))?;
+        listener.set_nonblocking(true)?;
+        Ok(Server { listener, path })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Waits until somebody asks something.
+    pub fn wait(&self) {
+        let mut ready = [PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
+        // Interrupted, it is asked again.
+        let _ = poll(&mut ready, PollTimeout::NONE);
+    }
+
+    /// Answers everybody who waits. A client that does not say what it wants is given up.
+    pub fn answer(&self, mut each: impl FnMut(Request) -> Reply) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            // What goes wrong is the client's to notice.
+            let _ = answer_one(stream, &mut each);
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // If it is gone, that is as well.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn answer_one(stream: UnixStream, each: &mut impl FnMut(Request) -> Reply) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut line = String::new();
+    BufReader::new((&stream).take(LONGEST)).read_line(&mut line)?;
+    let reply = match serde_json::from_str(&line) {
+        Ok(request) => each(request),
+        Err(error) => Reply::Refused(format!("this is no request: {error}")),
+    };
+    write_line(&stream, &reply)
+}
+
+fn write_line(mut stream: &UnixStream, value: &impl Serialize) -> io::Result<()> {
+    let mut text = serde_json::to_vec(value)?;
+    text.push(b'\n');
+    stream.write_all(&text)
+}
+
+/// A control socket that answers.
+#[derive(Clone, Debug)]
+pub struct Found {
+    folder: PathBuf,
+    name: String,
+    /// What it says of itself.
+    pub description: Description,
+}
+
+impl Found {
+    /// Asks it something.
+    pub fn ask(&self, request: &Request) -> io::Result<Reply> {
+        ask(&self.folder, &self.name, request)
+    }
+}
+
+fn ask(folder: &Path, name: &str, request: &Request) -> io::Result<Reply> {
+    let stream = UnixStream::connect(short(&File::open(folder)?, name))?;
+    stream.set_read_timeout(Some(CLIENT_PATIENCE))?;
+    stream.set_write_timeout(Some(CLIENT_PATIENCE))?;
+    write_line(&stream, request)?;
+    let mut line = String::new();
+    BufReader::new(&stream).read_line(&mut line)?;
+    Ok(serde_json::from_str(&line)?)
+}
+
+/// Everything that is being recorded with this state directory, by number. Sockets that nobody
+/// serves any more are removed.
+pub fn find(state_dir: &Path) -> io::Result<Vec<Found>> {
+    let folder = folder(state_dir);
+    let entries = match std::fs::read_dir(&folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        match ask(&folder, &name, &Request::Describe) {
+            Ok(Reply::Description(description)) => {
+                found.push(Found { folder: folder.clone(), name, description });
+            }
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                // Its process was killed.
+                let _ = std::fs::remove_file(folder.join(&name));
+            }
+            _ => {}
+        }
+    }
+    found.sort_by_key(|found| found.name.parse::<u32>().unwrap_or(u32::MAX));
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn description() -> Description {
+        let flight_recorders = vec!["r".to_owned()];
+        Description { kind: "record".into(), pids: vec![1], what: "a".into(), flight_recorders }
+    }
+
+    #[test]
+    fn requests_are_answered_and_the_dead_are_swept() {
+        let dir = tempfile::tempdir().unwrap();
+        // Longer than a socket's address.
+        let state = dir.path().join("long".repeat(40));
+        assert!(find(&state).unwrap().is_empty());
+        let server = Server::bind(&state).unwrap();
+        let path = server.path().to_owned();
+        // One whose process is gone.
+        let dead = path.with_file_name("1");
+        drop(UnixListener::bind(short(&File::open(path.parent().unwrap()).unwrap(), "1")).unwrap());
+        assert!(dead.symlink_metadata().is_ok());
+        let (done, over) = std::sync::mpsc::channel::<()>();
+        let serving = std::thread::spawn(move || {
+            let mut asked = Vec::new();
+            while over.try_recv() != Err(std::sync::mpsc::TryRecvError::Disconnected) {
+                server.answer(|request| {
+                    asked.push(request.clone());
+                    match request {
+                        Request::Describe => Reply::Description(description()),
+                        Request::Trigger { .. } => Reply::Triggered(true),
+                        Request::Choose { .. } => Reply::Refused("no".into()),
+                    }
+                });
+                std::thread::yield_now();
+            }
+            asked
+        });
+        let found = find(&state).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].description, description());
+        assert!(dead.symlink_metadata().is_err());
+        let trigger = Request::Trigger { stream: Some("r".into()) };
+        assert_eq!(found[0].ask(&trigger).unwrap(), Reply::Triggered(true));
+        let choose = Request::Choose { stream: "main".into(), patterns: vec!["!a:*".into()] };
+        assert_eq!(found[0].ask(&choose).unwrap(), Reply::Refused("no".into()));
+        drop(done);
+        assert_eq!(serving.join().unwrap(), [Request::Describe, trigger, choose]);
+        assert!(path.symlink_metadata().is_err());
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused() {
+        let state = tempfile::tempdir().unwrap();
+        let server = Server::bind(state.path()).unwrap();
+        let mut stream = UnixStream::connect(server.path()).unwrap();
+        stream.write_all(b"{\"do\": \"dance\"}\n").unwrap();
+        server.answer(|request| panic!("{request:?}"));
+        let mut reply = String::new();
+        BufReader::new(&stream).read_line(&mut reply).unwrap();
+        assert!(reply.starts_with("{\"refused\":\"this is no request"), "{reply}");
+    }
+}

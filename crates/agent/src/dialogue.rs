@@ -1,0 +1,248 @@
+//! The agent's side of the phase protocol (`schema/phase-protocol.md`): which messages may go out,
+//! and what a program's line means. No I/O.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use thiserror::Error;
+
+/// Version of the protocol.
+pub const VERSION: u64 = 1;
+/// Longest line in bytes, without its newline.
+pub const LINE_LIMIT: usize = 64 * 1024;
+
+/// State of the dialogue with one program.
+#[derive(Debug, Default)]
+pub struct Dialogue {
+    /// What `hello` named; `None` before it.
+    phases: Option<Vec<String>>,
+    current: Option<String>,
+}
+
+/// What a program said.
+#[derive(Debug, PartialEq)]
+pub enum Said {
+    /// It takes part in these phases.
+    Hello(Vec<String>),
+    /// It has ended this phase and publishes these values.
+    Done {
+        /// The phase that was in progress.
+        phase: String,
+        /// Strings and numbers.
+        values: Map<String, Value>,
+    },
+    /// It cannot go on.
+    Failed {
+        /// The phase that it names.
+        phase: String,
+        /// Its reason.
+        error: String,
+    },
+}
+
+/// A line that the protocol does not allow.
+#[derive(Debug, Error, PartialEq)]
+#[error("broke the phase protocol: {what}: {line}")]
+pub struct Violation {
+    what: String,
+    line: String,
+}
+
+/// Why a phase cannot be entered.
+#[derive(Debug, Error, PartialEq)]
+pub enum EnterError {
+    /// No `hello` yet.
+    #[error("has not said hello yet")]
+    NoHello,
+    /// Another phase is in progress.
+    #[error("is still in phase {0:?}")]
+    Busy(String),
+    /// `hello` did not name it.
+    #[error("takes part in the phases {0:?} only")]
+    NotItsPhase(Vec<String>),
+    /// The message would be longer than the protocol allows.
+    #[error("the phase message has {0} bytes; a line of the phase protocol has at most 65536")]
+    TooLong(usize),
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Message {
+    Hello {
+        version: u64,
+        phases: Vec<String>,
+    },
+    Done {
+        phase: String,
+        #[serde(default)]
+        values: Map<String, Value>,
+    },
+    Failed {
+        phase: String,
+        error: String,
+    },
+}
+
+/// The `configure` line, with its newline, or its length if that is too long.
+pub fn configure(component: &str, host: &str, config: &Value) -> Result<Vec<u8>, usize> {
+    line(&json!({
+        "type": "configure", "version": VERSION, "component": component, "host": host, "config": config,
+    }))
+}
+
+/// The `end` line, with its newline.
+pub const END: &[u8] = b"{\"type\":\"end\"}\n";
+
+fn line(message: &Value) -> Result<Vec<u8>, usize> {
+    let mut bytes = message.to_string().into_bytes();
+    if bytes.len() >= LINE_LIMIT {
+        return Err(bytes.len());
+    }
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+impl Dialogue {
+    /// Starts `phase`; the line to send, with its newline.
+    pub fn enter(
+        &mut self,
+        phase: &str,
+        measured: bool,
+        peers: &Value,
+    ) -> Result<Vec<u8>, EnterError> {
+        let phases = self.phases.as_ref().ok_or(EnterError::NoHello)?;
+        if !phases.iter().any(|p| p == phase) {
+            return Err(EnterError::NotItsPhase(phases.clone()));
+        }
+        if let Some(current) = &self.current {
+            return Err(EnterError::Busy(current.clone()));
+        }
+        let message =
+            json!({"type": "phase", "phase": phase, "measured": measured, "peers": peers});
+        let line = line(&message).map_err(EnterError::TooLong)?;
+        self.current = Some(phase.to_owned());
+        Ok(line)
+    }
+
+    /// The phase in progress.
+    pub fn current(&self) -> Option<&str> {
+        self.current.as_deref()
+    }
+
+    /// What the program's `line` (without newline) says.
+    pub fn receive(&mut self, line: &[u8]) -> Result<Said, Violation> {
+        let violation = |what: String| Violation { what, line: shown(line) };
+        let message: Message =
+            serde_json::from_slice(line).map_err(|e| violation(format!("not a message: {e}")))?;
+        match message {
+            Message::Hello { version, .. } if version != VERSION => Err(violation(format!(
+                "it speaks version {version}, this agent speaks version {VERSION}"
+            ))),
+            Message::Hello { .. } if self.phases.is_some() => {
+                Err(violation("a second hello".to_owned()))
+            }
+            Message::Hello { phases, .. } => {
+                self.phases = Some(phases.clone());
+                Ok(Said::Hello(phases))
+            }
+            Message::Done { phase, .. } if self.current.as_deref() != Some(&phase) => {
+                Err(violation(match &self.current {
+                    Some(current) => format!("done with {phase:?} during {current:?}"),
+                    None => format!("done with {phase:?}, which is not in progress"),
+                }))
+            }
+            Message::Done { values, .. }
+                if !values.values().all(|v| v.is_string() || v.is_number()) =>
+            {
+                Err(violation("values are strings and numbers only".to_owned()))
+            }
+            Message::Done { phase, values } => {
+                self.current = None;
+                Ok(Said::Done { phase, values })
+            }
+            Message::Failed { phase, error } => {
+                self.current = None;
+                Ok(Said::Failed { phase, error })
+            }
+        }
+    }
+
+    /// The program sent more than [`LINE_LIMIT`] bytes without a newline; `start` are the first.
+    pub fn overlong(&self, start: &[u8]) -> Violation {
+        Violation { what: format!("a line of more than {LINE_LIMIT} bytes"), line: shown(start) }
+    }
+}
+
+/// Enough of the offending text to recognise it.
+fn shown(line: &[u8]) -> String {
+    const SHOWN: usize = 200;
+    let text = String::from_utf8_lossy(&line[..line.len().min(SHOWN)]);
+    format!("{text}{}", if line.len() > SHOWN { "…" } else { "" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn greeted() -> Dialogue {
+        let mut dialogue = Dialogue::default();
+        let hello = br#"{"type":"hello","version":1,"phases":["listen","run"],"more":[]}"#;
+        let said = dialogue.receive(hello).unwrap();
+        assert_eq!(said, Said::Hello(vec!["listen".into(), "run".into()]));
+        dialogue
+    }
+
+    #[test]
+    fn a_phase_is_entered_once_and_ended_by_its_own_done() {
+        let mut dialogue = greeted();
+        let peers = json!({"a": {"address": "10.0.0.1"}});
+        let line = dialogue.enter("listen", true, &peers).unwrap();
+        assert_eq!(line.last(), Some(&b'\n'));
+        let sent: Value = serde_json::from_slice(&line).unwrap();
+        let wanted = json!({"type":"phase","phase":"listen","measured":true,"peers":peers});
+        assert_eq!(sent, wanted);
+        assert_eq!(dialogue.enter("run", false, &peers), Err(EnterError::Busy("listen".into())));
+        assert!(dialogue.receive(br#"{"type":"done","phase":"run"}"#).is_err());
+        let said = dialogue.receive(br#"{"type":"done","phase":"listen","values":{"port":7}}"#);
+        let values = json!({"port": 7}).as_object().unwrap().clone();
+        assert_eq!(said, Ok(Said::Done { phase: "listen".into(), values }));
+        assert!(dialogue.receive(br#"{"type":"done","phase":"listen"}"#).is_err());
+        assert!(dialogue.enter("run", false, &peers).is_ok());
+    }
+
+    #[test]
+    fn nothing_is_entered_before_hello_or_beyond_it() {
+        let mut dialogue = Dialogue::default();
+        assert_eq!(dialogue.enter("run", false, &json!({})), Err(EnterError::NoHello));
+        let wanted = EnterError::NotItsPhase(vec!["listen".into(), "run".into()]);
+        assert_eq!(greeted().enter("connect", false, &json!({})), Err(wanted));
+    }
+
+    #[test]
+    fn what_the_protocol_forbids_names_the_text() {
+        let mut dialogue = greeted();
+        dialogue.enter("run", false, &json!({})).unwrap();
+        for line in [
+            "hello?",
+            r#"{"type":"goodbye"}"#,
+            r#"{"type":"hello","version":1,"phases":[]}"#,
+            r#"{"type":"done"}"#,
+            r#"{"type":"done","phase":"run","values":{"x":[1]}}"#,
+            "",
+        ] {
+            let violation = dialogue.receive(line.as_bytes()).unwrap_err();
+            assert!(violation.to_string().ends_with(line), "{violation}");
+        }
+        let other = Dialogue::default().receive(br#"{"type":"hello","version":2,"phases":[]}"#);
+        assert!(other.unwrap_err().to_string().contains("version 2"));
+        assert!(dialogue.overlong(&[b'x'; 5000]).to_string().len() < 400);
+    }
+
+    #[test]
+    fn a_message_longer_than_a_line_is_refused() {
+        let peers = json!({"a": "x".repeat(LINE_LIMIT)});
+        let mut dialogue = greeted();
+        assert!(matches!(dialogue.enter("run", false, &peers), Err(EnterError::TooLong(_))));
+        assert_eq!(dialogue.current(), None);
+        assert!(configure("c", "h", &peers).is_err());
+    }
+}

@@ -1,0 +1,131 @@
+//! What a host is like: the content of `env.json`. Nothing is guessed: what cannot be found out is
+//! null.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use loopscope_time::Frequency;
+use serde_json::{Value, json};
+
+const SYSCTLS: [&str; 8] = [
+    "kernel.sched_rt_period_us",
+    "kernel.sched_rt_runtime_us",
+    "net.core.rmem_max",
+    "net.core.wmem_max",
+    "net.ipv4.tcp_congestion_control",
+    "net.ipv4.tcp_no_metrics_save",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_wmem",
+];
+
+/// CPU flags on which it depends whether the counter is a clock.
+const COUNTER_FLAGS: [&str; 4] = ["constant_tsc", "nonstop_tsc", "rdtscp", "tsc_known_freq"];
+
+/// Finds it all out. A machine's agent has no `host` and no counter `frequency`; `program` is this
+/// binary.
+pub(crate) fn describe(
+    host: Option<&str>,
+    run: &str,
+    program: &Path,
+    frequency: Option<Frequency>,
+) -> Value {
+    let processor = processor();
+    let clocksource = |what: &str| {
+        line(&format!("/sys/devices/system/clocksource/clocksource0/{what}_clocksource"))
+    };
+    let sysctls: BTreeMap<&str, Option<String>> = SYSCTLS
+        .iter()
+        .map(|&name| (name, line(&format!("/proc/sys/{}", name.replace('.', "/")))))
+        .collect();
+    json!({
+        "version": 1,
+        "host": host,
+        "run": run,
+        "loopscope": {
+            "version": env!("CARGO_PKG_VERSION"),
+            "program": program,
+            "sha256": sha256(program),
+        },
+        "hostname": line("/proc/sys/kernel/hostname"),
+        "kernel": {
+            "release": line("/proc/sys/kernel/osrelease"),
+            "version": line("/proc/sys/kernel/version"),
+            "command_line": line("/proc/cmdline"),
+        },
+        "clocksource": {
+            "current": clocksource("current"),
+            "available": clocksource("available").map(|all| words(&all)),
+        },
+        "cpu": {
+            "model": processor.get("model name"),
+            "count": std::thread::available_parallelism().ok().map(std::num::NonZero::get),
+            "governor": line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        },
+        "counter": counter(frequency, processor.get("flags").map(String::as_str)),
+        "memory_kib": memory_kib(),
+        "links": links(),
+        "offloads": offloads(),
+        "sysctls": sysctls,
+    })
+}
+
+fn line(path: &str) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.trim().to_owned())
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// The first processor's fields in `/proc/cpuinfo`.
+fn processor() -> BTreeMap<String, String> {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let fields = text.lines().take_while(|l| !l.is_empty()).filter_map(|l| l.split_once(':'));
+    fields.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect()
+}
+
+fn counter(frequency: Option<Frequency>, flags: Option<&str>) -> Value {
+    let flags = flags.map(words);
+    let has = |flag| flags.as_ref().map(|flags| flags.iter().any(|f| f == flag));
+    let flags: BTreeMap<&str, Option<bool>> =
+        COUNTER_FLAGS.iter().map(|&flag| (flag, has(flag))).collect();
+    json!({ "frequency_hz": frequency.map(Frequency::hz), "flags": flags })
+}
+
+fn memory_kib() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let total = text.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
+    total.split_whitespace().next()?.parse().ok()
+}
+
+/// MTU and queueing discipline of every link of this namespace, as `ip` tells; null without `ip`.
+fn links() -> Option<BTreeMap<String, Value>> {
+    let links: Vec<Value> =
+        serde_json::from_str(&output("ip", &["-json", "link", "show"])?).ok()?;
+    let describe = |link: &Value| {
+        let name = link["ifname"].as_str()?.to_owned();
+        let qdisc = output("tc", &["qdisc", "show", "dev", &name]);
+        let qdisc = qdisc.map(|text| text.trim().to_owned());
+        Some((name, json!({"mtu": link["mtu"], "qdisc": qdisc})))
+    };
+    Some(links.iter().filter_map(describe).collect())
+}
+
+/// The offloads of the data link, where there are both it and `ethtool`.
+fn offloads() -> Option<BTreeMap<String, String>> {
+    let text = output("ethtool", &["-k", "data0"])?;
+    let fields = text.lines().skip(1).filter_map(|l| l.split_once(':'));
+    Some(fields.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect())
+}
+
+fn sha256(program: &Path) -> Option<String> {
+    Some(output("sha256sum", &[program.to_str()?])?.split_whitespace().next()?.to_owned())
+}
+
+/// What the program printed, if it exists and succeeded.
+fn output(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,95 @@
+//! The host's counter on the global clock, while the exchange of probes goes on.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use loopscope_clocksync::online::Online;
+use loopscope_clocksync::synthetic::SyntheticClock;
+use loopscope_collect::Departure;
+use loopscope_time::Counter;
+
+use crate::proto;
+
+/// Takes instants of the true counter, which no other host may know of, to the global clock and
+/// back. What leaves goes through the hidden clock, what comes in through its inverse.
+#[derive(Clone)]
+pub(crate) struct GlobalClock {
+    synthetic: Option<SyntheticClock>,
+    /// `None` before the exchange.
+    online: Arc<Mutex<Option<Arc<Mutex<Online>>>>>,
+}
+
+impl GlobalClock {
+    pub(crate) fn new(synthetic: Option<SyntheticClock>) -> GlobalClock {
+        GlobalClock { synthetic, online: Arc::default() }
+    }
+
+    /// The exchange has begun. What it told stays known when it ends, and goes stale.
+    pub(crate) fn begin(&self, online: Arc<Mutex<Online>>) {
+        *lock(&self.online) = Some(online);
+    }
+
+    /// A message's first event as other hosts are told of it; `None` before the exchange.
+    pub(crate) fn tell(&self, departure: Departure) -> Option<proto::Departure> {
+        // An event of the host itself is one instant.
+        let Departure { id, lo: at, .. } = departure;
+        let at = self.synthetic.map_or(at, |clock| clock.apply(at));
+        let online = lock(&self.online).clone()?;
+        let (global, bound) = lock(&online).to_global(at)?;
+        Some(proto::Departure { id, global_ns: global.0, within_ns: bound.ns() })
+    }
+
+    /// The reverse, of another host's.
+    pub(crate) fn hear(&self, told: &proto::Departure) -> Option<Departure> {
+        let proto::Departure { id, global_ns, within_ns } = *told;
+        let online = lock(&self.online).clone()?;
+        let span = lock(&online).to_own(loopscope_time::GlobalNs(global_ns), within_ns)?;
+        // The inverse is within one tick, and its result the first of those that are alike.
+        let invert = |at| self.synthetic.map_or(at, |clock| clock.invert(at));
+        let lo = Counter(invert(span.lo).0.saturating_sub(1));
+        let hi = Counter(invert(Counter(span.hi.0.saturating_add(1))).0.saturating_add(1));
+        Some(Departure { id, lo, hi })
+    }
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use loopscope_clocksync::Span;
+    use loopscope_time::Frequency;
+
+    use super::*;
+
+    /// Two hosts that in truth share a counter: what one tells, the other finds where it was, with
+    /// plain clocks and with hidden ones.
+    #[test]
+    fn what_is_told_is_found_again() {
+        let frequency = Frequency::from_hz(2_600_000_000).unwrap();
+        for seed in [None, Some(1), Some(2), Some(3)] {
+            let hidden = |host| seed.map(|seed| SyntheticClock::new(seed, host));
+            let (first, last) = (GlobalClock::new(hidden("h1")), GlobalClock::new(hidden("h2")));
+            let departure = |at| Departure { id: 7, lo: Counter(at), hi: Counter(at) };
+            assert_eq!(first.tell(departure(5)), None);
+            let on = |clock: &GlobalClock, at| {
+                clock.synthetic.map_or(Counter(at), |synthetic| synthetic.apply(Counter(at)))
+            };
+            first.begin(Arc::new(Mutex::new(Online::reference(frequency))));
+            let now = 1 << 50;
+            let mut online = Online::follower(frequency);
+            let round_trip = Span { lo: on(&last, now), hi: on(&last, now + 260_000) };
+            online.see(round_trip, frequency.scale(on(&first, now + 200_000)));
+            last.begin(Arc::new(Mutex::new(online)));
+            // Both ways; a second later, so that 201 µs are added to the 50 µs.
+            for (from, to) in [(&first, &last), (&last, &first)] {
+                let at = now + 2_600_000_000;
+                let told = from.tell(departure(at)).unwrap();
+                let Departure { id, lo, hi } = to.hear(&told).unwrap();
+                assert_eq!(id, 7);
+                assert!(lo.0 <= at && at <= hi.0, "{seed:?} {lo:?} {at} {hi:?}");
+                assert!(hi.0 - lo.0 < 2 * 255 * 2600, "{} ticks", hi.0 - lo.0);
+            }
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! One host: its components, and what they are given.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use loopscope_collect::{ClockMap, Departure, LossReport, RUNTIME_DIR, Recording, stream};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::clock::HostClock;
+use crate::component::{Component, Launch, Order, PhaseError};
+use crate::control::{self, Description, Reply, Request, Server};
+use crate::dialogue;
+use crate::events::Events;
+use crate::ledger::{Entry, Ledger, LedgerError, RUN_MARK};
+use crate::processes::{Search, namespace_of};
+use crate::program::{self, LookupError};
+use crate::proto::{Departures, EnterPhaseRequest, StartRequest, readiness::Rule};
+use crate::testbed::{is_name, short_id};
+use crate::trace::{Herald, Source, Trace, TraceError};
+
+/// Variables that say what a program of a run is. None is passed on from the agent's own
+/// environment.
+const HOST_MARK: &str = "LOOPSCOPE_HOST";
+const COMPONENT_MARK: &str = "LOOPSCOPE_COMPONENT";
+const PHASE_FD: &str = "LOOPSCOPE_PHASE_FD";
+
+/// One host of the run.
+pub(crate) struct Host {
+    pub(crate) name: String,
+    /// `hosts/<host>/` of the run directory.
+    pub(crate) folder: PathBuf,
+    pub(crate) events: Events,
+    pub(crate) clock: HostClock,
+    namespace: Option<String>,
+    /// This very binary.
+    program: PathBuf,
+    ledger: Arc<Ledger>,
+    components: Mutex<BTreeMap<String, Arc<Component>>>,
+    trace: Arc<Mutex<TraceFolders>>,
+}
+
+/// The recording, and how many runtime directories it has been given.
+struct TraceFolders {
+    state: Trace,
+    folders: u32,
+    /// `loopscope trigger` reaches it.
+    controlled: bool,
+}
+
+/// Why something could not be done with a component.
+#[derive(Debug, Error)]
+pub(crate) enum HostError {
+    #[error("{0:?} cannot name a component: letters, digits, '-', '_' and '.', at most 64")]
+    BadName(String),
+    #[error("component {0} has been started already")]
+    Exists(String),
+    #[error("there is no component {0} on this host")]
+    Unknown(String),
+    #[error("component {component}: {what}")]
+    Invalid { component: String, what: String },
+    #[error("component {component} ({command}): {source}")]
+    Lookup { component: String, command: String, source: LookupError },
+    #[error("component {component}: cannot start {command}: {source}{hint}")]
+    Spawn { component: String, command: String, hint: &'static str, source: std::io::Error },
+    #[error("component {component} {source}")]
+    Phase { component: String, source: PhaseError },
+    #[error("component {component}: {source}")]
+    Trace { component: String, source: TraceError },
+    #[error("path {path}: messages were not watched for its deadline: on host {host} {what}")]
+    NotWatched { path: String, host: String, what: &'static str },
+    #[error("cannot make {path}: {source}")]
+    Folder { path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+}
+
+impl Host {
+    /// `folder` must exist.
+    pub(crate) fn new(
+        name: String,
+        folder: PathBuf,
+        namespace: Option<String>,
+        program: PathBuf,
+        ledger: Arc<Ledger>,
+        clock: HostClock,
+    ) -> Host {
+        let (events, components) = (Events::new(), Mutex::default());
+        let trace = TraceFolders { state: Trace::Idle, folders: 0, controlled: false };
+        let trace = Arc::new(Mutex::new(trace));
+        Host { name, folder, events, clock, namespace, program, ledger, components, trace }
+    }
+
+    fn components(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<Component>>> {
+        self.components.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a component; its process number. Must be called inside the runtime.
+    pub(crate) fn start(&self, request: StartRequest) -> Result<u32, HostError> {
+        let component = request.component.clone();
+        if !is_name(&component) {
+            return Err(HostError::BadName(component));
+        }
+        // Held until it is entered, so that two requests cannot both start it.
+        let mut components = self.components();
+        if components.contains_key(&component) {
+            return Err(HostError::Exists(component));
+        }
+        let launch = self.prepare(request)?;
+        let command = launch.words.join(" ");
+        let note = self.ledger.note(&format!("component {component} of host {}", self.name));
+        let started = Component::start(launch, note, self.events.voice(&component));
+        let started = started.map_err(|source| HostError::Spawn {
+            component: component.clone(),
+            command,
+            // The program itself has been found.
+            hint: match source.raw_os_error() {
+                Some(nix::libc::ENOENT) => "; the interpreter in its first line does not exist",
+                Some(nix::libc::ENOEXEC) => "; it is neither a binary nor begins with #!",
+                _ => "",
+            },
+            source,
+        })?;
+        let pid = started.pid;
+        components.insert(component, Arc::new(started));
+        Ok(pid)
+    }
+
+    fn prepare(&self, request: StartRequest) -> Result<Launch, HostError> {
+        let component = request.component;
+        let invalid = |what: String| HostError::Invalid { component: component.clone(), what };
+        let words = words(request.command).ok_or_else(|| invalid("no command".to_owned()))?;
+        let rule = request.readiness.and_then(|r| r.rule).unwrap_or(Rule::Started(true));
+        if let Rule::Port(port @ (0 | 65536..)) = rule {
+            return Err(invalid(format!("{port} is no port")));
+        }
+        let mut environment: BTreeMap<String, String> = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        for name in [PHASE_FD, RUNTIME_DIR] {
+            environment.remove(name);
+        }
+        environment.extend(request.environment);
+        // So that a shell line finds it too; last, so that it hides nothing.
+        if let Some(folder) = self.program.parent() {
+            let path = environment.entry("PATH".to_owned()).or_default();
+            *path = format!("{path}:{}", folder.display());
+        }
+        for (name, value) in self.marks(Some(&component)) {
+            environment.insert(name.to_owned(), value.to_owned());
+        }
+        let directory = std::env::current_dir()
+            .map_err(|e| invalid(format!("the working directory is gone: {e}")))?;
+        let program = program::find(&words[0], &directory, &environment["PATH"], &self.program)
+            .map_err(|source| HostError::Lookup {
+                component: component.clone(),
+                command: words.join(" "),
+                source,
+            })?;
+        let mut configure = None;
+        if matches!(rule, Rule::Phases(_)) {
+            let json = Some(request.config_json.as_str()).filter(|json| !json.is_empty());
+            let config: Value = serde_json::from_str(json.unwrap_or("{}"))
+                .map_err(|e| invalid(format!("its configuration is not JSON: {e}")))?;
+            let line = dialogue::configure(&component, &self.name, &config);
+            configure = Some(line.map_err(|length| {
+                invalid(format!("its configuration has {length} bytes; 65536 are allowed"))
+            })?);
+        }
+        // Empty: dormant. Without the variable a program would wait for an attach, and leave its
+        // directory behind when it is killed.
+        let mut runtime = String::new();
+        if !request.streams_json.is_empty() {
+            runtime = self.prepare_trace(&component, &request.streams_json)?.display().to_string();
+        }
+        environment.insert(RUNTIME_DIR.to_owned(), runtime);
+        let folder = self.folder.join("components").join(&component);
+        let environment = environment.into_iter().collect();
+        Ok(Launch { program, words, environment, folder, rule, configure })
+    }
+
+    fn marks<'a>(&'a self, component: Option<&'a str>) -> Vec<(&'static str, &'a str)> {
+        let mut marks = vec![(RUN_MARK, self.ledger.run()), (HOST_MARK, self.name.as_str())];
+        marks.extend(component.map(|component| (COMPONENT_MARK, component)));
+        marks
+    }
+
+    /// A fresh runtime directory for the component's instrumentation, which is recorded from now
+    /// on.
+    fn prepare_trace(&self, component: &str, streams: &str) -> Result<PathBuf, HostError> {
+        let of_component = |source| HostError::Trace { component: component.to_owned(), source };
+        let identity = self.clock.identity();
+        let recording = Recording::from_json(streams, identity.frequency)
+            .map_err(|error| of_component(error.into()))?;
+        let mut trace = self.trace();
+        let memory = PathBuf::from("/dev/shm");
+        let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
+        let run = short_id(self.ledger.run());
+        let folder = parent.join(format!("ls-{run}-{}-{}", self.name, trace.folders));
+        self.ledger.make(&[Entry::Directory { path: folder.clone() }])?;
+        trace.folders += 1;
+        // One level below: the collector renames it in the end, and that must stay in the folder
+        // that the ledger knows.
+        let runtime = folder.join("runtime");
+        std::fs::create_dir(&runtime)
+            .map_err(|source| HostError::Folder { path: runtime.clone(), source })?;
+        stream::write(&recording.streams, &runtime, identity.frequency)
+            .map_err(|error| of_component(error.into()))?;
+        let filter = self.clock.filter().map(|filter| Box::new(filter) as ClockMap);
+        let source = Source { runtime: runtime.clone(), process: component.to_owned(), recording };
+        let herald = || Herald::new(self.events.voice(""), self.clock.global());
+        let flight_recorders: Vec<String> = source
+            .recording
+            .streams
+            .iter()
+            .filter(|spec| spec.kind == stream::Kind::FlightRecorder)
+            .map(|spec| spec.name.clone())
+            .collect();
+        let added = trace.state.add(source, &self.folder, identity, filter, herald);
+        added.map_err(of_component)?;
+        if !flight_recorders.is_empty() && !trace.controlled {
+            self.open_control(flight_recorders)?;
+            trace.controlled = true;
+        }
+        Ok(runtime)
+    }
+
+    /// Lets `loopscope trigger` reach the flight recorders of this host.
+    fn open_control(&self, flight_recorders: Vec<String>) -> Result<(), HostError> {
+        let state_dir = self.ledger.state_dir();
+        let path = control::path(state_dir);
+        let error = |source| HostError::Folder { path: path.clone(), source };
+        let server = Server::bind(state_dir).map_err(error)?;
+        self.ledger.note_made(&Entry::Socket { path: path.clone() })?;
+        let description = Description {
+            kind: "run".to_owned(),
+            pids: [Some(std::process::id()), self.ledger.controller()]
+                .into_iter()
+                .flatten()
+                .collect(),
+            what: self.ledger.run().to_owned(),
+            flight_recorders,
+        };
+        let trace = self.trace.clone();
+        let serve = move || loop {
+            server.wait();
+            server.answer(|request| match request {
+                Request::Describe => Reply::Description(description.clone()),
+                Request::Trigger { stream } => {
+                    let trace = trace.lock().unwrap_or_else(PoisonError::into_inner);
+                    Reply::Triggered(trace.state.trigger(stream, None))
+                }
+                Request::Choose { .. } => {
+                    Reply::Refused("what a run records is in its experiment file".to_owned())
+                }
+            });
+        };
+        // It ends with the process; the ledger has the socket.
+        std::thread::Builder::new().name("control".to_owned()).spawn(serve).map_err(error)?;
+        Ok(())
+    }
+
+    fn trace(&self) -> std::sync::MutexGuard<'_, TraceFolders> {
+        self.trace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Triggers the flight recorder `stream`, or all; see [`Trace::trigger`].
+    pub(crate) fn trigger(&self, stream: Option<String>, host: Option<String>) -> bool {
+        self.trace().state.trigger(stream, host)
+    }
+
+    /// Watches messages of a path that ends here and began on another host.
+    pub(crate) fn departed(&self, told: &Departures) -> Result<(), HostError> {
+        let unwatched =
+            |what| HostError::NotWatched { path: told.path.clone(), host: self.name.clone(), what };
+        let global = self.clock.global();
+        let heard = told.departures.iter().map(|departure| global.hear(departure)).collect();
+        let heard: Option<Vec<Departure>> = heard;
+        let heard = heard.ok_or_else(|| unwatched("the exchange of probes has not begun"))?;
+        if self.trace().state.departed(&told.path, heard) {
+            Ok(())
+        } else {
+            Err(unwatched("nothing was recorded yet"))
+        }
+    }
+
+    /// Ends the recording; blocks until all is written.
+    pub(crate) fn finish_trace(&self) -> Result<LossReport, TraceError> {
+        self.trace().state.finish()
+    }
+
+    pub(crate) fn enter_phase(&self, request: &EnterPhaseRequest) -> Result<(), HostError> {
+        let component = self.component(&request.component)?;
+        let invalid = |what| HostError::Invalid { component: request.component.clone(), what };
+        let peers: Value = serde_json::from_str(&request.peers_json)
+            .map_err(|e| invalid(format!("the peers are not JSON: {e}")))?;
+        let entered = component.enter_phase(&request.phase, request.measured, &peers);
+        entered.map_err(|source| HostError::Phase { component: request.component.clone(), source })
+    }
+
+    fn component(&self, name: &str) -> Result<Arc<Component>, HostError> {
+        self.components().get(name).cloned().ok_or_else(|| HostError::Unknown(name.to_owned()))
+    }
+
+    /// Ends the components `names`, or all and with them whatever else they have left running.
+    /// What does not end, for people.
+    pub(crate) async fn stop(
+        &self,
+        names: &[String],
+        grace: Duration,
+    ) -> Result<Vec<String>, HostError> {
+        let all = names.is_empty();
+        let targets: Vec<(String, Arc<Component>)> = if all {
+            self.components().iter().map(|(name, c)| (name.clone(), c.clone())).collect()
+        } else {
+            let find = |name: &String| Ok((name.clone(), self.component(name)?));
+            names.iter().map(find).collect::<Result<_, HostError>>()?
+        };
+        let speaking: Vec<_> = targets.iter().filter(|(_, c)| c.speaks_phases()).collect();
+        for (_, component) in &speaking {
+            component.order(Order::End);
+        }
+        let asked = Instant::now();
+        for (_, component) in &speaking {
+            component.wait(grace.saturating_sub(asked.elapsed())).await;
+        }
+        for (_, component) in targets.iter().filter(|(_, c)| !c.is_over()) {
+            component.order(Order::Signal(Signal::SIGTERM));
+        }
+        let asked = Instant::now();
+        for (_, component) in &targets {
+            component.wait(grace.saturating_sub(asked.elapsed())).await;
+        }
+        let searches: Vec<Search> = if all {
+            vec![self.search(None)]
+        } else {
+            targets.iter().map(|(name, _)| self.search(Some(name))).collect()
+        };
+        // Descendants had the same signal and have the rest of the grace.
+        let mut remaining = find_all(&searches).await;
+        while !remaining.is_empty() && asked.elapsed() < grace {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            remaining = find_all(&searches).await;
+        }
+        for (_, component) in targets.iter().filter(|(_, c)| !c.is_over()) {
+            component.order(Order::Signal(Signal::SIGKILL));
+        }
+        let survivors = tokio::task::spawn_blocking(move || {
+            let kill = |search: &Search| search.kill(Duration::from_secs(5)).survivors;
+            searches.iter().flat_map(kill).collect::<Vec<_>>()
+        });
+        let survivors = survivors.await.unwrap_or_default();
+        for (_, component) in &targets {
+            component.wait(Duration::from_secs(5)).await;
+        }
+        let describe = |pid| format!("process {pid} of host {} does not end", self.name);
+        Ok(survivors.into_iter().map(describe).collect())
+    }
+
+    /// Processes of this host, or of one component.
+    fn search(&self, component: Option<&str>) -> Search {
+        let marks = self.marks(component).iter().map(|(n, v)| format!("{n}={v}")).collect();
+        // Only the host as a whole owns its namespace.
+        let namespace = self.namespace.as_ref().filter(|_| component.is_none());
+        let inode = namespace.and_then(|name| namespace_of(&crate::namespace::path(name)));
+        Search { namespaces: inode.into_iter().collect(), marks }
+    }
+}
+
+async fn find_all(searches: &[Search]) -> Vec<i32> {
+    // A few milliseconds with some hundred processes.
+    tokio::task::block_in_place(|| searches.iter().flat_map(Search::find).collect())
+}
+
+/// The command as words. A single word with a blank in it is a line for the shell.
+fn words(command: Vec<String>) -> Option<Vec<String>> {
+    match command.as_slice() {
+        [] => None,
+        [line] if line.trim().is_empty() => None,
+        [line] if line.contains(char::is_whitespace) => {
+            Some(vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()])
+        }
+        _ => Some(command),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_word_with_blanks_is_for_the_shell() {
+        let of = |words_of: &[&str]| words(words_of.iter().map(|&w| w.to_owned()).collect());
+        assert_eq!(of(&["a", "b c"]).unwrap(), ["a", "b c"]);
+        assert_eq!(of(&["a"]).unwrap(), ["a"]);
+        assert_eq!(of(&["a | b"]).unwrap(), ["/bin/sh", "-c", "a | b"]);
+        assert_eq!((of(&[]), of(&[" "])), (None, None));
+    }
+}

@@ -1,0 +1,41 @@
+//! One host's hands. The controller asks over a Unix socket (`proto/agent.proto`); this crate
+//! makes namespaces and links, starts and ends programs, speaks the phase protocol with them,
+//! drains their trace streams and exchanges clock probes.
+//!
+//! **Everything done to a machine is written to the [`ledger`] before it is done**, so that
+//! [`reset`] can undo it after any crash.
+//!
+//! [`agent::run`] is the whole agent. Sans-I/O parts: [`dialogue`] (the agent's side of the phase
+//! protocol), [`lines`] (bytes to lines), [`network`] (addresses), [`testbed::Plan`] (which links).
+
+pub mod agent;
+mod clock;
+mod component;
+pub mod control;
+pub mod dialogue;
+mod environment;
+mod events;
+mod fetch;
+mod global;
+mod host;
+pub mod ledger;
+pub mod lines;
+mod machine;
+mod namespace;
+pub mod network;
+mod output;
+mod phase_link;
+mod ports;
+mod processes;
+mod program;
+pub mod reset;
+mod service;
+mod spawn;
+pub mod testbed;
+mod trace;
+
+/// The agent protocol, as generated from `proto/agent.proto`.
+#[allow(missing_docs, clippy::all)]
+pub mod proto {
+    tonic::include_proto!("loopscope.agent.v1");
+}

@@ -1,0 +1,212 @@
+//! The machine's agent: makes local testbeds and keeps the agents of their hosts.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::{Child, ChildStderr};
+
+use crate::agent::{READY, tell};
+use crate::ledger::{Entry, Ledger, LedgerError, RUN_MARK};
+use crate::proto::{BuildTestbedRequest, TestbedHost};
+use crate::spawn;
+use crate::testbed::{Host, Plan, TestbedError, short_id};
+
+/// How long a host's agent may take to answer, and to end.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// `sockaddr_un` has room for this many bytes and a zero.
+pub(crate) const SOCKET_PATH_LIMIT: usize = 107;
+
+/// Why there is no testbed.
+#[derive(Debug, Error)]
+pub(crate) enum MachineError {
+    #[error("this agent has made its testbed already")]
+    Twice,
+    #[error(transparent)]
+    Testbed(#[from] TestbedError),
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    #[error(
+        "the socket path {0} is longer than {SOCKET_PATH_LIMIT} bytes; use a shorter directory"
+    )]
+    SocketPath(String),
+    #[error("cannot start the agent of host {host}: {reason}")]
+    Agent { host: String, reason: String },
+}
+
+/// Makes testbeds.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    /// The run directory, or the part of it that the hosts' folders are in.
+    pub(crate) dir: PathBuf,
+    /// This very binary.
+    pub(crate) program: PathBuf,
+    /// Where the hosts' sockets go.
+    pub(crate) sockets: PathBuf,
+    pub(crate) state_dir: PathBuf,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) agents: tokio::sync::Mutex<Vec<HostAgent>>,
+}
+
+/// The agent of one host. Lives as long as its standard input is open.
+#[derive(Debug)]
+pub(crate) struct HostAgent {
+    host: String,
+    child: Child,
+}
+
+impl Machine {
+    pub(crate) async fn build(
+        &self,
+        request: &BuildTestbedRequest,
+    ) -> Result<Vec<TestbedHost>, MachineError> {
+        let mut agents = self.agents.lock().await;
+        if !agents.is_empty() {
+            return Err(MachineError::Twice);
+        }
+        let run = self.ledger.run();
+        let mtu = (request.data_mtu != 0).then_some(request.data_mtu);
+        let (data, clock) = (&request.data_network, &request.clock_network);
+        let plan = Plan::new(run, &request.hosts, data, clock, mtu)?;
+        let folder = self.sockets.join(format!("ls-{}", short_id(run)));
+        let socket = |host: &Host| folder.join(format!("{}.sock", host.name));
+        for host in &plan.hosts {
+            check_socket_path(&socket(host))?;
+        }
+        tokio::task::block_in_place(|| {
+            plan.build(&self.ledger)?;
+            self.ledger
+                .make(&[Entry::Directory { path: folder.clone() }])
+                .map_err(MachineError::from)
+        })?;
+        let mut starting = vec![];
+        for host in &plan.hosts {
+            starting.push(self.start_agent(host, &socket(host), request)?);
+        }
+        for starting in starting {
+            agents.push(starting.ready().await?);
+        }
+        let describe = |host: &Host| TestbedHost {
+            name: host.name.clone(),
+            data_address: host.data.to_string(),
+            clock_address: host.clock.to_string(),
+            agent_socket: socket(host).display().to_string(),
+            namespace: host.namespace.clone(),
+        };
+        Ok(plan.hosts.iter().map(describe).collect())
+    }
+
+    fn start_agent(
+        &self,
+        host: &Host,
+        socket: &Path,
+        request: &BuildTestbedRequest,
+    ) -> Result<Starting, MachineError> {
+        let mut command = std::process::Command::new(&self.program);
+        command
+            .arg("agent")
+            .args(["--host", &host.name, "--netns", &host.namespace, "--run", self.ledger.run()])
+            .arg("--socket")
+            .arg(socket)
+            .arg("--dir")
+            .arg(&self.dir)
+            .env("LOOPSCOPE_STATE_DIR", &self.state_dir)
+            .env(RUN_MARK, self.ledger.run())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        if let Some(seed) = request.synthetic_seed {
+            command.args(["--synthetic-seed", &seed.to_string()]);
+        }
+        if !request.working_directory.is_empty() {
+            command.current_dir(&request.working_directory);
+        }
+        if !request.path.is_empty() {
+            command.env("PATH", &request.path);
+        }
+        spawn::prepare(
+            &mut command,
+            self.ledger.note(&format!("agent of host {}", host.name)),
+            None,
+        );
+        let failed = |reason: std::io::Error| MachineError::Agent {
+            host: host.name.clone(),
+            reason: reason.to_string(),
+        };
+        let mut child = tokio::process::Command::from(command).spawn().map_err(failed)?;
+        let last_words = Arc::new(Mutex::new(String::new()));
+        let relay = child
+            .stderr
+            .take()
+            .map(|stderr| tokio::spawn(relay(stderr, host.name.clone(), last_words.clone())));
+        let agent = HostAgent { host: host.name.clone(), child };
+        Ok(Starting { agent, last_words, relay })
+    }
+
+    /// Ends the hosts' agents, and with them their components.
+    pub(crate) async fn end_agents(&self) {
+        let mut agents = std::mem::take(&mut *self.agents.lock().await);
+        for agent in &mut agents {
+            // Its end is what they live by.
+            drop(agent.child.stdin.take());
+        }
+        for agent in &mut agents {
+            if tokio::time::timeout(PATIENCE, agent.child.wait()).await.is_err() {
+                tell(&format!("the agent of host {} hangs; killing it", agent.host));
+                // It may have ended just now, which is as well.
+                let _ = agent.child.kill().await;
+            }
+        }
+    }
+}
+
+/// Refuses what does not fit into a socket's address.
+pub(crate) fn check_socket_path(path: &Path) -> Result<(), MachineError> {
+    if path.as_os_str().len() > SOCKET_PATH_LIMIT {
+        return Err(MachineError::SocketPath(path.display().to_string()));
+    }
+    Ok(())
+}
+
+struct Starting {
+    agent: HostAgent,
+    last_words: Arc<Mutex<String>>,
+    relay: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl Starting {
+    /// Waits until its socket answers.
+    async fn ready(mut self) -> Result<HostAgent, MachineError> {
+        let mut word = vec![0; READY.len()];
+        let stdout = self.agent.child.stdout.take();
+        let listening = async {
+            match stdout {
+                Some(mut stdout) => stdout.read_exact(&mut word).await.is_ok(),
+                None => false,
+            }
+        };
+        let reason = match tokio::time::timeout(PATIENCE, listening).await {
+            Ok(true) => return Ok(self.agent),
+            Ok(false) => {
+                if let Some(relay) = self.relay {
+                    // So that its last words are heard; a child of it may hold the pipe.
+                    let _ = tokio::time::timeout(Duration::from_secs(1), relay).await;
+                }
+                self.last_words.lock().unwrap_or_else(PoisonError::into_inner).clone()
+            }
+            Err(_) => format!("it does not answer within {} s", PATIENCE.as_secs()),
+        };
+        Err(MachineError::Agent { host: self.agent.host, reason })
+    }
+}
+
+async fn relay(stderr: ChildStderr, host: String, last_words: Arc<Mutex<String>>) {
+    let mut lines = BufReader::new(stderr).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        tell(&format!("host {host}: {line}"));
+        *last_words.lock().unwrap_or_else(PoisonError::into_inner) = line;
+    }
+}

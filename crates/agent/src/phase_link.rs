@@ -1,0 +1,142 @@
+//! The socket of the phase protocol, to one program.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::OwnedReadHalf;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::dialogue::{self, Dialogue, EnterError, LINE_LIMIT, Said, Violation};
+use crate::events::Voice;
+use crate::lines::{Lines, Piece};
+use crate::proto::{PhaseDone, PhaseFailed, PhaseHello, Ready, event::What};
+
+/// The agent's end of one program's phase socket.
+#[derive(Debug)]
+pub(crate) struct PhaseLink {
+    dialogue: Arc<Mutex<Dialogue>>,
+    outgoing: mpsc::UnboundedSender<Vec<u8>>,
+}
+
+impl PhaseLink {
+    /// Sends `configure` and begins to listen. The handle ends with what the program says;
+    /// `ended` becomes true when the program ends.
+    pub(crate) fn open(
+        socket: std::os::unix::net::UnixStream,
+        configure: Vec<u8>,
+        voice: Arc<Voice>,
+        ended: watch::Receiver<bool>,
+    ) -> io::Result<(PhaseLink, JoinHandle<()>)> {
+        socket.set_nonblocking(true)?;
+        let (incoming, mut to_program) = UnixStream::from_std(socket)?.into_split();
+        let (outgoing, mut messages) = mpsc::unbounded_channel::<Vec<u8>>();
+        tokio::spawn(async move {
+            let mut next = Some(configure);
+            while let Some(message) = next {
+                // A program that has closed its end is found out by the listener.
+                if to_program.write_all(&message).await.is_err() {
+                    break;
+                }
+                next = messages.recv().await;
+            }
+        });
+        let dialogue = Arc::new(Mutex::new(Dialogue::default()));
+        let listener = tokio::spawn(listen(incoming, dialogue.clone(), voice, ended));
+        Ok((PhaseLink { dialogue, outgoing }, listener))
+    }
+
+    /// Starts a phase.
+    pub(crate) fn enter(
+        &self,
+        phase: &str,
+        measured: bool,
+        peers: &Value,
+    ) -> Result<(), EnterError> {
+        self.send(locked(&self.dialogue).enter(phase, measured, peers)?);
+        Ok(())
+    }
+
+    /// Asks the program to finish.
+    pub(crate) fn end(&self) {
+        self.send(dialogue::END.to_vec());
+    }
+
+    fn send(&self, message: Vec<u8>) {
+        // The writer is gone when the program has closed its end; the listener says so.
+        let _ = self.outgoing.send(message);
+    }
+}
+
+fn locked(dialogue: &Mutex<Dialogue>) -> std::sync::MutexGuard<'_, Dialogue> {
+    dialogue.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn listen(
+    mut incoming: OwnedReadHalf,
+    dialogue: Arc<Mutex<Dialogue>>,
+    voice: Arc<Voice>,
+    mut ended: watch::Receiver<bool>,
+) {
+    let mut lines = Lines::new(LINE_LIMIT);
+    let mut buffer = vec![0; LINE_LIMIT];
+    loop {
+        // A reset connection is one that the program has closed with messages unread.
+        let count = incoming.read(&mut buffer).await.unwrap_or(0);
+        if count == 0 {
+            break;
+        }
+        let mut violated = false;
+        lines.push(&buffer[..count], |piece| {
+            if violated {
+                return;
+            }
+            let mut dialogue = locked(&dialogue);
+            let phase = dialogue.current().unwrap_or_default().to_owned();
+            let said = match piece {
+                Piece::Line(line) => dialogue.receive(line),
+                Piece::Overlong(start) => Err(dialogue.overlong(start)),
+            };
+            drop(dialogue);
+            violated = said.is_err();
+            report(said, phase, &voice);
+        });
+        if violated {
+            // What follows cannot be trusted. The program is not read from any more, but its
+            // socket stays open: it is for the controller to end it.
+            ended.wait_for(|&ended| ended).await.ok();
+            return;
+        }
+    }
+    let Some(phase) = locked(&dialogue).current().map(str::to_owned) else { return };
+    // Most often it is about to end, and how it ends says more.
+    let end = ended.wait_for(|&ended| ended);
+    if tokio::time::timeout(Duration::from_secs(1), end).await.is_err() {
+        let error = "closed its phase socket without ending the phase".to_owned();
+        voice.say(What::PhaseFailed(PhaseFailed { phase, error }));
+    }
+}
+
+fn report(said: Result<Said, Violation>, phase: String, voice: &Voice) {
+    match said {
+        Ok(Said::Hello(phases)) => {
+            voice.say(What::PhaseHello(PhaseHello { phases }));
+            voice.say(What::Ready(Ready {}));
+        }
+        Ok(Said::Done { phase, values }) => {
+            let values_json = Value::Object(values).to_string();
+            voice.say(What::PhaseDone(PhaseDone { phase, values_json }));
+        }
+        Ok(Said::Failed { phase, error }) => {
+            voice.say(What::PhaseFailed(PhaseFailed { phase, error }));
+        }
+        Err(violation) => {
+            let error = violation.to_string();
+            voice.say(What::PhaseFailed(PhaseFailed { phase, error }));
+        }
+    }
+}

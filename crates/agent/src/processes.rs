@@ -1,0 +1,170 @@
+//! Finding and ending processes by what they are, never by number alone: numbers are reused.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::linux::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+/// A process as one can name it across time: its number and when it started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Process number.
+    pub pid: i32,
+    /// Start time in clock ticks after boot (`/proc/<pid>/stat`, field 22).
+    pub start: u64,
+}
+
+impl Identity {
+    /// The process that has this number now; `None` if there is none, or only its zombie.
+    pub fn of(pid: i32) -> Option<Identity> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The command name is in parentheses and may itself contain spaces and parentheses.
+        let mut fields = stat[stat.rfind(')')? + 2..].split(' ');
+        let state = fields.next()?;
+        let start = fields.nth(18)?.parse().ok()?;
+        (state != "Z" && state != "X").then_some(Identity { pid, start })
+    }
+
+    /// Whether it still runs.
+    pub fn is_alive(self) -> bool {
+        Identity::of(self.pid) == Some(self)
+    }
+}
+
+/// Which processes are meant. One matches if it is in one of the network namespaces or has all of
+/// the marks; the calling process never does.
+#[derive(Debug, Default)]
+pub struct Search {
+    /// Inodes of network namespaces.
+    pub namespaces: Vec<u64>,
+    /// Environment entries `NAME=value`; none: match nothing.
+    pub marks: Vec<String>,
+}
+
+impl Search {
+    /// The processes that match now.
+    pub fn find(&self) -> Vec<i32> {
+        let own = std::process::id().cast_signed();
+        let Ok(entries) = fs::read_dir("/proc") else { return vec![] };
+        entries
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
+            .filter(|&pid| pid != own && self.matches(pid))
+            .collect()
+    }
+
+    fn matches(&self, pid: i32) -> bool {
+        // Following the link costs more than reading it, but gives the inode without parsing.
+        let in_namespace = !self.namespaces.is_empty()
+            && namespace_of(Path::new(&format!("/proc/{pid}/ns/net")))
+                .is_some_and(|inode| self.namespaces.contains(&inode));
+        in_namespace || self.is_marked(pid)
+    }
+
+    fn is_marked(&self, pid: i32) -> bool {
+        if self.marks.is_empty() {
+            return false;
+        }
+        let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { return false };
+        self.marks
+            .iter()
+            .all(|mark| environment.split(|&b| b == 0).any(|entry| entry == mark.as_bytes()))
+    }
+
+    /// Kills what matches until nothing does, twice in a row, or `patience` is over. A killed
+    /// program that forks faster than it is found is why this repeats, and twice because a process
+    /// in the middle of an `execve` has no environment for a moment, hence no marks.
+    pub fn kill(&self, patience: Duration) -> Killed {
+        let until = Instant::now() + patience;
+        let mut killed = BTreeMap::new();
+        let mut was_empty = false;
+        loop {
+            let found = self.find();
+            if (found.is_empty() && was_empty) || Instant::now() > until {
+                return Killed { killed, survivors: found };
+            }
+            was_empty = found.is_empty();
+            for pid in found {
+                killed.entry(pid).or_insert_with(|| name_of(pid));
+                // It may be gone already, which is as well.
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// What [`Search::kill`] did.
+#[derive(Debug, Default)]
+pub struct Killed {
+    /// Number and name of each process that it killed.
+    pub killed: BTreeMap<i32, String>,
+    /// Those that still run.
+    pub survivors: Vec<i32>,
+}
+
+fn name_of(pid: i32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
+}
+
+/// Inode of the network namespace that `path` (a `/proc/<pid>/ns/net` or a file that one is mounted
+/// on) leads to; `None` if it is something else.
+pub fn namespace_of(path: &Path) -> Option<u64> {
+    let metadata = fs::metadata(path).ok()?;
+    let nsfs = fs::metadata("/proc/self/ns/net").ok()?;
+    (metadata.st_dev() == nsfs.st_dev()).then(|| metadata.st_ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn an_identity_ends_with_its_process() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let identity = Identity::of(child.id().cast_signed()).unwrap();
+        assert!(identity.is_alive());
+        assert!(!Identity { start: identity.start + 1, ..identity }.is_alive());
+        child.kill().unwrap();
+        // A zombie until it is waited for.
+        while identity.is_alive() {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(!identity.is_alive());
+    }
+
+    #[test]
+    fn all_marks_are_needed_and_no_mark_matches_nothing() {
+        let (a, b) =
+            (format!("LS_TEST_A={}", std::process::id()), format!("LS_TEST_B={}", line!()));
+        let spawn = |marks: &[&String]| {
+            let marks = marks.iter().map(|m| m.split_once('=').unwrap());
+            // The read of `ready` returns after the exec, when the environment is the child's own;
+            // the shell stays, for a second exec would take its environment away for a moment.
+            let mut command = Command::new("sh");
+            command.args(["-c", "echo; read forever"]).envs(marks);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            let mut ready = [0];
+            std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
+            child
+        };
+        let (mut both, mut one) = (spawn(&[&a, &b]), spawn(&[&a]));
+        let search = Search { namespaces: vec![], marks: vec![a.clone(), b] };
+        assert_eq!(search.find(), [both.id().cast_signed()]);
+        let killed = search.kill(Duration::from_secs(5));
+        assert_eq!(killed.killed.keys().copied().collect::<Vec<_>>(), [both.id().cast_signed()]);
+        assert!(killed.survivors.is_empty());
+        both.wait().unwrap();
+        assert!(Identity::of(one.id().cast_signed()).is_some());
+        assert_eq!(Search::default().find(), [0; 0]);
+        one.kill().unwrap();
+        one.wait().unwrap();
+    }
+}

@@ -1,0 +1,81 @@
+//! Where a component's program is.
+
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{AccessFlags, access};
+use thiserror::Error;
+
+/// The name by which experiments call this very binary.
+const OWN_NAME: &str = "loopscope-host";
+
+/// Why there is no program to run.
+#[derive(Debug, Error)]
+pub enum LookupError {
+    /// No such file anywhere.
+    #[error("no program {program:?}; searched {}", searched.join(", "))]
+    NotFound {
+        /// As written.
+        program: String,
+        /// Files or folders.
+        searched: Vec<String>,
+    },
+    /// A file, but not one that can be run.
+    #[error("{} cannot be executed; chmod +x it, or name its interpreter", .0.display())]
+    NotExecutable(PathBuf),
+}
+
+/// Finds `program`: absolute as it is, with a slash from `directory`, else along `path` (as in
+/// PATH); `loopscope-host` is `own`.
+pub fn find(
+    program: &str,
+    directory: &Path,
+    path: &str,
+    own: &Path,
+) -> Result<PathBuf, LookupError> {
+    if program == OWN_NAME {
+        return Ok(own.to_owned());
+    }
+    let (candidates, searched): (Vec<PathBuf>, Vec<String>) = if program.contains('/') {
+        let file = directory.join(program);
+        (vec![file.clone()], vec![file.display().to_string()])
+    } else {
+        let folders = path.split(':').map(|folder| directory.join(folder));
+        folders.map(|folder| (folder.join(program), folder.display().to_string())).unzip()
+    };
+    let mut files = candidates.into_iter().filter(|candidate| candidate.is_file());
+    let Some(first) = files.next() else {
+        return Err(LookupError::NotFound { program: program.to_owned(), searched });
+    };
+    let runs = |file: &PathBuf| access(file, AccessFlags::X_OK).is_ok();
+    if runs(&first) {
+        return Ok(first);
+    }
+    files.find(runs).ok_or(LookupError::NotExecutable(first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn the_path_is_searched_in_order_for_what_can_be_run() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, mode) in [("a", 0o644), ("b", 0o755), ("c", 0o755)] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+            let file = folder.path().join(name).join("tool");
+            fs::write(&file, "").unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let find = |program, path| find(program, folder.path(), path, Path::new("/own"));
+        assert_eq!(find("tool", "none:a:b:c").unwrap(), folder.path().join("b/tool"));
+        assert_eq!(find("./c/tool", "b").unwrap(), folder.path().join("./c/tool"));
+        assert!(matches!(find("tool", "a"), Err(LookupError::NotExecutable(_))));
+        assert_eq!(find("loopscope-host", "").unwrap(), Path::new("/own"));
+        let error = find("tool", "none:/no/where").unwrap_err().to_string();
+        assert!(error.contains("\"tool\"") && error.contains("/no/where"), "{error}");
+        // A directory is no program.
+        assert!(matches!(find("./a", ""), Err(LookupError::NotFound { .. })));
+    }
+}

@@ -1,0 +1,108 @@
+//! Undoing what crashed runs left on this machine.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::Serialize;
+
+use crate::ledger::{self, Entry, RUN_MARK};
+use crate::processes::{Identity, Search};
+
+/// How long an agent whose controller is gone may take to clean up by itself.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What [`reset`] found.
+#[derive(Debug, Default, Serialize)]
+pub struct Report {
+    /// What was removed, for people.
+    pub removed: Vec<String>,
+    /// Runs that go on and were left alone.
+    pub in_use: Vec<String>,
+    /// What could not be undone.
+    pub problems: Vec<String>,
+}
+
+/// Undoes every ledger below `state_dir` whose run does not live any more.
+pub fn reset(state_dir: &Path) -> io::Result<Report> {
+    let mut report = Report::default();
+    let ledgers = match fs::read_dir(ledger::folder(state_dir)) {
+        Ok(ledgers) => ledgers,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(report),
+        Err(error) => return Err(error),
+    };
+    let mut paths = ledgers.map(|l| Ok(l?.path())).collect::<io::Result<Vec<_>>>()?;
+    paths.retain(|path| path.extension().is_some_and(|e| e == "jsonl"));
+    paths.sort();
+    for path in paths {
+        reset_one(&path, &mut report);
+    }
+    Ok(report)
+}
+
+fn reset_one(path: &Path, report: &mut Report) {
+    let run = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let file = match File::open(path) {
+        Ok(file) => file,
+        // Its agent has just finished cleaning up.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return,
+        Err(e) => return report.problems.push(format!("cannot open {}: {e}", path.display())),
+    };
+    // Whoever gets this lock knows that no agent of the run lives.
+    let mut lock = Flock::lock(file, FlockArg::LockExclusiveNonblock);
+    if lock.is_err() {
+        let owner = owner_of(path);
+        if let Some((controller, agent)) = owner
+            && controller.is_alive()
+            && agent.is_alive()
+        {
+            report.in_use.push(format!("run {run}, of process {}", controller.pid));
+            return;
+        }
+        lock = retry(lock);
+        if lock.is_err() {
+            if let Some((_, agent)) = owner.filter(|(_, agent)| agent.is_alive()) {
+                // It may be gone already, which is as well.
+                let _ = kill(Pid::from_raw(agent.pid), Signal::SIGKILL);
+                report.removed.push(format!("agent {} of run {run}, which hung", agent.pid));
+            }
+            let marks = vec![format!("{RUN_MARK}={run}")];
+            Search { namespaces: vec![], marks }.kill(PATIENCE);
+            lock = retry(lock);
+        }
+    }
+    if let Err((_, errno)) = lock {
+        report.problems.push(format!("cannot lock {}: {errno}", path.display()));
+        return;
+    }
+    let undone = ledger::undo_file(path, &run);
+    report.removed.extend(undone.removed);
+    report.problems.extend(undone.problems);
+}
+
+type Attempt = Result<Flock<File>, (File, Errno)>;
+
+fn retry(mut lock: Attempt) -> Attempt {
+    let until = Instant::now() + PATIENCE;
+    while let Err((file, Errno::EWOULDBLOCK)) = lock {
+        if Instant::now() > until {
+            return Err((file, Errno::EWOULDBLOCK));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        lock = Flock::lock(file, FlockArg::LockExclusiveNonblock);
+    }
+    lock
+}
+
+fn owner_of(path: &Path) -> Option<(Identity, Identity)> {
+    let (entries, _) = ledger::read(path).ok()?;
+    entries.into_iter().find_map(|entry| match entry {
+        Entry::Owner { controller, agent } => Some((controller, agent)),
+        _ => None,
+    })
+}

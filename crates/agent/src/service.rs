@@ -1,0 +1,261 @@
+//! The agent protocol's requests, each handed to the part that does it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use loopscope_collect::LossReport;
+use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Request, Response, Status};
+
+use crate::agent::Agent;
+use crate::clock::{ClockError, Started};
+use crate::host::{Host, HostError};
+use crate::machine::MachineError;
+use crate::proto::{
+    BuildTestbedReply, BuildTestbedRequest, DepartedReply, Departures, EnterPhaseReply,
+    EnterPhaseRequest, Event, FetchRequest, FileChunk, FinishTraceReply, FinishTraceRequest,
+    HelloReply, HelloRequest, ShutdownReply, ShutdownRequest, StartClockReply, StartClockRequest,
+    StartReply, StartRequest, StopClockReply, StopClockRequest, StopReply, StopRequest,
+    TriggerReply, TriggerRequest, WatchRequest, agent_server,
+};
+use crate::testbed::TestbedError;
+use crate::{environment, fetch};
+
+/// Longest grace, in seconds.
+const GRACE_LIMIT_S: f64 = 3600.0;
+
+pub(crate) struct Service {
+    agent: Arc<Agent>,
+}
+
+type Replies<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+impl Service {
+    pub(crate) fn new(agent: Arc<Agent>) -> Service {
+        Service { agent }
+    }
+
+    fn host(&self) -> Result<Arc<Host>, Status> {
+        self.agent.host.clone().ok_or_else(|| {
+            Status::failed_precondition(
+                "this agent is no host: it was started without --host and only makes testbeds",
+            )
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl agent_server::Agent for Service {
+    async fn hello(&self, _: Request<HelloRequest>) -> Result<Response<HelloReply>, Status> {
+        let agent = self.agent.clone();
+        let describe = move || {
+            let host = agent.host.as_ref();
+            let name = host.map(|host| host.name.as_str());
+            let environment = environment::describe(
+                name,
+                agent.ledger.run(),
+                &agent.program,
+                host.map(|host| host.clock.frequency()),
+            );
+            let environment_json = format!("{environment:#}\n");
+            if let Some(host) = host {
+                std::fs::write(host.folder.join("env.json"), &environment_json)
+                    .map_err(|e| Status::internal(format!("cannot write env.json: {e}")))?;
+            }
+            let version = env!("CARGO_PKG_VERSION").to_owned();
+            Ok(Response::new(HelloReply { version, environment_json }))
+        };
+        tokio::task::block_in_place(describe)
+    }
+
+    async fn build_testbed(
+        &self,
+        request: Request<BuildTestbedRequest>,
+    ) -> Result<Response<BuildTestbedReply>, Status> {
+        let machine = self.agent.machine.as_ref().ok_or_else(|| {
+            Status::failed_precondition("a host of a testbed does not make testbeds")
+        })?;
+        let hosts = machine.build(request.get_ref()).await?;
+        Ok(Response::new(BuildTestbedReply { hosts }))
+    }
+
+    type WatchStream = Replies<Event>;
+
+    async fn watch(&self, _: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let host = self.host()?;
+        let events = host.events.watch().ok_or_else(|| {
+            Status::already_exists(format!("host {} is watched already", host.name))
+        })?;
+        let events = UnboundedReceiverStream::new(events).map_while(|event| event.map(Ok));
+        Ok(Response::new(Box::pin(events)))
+    }
+
+    async fn start_clock(
+        &self,
+        request: Request<StartClockRequest>,
+    ) -> Result<Response<StartClockReply>, Status> {
+        let host = self.host()?;
+        let folder = host.folder.join("clock/probes");
+        let role = request.into_inner().role;
+        let started = tokio::task::block_in_place(|| host.clock.start(role, &folder))?;
+        let mut reply = StartClockReply::default();
+        match started {
+            Started::Port(port) => reply.port = port.into(),
+            Started::Answered(answered) => {
+                reply.answered = answered.try_into().unwrap_or(u32::MAX);
+            }
+        }
+        Ok(Response::new(reply))
+    }
+
+    async fn stop_clock(
+        &self,
+        _: Request<StopClockRequest>,
+    ) -> Result<Response<StopClockReply>, Status> {
+        let host = self.host()?;
+        let counts = tokio::task::block_in_place(|| host.clock.stop())?;
+        let lost = counts.lost.iter().map(|(cause, &count)| (cause.to_string(), count)).collect();
+        Ok(Response::new(StopClockReply { sent: counts.sent, answered: counts.answered, lost }))
+    }
+
+    async fn start(&self, request: Request<StartRequest>) -> Result<Response<StartReply>, Status> {
+        let host = self.host()?;
+        let pid = tokio::task::block_in_place(|| host.start(request.into_inner()))?;
+        Ok(Response::new(StartReply { pid }))
+    }
+
+    async fn enter_phase(
+        &self,
+        request: Request<EnterPhaseRequest>,
+    ) -> Result<Response<EnterPhaseReply>, Status> {
+        self.host()?.enter_phase(request.get_ref())?;
+        Ok(Response::new(EnterPhaseReply {}))
+    }
+
+    async fn stop(&self, request: Request<StopRequest>) -> Result<Response<StopReply>, Status> {
+        let request = request.into_inner();
+        if !(0.0..=GRACE_LIMIT_S).contains(&request.grace_s) {
+            return Err(Status::invalid_argument(format!(
+                "a grace of {} s is not between 0 and {GRACE_LIMIT_S} s",
+                request.grace_s
+            )));
+        }
+        let grace = Duration::from_secs_f64(request.grace_s);
+        let survivors = self.host()?.stop(&request.components, grace).await?;
+        if survivors.is_empty() {
+            Ok(Response::new(StopReply {}))
+        } else {
+            Err(Status::internal(survivors.join("; ")))
+        }
+    }
+
+    async fn trigger(
+        &self,
+        request: Request<TriggerRequest>,
+    ) -> Result<Response<TriggerReply>, Status> {
+        let host = self.host()?;
+        let given = |text: String| (!text.is_empty()).then_some(text);
+        let TriggerRequest { stream, host: origin } = request.into_inner();
+        let triggered = tokio::task::block_in_place(|| host.trigger(given(stream), given(origin)));
+        Ok(Response::new(TriggerReply { triggered }))
+    }
+
+    async fn departed(
+        &self,
+        request: Request<Departures>,
+    ) -> Result<Response<DepartedReply>, Status> {
+        self.host()?.departed(request.get_ref())?;
+        Ok(Response::new(DepartedReply {}))
+    }
+
+    async fn finish_trace(
+        &self,
+        _: Request<FinishTraceRequest>,
+    ) -> Result<Response<FinishTraceReply>, Status> {
+        let host = self.host()?;
+        let finished = tokio::task::block_in_place(|| host.finish_trace());
+        let LossReport { emitted, recorded, dropped, problems, .. } =
+            finished.map_err(|e| Status::internal(format!("host {}: {e}", host.name)))?;
+        Ok(Response::new(FinishTraceReply { emitted, recorded, dropped, problems }))
+    }
+
+    type FetchStream = Replies<FileChunk>;
+
+    async fn fetch(&self, _: Request<FetchRequest>) -> Result<Response<Self::FetchStream>, Status> {
+        let host = self.host()?;
+        // A few chunks ahead of the network.
+        let (sender, receiver) = tokio::sync::mpsc::channel(4);
+        tokio::task::spawn_blocking(move || {
+            let send = |chunk| sender.blocking_send(Ok(chunk)).is_ok();
+            if let Err(error) = fetch::send_files(&host.folder, send) {
+                let error = format!("cannot read the files of host {}: {error}", host.name);
+                // A client that has gone does not want to know.
+                let _ = sender.blocking_send(Err(Status::internal(error)));
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+
+    async fn shutdown(
+        &self,
+        _: Request<ShutdownRequest>,
+    ) -> Result<Response<ShutdownReply>, Status> {
+        let agent = self.agent.clone();
+        // A task of its own, which goes on when the client hangs up.
+        let problems = tokio::spawn(async move {
+            let problems = agent.close().await;
+            // Without a receiver the agent is ending already.
+            let _ = agent.ends.send("asked to");
+            problems
+        });
+        let problems = problems.await.map_err(|e| Status::internal(e.to_string()))?;
+        Ok(Response::new(ShutdownReply { problems }))
+    }
+}
+
+impl From<HostError> for Status {
+    fn from(error: HostError) -> Status {
+        let text = error.to_string();
+        match error {
+            HostError::BadName(_) | HostError::Invalid { .. } => Status::invalid_argument(text),
+            HostError::Exists(_) => Status::already_exists(text),
+            HostError::Unknown(_) => Status::not_found(text),
+            HostError::NotWatched { .. }
+            | HostError::Lookup { .. }
+            | HostError::Spawn { .. }
+            | HostError::Phase { .. }
+            | HostError::Trace { .. }
+            | HostError::Folder { .. }
+            | HostError::Ledger(_) => Status::failed_precondition(text),
+        }
+    }
+}
+
+impl From<ClockError> for Status {
+    fn from(error: ClockError) -> Status {
+        let text = error.to_string();
+        match error {
+            ClockError::NoRole | ClockError::Address { .. } => Status::invalid_argument(text),
+            ClockError::Twice(_) => Status::already_exists(text),
+            ClockError::NotRunning(_) | ClockError::Probe { .. } => {
+                Status::failed_precondition(text)
+            }
+        }
+    }
+}
+
+impl From<MachineError> for Status {
+    fn from(error: MachineError) -> Status {
+        let text = error.to_string();
+        match error {
+            MachineError::Testbed(TestbedError::Plan(_) | TestbedError::Network(_)) => {
+                Status::invalid_argument(text)
+            }
+            MachineError::Testbed(TestbedError::NotRoot) => Status::permission_denied(text),
+            MachineError::Twice => Status::already_exists(text),
+            _ => Status::failed_precondition(text),
+        }
+    }
+}

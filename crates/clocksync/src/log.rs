@@ -1,0 +1,357 @@
+//! From the logs of a run to its clock maps: reading, joining, solving, and the log of estimates.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use loopscope_ctf::{
+    FieldType, Metadata, PacketError, Packets, ParseError, Records, StreamClass, Value, packet,
+};
+use loopscope_time::{ClockMap, Counter, Frequency};
+
+use crate::Span;
+use crate::offline::{Estimate, Exchange, SolveError, solve};
+use crate::record::{self, Identity, Moment, Observation, RecordError, Source, TraceFile, event};
+
+/// Why a run's clocks cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The system refused.
+    #[error("cannot read {path}: {source}")]
+    Io {
+        /// File or directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A metadata file that is not loopscope's.
+    #[error("{path}: {source}")]
+    Metadata {
+        /// File.
+        path: PathBuf,
+        /// Where and what.
+        source: ParseError,
+    },
+    /// A damaged stream.
+    #[error("{path}: {source}")]
+    Stream {
+        /// File.
+        path: PathBuf,
+        /// Where and what.
+        source: PacketError,
+    },
+    /// A trace of something else.
+    #[error("{0} is no probe log: its events are not those of clock probes")]
+    NotProbes(PathBuf),
+    /// Nothing to take the counter's frequency from.
+    #[error(
+        "the reference host has no trace under {host} (looked for clock/probes, trace and kernel \
+         there): the frequency of its counter is unknown"
+    )]
+    NoReference {
+        /// The reference's directory.
+        host: PathBuf,
+    },
+    /// Other hosts probed a reference that left no probe log.
+    #[error(
+        "the reference host {reference} has no clock/probes, but {host} has: was {reference} the \
+         reference of this run?"
+    )]
+    NoReferenceProbes {
+        /// The reference.
+        reference: String,
+        /// A follower.
+        host: String,
+    },
+    /// The probes of a host give no map.
+    #[error("the clock of {host}: {source}")]
+    Solve {
+        /// The follower.
+        host: String,
+        /// Why.
+        source: SolveError,
+    },
+    /// The estimates cannot be written.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+}
+
+/// One side's probe log, read back.
+#[derive(Clone, Debug)]
+pub struct ProbeLog {
+    /// What it declares.
+    pub identity: Identity,
+    /// In the order of logging.
+    pub observations: Vec<Observation>,
+    /// Size of what no longer reads as packets at the end of its stream: its writer was killed in
+    /// the middle of one.
+    pub torn_bytes: usize,
+}
+
+impl ProbeLog {
+    /// Reads a `clock/probes` directory.
+    pub fn read(directory: &Path) -> Result<ProbeLog, LogError> {
+        let metadata = read_metadata(directory)?;
+        let class = probe_class(&metadata).ok_or_else(|| LogError::NotProbes(directory.into()))?;
+        let records = Records::new(class);
+        let mut observations = Vec::new();
+        let mut torn_bytes = 0;
+        for path in streams(directory)? {
+            let bytes = std::fs::read(&path).map_err(io_error(&path))?;
+            let stream_error = |source| LogError::Stream { path: path.clone(), source };
+            let mut packets = Packets::new(&bytes);
+            let mut good = 0;
+            while let Some(packet) = packets.next() {
+                let Ok((context, content)) = packet else {
+                    torn_bytes += bytes.len() - good;
+                    break;
+                };
+                let decoded = records.decode(&context, content, |record| {
+                    observations.extend(observation(class, &record));
+                });
+                decoded.map_err(stream_error)?;
+                good = packets.offset();
+            }
+        }
+        let identity = Identity {
+            host: metadata.host,
+            trace_uuid: metadata.uuid,
+            clock_uuid: metadata.clock_uuid,
+            frequency: metadata.frequency,
+        };
+        Ok(ProbeLog { identity, observations, torn_bytes })
+    }
+}
+
+fn probe_class(metadata: &Metadata) -> Option<&StreamClass> {
+    let mut classes = metadata.streams.values();
+    let class = classes.next()?;
+    let fields: Vec<(String, FieldType)> =
+        record::FIELDS.iter().map(|(name, kind)| ((*name).to_owned(), *kind)).collect();
+    let known = |e: &loopscope_ctf::EventClass| {
+        e.group == "clock" && Moment::ALL.iter().any(|m| m.name() == e.name) && e.fields == fields
+    };
+    (classes.next().is_none() && class.events.iter().all(known)).then_some(class)
+}
+
+fn observation(class: &StreamClass, record: &loopscope_ctf::Record) -> Option<Observation> {
+    let name = &class.events[record.class].name;
+    let moment = Moment::ALL.into_iter().find(|m| m.name() == name)?;
+    let mut values = class.events[record.class].values(record.fields);
+    let [peer, lo, hi, source] = record::FIELDS.map(|_| match values.next() {
+        Some((_, Value::Unsigned(value))) => value,
+        // `probe_class` has checked the fields.
+        _ => 0,
+    });
+    let source = if source == Source::Kernel as u64 { Source::Kernel } else { Source::User };
+    let span = Span { lo: Counter(lo), hi: Counter(hi) };
+    Some(Observation { moment, peer: peer as u32, seq: record.id.cast_unsigned(), span, source })
+}
+
+/// What two logs say about their exchanges.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Joined {
+    /// One for each probe of the follower, by client id and sequence number.
+    pub exchanges: Vec<Exchange>,
+    /// Observations left out because their log holds the same moment of the same probe twice:
+    /// two followers drew one client id.
+    pub ambiguous: usize,
+}
+
+/// Joins a follower's log with the reference's, which may hold those of other followers too.
+pub fn join(follower: &ProbeLog, reference: &ProbeLog) -> Joined {
+    let mut joined = Joined::default();
+    let mut probes: BTreeMap<(u32, u64), Exchange> = BTreeMap::new();
+    let own = |o: &&Observation| matches!(o.moment, Moment::ProbeSent | Moment::ReplyReceived);
+    for seen in follower.observations.iter().filter(own) {
+        probes.entry((seen.peer, seen.seq)).or_default();
+    }
+    let mut seen_before: BTreeMap<(u32, u64, Moment), ()> = BTreeMap::new();
+    let others = |o: &&Observation| !own(o);
+    let all = follower.observations.iter().filter(own);
+    for seen in all.chain(reference.observations.iter().filter(others)) {
+        let Some(exchange) = probes.get_mut(&(seen.peer, seen.seq)) else { continue };
+        let place = match seen.moment {
+            Moment::ProbeSent => &mut exchange.t1,
+            Moment::ProbeReceived => &mut exchange.t2,
+            Moment::ReplySent => &mut exchange.t3,
+            Moment::ReplyReceived => &mut exchange.t4,
+        };
+        match seen_before.entry((seen.peer, seen.seq, seen.moment)) {
+            Entry::Vacant(first) => {
+                first.insert(());
+                *place = Some(seen.span);
+            }
+            Entry::Occupied(_) => {
+                // The first one is withdrawn too, once.
+                joined.ambiguous += 1 + usize::from(place.is_some());
+                *place = None;
+            }
+        }
+    }
+    joined.exchanges = probes.into_values().collect();
+    joined
+}
+
+/// Reads and joins the `clock/probes` directories of a follower and the reference.
+pub fn read_exchanges(follower: &Path, reference: &Path) -> Result<Joined, LogError> {
+    Ok(join(&ProbeLog::read(follower)?, &ProbeLog::read(reference)?))
+}
+
+/// One host's clock in a run.
+#[derive(Clone, Debug)]
+pub struct HostClock {
+    /// From its counter to global time.
+    pub map: ClockMap,
+    /// Exchanges used; 0 for the reference.
+    pub exchanges: usize,
+    /// See [`crate::offline::Solution::contradictions`].
+    pub contradictions: usize,
+    /// Nominal frequency of its counter.
+    pub frequency: Frequency,
+    /// See [`Joined::ambiguous`].
+    pub ambiguous: usize,
+    /// See [`ProbeLog::torn_bytes`].
+    pub torn_bytes: usize,
+}
+
+/// The clocks of all hosts under `hosts` (a run's `hosts/` directory) that have probed, and of
+/// `reference`, which need not have been probed. Writes each follower's `clock/estimates`, in place
+/// of an earlier one. `wander`: see [`crate::offline`].
+pub fn solve_run(
+    hosts: &Path,
+    reference: &str,
+    wander: f64,
+) -> Result<BTreeMap<String, HostClock>, LogError> {
+    let mut clocks = BTreeMap::new();
+    clocks.insert(reference.to_owned(), reference_clock(&hosts.join(reference))?);
+    let reference_probes = hosts.join(reference).join("clock/probes");
+    let mut reference_log = None;
+    for host in names(hosts)? {
+        let probes = hosts.join(&host).join("clock/probes");
+        if host == reference || !probes.is_dir() {
+            continue;
+        }
+        if !reference_probes.is_dir() {
+            return Err(LogError::NoReferenceProbes { reference: reference.into(), host });
+        }
+        let reference_log = match &mut reference_log {
+            Some(log) => log,
+            none => none.insert(ProbeLog::read(&reference_probes)?),
+        };
+        let log = ProbeLog::read(&probes)?;
+        let frequency = log.identity.frequency;
+        let joined = join(&log, reference_log);
+        let solution =
+            solve(&joined.exchanges, frequency, reference_log.identity.frequency, wander)
+                .map_err(|source| LogError::Solve { host: host.clone(), source })?;
+        let directory = hosts.join(&host).join("clock/estimates");
+        write_estimates(&directory, &log.identity, &solution.estimates)?;
+        let clock = HostClock {
+            map: solution.map,
+            exchanges: solution.exchanges,
+            contradictions: solution.contradictions,
+            frequency,
+            ambiguous: joined.ambiguous,
+            torn_bytes: log.torn_bytes,
+        };
+        clocks.insert(host, clock);
+    }
+    if let (Some(log), Some(clock)) = (reference_log, clocks.get_mut(reference)) {
+        clock.torn_bytes = log.torn_bytes;
+    }
+    Ok(clocks)
+}
+
+/// The clock of a host that is its own reference, from whatever trace it left in its directory.
+pub fn reference_clock(host: &Path) -> Result<HostClock, LogError> {
+    for kind in ["clock/probes", "trace", "kernel"] {
+        let directory = host.join(kind);
+        if !directory.join("metadata").is_file() {
+            continue;
+        }
+        let frequency = read_metadata(&directory)?.frequency;
+        let mut near = Counter(0);
+        for path in streams(&directory)? {
+            // Only the first packet's head: a trace may be large.
+            let mut head = Vec::new();
+            File::open(&path)
+                .and_then(|file| file.take(packet::RECORDS as u64).read_to_end(&mut head))
+                .map_err(io_error(&path))?;
+            if head.len() == packet::RECORDS && packet::get_u32(&head, 0) == packet::MAGIC {
+                near = Counter(packet::get_u64(&head, packet::TIMESTAMP_BEGIN));
+                break;
+            }
+        }
+        return Ok(HostClock {
+            map: ClockMap::reference(frequency, near),
+            exchanges: 0,
+            contradictions: 0,
+            frequency,
+            ambiguous: 0,
+            torn_bytes: 0,
+        });
+    }
+    Err(LogError::NoReference { host: host.into() })
+}
+
+/// Fields of `clock:estimate`, in the order of [`Estimate`]'s.
+const ESTIMATE: [(&str, FieldType); 3] =
+    [("offset_ns", FieldType::F64), ("rate_ppm", FieldType::F64), ("err_ns", FieldType::F64)];
+
+/// Writes `estimates` as the trace directory `directory`, in place of an earlier one: events
+/// `clock:estimate`, id the row's index, stamped with the follower's counter. `probes` is the
+/// identity of the probe log that they were made of.
+pub fn write_estimates(
+    directory: &Path,
+    probes: &Identity,
+    estimates: &[Estimate],
+) -> Result<(), RecordError> {
+    match std::fs::remove_dir_all(directory) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            return Err(RecordError::Io { path: directory.into(), source });
+        }
+        _ => {}
+    }
+    // Another trace than the probes', and the same one each time it is made of them.
+    let mut identity = probes.clone();
+    identity.trace_uuid[15] ^= 1;
+    let events = vec![event(0, "estimate", &ESTIMATE)];
+    let mut trace = TraceFile::create(directory, "estimates", &identity, events)?;
+    for (index, row) in (0..).zip(estimates) {
+        let fields: Vec<u8> = [row.offset_ns, row.rate_ppm, row.err_ns]
+            .into_iter()
+            .flat_map(f64::to_le_bytes)
+            .collect();
+        trace.record(0, row.counter, index, &fields)?;
+    }
+    trace.flush()
+}
+
+fn read_metadata(directory: &Path) -> Result<Metadata, LogError> {
+    let path = directory.join("metadata");
+    let text = std::fs::read_to_string(&path).map_err(io_error(&path))?;
+    Metadata::parse(&text).map_err(|source| LogError::Metadata { path, source })
+}
+
+/// The stream files of a trace directory, by name.
+fn streams(directory: &Path) -> Result<Vec<PathBuf>, LogError> {
+    let names = names(directory)?;
+    Ok(names.iter().filter(|name| *name != "metadata").map(|name| directory.join(name)).collect())
+}
+
+fn names(directory: &Path) -> Result<Vec<String>, LogError> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(io_error(directory))? {
+        names.push(entry.map_err(io_error(directory))?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn io_error(path: &Path) -> impl Fn(io::Error) -> LogError {
+    let path = path.to_owned();
+    move |source| LogError::Io { path: path.clone(), source }
+}

@@ -1,0 +1,189 @@
+//! The exchange of probes over UDP: a [`Responder`] on the reference, a [`Prober`] on each
+//! follower, each a thread that blocks in `poll`.
+//!
+//! Their sockets are bound by the calling thread, so they belong to its network namespace.
+
+mod packet;
+mod prober;
+mod responder;
+mod socket;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, PipeReader, PipeWriter, Write as _};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+pub use prober::{DEFAULT_BURST, DEFAULT_RATE_HZ, Prober, ProberConfig};
+pub use responder::Responder;
+
+use crate::record::{Filter, Identity, RecordError};
+
+/// How long a reply or a kernel stamp is waited for.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// What both sides need to know.
+#[derive(Clone)]
+pub struct Side {
+    /// Own address on the clock network.
+    pub address: IpAddr,
+    /// Where the log goes: `clock/probes`.
+    pub directory: PathBuf,
+    /// What the log declares.
+    pub identity: Identity,
+    /// The host's synthetic clock, if it has one.
+    pub filter: Option<Filter>,
+}
+
+/// Why probes cannot start or had to end.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// A setting makes no sense.
+    #[error("{0}")]
+    Setting(String),
+    /// The socket could not be had.
+    #[error("cannot use {address} for clock probes: {source}: is it an address of this host?")]
+    Address {
+        /// Own address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// Nobody there.
+    #[error(
+        "no clock probe from {address} was answered by {reference} within {} s: is the \
+         reference's clock running, and does the clock network pass UDP between the two?",
+        prober::FIRST_ANSWER.as_secs()
+    )]
+    NoAnswer {
+        /// Own address.
+        address: SocketAddr,
+        /// The reference's.
+        reference: SocketAddr,
+    },
+    /// The log could not be written.
+    #[error(transparent)]
+    Log(#[from] RecordError),
+    /// The system refused a thread, a pipe or a wait.
+    #[error("the clock probes at {address} failed: {source}")]
+    System {
+        /// Own address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// A bug.
+    #[error("the thread of the clock probes panicked: please report this")]
+    Panicked,
+}
+
+/// Why a probe, a stamp or a packet came to nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// A probe was not answered in time.
+    NoReply,
+    /// The system refused to send.
+    SendFailed,
+    /// The system reported an error on receiving.
+    ReceiveFailed,
+    /// The kernel gave no stamp of sending; the program's own was taken.
+    NoTxStamp,
+    /// The kernel gave no stamp of receiving; the program's own was taken.
+    NoRxStamp,
+    /// The kernel's clock was set around the stamp; the program's own was taken.
+    ClockStep,
+    /// A reply to no probe that is waited for: late, or doubled on its way.
+    UnexpectedReply,
+    /// Not a packet of this protocol.
+    MalformedPacket,
+    /// A packet from or for somebody else.
+    ForeignPacket,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Cause::NoReply => "no-reply",
+            Cause::SendFailed => "send-failed",
+            Cause::ReceiveFailed => "receive-failed",
+            Cause::NoTxStamp => "no-tx-stamp",
+            Cause::NoRxStamp => "no-rx-stamp",
+            Cause::ClockStep => "clock-step",
+            Cause::UnexpectedReply => "unexpected-reply",
+            Cause::MalformedPacket => "malformed-packet",
+            Cause::ForeignPacket => "foreign-packet",
+        })
+    }
+}
+
+/// What a side did. On a prober `sent = answered + lost[NoReply]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Probes (prober) or replies (responder) sent.
+    pub sent: u64,
+    /// Probes answered: by their reply (prober), or with one (responder).
+    pub answered: u64,
+    /// Probes, stamps and packets that came to nothing, by cause; only causes that occurred.
+    pub lost: BTreeMap<Cause, u64>,
+}
+
+impl Counts {
+    fn lose(&mut self, cause: Cause) {
+        *self.lost.entry(cause).or_default() += 1;
+    }
+}
+
+/// What the thread that owns a [`Worker`] tells it.
+enum Order {
+    /// Finish in good order.
+    Stop,
+    /// The owner is gone: end at once.
+    Abandon,
+}
+
+/// A thread of probes.
+#[derive(Debug)]
+struct Worker {
+    control: Option<PipeWriter>,
+    thread: Option<JoinHandle<Result<Counts, ProbeError>>>,
+}
+
+impl Worker {
+    fn spawn(
+        name: &str,
+        run: impl FnOnce(PipeReader) -> Result<Counts, ProbeError> + Send + 'static,
+    ) -> io::Result<Worker> {
+        let (reader, writer) = io::pipe()?;
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(reader))?;
+        Ok(Worker { control: Some(writer), thread: Some(thread) })
+    }
+
+    fn stop(mut self) -> Result<Counts, ProbeError> {
+        if let Some(control) = &mut self.control {
+            // Fails only if the thread has ended, and then joining says why.
+            let _ = control.write_all(&[1]);
+        }
+        self.join()
+    }
+
+    fn join(&mut self) -> Result<Counts, ProbeError> {
+        let joined = self.thread.take().map(JoinHandle::join);
+        self.control = None;
+        match joined {
+            Some(Ok(result)) => result,
+            Some(Err(_)) | None => Err(ProbeError::Panicked),
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.control = None;
+        if let Some(thread) = self.thread.take() {
+            // Nobody is left to be told of an error.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! A UDP socket whose packets the kernel stamps.
+
+use std::io::{self, IoSliceMut, PipeReader, Read as _};
+use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::time::Instant;
+
+use loopscope_time::Counter;
+use nix::errno::Errno;
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::socket::{
+    ControlMessageOwned, MsgFlags, SockaddrStorage, TimestampingFlag, recvmsg, setsockopt, sockopt,
+};
+use nix::sys::time::TimeSpec;
+
+use super::{Cause, Counts, Order, ProbeError, Side, packet};
+use crate::Span;
+use crate::record::Source;
+use crate::stamp::{Placer, Reading, RealNs, ordered_counter, real_ns};
+
+/// `SCM_TSTAMP_SND` of `linux/errqueue.h`: stamped as the packet went to the device.
+const STAMPED_AT_DEVICE: u32 = 0;
+
+/// A packet that came in.
+pub(super) struct Arrival {
+    /// One byte more than a packet has, so that a longer one shows.
+    pub(super) bytes: [u8; packet::SIZE + 1],
+    pub(super) length: usize,
+    /// `None` if the kernel gave no address.
+    pub(super) from: Option<SocketAddr>,
+    pub(super) kernel: Option<RealNs>,
+    /// The counter right after the system call.
+    pub(super) read: Counter,
+}
+
+/// The kernel's stamp of a packet that went out.
+pub(super) struct Departure {
+    /// The number that [`StampedSocket::send`] gave.
+    pub(super) key: u32,
+    pub(super) kernel: RealNs,
+    /// The counter right after the stamp was fetched.
+    pub(super) read: Counter,
+}
+
+/// A packet handed to the kernel.
+pub(super) struct Sent {
+    /// The kernel's number for it; `None` if the kernel does not stamp.
+    pub(super) key: Option<u32>,
+    /// The counter around the system call.
+    pub(super) user: Span,
+}
+
+pub(super) struct StampedSocket {
+    socket: UdpSocket,
+    address: SocketAddr,
+    placer: Placer,
+    control: Vec<u8>,
+    stamping: bool,
+    next_key: u32,
+}
+
+impl StampedSocket {
+    /// At `side`'s address, at a port that the system chooses.
+    pub(super) fn bind(side: &Side) -> Result<StampedSocket, ProbeError> {
+        let asked = SocketAddr::new(side.address, 0);
+        let error = |source| ProbeError::Address { address: asked, source };
+        let placer = Placer::new(side.identity.frequency, Reading::take());
+        let socket = UdpSocket::bind(asked).map_err(error)?;
+        socket.set_nonblocking(true).map_err(error)?;
+        let address = socket.local_addr().map_err(error)?;
+        let control = nix::cmsg_space!([TimeSpec; 3], libc::sock_extended_err, libc::sockaddr_in6);
+        let mut stamped =
+            StampedSocket { socket, address, placer, control, stamping: false, next_key: 0 };
+        stamped.number_from_zero();
+        Ok(stamped)
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Asks for stamps. The kernel numbers outgoing packets from zero when the option for it goes
+    /// from off to on; a socket without stamps still works.
+    fn number_from_zero(&mut self) {
+        type Flag = TimestampingFlag;
+        let stamps = Flag::SOF_TIMESTAMPING_TX_SOFTWARE
+            | Flag::SOF_TIMESTAMPING_RX_SOFTWARE
+            | Flag::SOF_TIMESTAMPING_SOFTWARE
+            | Flag::SOF_TIMESTAMPING_OPT_TSONLY;
+        let set = |flags| setsockopt(&self.socket, sockopt::Timestamping, &flags);
+        self.stamping = set(stamps).and(set(stamps | Flag::SOF_TIMESTAMPING_OPT_ID)).is_ok();
+        self.next_key = 0;
+    }
+
+    /// Sends. After an error the keys of packets still without a stamp are void.
+    pub(super) fn send(&mut self, bytes: &[u8], to: SocketAddr) -> io::Result<Sent> {
+        let lo = ordered_counter();
+        let result = self.socket.send_to(bytes, to);
+        let hi = ordered_counter();
+        if let Err(error) = result {
+            // Whether the kernel has counted this packet depends on where it gave up.
+            self.number_from_zero();
+            return Err(error);
+        }
+        let key = self.stamping.then_some(self.next_key);
+        self.next_key = self.next_key.wrapping_add(1);
+        Ok(Sent { key, user: Span { lo, hi } })
+    }
+
+    /// The next packet that waits, if any.
+    pub(super) fn receive(&mut self) -> io::Result<Option<Arrival>> {
+        let mut bytes = [0; packet::SIZE + 1];
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        let message = match recvmsg::<SockaddrStorage>(
+            self.socket.as_raw_fd(),
+            &mut parts,
+            Some(&mut self.control),
+            MsgFlags::MSG_DONTWAIT,
+        ) {
+            Ok(message) => message,
+            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let read = ordered_counter();
+        let from = message.address.and_then(|address| {
+            let v4 = address.as_sockaddr_in().map(|a| SocketAddr::V4(SocketAddrV4::from(*a)));
+            v4.or(address.as_sockaddr_in6().map(|a| SocketAddr::V6(SocketAddrV6::from(*a))))
+        });
+        let mut kernel = None;
+        for part in message.cmsgs()? {
+            if let ControlMessageOwned::ScmTimestampsns(stamps) = part {
+                kernel = real_ns(stamps.system);
+            }
+        }
+        let length = message.bytes;
+        Ok(Some(Arrival { bytes, length, from, kernel, read }))
+    }
+
+    /// The next stamp of sending that waits, if any.
+    pub(super) fn departure(&mut self) -> io::Result<Option<Departure>> {
+        loop {
+            let message = match recvmsg::<()>(
+                self.socket.as_raw_fd(),
+                &mut [],
+                Some(&mut self.control),
+                MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT,
+            ) {
+                Ok(message) => message,
+                Err(Errno::EAGAIN | Errno::EINTR) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            };
+            let read = ordered_counter();
+            let (mut kernel, mut key) = (None, None);
+            for part in message.cmsgs()? {
+                match part {
+                    ControlMessageOwned::ScmTimestampsns(stamps) => kernel = real_ns(stamps.system),
+                    ControlMessageOwned::Ipv4RecvErr(error, _)
+                    | ControlMessageOwned::Ipv6RecvErr(error, _)
+                        if error.ee_origin == libc::SO_EE_ORIGIN_TIMESTAMPING
+                            && error.ee_info == STAMPED_AT_DEVICE =>
+                    {
+                        key = Some(error.ee_data);
+                    }
+                    _ => {}
+                }
+            }
+            if let (Some(kernel), Some(key)) = (kernel, key) {
+                return Ok(Some(Departure { key, kernel, read }));
+            }
+        }
+    }
+
+    /// [`Self::receive`]; a refusal of the system ends the turn and is counted.
+    pub(super) fn next_arrival(&mut self, counts: &mut Counts) -> Option<Arrival> {
+        let arrival = self.receive();
+        counted(arrival, counts)
+    }
+
+    /// [`Self::departure`], likewise.
+    pub(super) fn next_departure(&mut self, counts: &mut Counts) -> Option<Departure> {
+        let departure = self.departure();
+        counted(departure, counts)
+    }
+
+    /// The counter at a kernel stamp that was just fetched; the program's own stamp `user` where
+    /// there is none (counted as `missing`) or where it cannot be believed. `limits` bounds the
+    /// instant without the kernel's clock.
+    pub(super) fn place(
+        &mut self,
+        kernel: Option<RealNs>,
+        limits: Span,
+        user: Span,
+        missing: Cause,
+        counts: &mut Counts,
+    ) -> (Span, Source) {
+        let Some(stamp) = kernel else {
+            counts.lose(missing);
+            return (user, Source::User);
+        };
+        match self.placer.place(stamp, Reading::take(), limits) {
+            Ok(span) => (span, Source::Kernel),
+            Err(_) => {
+                counts.lose(Cause::ClockStep);
+                (user, Source::User)
+            }
+        }
+    }
+
+    /// Waits for a packet, a stamp, an order or `until`.
+    pub(super) fn wait(
+        &self,
+        control: &mut PipeReader,
+        until: Option<Instant>,
+    ) -> io::Result<Option<Order>> {
+        let timeout =
+            until.map(|t| TimeSpec::from_duration(t.saturating_duration_since(Instant::now())));
+        let ordered = {
+            let mut polled = [
+                PollFd::new(self.socket.as_fd(), PollFlags::POLLIN),
+                PollFd::new(control.as_fd(), PollFlags::POLLIN),
+            ];
+            match ppoll(&mut polled, timeout, None) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            polled[1].any().unwrap_or(false)
+        };
+        if !ordered {
+            return Ok(None);
+        }
+        let mut order = [0];
+        Ok(Some(if control.read(&mut order)? == 0 { Order::Abandon } else { Order::Stop }))
+    }
+}
+
+fn counted<T>(taken: io::Result<Option<T>>, counts: &mut Counts) -> Option<T> {
+    taken.unwrap_or_else(|_| {
+        counts.lose(Cause::ReceiveFailed);
+        None
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::time::Duration;
+
+    use loopscope_time::Frequency;
+
+    use super::*;
+    use crate::log::{ProbeLog, solve_run};
+    use crate::probe::{Prober, ProberConfig, Responder};
+    use crate::record::Identity;
+
+    fn side(hosts: &std::path::Path, host: &str, frequency: Frequency) -> Side {
+        let identity =
+            Identity { host: host.into(), trace_uuid: [1; 16], clock_uuid: [2; 16], frequency };
+        let directory = hosts.join(host).join("clock/probes");
+        Side { address: IpAddr::V4(Ipv4Addr::LOCALHOST), directory, identity, filter: None }
+    }
+
+    fn any_frequency() -> Frequency {
+        Frequency::from_hz(1_000_000_000).unwrap()
+    }
+
+    fn next_departure(socket: &mut StampedSocket) -> Departure {
+        let (mut control, _open) = io::pipe().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            if let Some(departure) = socket.departure().unwrap() {
+                return departure;
+            }
+            assert!(Instant::now() < deadline, "no stamp came");
+            socket.wait(&mut control, Some(deadline)).unwrap();
+        }
+    }
+
+    /// Numbers of stamps match their packets, also after a packet that could not be sent.
+    #[test]
+    fn stamps_find_their_packets_after_a_failed_send() {
+        let hosts = tempfile::tempdir().unwrap();
+        let mut socket = StampedSocket::bind(&side(hosts.path(), "a", any_frequency())).unwrap();
+        let own = socket.address();
+        // From a loopback address no packet leaves the machine.
+        let elsewhere: SocketAddr = "192.0.2.1:9".parse().unwrap();
+        for round in 0..3 {
+            for packet in 0..=round {
+                let sent = socket.send(b"x", own).unwrap();
+                assert_eq!(sent.key, Some(packet));
+                let departure = next_departure(&mut socket);
+                assert_eq!(Some(departure.key), sent.key);
+                assert!(departure.read > sent.user.lo);
+            }
+            assert!(socket.send(b"x", elsewhere).is_err());
+        }
+    }
+
+    /// How a kernel or a driver can fail to stamp.
+    #[derive(Clone, Copy)]
+    enum Missing {
+        /// The option is refused.
+        Option,
+        /// It is taken, but no stamps come.
+        Stamps,
+    }
+
+    fn unstamped(side: &Side, missing: Missing) -> StampedSocket {
+        let mut socket = StampedSocket::bind(side).unwrap();
+        setsockopt(&socket.socket, sockopt::Timestamping, &TimestampingFlag::empty()).unwrap();
+        socket.stamping = matches!(missing, Missing::Stamps);
+        socket
+    }
+
+    /// Without kernel stamps the program's own serve: counted, marked in the log, and still hard.
+    #[test]
+    fn without_kernel_stamps_the_programs_own_serve() {
+        for missing in [Missing::Option, Missing::Stamps] {
+            let hosts = tempfile::tempdir().unwrap();
+            let side = |host| side(hosts.path(), host, any_frequency());
+            let responder = Responder::on(unstamped(&side("ref"), missing), side("ref")).unwrap();
+            let config = ProberConfig {
+                side: side("a"),
+                reference: responder.address(),
+                rate_hz: 100.0,
+                burst: 20,
+            };
+            let prober = Prober::on(unstamped(&config.side, missing), config).unwrap();
+            let counts = prober.stop().unwrap();
+            let reference = responder.stop().unwrap();
+            assert!(counts.answered >= 40, "{counts:?}");
+            for counts in [&counts, &reference] {
+                assert_eq!(counts.lost[&Cause::NoTxStamp], counts.sent);
+                assert_eq!(counts.lost[&Cause::NoRxStamp], counts.answered);
+            }
+            for host in ["a", "ref"] {
+                let log = ProbeLog::read(&side(host).directory).unwrap();
+                assert!(log.observations.iter().all(|o| o.source == Source::User));
+            }
+            let clocks = solve_run(hosts.path(), "ref", 1e-6).unwrap();
+            let clock = &clocks["a"];
+            assert_eq!((clock.contradictions, clock.exchanges as u64), (0, counts.sent));
+            for knot in clock.map.knots() {
+                let (ts, bound) = clock.map.map(knot.counter);
+                let truth = clocks["ref"].map.map(knot.counter).0;
+                assert!((ts - truth).unsigned_abs() <= bound.ns() + 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Counters and histograms: their last state, as records of a stream of its own.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use loopscope_ctf::{EventClass, Kind, PacketWriter};
+use loopscope_time::Counter;
+use loopscope_trace::layout::Cells as Head;
+
+use crate::Error;
+use crate::mapping::Mapping;
+use crate::recorded::numbers;
+use crate::site::{Cells, Site, SiteKind};
+
+/// Final records have classes of their own: this plus the index of the entity's first site that
+/// adds.
+pub(crate) const FINAL_CLASS: u16 = 0x8000;
+
+/// A final record: its class and the encoded fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Final {
+    pub(crate) class: EventClass,
+    pub(crate) fields: Vec<u8>,
+}
+
+/// The cells files of one stream of one process.
+struct Files {
+    /// What the state was when it was last reset.
+    base: Option<Mapping<Head>>,
+    threads: Vec<Mapping<Head>>,
+}
+
+impl Files {
+    fn open(dir: &Path, slot: usize, generation: u32) -> Result<Files, Error> {
+        let mut files = Files { base: None, threads: Vec::new() };
+        for entry in std::fs::read_dir(dir).map_err(Error::file("read", dir))? {
+            let entry = entry.map_err(Error::file("read", dir))?;
+            let name = entry.file_name();
+            let Some((of_slot, of_generation, n)) = numbers(&name, "cells") else { continue };
+            if (of_slot, of_generation) != (slot, generation) {
+                continue;
+            }
+            let map = Mapping::<Head>::open(&entry.path());
+            match map.map_err(Error::file("open", &entry.path()))? {
+                Some(map) if n == "0" => files.base = Some(map),
+                Some(map) => files.threads.push(map),
+                None => {}
+            }
+        }
+        Ok(files)
+    }
+
+    /// Whether anything was ever added to these cells.
+    fn touched(&self, cells: std::ops::Range<usize>) -> bool {
+        let any = |map: &Mapping<Head>| cells.clone().any(|cell| value(map, cell) != 0);
+        self.threads.iter().any(any)
+    }
+
+    /// An entity's state: what threads added, less what the state was at the last reset.
+    fn state(&self, cell: usize) -> u64 {
+        let sum = self.threads.iter().fold(0u64, |sum, map| sum.wrapping_add(value(map, cell)));
+        sum.wrapping_sub(self.base.as_ref().map_or(0, |map| value(map, cell)))
+    }
+}
+
+/// Of a cell that is not there nothing was made.
+fn value(map: &Mapping<Head>, cell: usize) -> u64 {
+    // Acquire pairs with the release store in extend (cells.c): the cells are there.
+    if cell as u64 >= map.get().count.load(Ordering::Acquire) {
+        return 0;
+    }
+    map.word(size_of::<Head>() + 8 * cell).map_or(0, |value| value.load(Ordering::Relaxed))
+}
+
+/// The last state of every counter and histogram of a stream that anything was ever added to.
+pub(crate) fn finals(
+    dir: &Path,
+    slot: usize,
+    generation: u32,
+    sites: &[Site],
+    described: impl Fn(&Site) -> (String, String),
+) -> Result<Vec<Final>, Error> {
+    let adds = [SiteKind::CounterAdd, SiteKind::HistogramAdd];
+    if !sites.iter().any(|site| adds.contains(&site.kind)) {
+        return Ok(Vec::new());
+    }
+    let files = Files::open(dir, slot, generation)?;
+    let mut seen = BTreeSet::new();
+    let mut finals = Vec::new();
+    for site in sites.iter().filter(|site| adds.contains(&site.kind)) {
+        let Some(cells) = site.cells else { continue };
+        if !seen.insert(cells.first()) || !files.touched(cells.all()) {
+            continue;
+        }
+        let (kind, fields) = match cells {
+            Cells::Counter { first } => (Kind::Counter, files.state(first).to_le_bytes().to_vec()),
+            Cells::Histogram { first, buckets, .. } => {
+                (Kind::Histogram, histogram(first, buckets, |cell| files.state(cell)))
+            }
+        };
+        let (unit, description) = described(site);
+        let types = kind.fields().unwrap_or_default().iter();
+        let class = EventClass {
+            id: FINAL_CLASS + site.index,
+            group: site.group.clone(),
+            name: site.name.clone(),
+            kind,
+            fields: types.map(|(name, t)| ((*name).to_owned(), *t)).collect(),
+            unit,
+            description,
+            histogram: cells.buckets(),
+            file: String::new(),
+            line: 0,
+        };
+        finals.push(Final { class, fields });
+    }
+    Ok(finals)
+}
+
+/// A histogram's fields from its cells: values below the range, buckets, values above, their sum.
+fn histogram(first: usize, buckets: usize, state: impl Fn(usize) -> u64) -> Vec<u8> {
+    let (below, above) = (state(first), state(first + 1 + buckets));
+    let sum = state(first + buckets + 2);
+    let filled: Vec<(u16, u64)> = (0..buckets)
+        .map(|bucket| (bucket as u16, state(first + 1 + bucket)))
+        .filter(|(_, values)| *values != 0)
+        .collect();
+    let inside = filled.iter().fold(0u64, |count, (_, values)| count.wrapping_add(*values));
+    let count = inside.wrapping_add(below).wrapping_add(above);
+    let mut fields = Vec::new();
+    for word in [count, sum, below, above] {
+        fields.extend_from_slice(&word.to_le_bytes());
+    }
+    fields.extend_from_slice(&(filled.len() as u32).to_le_bytes());
+    for (bucket, _) in &filled {
+        fields.extend_from_slice(&bucket.to_le_bytes());
+    }
+    for (_, values) in &filled {
+        fields.extend_from_slice(&values.to_le_bytes());
+    }
+    fields
+}
+
+/// The stream of the final records, all at one instant.
+pub(crate) fn packets(
+    finals: &[Final],
+    uuid: [u8; 16],
+    stream_id: u32,
+    pid: u32,
+    at: Counter,
+) -> Vec<u8> {
+    let mut writer = PacketWriter::new(uuid, stream_id, pid, 0, 1 << 20);
+    let mut bytes = Vec::new();
+    for last in finals {
+        let full = writer.record(last.class.id, at, 0, &last.fields);
+        bytes.extend(full.expect("all stamps are the same").into_iter().flatten());
+    }
+    bytes.extend(writer.flush().into_iter().flatten());
+    bytes
+}

@@ -1,0 +1,518 @@
+//! The collector of one host.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use loopscope_time::Counter;
+
+use crate::cost::Cost;
+use crate::deadline::{Departure, Watched};
+use crate::handover::{Begun, Lock, Place, Program, lock};
+use crate::journal::{Entry, Journal};
+use crate::loss::Losses;
+use crate::output::{Cause, Output, Trigger, folder};
+use crate::process::{Process, With};
+use crate::stream::{MAIN, StreamSpec, validate};
+use crate::stream_file::OpenFiles;
+use crate::{Error, Identity};
+
+/// A never decreasing map of the host's counter to a synthetic one.
+pub type ClockMap = Box<dyn Fn(Counter) -> Counter + Send>;
+
+/// How long a live thread may take to finish an event once recording has ended; an event that takes
+/// longer counts as torn.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// Pauses between two looks at the rings.
+const BUSY: Duration = Duration::from_millis(1);
+const CALM: Duration = Duration::from_millis(20);
+/// More than programs write into one ring: so long a smallest ring lasts at least.
+const FASTEST: f64 = 500e6;
+
+/// What [`Collector::poll`] found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Activity {
+    /// Sub-buffers copied.
+    pub copied: u64,
+    /// How full the fullest ring was, 0 to 1.
+    pub fill: f64,
+    /// Bytes of the smallest ring; `None` without rings.
+    pub capacity: Option<u64>,
+    /// Triggers of flight recorders, by name of the stream.
+    pub triggers: Vec<(String, Trigger)>,
+    /// Messages that departed for the host where their path ends, by path; see
+    /// [`Collector::departed`].
+    pub departures: Vec<(String, Vec<Departure>)>,
+}
+
+impl Activity {
+    /// When to look again: at once after a ring was more than half full, soon while anything
+    /// happens, and before the smallest ring can have filled up in any case.
+    pub fn pause(&self) -> Duration {
+        if self.fill > 0.5 {
+            Duration::ZERO
+        } else if self.copied > 0 {
+            BUSY
+        } else {
+            let lasts =
+                self.capacity.map_or(CALM, |bytes| Duration::from_secs_f64(bytes as f64 / FASTEST));
+            lasts.clamp(BUSY, CALM)
+        }
+    }
+}
+
+/// Programs to record.
+pub(crate) struct Source {
+    /// Runtime directory.
+    pub(crate) dir: PathBuf,
+    pub(crate) process: Option<String>,
+    pub(crate) seen: BTreeSet<OsString>,
+    pub(crate) streams: Vec<StreamSpec>,
+    /// Where the streams go.
+    pub(crate) outputs: Vec<usize>,
+    /// The process that was attached to and its children, by the names of their directories; `None`
+    /// for a directory that belongs to the collector with all that is in it.
+    pub(crate) family: Option<BTreeSet<OsString>>,
+    /// The streams were changed since programs may have read of them.
+    pub(crate) changed: bool,
+}
+
+/// Drains the rings of all programs of one host into trace directories, one per stream.
+pub struct Collector {
+    pub(crate) out: PathBuf,
+    pub(crate) identity: Identity,
+    pub(crate) clock: Option<ClockMap>,
+    pub(crate) sources: Vec<Source>,
+    pub(crate) processes: Vec<Process>,
+    pub(crate) outputs: Vec<Output>,
+    pub(crate) problems: Vec<String>,
+    pub(crate) journal: Journal,
+    pub(crate) deadlines: Vec<Watched>,
+    cost: Option<Cost>,
+    next_process: u32,
+    resumed: bool,
+    open_files: OpenFiles,
+    pid_namespace: u64,
+}
+
+impl Collector {
+    /// Writes to `out`, in which there must be no trace yet. With `clock`, every stamp goes through
+    /// it.
+    pub fn new(
+        out: &Path,
+        identity: Identity,
+        clock: Option<ClockMap>,
+    ) -> Result<Collector, Error> {
+        std::fs::create_dir_all(out).map_err(Error::file("make", out))?;
+        if ["trace", "streams"].iter().any(|name| out.join(name).exists()) {
+            return Err(Error::TraceExists(out.to_owned()));
+        }
+        Ok(Collector::with(out, identity, clock, Journal::create(out)?, false))
+    }
+
+    /// Takes up a recording to `out` whose collector was killed: nothing of it is doubled, and of
+    /// what the programs' memory holds nothing is lost. The same sources are to be added, or
+    /// programs attached to, as before. The identity is that of the traces that are there.
+    pub fn resume(
+        out: &Path,
+        identity: Identity,
+        clock: Option<ClockMap>,
+    ) -> Result<Collector, Error> {
+        Ok(Collector::with(out, identity, clock, Journal::resume(out)?, true))
+    }
+
+    pub(crate) fn with(
+        out: &Path,
+        identity: Identity,
+        clock: Option<ClockMap>,
+        journal: Journal,
+        resumed: bool,
+    ) -> Collector {
+        Collector {
+            out: out.to_owned(),
+            identity,
+            clock,
+            sources: Vec::new(),
+            processes: Vec::new(),
+            outputs: Vec::new(),
+            problems: Vec::new(),
+            deadlines: Vec::new(),
+            cost: None,
+            next_process: journal.next_process(),
+            journal,
+            resumed,
+            open_files: OpenFiles::default(),
+            // Without /proc no process is known to have ended before `finish`.
+            pid_namespace: std::fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino()),
+        }
+    }
+
+    /// Notes what another recorder needs to go on. As long as the lock is held, none does.
+    pub(crate) fn begin(&mut self, place: Place, streams: &[StreamSpec]) -> Result<Lock, Error> {
+        let path = Journal::path(&self.out);
+        let held = lock(&path).map_err(Error::file("lock", &path))?;
+        let taken = || Error::StillRecording { out: self.out.clone(), recorder: None };
+        let held = held.ok_or_else(taken)?;
+        self.journal.note_recorder()?;
+        self.journal.note(&Entry::Begun(Begun::new(place, streams, &self.identity)))?;
+        Ok(held)
+    }
+
+    /// Notes the program whose end is that of the recording.
+    pub(crate) fn note_program(&mut self, pid: u32) -> Result<(), Error> {
+        Program::of(pid).map_or(Ok(()), |program| self.journal.note(&Entry::Program(program)))
+    }
+
+    /// Whether any process is known and not closed.
+    pub(crate) fn has_processes(&self) -> bool {
+        !self.processes.is_empty()
+    }
+
+    /// Adds a runtime directory whose `streams` file asks for these streams
+    /// ([`crate::stream::write`]). Its processes are called `process`, or by their programs' short
+    /// names. The directory belongs to the collector from now on: [`Collector::finish`] removes it.
+    pub fn add_source(
+        &mut self,
+        runtime_dir: &Path,
+        process: Option<String>,
+        streams: &[StreamSpec],
+    ) -> Result<(), Error> {
+        validate(streams)?;
+        let outputs =
+            streams.iter().map(|spec| self.output_of(spec)).collect::<Result<Vec<_>, _>>()?;
+        let mut dir = runtime_dir.to_owned();
+        if self.resumed && !dir.exists() {
+            // The recording was about to end.
+            dir = closed(&dir);
+        }
+        self.sources.push(Source {
+            dir,
+            process,
+            seen: BTreeSet::new(),
+            streams: streams.to_vec(),
+            outputs,
+            family: None,
+            // Programs that had read the old ones may not have been told.
+            changed: self.journal.past.streams.is_some(),
+        });
+        Ok(())
+    }
+
+    /// Tells in the accounts what an event costs on this machine.
+    pub fn set_cost(&mut self, cost: Cost) {
+        self.cost = Some(cost);
+    }
+
+    /// Index of the output of a stream; made if there is none yet.
+    pub(crate) fn output_of(&mut self, spec: &StreamSpec) -> Result<usize, Error> {
+        if let Some(at) = self.outputs.iter().position(|o| o.spec.name == spec.name) {
+            if self.outputs[at].spec.kind != spec.kind {
+                let what = "another source records it as the other kind of stream".into();
+                return Err(Error::Stream { name: spec.name.clone(), what });
+            }
+            return Ok(at);
+        }
+        let open_files = self.open_files.clone();
+        let output = if self.resumed {
+            Output::resume(&self.out, spec, &self.identity, open_files, &self.journal.past)?
+        } else {
+            Output::create(&self.out, spec, &self.identity, open_files)?
+        };
+        self.outputs.push(output);
+        Ok(self.outputs.len() - 1)
+    }
+
+    /// Copies what is complete. To be called so often that no ring fills in between, see
+    /// [`Activity::pause`].
+    pub fn poll(&mut self) -> Result<Activity, Error> {
+        // A process that has ended by now has made all its files and stores.
+        self.discover()?;
+        let namespace = self.pid_namespace;
+        let over = |p: &&Process| p.has_ended(namespace) && !p.has_orphans();
+        let ended: Vec<u32> = self.processes.iter().filter(over).map(|p| p.id).collect();
+        let due = self.due_snapshots();
+        let mut activity = self.copy()?;
+        self.see_triggers()?;
+        self.take_snapshots(&due, &mut activity)?;
+        for id in ended {
+            if let Some(at) = self.processes.iter().position(|p| p.id == id) {
+                let process = self.processes.remove(at);
+                self.close(process, Cause::Death, &mut activity)?;
+            }
+        }
+        Ok(activity)
+    }
+
+    /// Finds new processes; whether there are directories that their programs are still making.
+    pub(crate) fn discover(&mut self) -> Result<bool, Error> {
+        let mut unfinished = false;
+        for index in 0..self.sources.len() {
+            // A child may be listed before its parent is known to belong to the source.
+            loop {
+                let before = self.processes.len();
+                unfinished |= self.discover_in(index)?;
+                if self.sources[index].family.is_none() || self.processes.len() == before {
+                    break;
+                }
+            }
+        }
+        Ok(unfinished)
+    }
+
+    fn discover_in(&mut self, index: usize) -> Result<bool, Error> {
+        let mut unfinished = false;
+        let source = &mut self.sources[index];
+        for entry in std::fs::read_dir(&source.dir).map_err(Error::file("read", &source.dir))? {
+            let entry = entry.map_err(Error::file("read", &source.dir))?;
+            let name = entry.file_name();
+            let is_process = name.as_encoded_bytes().first().is_some_and(u8::is_ascii_digit);
+            if !is_process || source.seen.contains(&name) {
+                continue;
+            }
+            let known = self.journal.past.processes.get(&*name.to_string_lossy()).cloned();
+            let id = known.as_ref().map_or(self.next_process, |(id, _)| *id);
+            let opened = Process::open(&entry.path(), index, id, source.process.as_deref());
+            let foreign = source.family.is_some();
+            match opened {
+                Ok(None) => {
+                    unfinished |= !foreign;
+                    continue;
+                }
+                Ok(Some(mut process)) => {
+                    if !source.adopts(&name, process.control.get()) {
+                        continue;
+                    }
+                    let slots = known.as_ref().map(|(_, slots)| slots.as_slice());
+                    if foreign {
+                        let control = process.control.get();
+                        let pid = control.parent_pid.load(Ordering::Relaxed);
+                        let of = |p: &&Process| p.source == index && p.pid == pid;
+                        let parent = self.processes.iter().find(of).map(|p| p.streams.as_slice());
+                        let frequency = self.identity.frequency;
+                        process.take_slots(source, slots.unwrap_or(&[]), parent, frequency)?;
+                    } else {
+                        process.record_slots(&source.outputs);
+                        if source.changed {
+                            process.configure(source, self.identity.frequency);
+                        }
+                    }
+                    if known.is_none() {
+                        self.next_process += 1;
+                        let slots = process.slots_in(source);
+                        let dir = name.to_string_lossy().into_owned();
+                        self.journal.note(&Entry::Process { id, dir, slots })?;
+                    }
+                    if self.journal.past.closed.contains_key(&id) {
+                        // All of it is taken but its files.
+                        let lives = !process.has_ended(self.pid_namespace);
+                        if foreign { process.release(lives)? } else { process.remove()? }
+                    } else {
+                        self.processes.push(process);
+                    }
+                }
+                // Of a stranger in a shared directory nothing is asked.
+                Err(_) if foreign => continue,
+                Err(error) => self
+                    .problems
+                    .push(format!("cannot collect from {}: {error}", entry.path().display())),
+            }
+            source.seen.insert(name);
+        }
+        Ok(unfinished)
+    }
+
+    /// One round over all known processes: rings are marked, then call sites read, then metadata
+    /// written, then packets up to the marks copied. In this order no record is read or persisted
+    /// before its class is known.
+    pub(crate) fn copy(&mut self) -> Result<Activity, Error> {
+        let mut activity = Activity::default();
+        for process in &mut self.processes {
+            let level = process.look(&mut self.outputs, &mut self.journal)?;
+            activity.fill = activity.fill.max(level.fill);
+            activity.capacity = match (activity.capacity, level.capacity) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+            process.read_sites()?;
+            process.apply();
+            process.declare(&mut self.outputs);
+        }
+        for output in &mut self.outputs {
+            output.write_metadata()?;
+        }
+        activity.departures = self.watch_deadlines()?;
+        let with = With { clock: self.clock.as_ref(), progress: &self.journal.progress };
+        for process in &mut self.processes {
+            activity.copied += process.drain(&mut self.outputs, with)?;
+        }
+        Ok(activity)
+    }
+
+    fn close(
+        &mut self,
+        mut process: Process,
+        cause: Cause,
+        activity: &mut Activity,
+    ) -> Result<(), Error> {
+        self.take_last(&mut process, cause, activity)?;
+        self.tell_triggers(activity)?;
+        let lives = !process.has_ended(self.pid_namespace);
+        let with = With { clock: self.clock.as_ref(), progress: &self.journal.progress };
+        let losses = process.close(&mut self.outputs, with, lives)?;
+        self.journal.note(&Entry::Closed { process: process.id, losses })?;
+        self.problems.extend(process.refused());
+        match self.sources[process.source].family {
+            None => process.remove(),
+            Some(_) => process.release(lives),
+        }
+    }
+
+    /// Ends the recording of the program that was attached to in `process_dir`, and of its children:
+    /// their call sites and memory are as before.
+    pub fn detach(&mut self, process_dir: &Path) -> Result<(), Error> {
+        let of = |source: &Source| {
+            let names = source.family.as_ref();
+            let name = process_dir.file_name();
+            Some(source.dir.as_path()) == process_dir.parent()
+                && names.zip(name).is_some_and(|(names, name)| names.contains(name))
+        };
+        let leaves: Vec<bool> = self.sources.iter().map(of).collect();
+        self.settle(&leaves)?;
+        let (leaving, staying) = std::mem::take(&mut self.processes)
+            .into_iter()
+            .partition(|p: &Process| leaves[p.source]);
+        self.processes = staying;
+        let mut activity = Activity::default();
+        self.close_all(leaving, &mut activity)?;
+        for (source, leaves) in self.sources.iter_mut().zip(leaves) {
+            if leaves {
+                // The source stays, because processes know theirs by its number, and finds no more.
+                source.family = Some(BTreeSet::new());
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the recording: disables all events in processes that still run (they go on dormant, and
+    /// so do programs that start later with the same environment), takes what is left, writes the
+    /// accounts, and removes the runtime directories that are the collector's.
+    pub fn finish(mut self) -> Result<Losses, Error> {
+        let losses = self.take_all();
+        for source in self.sources.iter().filter(|source| source.family.is_none()) {
+            // Where closing them failed, that is the error to report.
+            let removed = std::fs::remove_dir_all(&source.dir);
+            if losses.is_ok() {
+                removed.map_err(Error::file("remove", &source.dir))?;
+            }
+        }
+        losses
+    }
+
+    /// Disables all events in the processes of these sources, and copies until no thread is inside
+    /// one any more, or has been for too long.
+    fn settle(&mut self, sources: &[bool]) -> Result<(), Error> {
+        let deadline = Instant::now() + SETTLE;
+        loop {
+            let unfinished = self.discover()?;
+            self.processes.iter_mut().filter(|p| sources[p.source]).for_each(Process::disable);
+            self.copy()?;
+            let namespace = self.pid_namespace;
+            let settled = |p: &Process| p.has_ended(namespace) || p.is_settled();
+            let all = self.processes.iter().filter(|p| sources[p.source]).all(settled);
+            if (all && !unfinished) || Instant::now() > deadline {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn close_all(&mut self, processes: Vec<Process>, activity: &mut Activity) -> Result<(), Error> {
+        for process in processes {
+            let ended = process.has_ended(self.pid_namespace);
+            let cause = if ended { Cause::Death } else { Cause::End };
+            self.close(process, cause, activity)?;
+        }
+        Ok(())
+    }
+
+    fn take_all(&mut self) -> Result<Losses, Error> {
+        self.discover()?;
+        self.processes.iter_mut().for_each(Process::fix_refused);
+        let known = self.next_process;
+        self.close_sources()?;
+        self.settle(&vec![true; self.sources.len()])?;
+        let mut processes = std::mem::take(&mut self.processes);
+        // Who came in between could register nothing any more.
+        processes.iter_mut().filter(|p| p.id >= known).for_each(Process::forget_refused);
+        self.close_all(processes, &mut Activity::default())?;
+        self.problems.extend(self.deadlines.iter().filter_map(Watched::problem));
+        let mut losses =
+            Losses { problems: std::mem::take(&mut self.problems), ..Losses::default() };
+        for output in &mut self.outputs {
+            let report = output.finish(self.cost)?;
+            losses.streams.insert(output.spec.name.clone(), report);
+        }
+        self.journal.remove()?;
+        Ok(losses)
+    }
+
+    /// Gives the runtime directories another name, so that programs can make nothing more in them:
+    /// what is there now is all.
+    fn close_sources(&mut self) -> Result<(), Error> {
+        let sources = self.sources.iter_mut().enumerate();
+        for (index, source) in sources.filter(|(_, source)| source.family.is_none()) {
+            if self.resumed && source.dir.to_string_lossy().ends_with(CLOSED) {
+                continue;
+            }
+            let closed = closed(&source.dir);
+            std::fs::rename(&source.dir, &closed).map_err(Error::file("rename", &source.dir))?;
+            source.dir = closed;
+            for process in self.processes.iter_mut().filter(|p| p.source == index) {
+                if let Some(name) = process.dir.file_name() {
+                    let dir = source.dir.join(name);
+                    process.move_to(dir);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The folder of a stream's output.
+    pub fn folder(&self, stream: &str) -> PathBuf {
+        folder(&self.out, stream)
+    }
+
+    /// Whether any stream is the flight recorder of this recording.
+    pub fn has_flight_recorders(&self) -> bool {
+        self.outputs.iter().any(Output::is_flight_recorder)
+    }
+}
+
+/// Behind the name of a runtime directory in which programs can make nothing more.
+const CLOSED: &str = "-closed";
+
+pub(crate) fn closed(runtime_dir: &Path) -> PathBuf {
+    let mut closed = runtime_dir.as_os_str().to_owned();
+    closed.push(CLOSED);
+    closed.into()
+}
+
+/// Removes what a recording that never began has made.
+pub(crate) fn remove_output(out: &Path, streams: &[StreamSpec]) -> Result<(), Error> {
+    let remove = |path: PathBuf| match std::fs::symlink_metadata(&path) {
+        Err(_) => Ok(()),
+        Ok(kind) if kind.is_dir() => {
+            std::fs::remove_dir_all(&path).map_err(Error::file("remove", &path))
+        }
+        Ok(_) => std::fs::remove_file(&path).map_err(Error::file("remove", &path)),
+    };
+    if streams.iter().any(|spec| spec.name == MAIN) {
+        ["trace", "loss.json", "triggers.json"].iter().try_for_each(|n| remove(out.join(n)))?;
+    }
+    Journal::remove_from(out)?;
+    remove(out.join("streams"))
+}

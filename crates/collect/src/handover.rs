@@ -1,0 +1,111 @@
+//! What a recorder tells whoever goes on with its recording, should it be killed: in the journal
+//! what is recorded and where, and locks, which the system takes from whoever ends in any way.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+
+use loopscope_time::Frequency;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+
+use crate::alive::started;
+use crate::{Error, Identity, StreamSpec};
+
+/// Where the programs are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Place {
+    /// In a runtime directory of the recorder's own.
+    Own(PathBuf),
+    /// In the process directory of the program that was attached to.
+    Process(PathBuf),
+}
+
+/// How a recording began.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Begun {
+    pub(crate) place: Place,
+    pub(crate) streams: Vec<StreamSpec>,
+    host: String,
+    clock_uuid: [u8; 16],
+    trace_uuid: [u8; 16],
+    /// In Hz.
+    frequency: u64,
+}
+
+impl Begun {
+    pub(crate) fn new(place: Place, streams: &[StreamSpec], identity: &Identity) -> Begun {
+        let Identity { host, clock_uuid, trace_uuid, frequency } = identity.clone();
+        let frequency = frequency.hz();
+        Begun { place, streams: streams.to_vec(), host, clock_uuid, trace_uuid, frequency }
+    }
+
+    /// `None` where no recorder can have written it.
+    pub(crate) fn identity(&self) -> Option<Identity> {
+        let Begun { host, clock_uuid, trace_uuid, frequency, .. } = self.clone();
+        let frequency = Frequency::from_hz(frequency)?;
+        Some(Identity { host, clock_uuid, trace_uuid, frequency })
+    }
+}
+
+/// A process, which no later one of its number is taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Program {
+    pub(crate) pid: u32,
+    started: u64,
+}
+
+impl Program {
+    /// The process that has this number now.
+    pub(crate) fn of(pid: u32) -> Option<Program> {
+        started(pid).map(|started| Program { pid, started })
+    }
+
+    pub(crate) fn runs(self) -> bool {
+        started(self.pid) == Some(self.started)
+    }
+}
+
+/// Held by the recorder of an output or of a runtime directory.
+pub(crate) type Lock = Flock<File>;
+
+/// `None` where another process has it.
+pub(crate) fn lock(path: &Path) -> io::Result<Option<Lock>> {
+    lock_file(File::open(path)?)
+}
+
+fn lock_file(file: File) -> io::Result<Option<Lock>> {
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => Ok(Some(lock)),
+        Err((_, Errno::EWOULDBLOCK)) => Ok(None),
+        Err((_, errno)) => Err(errno.into()),
+    }
+}
+
+/// In a runtime directory: the absolute path of the output, locked by the recorder.
+pub(crate) const OWNER: &str = "owner";
+
+/// Makes a runtime directory the own one of the recording to `out`.
+pub(crate) fn own(runtime_dir: &Path, out: &Path) -> Result<Lock, Error> {
+    let path = runtime_dir.join(OWNER);
+    let fresh = runtime_dir.join(".owner");
+    let own = || {
+        let mut file = File::create_new(&fresh)?;
+        file.write_all(std::path::absolute(out)?.as_os_str().as_bytes())?;
+        // Nobody may find it unlocked while this lives.
+        let lock = lock_file(file)?.ok_or(Errno::EWOULDBLOCK)?;
+        std::fs::rename(&fresh, &path)?;
+        Ok(lock)
+    };
+    own().map_err(Error::file("make", &path))
+}
+
+/// Whose output a runtime directory belongs to.
+pub(crate) fn owner(runtime_dir: &Path) -> io::Result<PathBuf> {
+    let path = std::fs::read(runtime_dir.join(OWNER))?;
+    Ok(OsString::from_vec(path).into())
+}

@@ -1,0 +1,57 @@
+//! The collector: drains the rings of instrumented programs into trace directories
+//! (`schema/trace.md`) and accounts for every event.
+//!
+//! Programs and collector meet in a *runtime directory* (`crates/trace/c/layout.h`): the collector's
+//! side writes `streams` there ([`stream::write`]) and puts the path into the programs' environment
+//! ([`RUNTIME_DIR`]); each program makes its files in it. [`Collector`] reads them. [`record::run`]
+//! does all of it around one command.
+
+mod alive;
+pub mod attach;
+mod cells;
+mod collector;
+mod cost;
+mod deadline;
+pub mod entities;
+mod error;
+mod flight;
+pub mod frequency;
+mod handover;
+mod identity;
+mod journal;
+mod live;
+mod loss;
+mod mapping;
+mod observe;
+mod output;
+mod packets;
+mod process;
+mod progress;
+pub mod record;
+mod recorded;
+mod recording;
+pub mod resume;
+mod ring;
+mod signals;
+mod site;
+pub mod stream;
+mod stream_file;
+mod subbuffer;
+pub mod sweep;
+mod triggers;
+
+pub use collector::{Activity, ClockMap, Collector};
+pub use cost::{Cost, Spread};
+pub use deadline::{Deadline, Departure, Point, Role};
+pub use error::Error;
+pub use identity::Identity;
+pub use loopscope_predicate::{Predicate, PredicateError};
+pub use loss::{LossReport, Losses, ProcessLoss, SiteLoss};
+pub use output::{Cause, Trigger};
+pub use recording::Recording;
+pub use stream::{MAIN, StreamSpec};
+pub use triggers::Why;
+
+/// Environment variable that names the runtime directory: an absolute path of fewer than 384 bytes.
+/// Programs that find it empty or unusable run dormant.
+pub const RUNTIME_DIR: &str = "LOOPSCOPE_RUNTIME_DIR";

@@ -1,0 +1,394 @@
+//! One process directory: a program's control file, call sites and streams.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use loopscope_ctf::{EventClass, Records, StreamClass};
+use loopscope_time::Counter;
+use loopscope_time::source::read_counter;
+use loopscope_trace::layout::{Control, FREE, MAX_SITES, STREAMS};
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+
+use crate::cells::finals;
+use crate::deadline::{End, Watched, ends};
+use crate::journal::{Entry, Journal};
+use crate::mapping::Mapping;
+use crate::output::Output;
+use crate::progress::ProgressFile;
+use crate::recorded::{Level, Of, Ours, Recorded, numbers};
+use crate::ring::Tools;
+use crate::site::{Site, description, event_classes, group_descriptions};
+use crate::{ClockMap, Error, ProcessLoss};
+
+/// A process under collection.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) dir: PathBuf,
+    /// Index of the source that it was found in.
+    pub(crate) source: usize,
+    /// Of its stream class, in each of the outputs.
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    pub(crate) pid: u32,
+    pub(crate) control: Mapping<Control>,
+    pub(crate) sites: Vec<Site>,
+    pub(crate) streams: Vec<Recorded>,
+    classes: Vec<EventClass>,
+    groups: BTreeMap<String, String>,
+    records: Records,
+    /// Classes that deadlines are about, and of how many classes and deadlines they are.
+    ends: ((usize, usize), Vec<End>),
+    /// The outputs know all of it.
+    declared: bool,
+    /// What is applied to call sites from outside.
+    pub(crate) text: Option<CString>,
+    /// Call sites that it was applied to.
+    pub(crate) applied: usize,
+    /// Call sites that were refused while the runtime directory was there.
+    refused: Option<u32>,
+}
+
+impl Process {
+    /// Opens a process directory; `None` while the program is still making it.
+    pub(crate) fn open(
+        dir: &Path,
+        source: usize,
+        id: u32,
+        name: Option<&str>,
+    ) -> io::Result<Option<Process>> {
+        let control = match Mapping::<Control>::open(&dir.join("control")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+            Ok(None) => return Ok(None),
+            Ok(Some(control)) => control,
+        };
+        let name = name.map_or_else(|| short_name(control.get()), ToOwned::to_owned);
+        let pid = control.get().pid.load(Ordering::Relaxed);
+        Ok(Some(Process {
+            dir: dir.to_owned(),
+            source,
+            id,
+            pid,
+            records: records_of(&[]),
+            name,
+            control,
+            sites: Vec::new(),
+            streams: Vec::new(),
+            classes: Vec::new(),
+            groups: BTreeMap::new(),
+            ends: ((0, 0), Vec::new()),
+            declared: false,
+            text: None,
+            applied: 0,
+            refused: None,
+        }))
+    }
+
+    /// Whether the process is known to have ended. Only where its pid counts in this collector's
+    /// own pid namespace can that be known.
+    pub(crate) fn has_ended(&self, own_namespace: u64) -> bool {
+        let namespace = self.control.get().pid_namespace.load(Ordering::Relaxed);
+        namespace != 0
+            && namespace == own_namespace
+            && kill(Pid::from_raw(self.pid.cast_signed()), None) == Err(Errno::ESRCH)
+    }
+
+    /// Whether forked children count their hits in this process's tables, so that its account may
+    /// grow when it has ended.
+    pub(crate) fn has_orphans(&self) -> bool {
+        // Before the drops are read that orphans count. Their count is atomic by itself.
+        self.control.get().orphans.load(Ordering::Acquire) > 0
+    }
+
+    /// Records the streams that the process has taken from its `streams` file: by slot, the output.
+    pub(crate) fn record_slots(&mut self, outputs: &[usize]) {
+        for (slot, output) in outputs.iter().enumerate().take(STREAMS) {
+            let stream = &self.control.get().streams[slot];
+            // Acquire pairs with the release store of the state (config.c): the rest is there.
+            if stream.state.load(Ordering::Acquire) == FREE
+                || self.streams.iter().any(|recorded| recorded.slot == slot)
+            {
+                continue;
+            }
+            let generation = stream.generation.load(Ordering::Relaxed);
+            self.streams.push(Recorded::new(slot, generation, *output));
+            self.declared = false;
+        }
+    }
+
+    /// Finds new rings and marks how far each has got.
+    pub(crate) fn look(
+        &mut self,
+        outputs: &mut [Output],
+        journal: &mut Journal,
+    ) -> Result<Level, Error> {
+        for entry in std::fs::read_dir(&self.dir).map_err(Error::file("read", &self.dir))? {
+            let entry = entry.map_err(Error::file("read", &self.dir))?;
+            let name = entry.file_name();
+            let Some((slot, generation, n)) = numbers(&name, "ring") else { continue };
+            let of = |r: &&mut Recorded| (r.slot, r.generation) == (slot, generation);
+            let Some(recorded) = self.streams.iter_mut().find(of) else { continue };
+            if recorded.is_new(&name) {
+                let output = &mut outputs[recorded.output];
+                let process = (self.id, self.name.as_str(), self.pid);
+                let ours =
+                    |journal: &mut Journal, ring: &OsStr| ours(output, journal, process, ring, n);
+                recorded.add_ring(&entry.path(), name.clone(), journal, ours)?;
+            }
+        }
+        let mut level = Level::default();
+        for recorded in &mut self.streams {
+            let found = recorded.mark();
+            level.fill = level.fill.max(found.fill);
+            level.capacity = match (level.capacity, found.capacity) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+        }
+        Ok(level)
+    }
+
+    /// Reads call sites registered since the last time.
+    pub(crate) fn read_sites(&mut self) -> Result<(), Error> {
+        // Acquire pairs with the release store in index_of (sites.c): the lines are in the file.
+        let count = self.control.get().site_count.load(Ordering::Acquire) as usize;
+        let count = count.min(MAX_SITES);
+        let known = self.sites.len();
+        if count == known {
+            return Ok(());
+        }
+        let path = self.dir.join("sites");
+        let bytes = std::fs::read(&path).map_err(Error::file("read", &path))?;
+        let text = String::from_utf8_lossy(&bytes);
+        for line in text.lines().take(count).skip(known) {
+            let site = Site::parse(line).ok_or_else(|| io::Error::other(format!("line {line:?}")));
+            self.sites.push(site.map_err(Error::file("understand", &path))?);
+        }
+        if self.sites.len() != count {
+            let short = io::Error::from(io::ErrorKind::UnexpectedEof);
+            return Err(Error::file("read", &path)(short));
+        }
+        self.classes = event_classes(&self.sites);
+        self.groups = group_descriptions(&self.sites);
+        self.records = records_of(&self.classes);
+        self.declared = false;
+        Ok(())
+    }
+
+    /// Tells the outputs of its streams what it records, if they do not know yet.
+    pub(crate) fn declare(&mut self, outputs: &mut [Output]) {
+        if std::mem::replace(&mut self.declared, true) {
+            return;
+        }
+        for recorded in &self.streams {
+            outputs[recorded.output].declare(self.id, &self.name, &self.classes, &self.groups);
+        }
+    }
+
+    /// Shows the deadlines what the marks cover and they have not seen.
+    pub(crate) fn observe(&mut self, output: usize, deadlines: &mut [Watched]) {
+        let known = (self.classes.len(), deadlines.len());
+        if self.ends.0 != known {
+            self.ends = (known, ends(&self.name, &self.classes, deadlines));
+        }
+        let ends = &self.ends.1;
+        for recorded in self.streams.iter_mut().filter(|r| r.output == output) {
+            recorded.observe(&self.records, |class, at, id| {
+                for end in ends.iter().filter(|end| end.class == class) {
+                    deadlines[end.deadline].see(end.last, id, at);
+                }
+            });
+        }
+    }
+
+    /// Copies what the marks cover. Returns the sub-buffers copied.
+    pub(crate) fn drain(&mut self, outputs: &mut [Output], with: With) -> Result<u64, Error> {
+        let mut copied = 0;
+        for recorded in &mut self.streams {
+            let output = &mut outputs[recorded.output];
+            let tools = tools(&self.records, &self.classes, with, output);
+            copied += recorded.drain(tools, &mut output.problems)?;
+            if recorded.was_full() {
+                output.tell_full();
+            }
+        }
+        Ok(copied)
+    }
+
+    /// Writes what the flight recorder in `slot` held when it was last looked at.
+    pub(crate) fn snapshot(
+        &mut self,
+        slot: usize,
+        outputs: &mut [Output],
+        with: With,
+    ) -> Result<u64, Error> {
+        let mut packets = 0;
+        for recorded in self.streams.iter_mut().filter(|r| r.slot == slot) {
+            let output = &mut outputs[recorded.output];
+            let tools = tools(&self.records, &self.classes, with, output);
+            packets += recorded.snapshot(tools, &mut output.problems)?;
+        }
+        Ok(packets)
+    }
+
+    /// End of the newest packet of the stream in `slot`, on the trace's clock.
+    pub(crate) fn last(&self, slot: usize) -> Counter {
+        let of = self.streams.iter().filter(|r| r.slot == slot);
+        of.map(Recorded::last).max().unwrap_or(Counter(0))
+    }
+
+    /// The outputs are told again.
+    pub(crate) fn undeclare(&mut self) {
+        self.declared = false;
+    }
+
+    /// Disables every event in the streams, for good.
+    pub(crate) fn disable(&mut self) {
+        self.text = None;
+        self.streams.iter().for_each(|recorded| recorded.disable(self.control.get()));
+    }
+
+    /// Whether no thread is inside an event. Everything must have been drained.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.streams.iter().all(|recorded| recorded.is_settled(&self.records))
+    }
+
+    pub(crate) fn move_to(&mut self, dir: PathBuf) {
+        self.streams.iter_mut().for_each(|recorded| recorded.move_to(&dir));
+        self.dir = dir;
+    }
+
+    /// Takes all that is left, and gives each output its account. Where the process `lives`,
+    /// threads may go on.
+    pub(crate) fn close(
+        &mut self,
+        outputs: &mut [Output],
+        with: With,
+        lives: bool,
+    ) -> Result<Vec<(String, ProcessLoss)>, Error> {
+        let mut losses = Vec::new();
+        if lives {
+            self.streams.iter().for_each(Recorded::revoke);
+        }
+        let control = self.control.get();
+        // A process that has ended had its last state when it wrote its last record.
+        let last = self.streams.iter().map(Recorded::last).max().filter(|last| last.0 > 0);
+        let now = match last {
+            Some(last) if !lives => last,
+            _ => with.clock.map_or(read_counter(), |clock| clock(read_counter())),
+        };
+        for recorded in &mut self.streams {
+            let output = &mut outputs[recorded.output];
+            let tools = tools(&self.records, &self.classes, with, output);
+            let of = Of {
+                process: &self.name,
+                pid: self.pid,
+                control,
+                sites: &self.sites,
+                classes: &self.classes,
+                lives,
+            };
+            let mut problems = Vec::new();
+            let mut loss = recorded.close(&of, tools, &mut problems)?;
+            let described = |site: &Site| description(&self.sites, site);
+            let (slot, generation) = (recorded.slot, recorded.generation);
+            let finals = finals(&self.dir, slot, generation, &self.sites, described)?;
+            if !finals.is_empty() {
+                let at = recorded.last().max(now);
+                loss.finals = output.write_finals(self.id, self.pid, &finals, at)?;
+            }
+            if loss.sites.iter().any(|site| site.dropped.contains_key(crate::loss::DISK_FULL)) {
+                output.tell_full();
+            }
+            output.problems.append(&mut problems);
+            losses.push((output.spec.name.clone(), loss.clone()));
+            output.closed(self.id, loss);
+        }
+        Ok(losses)
+    }
+
+    /// Call sites that could not be registered are a problem from now on no more: the runtime
+    /// directory goes away.
+    pub(crate) fn fix_refused(&mut self) {
+        self.refused = Some(self.control.get().sites_refused.load(Ordering::Relaxed));
+    }
+
+    /// None of them are.
+    pub(crate) fn forget_refused(&mut self) {
+        self.refused = Some(0);
+    }
+
+    /// What the program could not tell otherwise.
+    pub(crate) fn refused(&self) -> Option<String> {
+        let now = || self.control.get().sites_refused.load(Ordering::Relaxed);
+        let refused = self.refused.unwrap_or_else(now);
+        (refused > 0).then(|| {
+            format!(
+                "{refused} call sites of {} ({}) could not be registered and recorded nothing: a \
+                 process has room for {MAX_SITES}, and their names must be printable",
+                self.name, self.pid
+            )
+        })
+    }
+
+    /// Removes the process directory.
+    pub(crate) fn remove(&self) -> Result<(), Error> {
+        std::fs::remove_dir_all(&self.dir).map_err(Error::file("remove", &self.dir))
+    }
+}
+
+/// What is the same for all processes.
+#[derive(Clone, Copy)]
+pub(crate) struct With<'a> {
+    pub(crate) clock: Option<&'a ClockMap>,
+    pub(crate) progress: &'a ProgressFile,
+}
+
+/// The stream file of a ring: that of an earlier collector, or a new one.
+fn ours(
+    output: &mut Output,
+    journal: &mut Journal,
+    (id, process, pid): (u32, &str, u32),
+    ring: &OsStr,
+    n: &str,
+) -> Result<Ours, Error> {
+    let ring = ring.to_string_lossy().into_owned();
+    if let Some((number, file)) = journal.past.rings.get(&(id, ring.clone())) {
+        let stream = output.known_stream_file(id, pid, file);
+        return Ok(Ours { stream, number: *number, resumed: true });
+    }
+    let stream = output.stream_file(id, process, pid, n);
+    let number = journal.number_ring();
+    let file = stream.name();
+    journal.note(&Entry::Ring { process: id, ring, number, file })?;
+    Ok(Ours { stream, number, resumed: false })
+}
+
+fn tools<'a>(
+    records: &'a Records,
+    classes: &'a [EventClass],
+    with: With<'a>,
+    output: &Output,
+) -> Tools<'a> {
+    let With { clock, progress } = with;
+    Tools { records, classes, clock, progress, blocked: !output.is_complete() }
+}
+
+fn records_of(classes: &[EventClass]) -> Records {
+    Records::new(&StreamClass { id: 0, process: String::new(), events: classes.to_vec() })
+}
+
+fn short_name(control: &Control) -> String {
+    let bytes: Vec<u8> = control
+        .process
+        .iter()
+        .map(|byte| byte.load(Ordering::Relaxed))
+        .take_while(|byte| *byte != 0)
+        .collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}

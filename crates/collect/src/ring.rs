@@ -1,0 +1,375 @@
+//! The collector's side of one ring.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use loopscope_ctf::{EventClass, Records};
+use loopscope_time::Counter;
+use loopscope_trace::layout::{FLIGHT_RECORDER, Ring};
+
+use crate::mapping::Mapping;
+use crate::observe::Seen;
+use crate::packets::{Packet, context_from, convert};
+use crate::progress::{Progress, ProgressFile};
+use crate::stream_file::StreamFile;
+use crate::subbuffer::pieces;
+use crate::{ClockMap, Error};
+
+/// Bytes that are written at once, if the ring has as many: what was written is handed back to the
+/// program before the rest is.
+const BATCH: usize = 1 << 20;
+
+/// Reader of a ring, writer of its stream.
+#[derive(Debug)]
+pub(crate) struct RingReader {
+    pub(crate) path: PathBuf,
+    pub(crate) map: Mapping<Ring>,
+    pub(crate) data: usize,
+    pub(crate) size: usize,
+    pub(crate) count: u64,
+    pub(crate) flight: bool,
+    /// Sub-buffers copied; of a flight recorder, those before the ones that a snapshot has not
+    /// taken yet.
+    pub(crate) tail: u64,
+    /// Bytes of sub-buffer `tail` that a flight recorder's snapshot has taken.
+    pub(crate) taken: usize,
+    /// In the file of progress.
+    pub(crate) number: usize,
+    pub(crate) seen: Seen,
+    pub(crate) sink: Sink,
+}
+
+/// Where a ring's records go, and how many went.
+#[derive(Debug)]
+pub(crate) struct Sink {
+    pub(crate) stream: StreamFile,
+    pub(crate) recorded: u64,
+    /// By event class: records that were lost on a full disk.
+    pub(crate) lost: BTreeMap<usize, u64>,
+    /// End of the newest packet.
+    pub(crate) last: Counter,
+}
+
+/// How far a ring has got, taken before the process's call sites are read: the classes of all
+/// records up to here are known then.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    pub(crate) head: u64,
+    /// Bytes of the open sub-buffer, if one was open.
+    pub(crate) committed: Option<usize>,
+}
+
+/// A ring's final count.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RingCount {
+    pub(crate) emitted: u64,
+    pub(crate) recorded: u64,
+    pub(crate) overwritten: u64,
+    /// By event class.
+    pub(crate) lost: BTreeMap<usize, u64>,
+    /// A thread was inside a hit when the ring was last seen.
+    pub(crate) inside: bool,
+}
+
+/// What all rings are read with.
+#[derive(Clone, Copy)]
+pub(crate) struct Tools<'a> {
+    pub(crate) records: &'a Records,
+    pub(crate) classes: &'a [EventClass],
+    pub(crate) clock: Option<&'a ClockMap>,
+    pub(crate) progress: &'a ProgressFile,
+    /// The classes of what is read cannot be told to readers now: nothing may be written.
+    pub(crate) blocked: bool,
+}
+
+impl Sink {
+    fn new(stream: StreamFile) -> Sink {
+        Sink { stream, recorded: 0, lost: BTreeMap::new(), last: Counter(0) }
+    }
+
+    /// Records that came here.
+    pub(crate) fn taken(&self) -> u64 {
+        self.recorded + self.lost.values().sum::<u64>()
+    }
+
+    /// Returns the packets that there was room for.
+    pub(crate) fn write(&mut self, packets: &[Packet], tools: Tools) -> Result<usize, Error> {
+        let done = if tools.blocked { 0 } else { self.stream.write(packets)? };
+        let records = |packets: &[Packet]| packets.iter().map(|packet| packet.records).sum::<u64>();
+        if tools.blocked {
+            self.stream.at.lost += records(packets);
+        }
+        if let Some(packet) = packets.last() {
+            self.last = self.last.max(packet.end);
+        }
+        self.recorded += records(&packets[..done]);
+        for packet in &packets[done..] {
+            // They were counted before: nothing is wrong with them.
+            let _ = tools.records.decode(&context_from(packet.begin), &packet.body, |record| {
+                *self.lost.entry(record.class).or_default() += 1;
+            });
+        }
+        Ok(done)
+    }
+}
+
+impl RingReader {
+    /// `None` for a ring whose head makes no sense.
+    pub(crate) fn new(
+        path: &Path,
+        map: Mapping<Ring>,
+        stream: StreamFile,
+        number: usize,
+    ) -> Option<RingReader> {
+        let ring = map.get();
+        let load = |value: &std::sync::atomic::AtomicU32| value.load(Ordering::Relaxed);
+        let flight = load(&ring.kind) == FLIGHT_RECORDER;
+        let count = u64::from(load(&ring.subbuffer_count));
+        let reader = RingReader {
+            path: path.to_owned(),
+            data: load(&ring.data) as usize,
+            size: load(&ring.subbuffer_size) as usize,
+            count,
+            flight,
+            tail: 0,
+            taken: 0,
+            number,
+            seen: Seen::default(),
+            sink: Sink::new(stream),
+            map,
+        };
+        (count >= if flight { 2 } else { 1 }).then_some(reader)
+    }
+
+    /// What has been taken so far.
+    pub(crate) fn progress(&self) -> Progress {
+        Progress {
+            tail: self.tail,
+            taken: self.taken as u64,
+            recorded: self.sink.recorded,
+            file: self.sink.stream.at,
+        }
+    }
+
+    /// Goes on where an earlier collector was when it ended: a normal ring's tail tells which of two
+    /// notes is the one to believe.
+    pub(crate) fn resume(&mut self, progress: &ProgressFile) -> Result<(), Error> {
+        let tail = self.map.get().tail.load(Ordering::Relaxed);
+        let known = progress.get(self.number, (!self.flight).then_some(tail));
+        let known = known.unwrap_or_default();
+        self.tail = if self.flight { known.tail } else { tail };
+        self.taken = known.taken as usize;
+        self.sink.recorded = known.recorded;
+        self.sink.last = known.file.end;
+        self.sink.stream.at = known.file;
+        if known.file.lost > 0 {
+            // Which of its call sites they were of is not known any more.
+            self.sink.lost.insert(0, known.file.lost);
+        }
+        self.sink.stream.cut()
+    }
+
+    pub(crate) fn mark(&self) -> Mark {
+        let head = self.head();
+        Mark { head, committed: self.committed(head) }
+    }
+
+    pub(crate) fn head(&self) -> u64 {
+        // Acquire pairs with the release store in make_room (record.c).
+        self.map.get().head.load(Ordering::Acquire)
+    }
+
+    /// How full the ring is, 0 to 1.
+    pub(crate) fn fill(&self, mark: Mark) -> f64 {
+        if self.flight {
+            0.0
+        } else {
+            (mark.head - self.tail.min(mark.head)) as f64 / self.count as f64
+        }
+    }
+
+    /// Where sub-buffer `number` lies in the file.
+    pub(crate) fn place(&self, number: u64) -> u64 {
+        match (self.flight, number) {
+            (false, _) => number % self.count,
+            (true, 0) => 0,
+            (true, _) => 1 + (number - 1) % (self.count - 1),
+        }
+    }
+
+    pub(crate) fn offset(&self, number: u64) -> usize {
+        self.data + self.place(number) as usize * self.size
+    }
+
+    /// Writes the complete sub-buffers up to `mark` and hands them back. Returns how many.
+    pub(crate) fn drain(
+        &mut self,
+        mark: Mark,
+        tools: Tools,
+        problems: &mut Vec<String>,
+    ) -> Result<u64, Error> {
+        if self.flight {
+            return Ok(0);
+        }
+        // More than the ring holds is a broken head; what it holds is looked at all the same.
+        let head = mark.head.min(self.tail.saturating_add(self.count));
+        let before = self.tail;
+        let at_once = (BATCH / self.size.max(1)).max(1) as u64;
+        while self.tail < head {
+            let stop = head.min(self.tail + at_once);
+            let parts: Vec<(u64, Option<usize>)> = (self.tail..stop).map(|n| (n, None)).collect();
+            self.keep(&parts, None, tools, problems)?;
+            self.tail = stop;
+            tools.progress.put(self.number, &self.progress());
+            // Release pairs with the acquire load in open_subbuffer (record.c): nobody reads there
+            // any more.
+            self.map.get().tail.store(self.tail, Ordering::Release);
+        }
+        Ok(self.tail - before)
+    }
+
+    /// Writes the packets of sub-buffers: number, and bytes used of an open one. An open packet's
+    /// count of discarded hits is `discarded`.
+    fn keep(
+        &mut self,
+        parts: &[(u64, Option<usize>)],
+        discarded: Option<u64>,
+        tools: Tools,
+        problems: &mut Vec<String>,
+    ) -> Result<(), Error> {
+        let mut packets: Vec<Packet> = Vec::new();
+        for &(number, used) in parts {
+            let Some(bytes) = self.map.bytes(self.offset(number), self.size) else {
+                problems.push(self.damage(number, "it lies outside the file"));
+                continue;
+            };
+            let walked = pieces(bytes, used.unwrap_or(self.size), |piece| {
+                let before = packets.len();
+                let converted = convert(piece, tools, &mut packets);
+                if let Err(damage) = converted {
+                    problems.push(self.damage(number, damage));
+                }
+                if piece.closed.is_none()
+                    && let Some(packet) = packets[before..].last_mut()
+                {
+                    packet.discarded = discarded;
+                }
+            });
+            if let Err(damage) = walked {
+                problems.push(self.damage(number, damage));
+            }
+        }
+        self.sink.write(&packets, tools)?;
+        Ok(())
+    }
+
+    pub(crate) fn damage(&self, number: u64, what: impl std::fmt::Display) -> String {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        format!("{name}: sub-buffer {number}: {what}; its records are lost")
+    }
+
+    /// Bytes of the open sub-buffer, if one is open.
+    pub(crate) fn committed(&self, head: u64) -> Option<usize> {
+        // Acquire pairs with the release stores in put and begin_packet (record.c).
+        let committed = self.map.get().committed.load(Ordering::Acquire);
+        let (number, size) = (committed >> 32, committed & 0xffff_ffff);
+        (number == head & 0xffff_ffff && size != 0).then_some(size as usize)
+    }
+
+    pub(crate) fn discarded(&self) -> u64 {
+        // Acquire pairs with the release store in put_elsewhere (record.c): who sees the drop here
+        // sees it in the control file.
+        self.map.get().discarded.load(Ordering::Acquire)
+    }
+
+    /// Discarded hits that packets tell, those that reached no ring included.
+    pub(crate) fn told_discarded(&self) -> u64 {
+        self.discarded() + self.map.get().reentered.load(Ordering::Relaxed)
+    }
+
+    /// Records among the first `used` bytes of a sub-buffer.
+    pub(crate) fn count_records(&self, number: u64, used: usize, records: &Records) -> u64 {
+        let mut count = 0;
+        if let Some(bytes) = self.map.bytes(self.offset(number), self.size) {
+            // What cannot be read is not counted.
+            let _ = pieces(bytes, used, |piece| {
+                count += records.scan(&context_from(piece.begin), piece.body).records;
+            });
+        }
+        count
+    }
+
+    /// Whether every hit so far is a record or a drop: no thread is inside a hit. The complete
+    /// sub-buffers must have been drained.
+    pub(crate) fn is_settled(&self, records: &Records) -> bool {
+        let head = self.head();
+        let mut done = self.discarded();
+        if self.flight {
+            done += self.total(records);
+        } else if head != self.tail {
+            return false;
+        } else {
+            done += self.sink.taken();
+            if let Some(size) = self.committed(head) {
+                done += self.count_records(head, size, records);
+            }
+        }
+        // Loaded last: if it equals what was done before, nothing was under way in between. Acquire
+        // keeps it behind the loads above; the program's store is its own first (record.c).
+        self.map.get().emitted.load(Ordering::Acquire) == done
+    }
+
+    /// Tells the program to use the ring no more. The two stores and the program's load of revoked
+    /// and store of limit (begin_packet, record.c) are sequentially consistent: either it sees that
+    /// the ring is revoked, or its limit is the one that is zeroed here.
+    pub(crate) fn revoke(&self) {
+        let ring = self.map.get();
+        ring.revoked.store(1, Ordering::SeqCst);
+        ring.limit.store(0, Ordering::SeqCst);
+    }
+
+    /// Takes what is left of a ring that is written to no more, unless it is a flight recorder's,
+    /// and ends its stream. In a process that `lives` a thread may have gone on.
+    pub(crate) fn close(
+        &mut self,
+        tools: Tools,
+        lives: bool,
+        problems: &mut Vec<String>,
+    ) -> Result<RingCount, Error> {
+        // Before what it is compared with, so that a thread that goes on counts too little here:
+        // acquire keeps the later loads behind.
+        let mut emitted = self.map.get().emitted.load(Ordering::Acquire);
+        let mut overwritten = 0;
+        if self.flight {
+            overwritten = self.total(tools.records).saturating_sub(self.sink.taken());
+        } else {
+            let mark = self.mark();
+            self.drain(mark, tools, problems)?;
+            if let Some(size) = self.committed(self.tail) {
+                let discarded = Some(self.told_discarded());
+                self.keep(&[(self.tail, Some(size))], discarded, tools, problems)?;
+            }
+        }
+        let discarded = self.discarded();
+        let tid = self.map.get().tid.load(Ordering::Relaxed);
+        self.sink.stream.close(tid, self.told_discarded() + overwritten)?;
+        let accounted = self.sink.taken() + overwritten + discarded;
+        if lives {
+            emitted = emitted.max(accounted);
+        }
+        Ok(RingCount {
+            emitted,
+            recorded: self.sink.recorded,
+            overwritten,
+            lost: std::mem::take(&mut self.sink.lost),
+            inside: emitted > accounted,
+        })
+    }
+
+    pub(crate) fn moved(&mut self, process_dir: &Path) {
+        if let Some(name) = self.path.file_name() {
+            self.path = process_dir.join(name);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! `loopscope-host agent`.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use loopscope_agent::agent::{self, Options};
+use loopscope_agent::ledger;
+
+/// Serve the agent protocol on a Unix socket, for the controller.
+///
+/// Writes "ready" to standard output once the socket answers. Lives as long as standard input is
+/// open: when that ends, or on SIGTERM or SIGINT, it ends its components, undoes everything it did
+/// to the machine, and exits.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// A directory to make first and to remove at the end, for the socket and DIR to lie in
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+    /// The socket to make (mode 0600; at most 107 bytes; must not exist)
+    #[arg(long, value_name = "PATH")]
+    socket: PathBuf,
+    /// Where to write the host's part of the run directory, hosts/<host>/
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    /// The host that this agent is; without it, it only makes local testbeds
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// The run that this agent belongs to [default: a random one]
+    #[arg(long, value_name = "ID")]
+    run: Option<String>,
+    /// Move into this network namespace, which an agent of the same run has made
+    #[arg(long, value_name = "NAME", requires = "host", requires = "run")]
+    netns: Option<String>,
+    /// Give the host a hidden clock of this seed: every stamp that leaves it is on that clock
+    #[arg(long, value_name = "SEED", requires = "host")]
+    synthetic_seed: Option<u64>,
+}
+
+pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let Arguments { scratch, socket, dir, host, run, netns, synthetic_seed } = arguments;
+    let program = std::env::current_exe().context("cannot find out which binary this is")?;
+    let state_dir = ledger::state_dir();
+    let options =
+        Options { scratch, socket, dir, host, netns, run, synthetic_seed, program, state_dir };
+    let problems = agent::run(options)?;
+    for problem in &problems {
+        // Nobody may be left to read it.
+        let _ = writeln!(std::io::stderr(), "loopscope-host agent: {problem}");
+    }
+    Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

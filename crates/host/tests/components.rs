@@ -1,0 +1,399 @@
+//! Programs from start to end, through the agent protocol.
+
+mod controller;
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+
+use controller::{Agent, Watcher, lines, start, stop, streams};
+use loopscope_agent::proto::event::What;
+use loopscope_agent::proto::exited::How;
+use loopscope_agent::proto::readiness::Rule;
+use loopscope_agent::proto::{
+    EnterPhaseRequest, FetchRequest, HelloRequest, PhaseDone, PhaseFailed, PhaseHello,
+    ShutdownRequest, StartRequest, StopRequest, WatchRequest,
+};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tonic::Code;
+
+const STARTED: Rule = Rule::Started(true);
+
+#[tokio::test]
+async fn every_byte_of_output_arrives_before_the_exit() {
+    let agent = Agent::start(&["--host", "h1"]);
+    let mut client = agent.client().await;
+    let script = "printf 'one\\ntwo'; echo no >&2; printf 'left' > made; pwd; exit 3";
+    let reply = client.start(start("a", &["sh", "-c", script], STARTED)).await.unwrap();
+    let mut watcher = Watcher::of(&mut client).await;
+    let (events, exited) = watcher.until_exit("a").await;
+    let files = agent.path().join("hosts/h1/components/a/files");
+    assert_eq!(lines(&events, false), ["one", &format!("two{}", files.display())]);
+    assert_eq!(lines(&events, true), ["no"]);
+    assert_eq!((exited.how, exited.stopped_by_us), (Some(How::Code(3)), false));
+    assert_eq!(agent.file("hosts/h1/components/a/stderr.log"), "no\n");
+    let stdout = agent.file("hosts/h1/components/a/stdout.log");
+    assert_eq!(stdout, format!("one\ntwo{}\n", files.display()));
+    assert_eq!(agent.file("hosts/h1/components/a/files/made"), "left");
+    let exit: serde_json::Value =
+        serde_json::from_str(&agent.file("hosts/h1/components/a/exit.json")).unwrap();
+    assert_eq!(exit["pid"], reply.into_inner().pid);
+    assert_eq!((&exit["code"], &exit["signal"]), (&3.into(), &serde_json::Value::Null));
+    assert_eq!(exit["command"], serde_json::json!(["sh", "-c", script]));
+    assert!(exit["ended_ns"].as_i64() > exit["started_ns"].as_i64());
+}
+
+#[tokio::test]
+async fn a_last_line_without_newline_and_a_flood_before_any_watcher_are_kept() {
+    let agent = Agent::start(&["--host", "h1"]);
+    let mut client = agent.client().await;
+    client.start(start("a", &["seq 1 200000; printf end"], STARTED)).await.unwrap();
+    while agent.path().join("hosts/h1/components/a/exit.json").metadata().is_err() {
+        tokio::task::yield_now().await;
+    }
+    let (events, _) = Watcher::of(&mut client).await.until_exit("a").await;
+    let got = lines(&events, false);
+    assert_eq!(got.len(), 200_001);
+    assert!(got.iter().zip(1..).take(200_000).all(|(line, i)| *line == i.to_string()));
+    assert_eq!(got[200_000], "end");
+    let second = client.watch(WatchRequest {}).await.unwrap_err();
+    assert_eq!(second.code(), Code::AlreadyExists);
+}
+
+#[tokio::test]
+async fn the_exit_waits_for_what_is_still_written_into_the_pipe() {
+    let agent = Agent::start(&["--host", "h1"]);
+    let mut client = agent.client().await;
+    // `kill -0` fails once the program has not only ended but been waited for.
+    let script = "parent=$$; (while kill -0 $parent 2> none; do :; done; echo late) & echo early";
+    client.start(start("a", &["sh", "-c", script], STARTED)).await.unwrap();
+    let (events, _) = Watcher::of(&mut client).await.until_exit("a").await;
+    assert_eq!(lines(&events, false), ["early", "late"]);
+}
+
+#[tokio::test]
+async fn a_killed_program_tells_its_signal() {
+    let agent = Agent::start(&["--host", "h1"]);
+    let mut client = agent.client().await;
+    client.start(start("a", &["kill -9 $$"], STARTED)).await.unwrap();
+    let (_, exited) = Watcher::of(&mut client).await.until_exit("a").await;
+    assert_eq!((exited.how, exited.stopped_by_us), (Some(How::Signal(9)), false));
+    assert!(agent.file("hosts/h1/components/a/exit.json").contains("\"signal\": 9"));
+}
+
+#[tokio::test]
+async fn what_cannot_be_started_is_named_with_where_it_was_looked_for() {
+    let agent = Agent::start(&["--host", "h1"]);
+    let mut client = agent.client().await;
+    let mut refused = async |request: StartRequest| client.start(request).await.unwrap_err();
+    let missing = refused(start("a", &["no-such-program", "-x"], STARTED)).await;
+    assert_eq!(missing.code(), Code::FailedPrecondition);
+    for part in ["component a", "no-such-program -x", "/bin"] {
+        assert!(missing.message().contains(part), "{part:?} not in {:?}", missing.message());
+    }
+    std::fs::write(agent.path().join("data"), "").unwrap();
+    let data = refused(start("a", &["./data", "1"], STARTED)).await;
+    assert!(data.message().contains("cannot be executed"), "{}", data.message());
+    let broken = agent.path().join("broken");
+    std::fs::write(&broken, "#!/no/such/interpreter\n").unwrap();
+    std::fs::set_permissions(&broken, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let broken = refused(start("a", &["./broken", "1"], STARTED)).await;
+    assert_eq!(broken.code(), Code::FailedPrecondition);
+    assert!(broken.message().contains("interpreter"), "{}", broken.message());
+    let path = refused(start("../a", &["true"], STARTED)).await;
+    assert_eq!(path.code(), Code::InvalidArgument);
+    // None of these is in the way of a start that works, but that is in the way of another.
+    client.start(start("a", &["loopscope-host", "--version"], STARTED)).await.unwrap();
+    let twice = client.start(start("a", &["true"], STARTED)).await.unwrap_err();
+    assert_eq!(twice.code(), Code::AlreadyExists);
+    let (events, _) = Watcher::of(&mut client).await.until_exit("a").await;
+    assert_eq!(lines(&events, false), [format!("loopscope-host {}", env!("CARGO_PKG_VERSION"))]);
+}
+
+#[tokio::test]
+async fn a_descendant_that_keeps_the_pipe_does_not_keep_the_exit_and_ends_with_stop() {
+    let agent = Agent::start(&["--host", "h1"]);
+    let mut client = agent.client().await;
+    // In a session of its own, so that the process group does not reach it.
+    let script = "setsid sleep 600 & echo parent; exit 0";
+    client.start(start("a", &["sh", "-c", script], STARTED)).await.unwrap();
+    let mut watcher = Watcher::of(&mut client).await;
+    let (events, exited) = watcher.until_exit("a").await;
+    assert_eq!(lines(&events, false), ["parent"]);
+    assert_eq!(exited.how, Some(How::Code(0)));
+    assert_eq!(agent.remains().len(), 1, "{:?}", agent.remains());
+    stop(&mut client, 0.2).await.unwrap();
+    assert_eq!(agent.remains(), [""; 0]);
+}
+
+#[tokio::test]
+async fn stop_asks_first_and_kills_who_does_not_listen() {
+    let agent = Agent::start(&["--host", "h1"]);
+    let mut client = agent.client().await;
+    let polite = "trap 'echo bye; exit 5' TERM; echo up; while :; do sleep 0.01; done";
+    let deaf = "trap '' TERM; echo up; while :; do sleep 0.01; done";
+    let up = || Rule::Line("up".to_owned());
+    client.start(start("polite", &["sh", "-c", polite], up())).await.unwrap();
+    client.start(start("deaf", &["sh", "-c", deaf], up())).await.unwrap();
+    let mut watcher = Watcher::of(&mut client).await;
+    let mut ready = 0;
+    while ready < 2 {
+        ready += i32::from(matches!(watcher.next().await.unwrap().what, Some(What::Ready(_))));
+    }
+    let request = StopRequest { components: vec!["polite".to_owned()], grace_s: 20.0 };
+    client.stop(request).await.unwrap();
+    let (events, exited) = watcher.until_exit("polite").await;
+    assert_eq!(lines(&events, false), ["bye"]);
+    assert_eq!((exited.how, exited.stopped_by_us), (Some(How::Code(5)), true));
+    stop(&mut client, 0.3).await.unwrap();
+    let (_, exited) = watcher.until_exit("deaf").await;
+    assert_eq!((exited.how, exited.stopped_by_us), (Some(How::Signal(9)), true));
+    let unknown = StopRequest { components: vec!["nobody".to_owned()], grace_s: 1.0 };
+    assert_eq!(client.stop(unknown).await.unwrap_err().code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn each_readiness_rule_holds_when_it_says() {
+    let agent = Agent::start(&["--host", "h1"]);
+    let mut client = agent.client().await;
+    let mut watcher = Watcher::of(&mut client).await;
+    client.start(start("started", &["cat"], STARTED)).await.unwrap();
+    let events = watcher.until_exit("started").await.0;
+    assert!(matches!(events[..], [What::Ready(_)]), "{events:?}");
+
+    let say = "echo warming up; echo now serving requests; echo now serving more";
+    let rule = Rule::Line("serving".to_owned());
+    client.start(start("line", &["sh", "-c", say], rule)).await.unwrap();
+    let events = watcher.until_ready("line").await;
+    assert_eq!(lines(&events, false), ["warming up", "now serving requests"]);
+    let rest = watcher.until_exit("line").await.0;
+    assert!(!rest.iter().any(|e| matches!(e, What::Ready(_))), "ready twice");
+
+    client.start(start("wanted", &["exit 4 "], Rule::Exit(4))).await.unwrap();
+    let events = watcher.until_exit("wanted").await.0;
+    assert!(matches!(events[..], [What::Ready(_)]), "{events:?}");
+    client.start(start("other", &["exit 5 "], Rule::Exit(4))).await.unwrap();
+    let events = watcher.until_exit("other").await.0;
+    assert!(events.is_empty(), "{events:?}");
+
+    for kind in ["STREAM", "DGRAM"] {
+        // Free a moment ago.
+        let probe = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = probe.local_addr().unwrap().port();
+        drop(probe);
+        let server = format!(
+            "import socket, sys, time\n\
+             s = socket.socket(socket.AF_INET, socket.SOCK_{kind})\n\
+             import os\n\
+             print('before', flush=True)\n\
+             while not os.path.exists('go'): time.sleep(0.001)\n\
+             s.bind(('127.0.0.1', {port}))\n\
+             if '{kind}' == 'STREAM': s.listen()\n\
+             time.sleep(600)"
+        );
+        let request = start(kind, &["python3", "-c", &server], Rule::Port(port.into()));
+        client.start(request).await.unwrap();
+        let events = watcher.until(kind, |what| matches!(what, What::Output(_))).await;
+        assert_eq!(lines(&events, false), ["before"]);
+        assert_eq!(events.len(), 1, "{events:?}");
+        let go = agent.path().join(format!("hosts/h1/components/{kind}/files/go"));
+        std::fs::write(go, "").unwrap();
+        watcher.until_ready(kind).await;
+    }
+    let nonsense = client.start(start("p", &["true"], Rule::Port(65536))).await.unwrap_err();
+    assert_eq!(nonsense.code(), Code::InvalidArgument);
+}
+
+/// Answers phases as the protocol asks, and shows on stdout what it got.
+const PROGRAM: &str = r#"
+import json, os, socket, sys
+s = socket.socket(fileno=int(os.environ["LOOPSCOPE_PHASE_FD"]))
+def say(**message): s.sendall(json.dumps(message).encode() + b"\n")
+for line in s.makefile():
+    print(line, end="", flush=True)
+    message = json.loads(line)
+    if message["type"] == "configure": say(type="hello", version=1, phases=["listen", "run", "break"])
+    elif message["type"] == "end": sys.exit(0)
+    elif message["phase"] == "listen": say(type="done", phase="listen", values={"port": 7})
+    elif message["phase"] == "run": say(type="failed", phase="run", error="no peer")
+    else: say(type="done", phase="sleep")
+"#;
+
+#[tokio::test]
+async fn phases_go_there_and_back() {
+    let agent = Agent::start(&["--host", "h1"]);
+    let mut client = agent.client().await;
+    let mut watcher = Watcher::of(&mut client).await;
+    let mut request = start("a", &["python3", "-c", PROGRAM], Rule::Phases(true));
+    request.config_json = r#"{"to": "b"}"#.to_owned();
+    client.start(request).await.unwrap();
+    let events = watcher.until_ready("a").await;
+    let phases = ["listen", "run", "break"].map(str::to_owned).to_vec();
+    assert!(events.contains(&What::PhaseHello(PhaseHello { phases })), "{events:?}");
+
+    let enter = |phase: &str| EnterPhaseRequest {
+        component: "a".to_owned(),
+        phase: phase.to_owned(),
+        measured: true,
+        peers_json: r#"{"b": {"host": "h2"}}"#.to_owned(),
+    };
+    client.enter_phase(enter("listen")).await.unwrap();
+    let events = watcher.until("a", |w| matches!(w, What::PhaseDone(_))).await;
+    let done = PhaseDone { phase: "listen".to_owned(), values_json: r#"{"port":7}"#.to_owned() };
+    assert_eq!(events.last(), Some(&What::PhaseDone(done)));
+    client.enter_phase(enter("run")).await.unwrap();
+    let events = watcher.until("a", |w| matches!(w, What::PhaseFailed(_))).await;
+    let failed = PhaseFailed { phase: "run".to_owned(), error: "no peer".to_owned() };
+    assert_eq!(events.last(), Some(&What::PhaseFailed(failed)));
+    client.enter_phase(enter("break")).await.unwrap();
+    let events = watcher.until("a", |w| matches!(w, What::PhaseFailed(_))).await;
+    let Some(What::PhaseFailed(failed)) = events.last() else { unreachable!() };
+    assert_eq!(failed.phase, "break");
+    assert!(failed.error.contains(r#"{"type": "done", "phase": "sleep"}"#), "{}", failed.error);
+
+    let refused = client.enter_phase(enter("connect")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    stop(&mut client, 10.0).await.unwrap();
+    let exited = watcher.until_exit("a").await.1;
+    assert_eq!((exited.how, exited.stopped_by_us), (Some(How::Code(0)), true));
+    let heard = agent.file("hosts/h1/components/a/stdout.log");
+    let heard: Vec<serde_json::Value> =
+        heard.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(
+        heard[0],
+        serde_json::json!({"type": "configure", "version": 1, "component": "a", "host": "h1",
+                           "config": {"to": "b"}})
+    );
+    assert_eq!(
+        heard[1],
+        serde_json::json!({"type": "phase", "phase": "listen", "measured": true,
+                           "peers": {"b": {"host": "h2"}}})
+    );
+    assert_eq!(heard.last().unwrap(), &serde_json::json!({"type": "end"}));
+    let after = client.enter_phase(enter("listen")).await.unwrap_err();
+    assert!(after.message().contains("has ended"), "{}", after.message());
+}
+
+#[tokio::test]
+async fn a_program_that_breaks_off_the_dialogue_has_failed_the_phase() {
+    let agent = Agent::start(&["--host", "h1"]);
+    let mut client = agent.client().await;
+    let mut watcher = Watcher::of(&mut client).await;
+    let close = PROGRAM.replace(r#"say(type="done", phase="listen", values={"port": 7})"#, "break")
+        + "s.shutdown(socket.SHUT_RDWR)\nimport time\ntime.sleep(600)";
+    let flood = PROGRAM.replace("s.makefile()", "[]") + "s.sendall(b'x' * 70000)\ns.recv(1)";
+    let nonsense = PROGRAM.replace("s.makefile()", "[]") + "s.sendall(b'hello?\\n')\ns.recv(1)";
+    for (name, program) in [("close", &close), ("flood", &flood), ("nonsense", &nonsense)] {
+        let request = start(name, &["python3", "-c", program], Rule::Phases(true));
+        client.start(request).await.unwrap();
+        if name == "close" {
+            watcher.until_ready(name).await;
+            let (component, phase) = (name.to_owned(), "listen".to_owned());
+            let peers_json = "{}".to_owned();
+            let request = EnterPhaseRequest { component, phase, measured: false, peers_json };
+            client.enter_phase(request).await.unwrap();
+        }
+        let events = watcher.until(name, |w| matches!(w, What::PhaseFailed(_))).await;
+        let Some(What::PhaseFailed(failed)) = events.last() else { unreachable!() };
+        let wanted = match name {
+            "close" => "closed its phase socket",
+            "flood" => "a line of more than 65536 bytes: xxx",
+            _ => "hello?",
+        };
+        assert!(failed.error.contains(wanted), "{name}: {}", failed.error);
+    }
+}
+
+#[tokio::test]
+async fn fetch_brings_all_that_the_host_wrote() {
+    let agent = Agent::start(&["--host", "h1"]);
+    let mut client = agent.client().await;
+    let script = "head -c 1500000 /dev/zero > big; : > empty; mkdir sub; echo x > sub/y";
+    client.start(start("a", &["sh", "-c", script], STARTED)).await.unwrap();
+    let environment = client.hello(HelloRequest {}).await.unwrap().into_inner().environment_json;
+    Watcher::of(&mut client).await.until_exit("a").await;
+    let mut chunks = client.fetch(FetchRequest {}).await.unwrap().into_inner();
+    let mut files = BTreeMap::<String, Vec<u8>>::new();
+    while let Some(chunk) = chunks.message().await.unwrap() {
+        files.entry(chunk.path).or_default().extend(chunk.data);
+    }
+    let names: Vec<&str> = files.keys().map(String::as_str).collect();
+    let component = |file: &str| format!("components/a/{file}");
+    let mut wanted = ["exit.json", "stderr.log", "stdout.log"].map(component).to_vec();
+    wanted.extend(["big", "empty", "sub/y"].map(|file| component(&format!("files/{file}"))));
+    wanted.push("env.json".to_owned());
+    wanted.sort();
+    assert_eq!(names, wanted);
+    assert_eq!(files[&component("files/big")].len(), 1_500_000);
+    assert_eq!(files[&component("files/empty")].len(), 0);
+    assert_eq!(files["env.json"], environment.as_bytes());
+    let environment: serde_json::Value = serde_json::from_str(&environment).unwrap();
+    assert!(environment["kernel"]["release"].is_string(), "{environment:#}");
+}
+
+#[tokio::test]
+async fn shutdown_ends_everything_and_then_the_agent() {
+    let mut agent = Agent::start(&["--host", "h1"]);
+    let mut client = agent.client().await;
+    let mut watcher = Watcher::of(&mut client).await;
+    let mut request = start("a", &["sleep", "600"], STARTED);
+    request.streams_json = streams("none:*");
+    client.start(request).await.unwrap();
+    assert_eq!(agent.remains().len(), 2, "{:?}", agent.remains());
+    let problems = client.shutdown(ShutdownRequest {}).await.unwrap().into_inner().problems;
+    assert_eq!(problems, [""; 0]);
+    assert_eq!(watcher.until_exit("a").await.1.how, Some(How::Signal(15)));
+    assert_eq!(watcher.next().await, None);
+    drop((watcher, client));
+    assert!(agent.child.wait().unwrap().success());
+    assert_eq!(agent.remains(), [""; 0]);
+    assert!(agent.state_dir().join("ledger").read_dir().unwrap().next().is_none());
+    assert!(!agent.path().join("a.sock").exists());
+}
+
+#[tokio::test]
+async fn a_signal_ends_everything_too() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let mut agent = Agent::start(&["--host", "h1"]);
+        let mut client = agent.client().await;
+        let mut watcher = Watcher::of(&mut client).await;
+        let request = start("a", &["trap '' TERM; echo up; sleep 600 "], Rule::Line("up".into()));
+        client.start(request).await.unwrap();
+        watcher.until_ready("a").await;
+        kill(Pid::from_raw(agent.child.id().cast_signed()), signal).unwrap();
+        assert!(agent.child.wait().unwrap().success());
+        assert_eq!(agent.remains(), [""; 0]);
+        assert!(agent.state_dir().join("ledger").read_dir().unwrap().next().is_none());
+    }
+}
+
+#[test]
+fn an_agent_that_cannot_start_leaves_nothing() {
+    let agent = Agent::start(&["--host", "h1"]);
+    let socket = agent.path().join("a.sock");
+    assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let output = std::process::Command::new(controller::BINARY)
+        .args(["agent", "--run", "second", "--dir", "/nonexistent", "--socket"])
+        .arg(&socket)
+        .env("LOOPSCOPE_STATE_DIR", agent.state_dir())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("a.sock exists already"), "{said}");
+    assert!(socket.exists(), "the other agent's socket");
+    assert_eq!(agent.state_dir().join("ledger").read_dir().unwrap().count(), 1);
+}
+
+#[test]
+fn a_socket_path_that_does_not_fit_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("x".repeat(108));
+    let output = std::process::Command::new(controller::BINARY)
+        .args(["agent", "--dir", "/nonexistent", "--socket"])
+        .arg(socket)
+        .env("LOOPSCOPE_STATE_DIR", folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("longer than 107 bytes"), "{said}");
+}

@@ -1,0 +1,238 @@
+//! A small controller: starts the built binary and asks it for things.
+
+// Each test file uses its own part of this.
+#![allow(dead_code)]
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use loopscope_agent::proto::agent_client::AgentClient;
+use loopscope_agent::proto::event::What;
+use loopscope_agent::proto::readiness::Rule;
+use loopscope_agent::proto::{
+    BuildTestbedRequest, Event, Exited, Readiness, StartRequest, StopRequest, TestbedHost,
+    WatchRequest,
+};
+use tempfile::TempDir;
+use tokio_stream::StreamExt;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Status, Streaming};
+
+pub const BINARY: &str = env!("CARGO_BIN_EXE_loopscope-host");
+
+/// An agent, and the folder that everything of it is in.
+pub struct Agent {
+    pub run: String,
+    pub child: Child,
+    pub stdin: Option<ChildStdin>,
+    folder: TempDir,
+}
+
+impl Agent {
+    pub fn start(arguments: &[&str]) -> Agent {
+        let folder = tempfile::Builder::new().prefix("ls").tempdir_in("/tmp").unwrap();
+        // The folder's name is random and its own.
+        let name = folder.path().file_name().unwrap().to_str().unwrap();
+        let run = format!("test-{}", name.trim_start_matches("ls"));
+        let mut child = Command::new(BINARY)
+            .args(["agent", "--run", &run])
+            .arg("--socket")
+            .arg(folder.path().join("a.sock"))
+            .arg("--dir")
+            .arg(folder.path())
+            .args(arguments)
+            .env("LOOPSCOPE_STATE_DIR", folder.path().join("state"))
+            .current_dir(folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ready = [0; 6];
+        child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+        assert_eq!(&ready, b"ready\n");
+        let stdin = child.stdin.take();
+        Agent { run, child, stdin, folder }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn file(&self, relative: &str) -> String {
+        std::fs::read_to_string(self.path().join(relative)).unwrap()
+    }
+
+    pub fn state_dir(&self) -> PathBuf {
+        self.path().join("state")
+    }
+
+    pub async fn client(&self) -> AgentClient<Channel> {
+        connect(&self.path().join("a.sock")).await
+    }
+
+    /// Runs `loopscope-host reset --json` on this agent's ledgers.
+    pub fn reset(&self) -> Reset {
+        let output = Command::new(BINARY)
+            .args(["reset", "--json"])
+            .env("LOOPSCOPE_STATE_DIR", self.state_dir())
+            .output()
+            .unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let list = |name: &str| {
+            let texts = report[name].as_array().unwrap().iter();
+            let texts = texts.map(|text| text.as_str().unwrap().to_owned());
+            // Other tests' programs, which are of no run.
+            let own = |text: &String| !text.ends_with("of a program that was killed");
+            texts.filter(own).collect::<Vec<_>>()
+        };
+        Reset { removed: list("removed"), in_use: list("in_use"), problems: list("problems") }
+    }
+
+    /// Namespaces and processes of this run that exist now.
+    pub fn remains(&self) -> Vec<String> {
+        let mut found = vec![];
+        let short = loopscope_agent::testbed::short_id(&self.run);
+        for entry in std::fs::read_dir("/run/netns").into_iter().flatten().flatten() {
+            let name = entry.file_name().into_string().unwrap();
+            if name.starts_with(&format!("ls-{short}-")) {
+                found.push(format!("namespace {name}"));
+            }
+        }
+        for entry in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+            let name = entry.file_name().into_string().unwrap();
+            if name.starts_with(&format!("ls-{short}-")) {
+                found.push(format!("directory {name}"));
+            }
+        }
+        let mark = format!("LOOPSCOPE_RUN={}", self.run);
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+            if environment.split(|&b| b == 0).any(|e| e == mark.as_bytes()) {
+                found.push(format!("process {}", entry.file_name().display()));
+            }
+        }
+        found
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        // Also when a test has failed: nothing may be left behind.
+        let _ = self.child.wait();
+    }
+}
+
+#[derive(Debug)]
+pub struct Reset {
+    pub removed: Vec<String>,
+    pub in_use: Vec<String>,
+    pub problems: Vec<String>,
+}
+
+pub async fn connect(socket: &Path) -> AgentClient<Channel> {
+    let endpoint = Endpoint::try_from(format!("unix://{}", socket.display())).unwrap();
+    AgentClient::new(endpoint.connect().await.unwrap())
+}
+
+/// The events of one host.
+pub struct Watcher {
+    stream: Streaming<Event>,
+}
+
+impl Watcher {
+    pub async fn of(client: &mut AgentClient<Channel>) -> Watcher {
+        Watcher { stream: client.watch(WatchRequest {}).await.unwrap().into_inner() }
+    }
+
+    pub async fn next(&mut self) -> Option<Event> {
+        let patience = std::time::Duration::from_secs(30);
+        let event = tokio::time::timeout(patience, self.stream.next()).await;
+        event.expect("no event within 30 s").map(Result::unwrap)
+    }
+
+    /// Events of `component` up to the first that `last` accepts.
+    pub async fn until(&mut self, component: &str, last: impl Fn(&What) -> bool) -> Vec<What> {
+        let mut seen = vec![];
+        while let Some(event) = self.next().await {
+            if event.component == component {
+                let what = event.what.unwrap();
+                let is_last = last(&what);
+                seen.push(what);
+                if is_last {
+                    return seen;
+                }
+            }
+        }
+        panic!("the events ended after {seen:?}");
+    }
+
+    pub async fn until_exit(&mut self, component: &str) -> (Vec<What>, Exited) {
+        let mut seen = self.until(component, |what| matches!(what, What::Exited(_))).await;
+        let Some(What::Exited(exited)) = seen.pop() else { unreachable!() };
+        (seen, exited)
+    }
+
+    pub async fn until_ready(&mut self, component: &str) -> Vec<What> {
+        self.until(component, |what| matches!(what, What::Ready(_))).await
+    }
+}
+
+/// Lines of one of the two outputs.
+pub fn lines<'a>(events: &'a [What], of_stderr: bool) -> Vec<&'a str> {
+    let line = |what: &'a What| match what {
+        What::Output(output) if output.stderr == of_stderr => Some(output.line.as_str()),
+        _ => None,
+    };
+    events.iter().filter_map(line).collect()
+}
+
+pub fn start(component: &str, command: &[&str], rule: Rule) -> StartRequest {
+    StartRequest {
+        component: component.to_owned(),
+        command: command.iter().map(|&word| word.to_owned()).collect(),
+        readiness: Some(Readiness { rule: Some(rule) }),
+        ..StartRequest::default()
+    }
+}
+
+pub async fn stop(client: &mut AgentClient<Channel>, grace_s: f64) -> Result<(), Status> {
+    let request = StopRequest { components: vec![], grace_s };
+    client.stop(request).await.map(|_| ())
+}
+
+/// What to record: one stream.
+pub fn streams(pattern: &str) -> String {
+    format!(r#"{{"version": 1, "streams": [{{"entities": ["{pattern}"]}}]}}"#)
+}
+
+/// Whether this test may make namespaces; says so if not.
+pub fn has_root(test: &str) -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        eprintln!("SKIPPED: {test} needs root to make network namespaces");
+    }
+    root
+}
+
+pub async fn build(client: &mut AgentClient<Channel>, hosts: &[&str]) -> Vec<TestbedHost> {
+    build_with_seed(client, hosts, None).await
+}
+
+pub async fn build_with_seed(
+    client: &mut AgentClient<Channel>,
+    hosts: &[&str],
+    synthetic_seed: Option<u64>,
+) -> Vec<TestbedHost> {
+    let request = BuildTestbedRequest {
+        hosts: hosts.iter().map(|&host| host.to_owned()).collect(),
+        data_network: "10.77.0.0/24".to_owned(),
+        clock_network: "10.78.0.0/24".to_owned(),
+        data_mtu: 1400,
+        synthetic_seed,
+        path: std::env::var("PATH").unwrap(),
+        ..BuildTestbedRequest::default()
+    };
+    client.build_testbed(request).await.unwrap().into_inner().hosts
+}

@@ -1,0 +1,207 @@
+//! Network namespaces as hosts, and that nothing of them stays.
+
+mod controller;
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use controller::{Agent, Watcher, build, connect, has_root, lines, start, streams};
+use loopscope_agent::proto::exited::How;
+use loopscope_agent::proto::readiness::Rule;
+use loopscope_agent::proto::{BuildTestbedRequest, HelloRequest, ShutdownRequest, TestbedHost};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tonic::Code;
+
+const STARTED: Rule = Rule::Started(true);
+
+fn up() -> Rule {
+    Rule::Line("up".to_owned())
+}
+
+/// Starts programs on the hosts that resist being ended: they ignore SIGTERM, leave their session,
+/// and forget their environment. All processes in the hosts' namespaces, their agents included.
+async fn start_stubborn(hosts: &[TestbedHost]) -> Vec<PathBuf> {
+    let mut inhabitants = vec![];
+    for host in hosts {
+        let mut client = connect(Path::new(&host.agent_socket)).await;
+        let mut watcher = Watcher::of(&mut client).await;
+        let script = "trap '' TERM; setsid env -i sleep 600 & sleep 600 & echo up; wait";
+        let mut request = start("stubborn", &["sh", "-c", script], up());
+        request.streams_json = streams("*");
+        client.start(request).await.unwrap();
+        watcher.until_ready("stubborn").await;
+        let namespace = Path::new("/run/netns").join(&host.namespace).metadata().unwrap().ino();
+        let lives_there = |process: &PathBuf| {
+            process.join("ns/net").metadata().is_ok_and(|its| its.ino() == namespace)
+        };
+        let processes = std::fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
+        let found: Vec<PathBuf> = processes.filter(lives_there).collect();
+        // The agent, the shell, and what each of the two sleeps in.
+        assert_eq!(found.len(), 4, "{found:?}");
+        inhabitants.extend(found);
+    }
+    inhabitants
+}
+
+/// Those that still run. A zombie has no namespaces any more.
+fn alive(processes: &[PathBuf]) -> Vec<&PathBuf> {
+    processes.iter().filter(|process| process.join("ns/net").metadata().is_ok()).collect()
+}
+
+#[tokio::test]
+async fn two_hosts_talk_over_their_links_and_over_nothing_else() {
+    if !has_root("two_hosts_talk_over_their_links_and_over_nothing_else") {
+        return;
+    }
+    let mut agent = Agent::start(&[]);
+    let mut client = agent.client().await;
+    let hosts = build(&mut client, &["h1", "h2"]).await;
+    assert_eq!(hosts[1].data_address, "10.77.0.2");
+    assert_eq!(hosts[1].clock_address, "10.78.0.2");
+    let (mut h1, mut h2) = (
+        connect(Path::new(&hosts[0].agent_socket)).await,
+        connect(Path::new(&hosts[1].agent_socket)).await,
+    );
+    let (mut w1, mut w2) = (Watcher::of(&mut h1).await, Watcher::of(&mut h2).await);
+    let echo = "import socket\n\
+        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+        s.bind(('', 5000))\n\
+        while True:\n  data, peer = s.recvfrom(2000)\n  s.sendto(data + peer[0].encode(), peer)";
+    h2.start(start("echo", &["python3", "-c", echo], Rule::Port(5000))).await.unwrap();
+    w2.until_ready("echo").await;
+    for (network, own) in [("77", "10.77.0.1"), ("78", "10.78.0.1")] {
+        let ask = format!(
+            "import socket\n\
+             s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+             s.settimeout(10)\n\
+             s.sendto(b'from ', ('10.{network}.0.2', 5000))\n\
+             print(s.recv(2000).decode())"
+        );
+        let name = format!("ask{network}");
+        h1.start(start(&name, &["python3", "-c", &ask], STARTED)).await.unwrap();
+        let (events, exited) = w1.until_exit(&name).await;
+        assert_eq!(exited.how, Some(How::Code(0)), "{events:?}");
+        assert_eq!(lines(&events, false), [format!("from {own}")]);
+    }
+    // The other host's port is not open here, and there are no links but its own.
+    let ls = "ls /proc/sys/net/ipv4/conf; grep -c 1388 /proc/net/udp";
+    h1.start(start("ls", &["sh", "-c", ls], STARTED)).await.unwrap();
+    let (events, _) = w1.until_exit("ls").await;
+    assert_eq!(lines(&events, false), ["all", "clock0", "data0", "default", "lo", "0"]);
+    let environment = h1.hello(HelloRequest {}).await.unwrap().into_inner().environment_json;
+    let environment: serde_json::Value = serde_json::from_str(&environment).unwrap();
+    assert_eq!(environment["links"]["data0"]["mtu"], 1400, "{environment:#}");
+    assert_eq!(environment["links"]["clock0"]["mtu"], 1500);
+
+    let again = BuildTestbedRequest { hosts: vec!["h3".to_owned()], ..Default::default() };
+    assert_eq!(client.build_testbed(again).await.unwrap_err().code(), Code::AlreadyExists);
+    let problems = client.shutdown(ShutdownRequest {}).await.unwrap().into_inner().problems;
+    assert_eq!(problems, [""; 0]);
+    assert_eq!(agent.remains(), [""; 0]);
+    drop(client);
+    assert!(agent.child.wait().unwrap().success());
+}
+
+#[tokio::test]
+async fn the_end_of_standard_input_is_the_end_of_everything() {
+    if !has_root("the_end_of_standard_input_is_the_end_of_everything") {
+        return;
+    }
+    let mut agent = Agent::start(&[]);
+    let mut client = agent.client().await;
+    let hosts = build(&mut client, &["h1", "h2"]).await;
+    let inhabitants = start_stubborn(&hosts).await;
+    assert!(agent.remains().len() >= 9, "{:?}", agent.remains());
+    drop(client);
+    drop(agent.stdin.take());
+    assert!(agent.child.wait().unwrap().success());
+    assert_eq!(agent.remains(), [""; 0]);
+    assert!(alive(&inhabitants).is_empty(), "{:?}", alive(&inhabitants));
+    let reset = agent.reset();
+    assert!(reset.removed.is_empty() && reset.problems.is_empty(), "{reset:?}");
+}
+
+#[tokio::test]
+async fn reset_undoes_what_a_killed_agent_left_and_nothing_of_the_living() {
+    if !has_root("reset_undoes_what_a_killed_agent_left_and_nothing_of_the_living") {
+        return;
+    }
+    let mut agent = Agent::start(&[]);
+    let mut client = agent.client().await;
+    let hosts = build(&mut client, &["h1", "h2"]).await;
+    let inhabitants = start_stubborn(&hosts).await;
+    let living = agent.reset();
+    assert_eq!(living.removed, [""; 0]);
+    assert_eq!(living.in_use.len(), 1, "{living:?}");
+    assert!(living.in_use[0].contains(&agent.run));
+    assert_eq!(agent.remains().iter().filter(|r| r.starts_with("namespace")).count(), 3);
+
+    agent.child.kill().unwrap();
+    agent.child.wait().unwrap();
+    let dead = agent.reset();
+    assert_eq!(dead.problems, [""; 0]);
+    let namespaces = dead.removed.iter().filter(|what| what.starts_with("namespace ls-"));
+    assert_eq!(namespaces.count(), 3, "{dead:?}");
+    assert_eq!(agent.remains(), [""; 0]);
+    assert!(alive(&inhabitants).is_empty(), "{:?}", alive(&inhabitants));
+    let again = agent.reset();
+    assert!(again.removed.is_empty() && again.problems.is_empty(), "{again:?}");
+}
+
+#[tokio::test]
+async fn reset_undoes_what_dead_agents_left_when_nobody_of_the_run_lives() {
+    if !has_root("reset_undoes_what_dead_agents_left_when_nobody_of_the_run_lives") {
+        return;
+    }
+    let mut agent = Agent::start(&[]);
+    let mut client = agent.client().await;
+    let hosts = build(&mut client, &["h1"]).await;
+    let inhabitants = start_stubborn(&hosts).await;
+    // The agent of the host first, so that it cannot clean up.
+    let ledger = agent.file(&format!("state/ledger/{}.jsonl", agent.run));
+    let entries = ledger.lines().map(serde_json::from_str::<serde_json::Value>);
+    let of_host = entries
+        .map(Result::unwrap)
+        .find(|entry| entry["what"] == "agent of host h1")
+        .and_then(|entry| entry["pid"].as_i64())
+        .expect("the ledger has no entry of the host's agent");
+    kill(Pid::from_raw(i32::try_from(of_host).unwrap()), Signal::SIGKILL).unwrap();
+    agent.child.kill().unwrap();
+    agent.child.wait().unwrap();
+    assert!(agent.remains().iter().any(|what| what.starts_with("process")));
+    let dead = agent.reset();
+    assert_eq!(dead.problems, [""; 0]);
+    let stubborn =
+        dead.removed.iter().filter(|what| what.contains("(component stubborn of host h1)"));
+    assert_eq!(stubborn.count(), 1, "{dead:?}");
+    assert!(dead.removed.iter().any(|what| what.starts_with("directory")), "{dead:?}");
+    assert_eq!(agent.remains(), [""; 0]);
+    assert!(alive(&inhabitants).is_empty(), "{:?}", alive(&inhabitants));
+}
+
+#[tokio::test]
+async fn a_testbed_that_cannot_be_made_says_why_and_leaves_nothing() {
+    if !has_root("a_testbed_that_cannot_be_made_says_why_and_leaves_nothing") {
+        return;
+    }
+    let agent = Agent::start(&[]);
+    let mut client = agent.client().await;
+    let request = |mtu| BuildTestbedRequest {
+        hosts: vec!["h1".to_owned()],
+        data_network: "10.77.0.0/24".to_owned(),
+        clock_network: "10.78.0.0/24".to_owned(),
+        data_mtu: mtu,
+        ..BuildTestbedRequest::default()
+    };
+    let mut wrong = request(0);
+    wrong.data_network = "10.77.0.1/24".to_owned();
+    let refused = client.build_testbed(wrong).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().contains("10.77.0.0/24?"), "{}", refused.message());
+    // Smaller than any Ethernet device allows: `ip` itself refuses.
+    let refused = client.build_testbed(request(10)).await.unwrap_err();
+    assert!(refused.message().contains("ip: "), "{}", refused.message());
+    client.shutdown(ShutdownRequest {}).await.unwrap();
+    assert_eq!(agent.remains(), [""; 0]);
+}

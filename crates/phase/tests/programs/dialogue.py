@@ -1,0 +1,49 @@
+"""The program of dialogue.rs in Python; its first argument is the module's file."""
+
+import importlib.util
+import sys
+
+spec = importlib.util.spec_from_file_location("loopscope.phase", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+sys.modules[spec.name] = module
+spec.loader.exec_module(module)
+sys.stdout.reconfigure(encoding="utf-8")
+
+
+def connect(config, phase):
+    to = config.get("to", "nobody")
+    peer = phase.peers.get(to, module.Peer("", "nowhere", {}))
+    port, label = peer.values.get("port", -1), peer.values.get("label", "none")
+    print(f"to {to} at {peer.address}:{port} ({label})")
+
+
+def run(config, phase):
+    print(
+        f"count {config.get('count', -1)} period {config.get('period', 'never')} "
+        f"share {config.get('share', -1):.3f} fast {int(config.get('fast', False))} "
+        f"measured {int(phase.measured)}"
+    )
+    if "fail" in config:
+        sys.exit(config["fail"])
+
+
+try:
+    with module.Session(["listen", "connect", "run"], sys.argv[2:]) as session:
+        print(f"component {session.component or 'none'}")
+        for phase in session:
+            print(f"phase {phase.name}")
+            if phase.name == "listen":
+                phase.publish(port=40123, grüß='"\\/\b\f\n\r\t\x01\x1f\x7f🙂', rate=0.25, whole=-3.0)
+                phase.publish(least=-(2**63))
+                try:
+                    phase.publish(port=1)
+                except module.PhaseError:
+                    pass
+                else:
+                    sys.exit(9)
+            elif phase.name == "connect":
+                connect(session.config, phase)
+            else:
+                run(session.config, phase)
+except module.PhaseError as error:
+    sys.exit(str(error))

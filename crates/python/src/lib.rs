@@ -1,0 +1,149 @@
+//! `loopscope._native`: what the desk side needs done to many events. It wires the crates and wraps
+//! their results; it has no behaviour of its own. Results cross as JSON text, tables as files.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use loopscope_clocksync::log::{HostClock as SolvedClock, reference_clock, solve_run};
+use loopscope_ctf::Metadata;
+use loopscope_predicate::Predicate;
+use loopscope_time::{Counter, Frequency};
+use loopscope_timeline::{HostClock, Problem, Summary, Timeline};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+fn refuse(error: impl std::fmt::Display) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+fn json(summary: &Summary) -> PyResult<String> {
+    serde_json::to_string(summary).map_err(refuse)
+}
+
+/// build_run(repeat_dir, reference, wander) -> str
+///
+/// Solves the clocks of a repeat's hosts against host `reference` (under the assumption that no
+/// oscillator wanders from its mean rate by more than `wander`, a ratio), writes its `timeline/`
+/// and `tables/`, and returns the summary as JSON. Raises ValueError with the file at fault.
+#[pyfunction]
+fn build_run(
+    py: Python<'_>,
+    repeat_dir: PathBuf,
+    reference: &str,
+    wander: f64,
+) -> PyResult<String> {
+    py.detach(|| {
+        let hosts = repeat_dir.join("hosts");
+        let clocks = solve_run(&hosts, reference, wander).map_err(refuse)?;
+        let mut timeline = Timeline::new();
+        for (host, clock) in clocks {
+            for (count, what) in [
+                (
+                    clock.contradictions,
+                    "probes contradict the assumed bound on wander; its half-width is not hard",
+                ),
+                (clock.ambiguous, "probe records appear twice and were left out"),
+                (clock.torn_bytes, "bytes at the end of its probe log are torn"),
+            ] {
+                if count > 0 {
+                    timeline.report(Problem {
+                        host: host.clone(),
+                        file: "clock/probes".into(),
+                        what: format!("{count} {what}"),
+                    });
+                }
+            }
+            let clock = host_clock(clock, host == reference);
+            timeline.add_host(&hosts.join(&host), &host, clock).map_err(refuse)?;
+        }
+        json(&timeline.write(&repeat_dir).map_err(refuse)?)
+    })
+}
+
+/// What the solver found, as the time line takes it.
+fn host_clock(solved: SolvedClock, reference: bool) -> HostClock {
+    HostClock {
+        reference,
+        exchanges: solved.exchanges as u64,
+        frequency: solved.frequency,
+        map: solved.map,
+    }
+}
+
+/// build_record(dir) -> str
+///
+/// The same for what `record` left: one host, its own counter as the time line.
+#[pyfunction]
+fn build_record(py: Python<'_>, dir: PathBuf) -> PyResult<String> {
+    py.detach(|| {
+        let metadata = read_metadata(&dir.join("trace/metadata"))?;
+        let clock = host_clock(reference_clock(&dir).map_err(refuse)?, true);
+        let mut timeline = Timeline::new();
+        timeline.add_host(&dir, &metadata.host, clock).map_err(refuse)?;
+        json(&timeline.write(&dir).map_err(refuse)?)
+    })
+}
+
+fn read_metadata(path: &Path) -> PyResult<Metadata> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| refuse(format!("{}: {error}", path.display())))?;
+    Metadata::parse(&text).map_err(|error| refuse(format!("{}: {error}", path.display())))
+}
+
+/// synthetic_counters(seed, host, counters) -> list[int]
+///
+/// What the hidden clock of `host` makes of true counters: for scoring, never for solving.
+#[pyfunction]
+fn synthetic_counters(seed: u64, host: &str, counters: Vec<u64>) -> Vec<u64> {
+    let clock = loopscope_clocksync::synthetic::SyntheticClock::new(seed, host);
+    counters.into_iter().map(|c| clock.apply(Counter(c)).0).collect()
+}
+
+/// synthetic_inverse(seed, host, counters) -> list[int]
+///
+/// The true counters behind a hidden clock's, within one tick.
+#[pyfunction]
+fn synthetic_inverse(seed: u64, host: &str, counters: Vec<u64>) -> Vec<u64> {
+    let clock = loopscope_clocksync::synthetic::SyntheticClock::new(seed, host);
+    counters.into_iter().map(|c| clock.invert(Counter(c)).0).collect()
+}
+
+/// frequencies(repeat_dir) -> dict[str, int]
+///
+/// Nominal frequency of each host's counter in Hz, as its streams declare it.
+#[pyfunction]
+fn frequencies(repeat_dir: PathBuf) -> PyResult<BTreeMap<String, u64>> {
+    let mut found = BTreeMap::new();
+    let hosts = repeat_dir.join("hosts");
+    let entries = std::fs::read_dir(&hosts)
+        .map_err(|error| refuse(format!("{}: {error}", hosts.display())))?;
+    for entry in entries {
+        let metadata = entry?.path().join("trace/metadata");
+        if metadata.exists() {
+            let metadata = read_metadata(&metadata)?;
+            found.insert(metadata.host.clone(), metadata.frequency.hz());
+        }
+    }
+    Ok(found)
+}
+
+/// check_predicate(text) -> tuple[int, str] | None
+///
+/// Whether a text is a predicate on hits; column (from 1) and message where it is none.
+#[pyfunction]
+fn check_predicate(text: &str) -> Option<(usize, String)> {
+    // Durations are in ticks then; which frequency matters only to a size that nobody writes.
+    let frequency = Frequency::from_hz(1_000_000_000)?;
+    Predicate::parse(text, frequency).err().map(|error| (error.column, error.what))
+}
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(build_run, module)?)?;
+    module.add_function(wrap_pyfunction!(build_record, module)?)?;
+    module.add_function(wrap_pyfunction!(synthetic_counters, module)?)?;
+    module.add_function(wrap_pyfunction!(synthetic_inverse, module)?)?;
+    module.add_function(wrap_pyfunction!(frequencies, module)?)?;
+    module.add_function(wrap_pyfunction!(check_predicate, module)?)?;
+    Ok(())
+}

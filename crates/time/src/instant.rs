@@ -1,0 +1,82 @@
+//! The instant types.
+
+use std::fmt;
+use std::ops::Sub;
+
+/// A reading of one host's raw cycle counter (TSC on x86, CNTVCT on Arm), in ticks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Counter(pub u64);
+
+impl Counter {
+    /// Signed distance in ticks from `earlier` to `self`, exact for counters less than 2^63 apart.
+    pub fn ticks_since(self, earlier: Counter) -> i64 {
+        self.0.wrapping_sub(earlier.0).cast_signed()
+    }
+}
+
+/// An instant on the global clock, in nanoseconds of the reference host's counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GlobalNs(pub i64);
+
+impl Sub for GlobalNs {
+    type Output = i64;
+
+    /// Distance in nanoseconds.
+    fn sub(self, earlier: GlobalNs) -> i64 {
+        self.0 - earlier.0
+    }
+}
+
+/// A hard half-width in nanoseconds: the true instant lies within `±ns` of the mapped one, under
+/// the stated assumption on oscillator wander and no other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bound {
+    ns: u64,
+}
+
+impl Bound {
+    /// The bound of an estimate whose own error is `err_ns` (finite, not negative) and which is
+    /// then rounded to whole nanoseconds; rounds up.
+    pub fn of_rounded(err_ns: f64) -> Bound {
+        // The half nanosecond is the rounding of the instant itself.
+        Bound { ns: (err_ns + 0.5).ceil() as u64 }
+    }
+
+    /// Half-width in nanoseconds.
+    pub fn ns(self) -> u64 {
+        self.ns
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "±{} ns", self.ns)
+    }
+}
+
+/// Nominal frequency of a counter, in Hz. Never zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frequency(u64);
+
+impl Frequency {
+    /// `None` if `hz` is zero.
+    pub fn from_hz(hz: u64) -> Option<Frequency> {
+        (hz != 0).then_some(Frequency(hz))
+    }
+
+    /// Ticks per second.
+    pub fn hz(self) -> u64 {
+        self.0
+    }
+
+    /// Nanoseconds per tick.
+    pub fn ns_per_tick(self) -> f64 {
+        1e9 / self.0 as f64
+    }
+
+    /// `counter` scaled to nanoseconds, rounded down; exact for any counter value.
+    pub fn scale(self, counter: Counter) -> GlobalNs {
+        let ns = u128::from(counter.0) * 1_000_000_000 / u128::from(self.0);
+        GlobalNs(i64::try_from(ns).unwrap_or(i64::MAX))
+    }
+}

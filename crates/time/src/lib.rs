@@ -1,0 +1,17 @@
+//! Instants that know which clock they are on.
+//!
+//! A host's clock is its raw cycle counter ([`Counter`]). The global clock ([`GlobalNs`]) is the
+//! reference host's counter scaled to nanoseconds. A [`ClockMap`] takes one to the other together
+//! with a hard half-width ([`Bound`]). Subtracting instants of two clocks does not compile:
+//!
+//! ```compile_fail
+//! use loopscope_time::{Counter, GlobalNs};
+//! let _ = Counter(5) - GlobalNs(3);
+//! ```
+
+mod instant;
+mod map;
+pub mod source;
+
+pub use instant::{Bound, Counter, Frequency, GlobalNs};
+pub use map::{ClockMap, Knot, MapError};

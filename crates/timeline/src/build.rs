@@ -1,0 +1,455 @@
+//! Reading hosts and writing the run's tables.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::{
+    ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, UInt64Array,
+};
+use loopscope_ctf::{Kind, Metadata, Packets, Record, Records, StreamClass, packet};
+use loopscope_time::{ClockMap, Counter, Frequency, GlobalNs};
+use serde::Serialize;
+
+use crate::column::Flaws;
+use crate::entity::Entities;
+use crate::loss::{Counted, Loss, Spread};
+use crate::store;
+use crate::table::{Names, Origin, Site, Table};
+
+/// Why tables could not be made at all. Damage inside a stream is a [`Problem`] instead.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// A file or directory could not be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A trace's metadata is not loopscope's.
+    #[error("{path}: {source}")]
+    Metadata {
+        /// The metadata file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: loopscope_ctf::ParseError,
+    },
+    /// A loss account is not what its schema says.
+    #[error("{path}: {source}")]
+    Loss {
+        /// The loss.json.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// The table library refused a table.
+    #[error(transparent)]
+    Arrow(#[from] arrow_schema::ArrowError),
+    /// The table library could not write a table.
+    #[error(transparent)]
+    Parquet(#[from] parquet::errors::ParquetError),
+}
+
+/// Something that a reader of the run has to know: damage, disagreement, a changed name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// Host.
+    pub host: String,
+    /// File under the host's directory.
+    pub file: String,
+    /// What, with the offset in the file where there is one.
+    pub what: String,
+}
+
+/// A host's clock as the time line needs it.
+#[derive(Clone, Debug)]
+pub struct HostClock {
+    /// Its counter's map.
+    pub map: ClockMap,
+    /// Nominal frequency of its counter.
+    pub frequency: Frequency,
+    /// Whether it is the reference.
+    pub reference: bool,
+    /// Probe exchanges that the map rests on.
+    pub exchanges: u64,
+}
+
+/// What the run's tables hold.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// Rows per entity (`group:name`).
+    pub events: BTreeMap<String, u64>,
+    /// Per host.
+    pub hosts: BTreeMap<String, HostSummary>,
+    /// Summed over the hosts' accounts.
+    pub emitted: u64,
+    /// See [`Loss::recorded`].
+    pub recorded: u64,
+    /// See [`Loss::overwritten`].
+    pub overwritten: u64,
+    /// See [`Loss::dropped`].
+    pub dropped: u64,
+    /// See [`Loss::filtered`].
+    pub filtered: u64,
+    /// See [`Loss::last_states`].
+    #[serde(rename = "final")]
+    pub last_states: u64,
+    /// In the order of discovery.
+    pub problems: Vec<Problem>,
+}
+
+/// One host of a [`Summary`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HostSummary {
+    /// Whether it is the reference.
+    pub reference: bool,
+    /// Largest hard half-width over its events, or over its map where it has no event.
+    pub max_err_ns: u64,
+    /// Bound on the difference between the host's rate and its mean.
+    pub drift_ppm: f64,
+    /// Probe exchanges that its map rests on.
+    pub exchanges: u64,
+    /// Events.
+    pub events: u64,
+    /// What an event costs there in ns, and the spread of that (p90 − p10); where it was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_cost_ns: Option<(f64, f64)>,
+}
+
+/// Where a call site's records go: its table, and their place there.
+type Place = (usize, Site);
+
+/// How a stream class's packets are read.
+struct Decoder<'a> {
+    class: &'a StreamClass,
+    records: Records,
+    /// By index of the event class.
+    places: Vec<Place>,
+}
+
+/// The tables of a run, in the making.
+#[derive(Default)]
+pub struct Timeline {
+    tables: Vec<Table>,
+    /// Index of each entity's table.
+    index: BTreeMap<(String, String), usize>,
+    entities: Entities,
+    names: Names,
+    clocks: Vec<(String, HostClock, HostSummary)>,
+    loss: Loss,
+    problems: Vec<Problem>,
+}
+
+impl Timeline {
+    /// A time line without hosts.
+    pub fn new() -> Timeline {
+        Timeline::default()
+    }
+
+    /// Adds a problem that was found elsewhere, with the clocks for one.
+    pub fn report(&mut self, problem: Problem) {
+        self.problems.push(problem);
+    }
+
+    /// Reads a host's directory: its streams under `trace/` and its `loss.json`. A host without
+    /// streams has events of none.
+    pub fn add_host(&mut self, dir: &Path, host: &str, clock: HostClock) -> Result<(), BuildError> {
+        let knots = clock.map.knots().iter();
+        let mut summary = HostSummary {
+            reference: clock.reference,
+            max_err_ns: 0,
+            drift_ppm: clock.map.drift() * 1e6,
+            exchanges: clock.exchanges,
+            events: 0,
+            event_cost_ns: None,
+        };
+        let trace = dir.join("trace");
+        if trace.join("metadata").exists() {
+            let metadata = read_metadata(&trace.join("metadata"))?;
+            for (group, description) in &metadata.groups {
+                self.entities.add_group(group, description);
+            }
+            let mut decoders = BTreeMap::new();
+            for class in metadata.streams.values() {
+                let (records, places) = (Records::new(class), self.places(class, host));
+                decoders.insert(class.id, Decoder { class, records, places });
+            }
+            let mut recorded = Counted::new();
+            for path in stream_files(&trace)? {
+                self.stream(&path, host, &decoders, &clock, &mut summary, &mut recorded)?;
+            }
+            summary.event_cost_ns = self.check_loss(dir, host, &recorded)?;
+        }
+        if summary.events == 0 {
+            let widest = knots.map(|k| k.err_ns).fold(0.0, f64::max);
+            summary.max_err_ns = loopscope_time::Bound::of_rounded(widest).ns();
+        }
+        self.clocks.push((host.to_owned(), clock, summary));
+        Ok(())
+    }
+
+    fn stream(
+        &mut self,
+        path: &Path,
+        host: &str,
+        decoders: &BTreeMap<u32, Decoder>,
+        clock: &HostClock,
+        summary: &mut HostSummary,
+        recorded: &mut Counted,
+    ) -> Result<(), BuildError> {
+        let bytes = read(path)?;
+        let file = format!("trace/{}", path.file_name().unwrap_or_default().to_string_lossy());
+        let mut problems = Vec::new();
+        let mut problem = |what: String| {
+            problems.push(Problem { host: host.into(), file: file.clone(), what });
+        };
+        let mut next_sequence = 0;
+        let mut flaws = Flaws::default();
+        for packet in Packets::new(&bytes) {
+            let (context, records) = match packet {
+                Ok(packet) => packet,
+                Err(error) => {
+                    problem(format!("{error}; the rest of the stream is unreadable"));
+                    break;
+                }
+            };
+            if context.sequence != next_sequence {
+                problem(format!("packet {} follows packet {next_sequence}", context.sequence));
+            }
+            next_sequence = context.sequence + 1;
+            let Some(decoder) = decoders.get(&context.stream_id) else {
+                problem(format!("stream class {} is not declared", context.stream_id));
+                continue;
+            };
+            let origin = Origin {
+                host: self.names.intern(host),
+                process: self.names.intern(&decoder.class.process),
+                pid: context.pid,
+                tid: context.tid,
+            };
+            let mut count = 0;
+            let tables = &mut self.tables;
+            let result = decoder.records.decode(&context, records, |record| {
+                let (table, site) = &decoder.places[record.class];
+                let instant = clock.map.map(record.counter);
+                summary.max_err_ns = summary.max_err_ns.max(instant.1.ns());
+                count += 1;
+                let interval;
+                let fields = if site.kind == Kind::Interval {
+                    interval = global_interval(&clock.map, instant.0, &record);
+                    flaws.backward += u64::from(interval.is_none());
+                    interval.as_ref().map(|fields| fields.as_flattened())
+                } else {
+                    Some(record.fields)
+                };
+                tables[*table].push(instant, &record, &origin, site, fields, &mut flaws);
+            });
+            if let Err(error) = result {
+                problem(format!(
+                    "packet {}: {error}; its other records are lost",
+                    context.sequence
+                ));
+            }
+            summary.events += count;
+            *recorded.entry((decoder.class.process.clone(), context.pid)).or_default() += count;
+        }
+        for (count, what) in [
+            (flaws.not_utf8, "strings are not UTF-8; what is wrong in them became \u{fffd}"),
+            (flaws.left_out, "values are null in the tables: their columns hold 2 GiB at most"),
+            (flaws.backward, "intervals start after their end; start and duration are null"),
+        ] {
+            if count > 0 {
+                problem(format!("{count} {what}"));
+            }
+        }
+        self.problems.append(&mut problems);
+        Ok(())
+    }
+
+    /// Makes room for the events of a stream class: table and place of each, in the order of its
+    /// event classes.
+    fn places(&mut self, class: &StreamClass, host: &str) -> Vec<Place> {
+        let mut places = Vec::new();
+        let mut problem = |what: String| {
+            let file = "trace/metadata".into();
+            self.problems.push(Problem { host: host.into(), file, what });
+        };
+        for event in &class.events {
+            let entity = (event.group.clone(), event.name.clone());
+            let table = *self.index.entry(entity).or_insert_with(|| {
+                self.tables.push(Table::default());
+                self.tables.len() - 1
+            });
+            let (site, renamed) = self.tables[table].site(event);
+            let who = format!("{}:{} at {}:{}", event.group, event.name, event.file, event.line);
+            for field in renamed {
+                problem(format!(
+                    "{who} has field {field}, which is the name of another column; it is renamed"
+                ));
+            }
+            for conflict in self.entities.add(event) {
+                problem(format!("{who} has {conflict}"));
+            }
+            places.push((table, site));
+        }
+        places
+    }
+
+    /// Counts again: what the collector says it recorded must be in the streams.
+    fn check_loss(
+        &mut self,
+        dir: &Path,
+        host: &str,
+        counted: &Counted,
+    ) -> Result<Option<(f64, f64)>, BuildError> {
+        let path = dir.join("loss.json");
+        let mut problem = |what: String| {
+            self.problems.push(Problem { host: host.into(), file: "loss.json".into(), what });
+        };
+        if !path.exists() {
+            problem("is missing: nobody accounts for lost events".into());
+            return Ok(None);
+        }
+        let loss: Loss = serde_json::from_slice(&read(&path)?)
+            .map_err(|source| BuildError::Loss { path: path.clone(), source })?;
+        loss.contradictions(counted).into_iter().for_each(problem);
+        self.loss.add(&loss);
+        let of_event = |cost: crate::loss::Cost| {
+            let Spread { median, p10, p90 } = cost.event_ns;
+            (median, p90 - p10)
+        };
+        Ok(loss.cost.map(of_event))
+    }
+
+    /// Writes `timeline/` and `tables/` under `dir`, in place of earlier ones.
+    pub fn write(self, dir: &Path) -> Result<Summary, BuildError> {
+        let root = dir.join("timeline");
+        match fs::remove_dir_all(&root) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(BuildError::Io { path: root, source: error });
+            }
+            _ => {}
+        }
+        let mut events = BTreeMap::new();
+        let mut tables: Vec<_> = self.tables.into_iter().map(Some).collect();
+        for ((group, name), index) in self.index {
+            let table = tables[index].take().expect("each entity has a table of its own");
+            let rows = table.rows() as u64;
+            if rows == 0 {
+                // A call site that nobody enabled or reached: it says nothing.
+                continue;
+            }
+            let batch = store::sorted(&table.into_batch(&self.names)?)?;
+            store::write(&root.join(&group).join(&name).join("part-0.parquet"), &batch)?;
+            events.insert(format!("{group}:{name}"), rows);
+        }
+        store::write(&dir.join("tables/clock.parquet"), &clock_table(&self.clocks)?)?;
+        store::write(&dir.join("tables/hosts.parquet"), &hosts_table(&self.clocks)?)?;
+        let entities = self.entities.table(|entity| events.contains_key(entity))?;
+        store::write(&dir.join("tables/entities.parquet"), &entities)?;
+        Ok(Summary {
+            events,
+            hosts: self.clocks.into_iter().map(|(host, _, summary)| (host, summary)).collect(),
+            emitted: self.loss.emitted,
+            recorded: self.loss.recorded,
+            overwritten: self.loss.overwritten,
+            dropped: self.loss.dropped,
+            filtered: self.loss.filtered,
+            last_states: self.loss.last_states,
+            problems: self.problems,
+        })
+    }
+}
+
+/// Start and duration, in global time and as fields, of an interval that ended at `end`.
+fn global_interval(map: &ClockMap, end: GlobalNs, record: &Record) -> Option<[[u8; 8]; 2]> {
+    let start = Counter(packet::get_u64(record.fields, packet::INTERVAL_START - packet::RECORD));
+    if start > record.counter {
+        return None;
+    }
+    let (start, _) = map.map(start);
+    Some([start.0, end.0 - start.0].map(i64::to_le_bytes))
+}
+
+type Clocks = [(String, HostClock, HostSummary)];
+
+fn clock_table(clocks: &Clocks) -> Result<RecordBatch, BuildError> {
+    let (mut host, mut counter, mut ts) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut offset, mut rate, mut err) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, clock, _) in clocks {
+        let knots = clock.map.knots();
+        let nominal = clock.frequency.ns_per_tick();
+        for (i, knot) in knots.iter().enumerate() {
+            let (instant, bound) = clock.map.map(knot.counter);
+            let ticks = knot.counter.ticks_since(knots[0].counter) as f64;
+            host.push(name.clone());
+            counter.push(knot.counter.0);
+            ts.push(instant.0);
+            offset.push(knot.offset_ns - knots[0].offset_ns - ticks * nominal);
+            rate.push(knots.get(i + 1).map(|next| {
+                let ns = next.offset_ns - knot.offset_ns;
+                let ticks = next.counter.ticks_since(knot.counter) as f64;
+                (ns / (ticks * nominal) - 1.0) * 1e6
+            }));
+            err.push(bound.ns().cast_signed());
+        }
+    }
+    Ok(RecordBatch::try_from_iter([
+        ("host", Arc::new(StringArray::from(host)) as ArrayRef),
+        ("counter", Arc::new(UInt64Array::from(counter))),
+        ("ts", Arc::new(Int64Array::from(ts))),
+        ("offset_ns", Arc::new(Float64Array::from(offset))),
+        ("rate_ppm", Arc::new(Float64Array::from(rate))),
+        ("err_ns", Arc::new(Int64Array::from(err))),
+    ])?)
+}
+
+fn hosts_table(clocks: &Clocks) -> Result<RecordBatch, BuildError> {
+    let column = |of: &dyn Fn(&HostSummary) -> u64| -> ArrayRef {
+        Arc::new(Int64Array::from_iter_values(clocks.iter().map(|(_, _, s)| of(s).cast_signed())))
+    };
+    let names = clocks.iter().map(|(host, ..)| Some(host.as_str()));
+    let references = clocks.iter().map(|(_, clock, _)| Some(clock.reference));
+    let drifts = clocks.iter().map(|(_, _, s)| s.drift_ppm);
+    let (costs, spreads): (Vec<_>, Vec<_>) =
+        clocks.iter().map(|(_, _, s)| s.event_cost_ns.unzip()).unzip();
+    Ok(RecordBatch::try_from_iter([
+        ("host", Arc::new(StringArray::from_iter(names)) as ArrayRef),
+        ("reference", Arc::new(BooleanArray::from_iter(references))),
+        ("max_err_ns", column(&|s| s.max_err_ns)),
+        ("drift_ppm", Arc::new(Float64Array::from_iter_values(drifts))),
+        ("exchanges", column(&|s| s.exchanges)),
+        ("events", column(&|s| s.events)),
+        ("event_cost_ns", Arc::new(Float64Array::from(costs))),
+        ("event_cost_err_ns", Arc::new(Float64Array::from(spreads))),
+    ])?)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, BuildError> {
+    fs::read(path).map_err(|source| BuildError::Io { path: path.to_owned(), source })
+}
+
+/// Reads a trace directory's metadata.
+fn read_metadata(path: &Path) -> Result<Metadata, BuildError> {
+    let text = String::from_utf8_lossy(&read(path)?).into_owned();
+    Metadata::parse(&text).map_err(|source| BuildError::Metadata { path: path.to_owned(), source })
+}
+
+/// The stream files of a trace directory, by name.
+fn stream_files(dir: &Path) -> Result<Vec<PathBuf>, BuildError> {
+    let at = |source| BuildError::Io { path: dir.to_owned(), source };
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir).map_err(at)? {
+        let entry = entry.map_err(at)?;
+        let name = entry.file_name();
+        let hidden = name.to_string_lossy().starts_with('.');
+        if !hidden && name != "metadata" && entry.file_type().map_err(at)?.is_file() {
+            files.push(entry.path());
+        }
+    }
+    files.sort();
+    Ok(files)
+}

@@ -1,0 +1,14 @@
+//! From the streams of all hosts and a [`ClockMap`](loopscope_time::ClockMap) for each to one
+//! ordered table per event class, as `schema/run-directory.md` fixes them.
+//!
+//! Where the maps come from is not this crate's business.
+
+mod build;
+mod column;
+mod entity;
+mod loss;
+mod store;
+mod table;
+
+pub use build::{BuildError, HostClock, HostSummary, Problem, Summary, Timeline};
+pub use loss::Loss;

@@ -1,0 +1,63 @@
+"""Builds the extension: this crate's C files and the C core of crates/trace, in one module."""
+
+import os
+import platform
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+BUILD = ROOT / "build" / "trace-py"
+
+
+def files(*patterns: str) -> "list[str]":
+    """Relative to this file, as setuptools wants them."""
+    return sorted(os.path.relpath(path, HERE) for p in patterns for path in ROOT.glob(p))
+
+
+BUILD.mkdir(parents=True, exist_ok=True)
+setup(
+    ext_modules=[
+        Extension(
+            "loopscope_trace._core",
+            sources=files("crates/trace-py/c/*.c", "crates/trace/c/*.c"),
+            depends=files("crates/trace-py/c/*.h", "crates/trace/c/*.h", "include/loopscope/*.h"),
+            include_dirs=files("include"),
+            define_macros=[("_GNU_SOURCE", None)],
+            extra_compile_args=[
+                "-std=gnu11",
+                "-O2",
+                "-g0",
+                "-fvisibility=hidden",
+                "-Wall",
+                "-Wextra",
+                "-include",
+                "../trace/c/versions.h",
+            ],
+            extra_link_args=[
+                # By its file's name, as versions.h asks.
+                "-Wl,--no-as-needed",
+                "-l:libpthread.so.0",
+                # The core's calls stay inside, whatever else in the process has such names.
+                "-Wl,--version-script=c/exports",
+                # A thread that ended after the module was unloaded would call into nothing.
+                "-Wl,-z,nodelete",
+                "-Wl,-z,now",
+            ],
+            py_limited_api=True,
+        )
+    ],
+    options={
+        "bdist_wheel": {
+            "py_limited_api": "cp38",
+            # What versions.h makes of it.
+            "plat_name": f"manylinux_2_28_{platform.machine()}",
+        },
+        # Other flags are other objects.
+        "build_ext": {"force": True},
+        # The core's objects go where their relative path leads from here.
+        "build": {"build_base": str(BUILD), "build_temp": str(BUILD / "objects" / "trace-py")},
+        "egg_info": {"egg_base": str(BUILD)},
+    },
+)

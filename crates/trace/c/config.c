@@ -1,0 +1,240 @@
+/* What to record: the text of the runtime directory's `streams` file.
+ *
+ *     frequency HZ
+ *     stream K NAME normal|flight-recorder      what follows is about it
+ *     subbuffer BYTES
+ *     subbuffers N
+ *     spares N
+ *     post TICKS
+ *     enable GLOB          matched against group:name; later lines win
+ *     disable GLOB
+ *     where GLOB RPN...    all that match must hold
+ *     every GLOB N         the last that matches
+ *     rate GLOB N          likewise, in each second of the counter
+ *     trigger GLOB RPN...  any that matches and holds
+ */
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime.h"
+
+#define SMALLEST_SUBBUFFER 256
+#define LARGEST_SUBBUFFER (1u << 30)
+#define SUBBUFFER_SIZE (256u << 10)
+#define SUBBUFFERS 16
+#define MOST_SUBBUFFERS 65536
+#define LONGEST_GLOB 1024
+
+void loopscope_config_read(struct config *config)
+{
+    char path[LOOPSCOPE_PATH];
+    struct stat status;
+    config->text = NULL;
+    if (snprintf(path, sizeof path, "%s/streams", loopscope_root) >= (int)sizeof path)
+        return;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (fstat(fd, &status) == 0 && status.st_size > 0) {
+        /* One byte more: the text ends with a NUL. */
+        config->size = (size_t)status.st_size + 1;
+        config->text = loopscope_map_anonymous(config->size, MADV_NORMAL);
+        size_t done = 0;
+        while (config->text && done < config->size - 1) {
+            ssize_t n = read(fd, config->text + done, config->size - 1 - done);
+            if (n <= 0)
+                break;
+            done += (size_t)n;
+        }
+    }
+    close(fd);
+}
+
+void loopscope_config_free(struct config *config)
+{
+    if (config->text)
+        munmap(config->text, config->size);
+    config->text = NULL;
+}
+
+/* Value of a line's key; null if it has another. */
+static const char *value_of(const char *line, const char *key)
+{
+    size_t length = strlen(key);
+    return strncmp(line, key, length) == 0 && line[length] == ' ' ? line + length + 1 : NULL;
+}
+
+size_t loopscope_next_value(const char **at, const char *key, const char **value)
+{
+    while (*at && **at && !value_of(*at, "stream")) {
+        const char *line = *at;
+        const char *end = strchrnul(line, '\n');
+        *at = *end ? end + 1 : end;
+        *value = value_of(line, key);
+        if (*value && end > *value)
+            return (size_t)(end - *value);
+    }
+    return 0;
+}
+
+int loopscope_glob_matches(const char *value, size_t length, const char *full_name,
+                           const char **rest)
+{
+    char glob[LONGEST_GLOB];
+    const char *space = memchr(value, ' ', length);
+    size_t size = space ? (size_t)(space - value) : length;
+    if (size >= sizeof glob)
+        return 0;
+    memcpy(glob, value, size);
+    glob[size] = 0;
+    *rest = value + size + (space ? 1 : 0);
+    return fnmatch(glob, full_name, 0) == 0;
+}
+
+/* The line after the next `stream` line; null if there is none. *header is that line's value. */
+static const char *next_block(const char *text, const char **header)
+{
+    while (text && *text) {
+        const char *end = strchrnul(text, '\n');
+        const char *next = *end ? end + 1 : end;
+        *header = value_of(text, "stream");
+        if (*header)
+            return next;
+        text = next;
+    }
+    return NULL;
+}
+
+static uint64_t number(const char *block, const char *key, uint64_t otherwise, uint64_t least,
+                       uint64_t most)
+{
+    const char *value;
+    if (loopscope_next_value(&block, key, &value) == 0)
+        return otherwise;
+    uint64_t n = strtoull(value, NULL, 10);
+    return n < least ? least : n > most ? most : n;
+}
+
+void loopscope_config_streams(struct loopscope_control *control, const char *path,
+                              const struct config *config)
+{
+    const char *header, *block = config->text;
+    if (!block)
+        return;
+    control->frequency = number(block, "frequency", 0, 0, UINT64_MAX);
+    while ((block = next_block(block, &header)) != NULL) {
+        uint64_t k = strtoull(header, NULL, 10);
+        if (k >= LOOPSCOPE_STREAMS)
+            continue;
+        struct loopscope_stream *stream = &control->streams[k];
+        struct loopscope_section *section = &control->sections[k];
+        size_t from = (size_t)((char *)section - (char *)control);
+        /* Without its tables nothing can be counted, so nothing is recorded. */
+        if (!loopscope_allocate(path, section, from, sizeof *section))
+            continue;
+        const char *kind = strstr(header, " flight-recorder\n");
+        stream->kind = kind && kind < block ? LOOPSCOPE_FLIGHT_RECORDER : LOOPSCOPE_NORMAL;
+        stream->subbuffer_size = ~7u & (uint32_t)number(block, "subbuffer", SUBBUFFER_SIZE,
+                                                        SMALLEST_SUBBUFFER, LARGEST_SUBBUFFER);
+        stream->subbuffer_count =
+            (uint32_t)number(block, "subbuffers", SUBBUFFERS,
+                             stream->kind == LOOPSCOPE_NORMAL ? 2 : 3, MOST_SUBBUFFERS);
+        stream->spares = (uint32_t)number(block, "spares", 0, 0, LOOPSCOPE_MOST_SPARES);
+        stream->post = number(block, "post", 0, 0, INT64_MAX);
+        /* Pairs with the acquire load in loopscope_make_ring. */
+        __atomic_store_n(&stream->state, LOOPSCOPE_ACTIVE, __ATOMIC_RELEASE);
+    }
+}
+
+static int writes_records(uint32_t kind)
+{
+    switch (kind) {
+    case LOOPSCOPE_KIND_EVENT:
+    case LOOPSCOPE_KIND_INTERVAL_END:
+    case LOOPSCOPE_KIND_COUNTER_LOG:
+    case LOOPSCOPE_KIND_HISTOGRAM_LOG:
+    case LOOPSCOPE_KIND_FLOW_OUT:
+    case LOOPSCOPE_KIND_FLOW_IN:
+    case LOOPSCOPE_KIND_FLOW_LINK:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+static int enables(const char *block, const char *full_name)
+{
+    int enabled = 0;
+    while (*block && !value_of(block, "stream")) {
+        const char *end = strchrnul(block, '\n'), *rest;
+        const char *on = value_of(block, "enable"), *off = value_of(block, "disable");
+        const char *glob = on ? on : off;
+        if (glob && loopscope_glob_matches(glob, (size_t)(end - glob), full_name, &rest))
+            enabled = on != NULL;
+        block = *end ? end + 1 : end;
+    }
+    return enabled;
+}
+
+/* The flag word with a stream's bit set or cleared. */
+static uint32_t changed(struct loopscope_control *control, uint32_t index, uint32_t flags,
+                        uint32_t stream, int enable)
+{
+    uint32_t streams = flags & ~LOOPSCOPE_SLOW;
+    streams = enable ? streams | 1u << stream : streams & ~(1u << stream);
+    int slow = (streams & (streams - 1)) != 0;
+    for (uint32_t rest = streams; rest != 0 && !slow; rest &= rest - 1)
+        slow = LOAD(&control->sections[__builtin_ctz(rest)].filter[index]) != 0;
+    return slow ? streams | LOOPSCOPE_SLOW : streams;
+}
+
+static void change(struct loopscope_control *control, uint32_t index, uint32_t stream, int enable)
+{
+    uint32_t *word = &control->flags[index];
+    uint32_t flags = LOAD(word), next;
+    /* Program and collectors change the words of one process at the same time. Release pairs with
+     * the acquire load of the filter in hit_streams, which follows the word that says to look. */
+    do {
+        next = changed(control, index, flags, stream, enable);
+    } while (!__atomic_compare_exchange_n(word, &flags, next, 1, __ATOMIC_RELEASE,
+                                          __ATOMIC_RELAXED));
+}
+
+void loopscope_apply(struct loopscope_control *control, uint32_t stream, uint32_t index,
+                     uint32_t kind, const char *full_name, const char *fields, const char *text)
+{
+    struct loopscope_section *section = &control->sections[stream];
+    uint32_t *place = &section->filter[index], *word = &control->flags[index];
+    const char *header, *block = text;
+    int enable = 0;
+    uint32_t filter = 0;
+    while ((block = next_block(block, &header)) != NULL) {
+        if (strtoull(header, NULL, 10) != stream)
+            continue;
+        enable = enables(block, full_name);
+        if (enable && writes_records(kind))
+            filter = loopscope_filter_make(section, LOAD(place), full_name, kind, fields, block);
+        break;
+    }
+    if (filter == UINT32_MAX) {
+        filter = 0;
+        enable = 0;
+    }
+    /* A filter goes before the bit when it comes and after it when it leaves. */
+    /* Pairs with the acquire load in hit_streams: the filter is whole. */
+    if (filter != 0)
+        __atomic_store_n(place, filter, __ATOMIC_RELEASE);
+    else if (!(LOAD(word) & 1u << stream))
+        STORE(place, 0);
+    change(control, index, stream, enable);
+    if (filter == 0 && LOAD(place) != 0) {
+        STORE(place, 0);
+        change(control, index, stream, enable);
+    }
+}

@@ -1,0 +1,206 @@
+//! The files of a process directory, as `c/layout.h` declares them: shared with a program that
+//! writes them while the collector reads, hence atomics throughout.
+
+use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64};
+
+/// First word of a complete control file.
+pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"LOOPCTL1");
+/// First word of a complete ring file.
+pub const RING_MAGIC: u64 = u64::from_le_bytes(*b"LOOPRNG1");
+/// First word of a complete cells file.
+pub const CELLS_MAGIC: u64 = u64::from_le_bytes(*b"LOOPCLS1");
+/// Of all three.
+pub const VERSION: u32 = 2;
+/// Call sites that a process can have.
+pub const MAX_SITES: usize = 4096;
+/// Streams that a process can have at once.
+pub const STREAMS: usize = 31;
+/// In a site's flag word, beside a bit for each stream: a hit needs a closer look.
+pub const SLOW: u32 = 1 << 31;
+/// Why a hit was dropped, by index in [`Section::drops`].
+pub const CAUSES: [&str; 6] =
+    ["ring-full", "signal-reentry", "no-ring", "no-start", "too-large", "frozen"];
+/// Whether a cause's hits are in [`Ring::emitted`] and [`Ring::discarded`] too; the others' reach no
+/// ring and are counted as drops alone.
+pub const IN_RING: [bool; 6] = [true, false, false, false, true, true];
+
+/// [`Stream::kind`]: full rings drop.
+pub const NORMAL: u32 = 0;
+/// [`Stream::kind`]: full rings overwrite their oldest records.
+pub const FLIGHT_RECORDER: u32 = 1;
+
+/// [`Stream::state`]: nobody's.
+pub const FREE: u32 = 0;
+/// [`Stream::state`]: somebody's, not recorded into.
+pub const TAKEN: u32 = 1;
+/// [`Stream::state`]: recorded into.
+pub const ACTIVE: u32 = 2;
+
+/// A stream's slot in the control file.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Stream {
+    /// [`FREE`], [`TAKEN`] or [`ACTIVE`].
+    pub state: AtomicU32,
+    /// [`NORMAL`] or [`FLIGHT_RECORDER`].
+    pub kind: AtomicU32,
+    /// Of its rings, in bytes.
+    pub subbuffer_size: AtomicU32,
+    /// Of its rings.
+    pub subbuffer_count: AtomicU32,
+    /// Rings made ahead.
+    pub spares: AtomicU32,
+    /// Of the slot's use: in the names of its rings and cells.
+    pub generation: AtomicU32,
+    /// Ticks that a flight recorder goes on after its trigger.
+    pub post: AtomicU64,
+    /// Stamp of the trigger, 0 before.
+    pub trigger: AtomicU64,
+    /// Stamp from which rings overwrite nothing; 0: none.
+    pub freeze: AtomicU64,
+    /// Index of the call site that triggered plus 1, 0 if none did.
+    pub trigger_site: AtomicU32,
+    reserved: AtomicU32,
+    /// Id of the hit that triggered.
+    pub trigger_id: AtomicI64,
+    padding: [AtomicU8; 64],
+}
+
+/// Words of [`Section::code`].
+pub const CODE_WORDS: usize = (64 << 10) / 8 - 1;
+
+/// A stream's tables.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Section {
+    /// By site and cause.
+    pub drops: [[AtomicU64; CAUSES.len()]; MAX_SITES],
+    /// By site: hits that a filter kept out, neither emitted nor dropped.
+    pub filtered: [AtomicU64; MAX_SITES],
+    /// By site: offset of its filter in `code` plus 1; 0 is none.
+    pub filter: [AtomicU32; MAX_SITES],
+    /// Bytes of `code` taken.
+    pub code_used: AtomicU32,
+    /// Filters that found no room: their sites stay disabled.
+    pub code_refused: AtomicU32,
+    /// The C core's.
+    pub code: [AtomicU64; CODE_WORDS],
+}
+
+/// The control file.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Control {
+    /// [`CONTROL_MAGIC`], stored last.
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU32,
+    /// Of the file, in bytes.
+    pub size: AtomicU32,
+    /// Process id.
+    pub pid: AtomicU32,
+    /// [`MAX_SITES`].
+    pub max_sites: AtomicU32,
+    /// Number of [`CAUSES`].
+    pub causes: AtomicU32,
+    /// Lines in the sites file, released after them.
+    pub site_count: AtomicU32,
+    /// Call sites that found no place or were not sound; they stay disabled.
+    pub sites_refused: AtomicU32,
+    /// Forked children that count their hits here, as drops.
+    pub orphans: AtomicU32,
+    /// Inode of the namespace that `pid` counts in; 0 is unknown.
+    pub pid_namespace: AtomicU64,
+    /// Stamp in the directory's name of the process that forked this one; 0: none.
+    pub parent_stamp: AtomicU64,
+    /// Of the counter in Hz, told by the collector's side; 0: unknown.
+    pub frequency: AtomicU64,
+    /// Of the process that forked this one.
+    pub parent_pid: AtomicU32,
+    /// Cells that entities take so far.
+    pub cells: AtomicU32,
+    /// Program's short name, NUL-terminated.
+    pub process: [AtomicU8; 64],
+    padding: [AtomicU8; 4096 - 136],
+    /// By site: a bit for each stream that has it enabled, and [`SLOW`].
+    pub flags: [AtomicU32; MAX_SITES],
+    /// Slots of streams.
+    pub streams: [Stream; STREAMS],
+    padding2: [AtomicU8; 4096 - STREAMS * size_of::<Stream>()],
+    /// By stream; allocated only from the time that the slot is taken.
+    pub sections: [Section; STREAMS],
+}
+
+/// The head of a ring file; sub-buffers follow at [`Ring::data`].
+#[repr(C)]
+#[derive(Debug)]
+pub struct Ring {
+    /// [`RING_MAGIC`], stored last.
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU32,
+    /// Offset of the first sub-buffer in the file.
+    pub data: AtomicU32,
+    /// Process id.
+    pub pid: AtomicU32,
+    /// Slot of its stream.
+    pub stream: AtomicU32,
+    /// Of the slot's use.
+    pub generation: AtomicU32,
+    /// Of its stream.
+    pub kind: AtomicU32,
+    /// In bytes.
+    pub subbuffer_size: AtomicU32,
+    /// Sub-buffers of the ring.
+    pub subbuffer_count: AtomicU32,
+    padding1: [AtomicU8; 24],
+    /// Sub-buffers closed.
+    pub head: AtomicU64,
+    /// Low half of the open sub-buffer's number, then the bytes written to it; about no open one if
+    /// the number is not that of [`Ring::head`].
+    pub committed: AtomicU64,
+    /// Of `committed`.
+    pub limit: AtomicU64,
+    /// Hits of enabled call sites that found the ring idle.
+    pub emitted: AtomicU64,
+    /// Of these, dropped for a cause that is [`IN_RING`].
+    pub discarded: AtomicU64,
+    /// Hits in signal handlers that interrupted a hit; not in `emitted`.
+    pub reentered: AtomicU64,
+    /// Owner; 0: the ring waits for one.
+    pub tid: AtomicU32,
+    padding2: [AtomicU8; 12],
+    /// Sub-buffers that the collector has copied.
+    pub tail: AtomicU64,
+    /// Not zero: the collector has done with the ring; then it zeroes `limit`.
+    pub revoked: AtomicU32,
+    padding3: [AtomicU8; 52],
+}
+
+/// Offset in a ring file of the flight recorder's words, one for each place: records in the ring
+/// before the first one of the sub-buffer there.
+pub const RING_FIRST: usize = size_of::<Ring>();
+
+/// Most cells that a process's entities can take.
+pub const MOST_CELLS: usize = 512 << 10;
+/// Buckets of the log-linear histogram.
+pub const LOG_BUCKETS: usize = 32 * 59;
+
+/// The head of a cells file; the cells follow as u64.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Cells {
+    /// [`CELLS_MAGIC`], stored last.
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU32,
+    /// Process id.
+    pub pid: AtomicU32,
+    /// Slot of its stream.
+    pub stream: AtomicU32,
+    /// Of the slot's use.
+    pub generation: AtomicU32,
+    /// Cells that are there.
+    pub count: AtomicU64,
+    padding: [AtomicU8; 4096 - 32],
+}

@@ -1,0 +1,87 @@
+"""Which events the trace itself lost, and what that leaves open about a path.
+
+A message that is missing at an event was lost by the network, or its event was dropped by the
+instrumentation. Where no event was dropped, what is missing was lost: an exact fact. Where some
+were, the account of loss bounds how many.
+
+What is not bounded: that the first of several occurrences of one event was dropped and a later one
+taken for it. A path's events occur once per message unless something duplicates messages.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import ibis
+
+from loopscope.experiment import PathEvent
+from loopscope.timeline import Run
+
+UNACCOUNTED = 1 << 62
+"""The number of events that may be missing from a process that gave no account."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """How many events may be missing between two events of a path."""
+
+    before: int
+    """Messages that may have been at the first end and are not known there."""
+    after: int
+    """Dropped events of the last end."""
+
+    def unseen_arrivals(self, lost: int) -> int:
+        """The most messages that were at both ends and are not known to have been."""
+        return self.before + min(lost, self.after)
+
+
+def missing_events(run: Run, event: PathEvent) -> int:
+    """The most occurrences of an event that may be missing from the time line, of all repeats."""
+    total = 0
+    for repeat in run.repeats:
+        accounts = [
+            each for each in run.loss if each.repeat == repeat and each.process == event.component
+        ]
+        if not accounts:
+            return UNACCOUNTED
+        total += sum(each.missing_at(event.entity) for each in accounts)
+    return total
+
+
+def contradictions(run: Run) -> list[str]:
+    """Accounts that do not balance, and those that differ from what is on the time line."""
+    found = []
+    recorded: Counter[tuple[int, str, str]] = Counter()
+    for each in run.loss:
+        recorded[each.repeat, each.host, each.process] += each.recorded + each.final
+        if not each.balanced:
+            found.append(
+                f"{each.process} on {each.host}, repeat {each.repeat}: emitted {each.emitted} is "
+                f"not recorded {each.recorded} + overwritten {each.overwritten} + "
+                f"dropped {each.dropped}"
+            )
+    on_time_line = _recount(run)
+    for key in sorted({*recorded, *on_time_line}):
+        if recorded[key] != on_time_line[key]:
+            repeat, host, process = key
+            account = (
+                f"its account says {recorded[key]}" if key in recorded else "it has no account"
+            )
+            found.append(
+                f"{process} on {host}, repeat {repeat}: {on_time_line[key]} events are on the time "
+                f"line; {account}"
+            )
+    return found
+
+
+def _recount(run: Run) -> Counter[tuple[int, str, str]]:
+    if not run.tables:
+        return Counter()
+    by = ["repeat", "host", "process"]
+    parts = [(t := run.table(name)).group_by(by).agg(n=t.count()) for name in run.tables]
+    rows = ibis.union(*parts).to_pyarrow().to_pylist()
+    counted: Counter[tuple[int, str, str]] = Counter()
+    for row in rows:
+        counted[row["repeat"], row["host"], row["process"]] += row["n"]
+    return counted

@@ -1,0 +1,37 @@
+"""Numbers as people read them. Exact values are in the JSON."""
+
+from __future__ import annotations
+
+import math
+
+_UNITS = ((1, "ns"), (1_000, "µs"), (1_000_000, "ms"), (1_000_000_000, "s"))
+
+
+def duration(ns: float) -> str:
+    """Four significant digits, at most three of them before the point: `41.27 µs`."""
+    scale, unit = _unit(abs(ns))
+    value = float(f"{ns / scale:.4g}")
+    if abs(value) >= 1000 and unit != "s":  # rounding went up to the next unit
+        scale, unit = _unit(abs(value) * scale)
+        value = float(f"{ns / scale:.4g}")
+    if unit == "ns" and ns == round(ns):
+        return f"{round(ns)} ns"
+    before = len(str(int(abs(value))))
+    return f"{value:.{max(0, 4 - before)}f} {unit}"
+
+
+def half_width(ns: int) -> str:
+    """Two significant digits, rounded up, so that what is printed holds: `± 3.1 µs`."""
+    scale, unit = _unit(ns)
+    value = ns / scale
+    digits = 0 if unit == "ns" or value >= 10 else 1
+    return f"± {math.ceil(ns * 10**digits / scale) / 10**digits:.{digits}f} {unit}"
+
+
+def number(n: int) -> str:
+    """Digits in groups of three: `80 000`."""
+    return f"{n:,}".replace(",", " ")
+
+
+def _unit(magnitude: float) -> tuple[int, str]:
+    return next((u for u in reversed(_UNITS) if magnitude >= u[0]), _UNITS[0])

@@ -1,0 +1,121 @@
+"""Statistics of intervals, each with the bracket in which its true value lies.
+
+Every interval x is known to within its half-width e, so each true interval lies in [x − e, x + e].
+Order statistics and the mean never decrease when a value grows; the statistic of all x − e and that
+of all x + e therefore enclose the true one.
+
+Percentiles are by nearest rank: p99 of n values is the ⌈0.99·n⌉-th smallest, always a value that
+was measured.
+
+Where the trace itself dropped events, up to `hidden` further messages may have arrived unseen. They
+may have taken anything from nothing to for ever, and the bracket allows for that.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Nanoseconds: TypeAlias = npt.NDArray[np.int64]
+
+Exact: TypeAlias = "int | Fraction"
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """A value as measured and the ends, both possible, between which the true one lies."""
+
+    value: Exact
+    lower: Exact
+    upper: Exact | None
+    """None where nothing bounds it."""
+
+    @property
+    def err(self) -> int | None:
+        """The farther end's distance from the value, rounded up."""
+        if self.upper is None:
+            return None
+        return math.ceil(max(self.upper - self.value, self.value - self.lower))
+
+    @staticmethod
+    def exact(value: int) -> Bracket:
+        return Bracket(value, value, value)
+
+
+def quantile(statistic: str) -> Fraction | None:
+    """What `p50`, `p99`, `p999` (99.9 %), `p9999` … stand for; None for other words."""
+    match = re.fullmatch(r"p(\d{1,2})(\d*)", statistic)
+    if match is None:
+        return None
+    whole, fraction = match.groups()
+    found = Fraction(int(whole), 100) + Fraction(int(fraction or 0), 100 * 10 ** len(fraction))
+    return found if found > 0 else None
+
+
+class Sample:
+    """Intervals in ns with their half-widths, of the messages that were seen at both ends."""
+
+    def __init__(self, intervals: Nanoseconds, half_widths: Nanoseconds, hidden: int = 0) -> None:
+        self._value = np.sort(intervals)
+        self._low = np.sort(intervals - half_widths)
+        self._high = np.sort(intervals + half_widths)
+        self._hidden = hidden
+        self.largest_half_width = int(half_widths.max()) if len(half_widths) else None
+
+    def __len__(self) -> int:
+        return len(self._value)
+
+    def bracket(self, statistic: str) -> Bracket | None:
+        """`min`, `max`, `mean` or a percentile; None where there is no interval.
+
+        Raises `ValueError` for another word.
+        """
+        n, hidden = len(self), self._hidden
+        if statistic == "mean":
+            return self._mean() if n else None
+        if statistic == "min":
+            value, low, high = 1, 1, 1
+        elif statistic == "max":
+            value, low, high = n, n + hidden, n + hidden
+        elif (q := quantile(statistic)) is not None:
+            value = _nearest_rank(q, n)
+            low = high = _nearest_rank(q, n + hidden)
+        else:
+            raise ValueError(f"no statistic {statistic!r}: min, mean, max or a percentile as p99")
+        if n == 0:
+            return None
+        return Bracket(
+            value=int(self._value[value - 1]),
+            lower=self._lower(low - hidden),
+            upper=int(self._high[high - 1]) if high <= n else None,
+        )
+
+    def _lower(self, rank: int) -> int:
+        """The order statistic of the lower ends, the hidden messages all before the first."""
+        return int(self._low[rank - 1]) if rank > 0 else min(0, int(self._low[0]))
+
+    def _mean(self) -> Bracket:
+        n, hidden = len(self), self._hidden
+        low = _sum(self._low)
+        return Bracket(
+            value=Fraction(_sum(self._value), n),
+            lower=min(Fraction(low, n), Fraction(low, n + hidden)),
+            upper=None if hidden else Fraction(_sum(self._high), n),
+        )
+
+
+def _nearest_rank(q: Fraction, n: int) -> int:
+    return max(1, math.ceil(q * n))
+
+
+def _sum(values: Nanoseconds) -> int:
+    """Exact: the halves' sums stay within 64 bits for up to 2³¹ values."""
+    return (int((values >> 32).sum()) << 32) + int((values & 0xFFFF_FFFF).sum())

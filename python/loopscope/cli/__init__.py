@@ -1,0 +1,85 @@
+"""The command line: one module per verb. Each parses, calls the library, prints."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import Annotated
+
+# An interrupt during the imports below has nothing to clean up: it ends the program without a
+# traceback. `main` hands the signal back to Python.
+_python_interrupt = signal.getsignal(signal.SIGINT)
+if _python_interrupt is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+import typer  # noqa: E402
+
+from loopscope import __version__  # noqa: E402
+from loopscope.cli import (  # noqa: E402
+    attach,
+    check,
+    doctor,
+    entities,
+    live,
+    record,
+    report,
+    reset,
+    resume,
+    run,
+)
+from loopscope.cli.exits import INTERRUPTED  # noqa: E402
+
+app = typer.Typer(
+    name="loopscope",
+    help="Builds, runs, instruments and judges distributed control loops: does my loop meet its "
+    "deadlines, and if not, what stops it?",
+    epilog="Exit codes: 0 every expectation PASS, 1 one FAIL, 3 one UNKNOWN and none FAIL, "
+    "4 the run itself failed, 2 usage or file error, 130 interrupted.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run", help=run.HELP)(run.run)
+app.command("check", help=check.HELP)(check.check)
+app.command("record", help=record.HELP, context_settings={"allow_interspersed_args": False})(
+    record.record
+)
+app.command("attach", help=attach.HELP)(attach.attach)
+app.command("resume", help=resume.HELP)(resume.resume)
+app.command("trigger", help=live.HELP_TRIGGER)(live.trigger)
+app.command("enable", help=live.HELP_ENABLE)(live.enable)
+app.command("disable", help=live.HELP_DISABLE)(live.disable)
+app.command("entities", help=entities.HELP)(entities.entities)
+app.command("report", help=report.HELP)(report.report)
+app.command("reset", help=reset.HELP)(reset.reset)
+app.command("doctor", help=doctor.HELP)(doctor.doctor)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"loopscope {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """The console script."""
+    try:
+        signal.signal(signal.SIGINT, _python_interrupt)
+        app()
+    except KeyboardInterrupt:
+        print("loopscope: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output went away (`loopscope … | head`); there is nobody to tell.
+        sys.stderr.close()
+        sys.exit(0)

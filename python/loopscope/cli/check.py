@@ -1,0 +1,53 @@
+"""``loopscope check``: everything that is wrong with an experiment file; touches nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from loopscope.cli import exits
+from loopscope.cli.experiment_file import overrides
+
+HELP = "Check an experiment file; touches nothing, exits 2 where something is wrong."
+
+
+def check(
+    file: Annotated[
+        Path | None, typer.Argument(help="The experiment file.", show_default=False)
+    ] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option("--param", "-p", metavar="NAME=VALUE", help="Set a parameter of the file."),
+    ] = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON Schema of experiment files.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the problems as JSON.")] = False,
+) -> None:
+    from loopscope.experiment import check as find_problems
+    from loopscope.experiment import format_problem, json_schema
+
+    if schema:
+        typer.echo(json.dumps(json_schema(), indent=2))
+        return
+    if file is None:
+        exits.end(exits.USAGE, "check: name the experiment file, or ask for --schema")
+    problems = find_problems(file, overrides(param or []))
+    errors = [problem for problem in problems if problem.severity == "error"]
+    if as_json:
+        found = [dataclasses.asdict(problem) for problem in problems]
+        typer.echo(json.dumps({"file": str(file), "ok": not errors, "problems": found}))
+    else:
+        for problem in problems:
+            typer.echo(format_problem(problem), err=True)
+        if not errors:
+            typer.echo(f"{file}: good")
+        else:
+            count = f"{len(errors)} problem" + ("s" if len(errors) > 1 else "")
+            typer.echo(f"{file}: {count}", err=True)
+    if errors:
+        raise typer.Exit(exits.USAGE)

@@ -1,0 +1,161 @@
+"""``loopscope doctor``: what this machine offers and lacks, and what each absence costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import socket
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+HELP = "List what this machine offers and lacks for loopscope, and what each absence costs."
+
+SO_TIMESTAMPING = 37
+SOF_TIMESTAMPING_SOFTWARE = 1 << 4 | 1 << 3 | 1 << 1
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked for. ``cost`` says what its absence means, empty if present."""
+
+    what: str
+    ok: bool
+    found: str
+    cost: str = ""
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    findings = list(examine())
+    if as_json:
+        typer.echo(json.dumps({"findings": [asdict(finding) for finding in findings]}))
+        return
+    console = Console(highlight=False)
+    for finding in findings:
+        mark = "[green]has[/]  " if finding.ok else "[yellow]lacks[/]"
+        console.print(f"{mark} {finding.what}: {finding.found}")
+        if finding.cost:
+            console.print(f"        {finding.cost}")
+
+
+def examine() -> Iterator[Finding]:
+    """Looks at the machine; changes nothing."""
+    yield Finding(
+        "kernel", True, f"{platform.release()} on {platform.machine()}, {os.cpu_count()} CPUs"
+    )
+    yield _cost("root", os.geteuid() == 0, "yes", "no", "no local testbed: run with sudo")
+    ip = shutil.which("ip")
+    yield _cost(
+        "ip (iproute2)",
+        ip is not None,
+        str(ip),
+        "not in PATH",
+        "no local testbed: install iproute2",
+    )
+    namespaces = Path("/proc/self/ns/net").exists()
+    yield _cost("network namespaces", namespaces, "yes", "not in this kernel", "no local testbed")
+    yield _counter()
+    yield _clock_source()
+    yield _stamps()
+    shm = os.access("/dev/shm", os.W_OK)
+    yield _cost(
+        "/dev/shm",
+        shm,
+        "writable",
+        "not writable",
+        "rings go to the temporary directory: slower, and on disk where that is a disk",
+    )
+    yield _host_binary()
+    yield _governor()
+    reader = shutil.which("babeltrace2")
+    yield _cost(
+        "babeltrace2",
+        reader is not None,
+        str(reader),
+        "not in PATH",
+        "traces cannot be looked at with it; loopscope itself does not need it",
+    )
+
+
+def _cost(what: str, ok: bool, yes: str, no: str, cost: str) -> Finding:
+    return Finding(what, ok, yes, "") if ok else Finding(what, False, no, cost)
+
+
+def _flags() -> set[str]:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("flags"):
+            return set(line.split(":", 1)[1].split())
+    return set()
+
+
+def _counter() -> Finding:
+    cost = "stamps are wrong when the CPU changes its frequency or sleeps; do not trust a verdict"
+    if platform.machine() == "aarch64":
+        return Finding("invariant counter", True, "the architecture's system counter")
+    missing = {"constant_tsc", "nonstop_tsc"} - _flags()
+    return _cost(
+        "invariant counter",
+        not missing,
+        "constant_tsc, nonstop_tsc",
+        f"no {', '.join(sorted(missing))}",
+        cost,
+    )
+
+
+def _clock_source() -> Finding:
+    path = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+    source = path.read_text().strip() if path.exists() else "unknown"
+    good = source in ("tsc", "arch_sys_counter")
+    return _cost(
+        "the counter as kernel clock source",
+        good,
+        source,
+        source,
+        "the kernel distrusts the counter: clocks of several CPUs may disagree, stamps convert "
+        "with a larger width",
+    )
+
+
+def _stamps() -> Finding:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, SOF_TIMESTAMPING_SOFTWARE)
+        except OSError as error:
+            return Finding(
+                "kernel packet stamps",
+                False,
+                str(error),
+                "clock probes are stamped by the program: widths of tens of microseconds",
+            )
+    return Finding("kernel packet stamps", True, "SO_TIMESTAMPING, software")
+
+
+def _host_binary() -> Finding:
+    from loopscope.testbed import TestbedError, host_binary
+
+    try:
+        return Finding("loopscope-host", True, str(host_binary()))
+    except TestbedError as error:
+        return Finding("loopscope-host", False, "not found", str(error))
+
+
+def _governor() -> Finding:
+    path = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    if not path.exists():
+        return Finding("frequency governor", True, "none visible (fixed, or the host's business)")
+    governor = path.read_text().strip()
+    return _cost(
+        "frequency governor",
+        governor == "performance",
+        governor,
+        governor,
+        "response times vary with the CPU's frequency: cpupower frequency-set -g performance",
+    )

@@ -1,0 +1,46 @@
+"""``loopscope report``: tables, verdicts, figures of a run, made again from its streams."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from loopscope.cli import exits
+
+HELP = "Make a run's tables, verdicts and figures again from its streams."
+
+
+def report(
+    run: Annotated[
+        Path,
+        typer.Argument(
+            help="A run directory, for example runs/pipeline/latest.", show_default=False
+        ),
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the results as one JSON object.")
+    ] = False,
+) -> None:
+    from loopscope.analysis import AnalysisError
+    from loopscope.cli.results import judge, show
+    from loopscope.control import RunFailed, make_timeline
+    from loopscope.timeline import RunError, open_run
+
+    try:
+        opened = open_run(run)
+        experiment = opened.manifest.get("experiment")
+        if experiment is None:
+            exits.end(exits.USAGE, f"{run} has no manifest.json that describes its experiment")
+        for directory in opened.repeats.values():
+            make_timeline(experiment["hosts"][0], experiment["clock"]["wander_ppm"], directory)
+        results, place = judge(run)
+        (opened.path / "results.json").write_text(results.to_json())
+    except (AnalysisError, RunError, RunFailed) as error:
+        exits.end(exits.USAGE, str(error))
+    if as_json:
+        typer.echo(results.to_json(), nl=False)
+    else:
+        show(results, place)
+    raise typer.Exit(exits.of_verdict(results.verdict))

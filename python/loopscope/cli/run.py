@@ -1,0 +1,74 @@
+"""``loopscope run``: one experiment from its file to its verdicts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from loopscope import __version__
+from loopscope.cli import exits
+from loopscope.cli.experiment_file import load_or_end
+from loopscope.cli.terminal import TerminalProgress
+
+HELP = "Run an experiment and judge it."
+
+
+def run(
+    file: Annotated[Path, typer.Argument(help="The experiment file.", show_default=False)],
+    param: Annotated[
+        list[str] | None,
+        typer.Option("--param", "-p", metavar="NAME=VALUE", help="Set a parameter of the file."),
+    ] = None,
+    runs: Annotated[
+        Path, typer.Option("--runs", metavar="DIR", help="Where run directories are made.")
+    ] = Path("runs"),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the results as one JSON object.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show what the components print.")
+    ] = False,
+) -> None:
+    experiment = load_or_end(file, param or [])
+    # Slow imports come after the file is known to be good.
+    from loopscope.control import RunFailed, RunInterrupted, run_experiment
+
+    source = file.read_bytes()
+    failed: tuple[int, str] | None = None
+    with TerminalProgress(verbose) as progress:
+        try:
+            directory = run_experiment(experiment, source, runs, __version__, progress)
+        except RunFailed as error:
+            failed = exits.RUN_FAILED, str(error)
+        except RunInterrupted as error:
+            failed = exits.INTERRUPTED, f"interrupted; {error}"
+        except OSError as error:
+            failed = exits.RUN_FAILED, str(error)
+        else:
+            progress.stage("analysing")
+            from loopscope.analysis import AnalysisError
+            from loopscope.cli.results import judge
+            from loopscope.timeline import RunError
+
+            try:
+                results, report = judge(directory.path)
+            except (AnalysisError, RunError) as error:
+                failed = exits.RUN_FAILED, f"{error}\nwhat was measured is in {directory.path}"
+            else:
+                directory.write_results(results.to_json())
+                directory.describe(verdict=results.to_dict()["verdict"])
+    if failed:
+        code, why = failed
+        if as_json:
+            typer.echo(json.dumps({"verdict": None, "error": why}))
+        exits.end(code, why)
+    if as_json:
+        typer.echo(results.to_json(), nl=False)
+    else:
+        from loopscope.cli.results import show
+
+        show(results, report)
+    raise typer.Exit(exits.of_verdict(results.verdict))

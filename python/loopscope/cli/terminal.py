@@ -1,0 +1,70 @@
+"""Progress on a person's terminal: a live line where there is one, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+
+class TerminalProgress:
+    """Shows a run's progress on stderr. Use as a context manager."""
+
+    def __init__(self, verbose: bool) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        self._verbose = verbose
+        self._text = ""
+        self._limit: float | None = None
+        self._began = 0.0
+        self._spinner = Spinner("dots")
+        self._live: Live | None = None
+
+    def __enter__(self) -> TerminalProgress:
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, get_renderable=self._line, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live:
+            self._live.stop()
+            self._live = None
+
+    def stage(self, text: str) -> None:
+        """A new stage begins."""
+        self._show(text, None)
+
+    def phase(self, name: str, timeout_s: float, measured: bool) -> None:
+        """A phase of the experiment begins."""
+        self._show(f"phase {name}" + (" (measured)" if measured else ""), timeout_s)
+
+    def output(self, host: str, component: str, line: str, stderr: bool) -> None:
+        """A component's line; shown where the person asked for them."""
+        if self._verbose:
+            mark = "!" if stderr else "|"
+            self._console.print(f"{component}@{host} {mark} {line}", style="dim", markup=False)
+
+    def note(self, text: str) -> None:
+        """Something that a person should know."""
+        self._console.print(text, style="yellow", markup=False)
+
+    def _show(self, text: str, limit: float | None) -> None:
+        self._text, self._limit, self._began = text, limit, time.monotonic()
+        if self._live is None:
+            self._console.print(text, markup=False)
+
+    def _line(self) -> Spinner:
+        elapsed = time.monotonic() - self._began
+        limit = f" of at most {self._limit:g} s" if self._limit else ""
+        seconds = f"  {elapsed:.0f} s{limit}" if elapsed >= 1 else ""
+        self._spinner.update(text=Text(f"{self._text}{seconds}"))
+        return self._spinner

@@ -1,0 +1,16 @@
+"""The controller: takes an experiment through its phases and keeps what it left."""
+
+from loopscope.control.failure import RunFailed, RunInterrupted
+from loopscope.control.progress import Progress, Silent
+from loopscope.control.run import make_timeline, run_experiment
+from loopscope.control.rundir import RunDirectory
+
+__all__ = [
+    "Progress",
+    "RunDirectory",
+    "RunFailed",
+    "RunInterrupted",
+    "Silent",
+    "make_timeline",
+    "run_experiment",
+]

@@ -1,0 +1,201 @@
+"""What is known of an experiment's components while it runs, and the barrier over them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from loopscope.control.failure import (
+    ComponentFailure,
+    ComponentsFailed,
+    PhaseTimedOut,
+    RunFailed,
+    describe_exit,
+)
+from loopscope.experiment import Component, ExitReady
+from loopscope.testbed._proto import agent_pb2 as pb
+
+LAST_LINES = 40
+
+# How long after the first failure another one may still turn out to be earlier.
+SETTLE_S = 0.3
+
+
+@dataclass
+class State:
+    """One component, as its agent's events tell."""
+
+    spec: Component
+    started: bool = False
+    ready: bool = False
+    phases: list[str] | None = None
+    done: set[str] = field(default_factory=set)
+    values: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
+    code: int | None = None
+    signal: int | None = None
+    exited: bool = False
+    stopped_by_us: bool = False
+    failed_at_ns: int | None = None
+    lines: int = 0
+    stdout: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
+    stderr: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=LAST_LINES // 2))
+
+    def take_line(self, line: str, stderr: bool) -> None:
+        """Keeps a line that the component printed."""
+        self.lines += 1
+        (self.stderr if stderr else self.stdout).append((self.lines, line))
+
+    @property
+    def last_lines(self) -> tuple[str, ...]:
+        """The last lines of both streams, as they came. The two race each other, so what a failing
+        program says on stderr keeps its place whatever it still prints on stdout."""
+        room = LAST_LINES - len(self.stderr)
+        kept = sorted([*list(self.stdout)[-room:], *self.stderr])
+        return tuple(line for _, line in kept)
+
+    @property
+    def expected_code(self) -> int:
+        return self.spec.ready.code if isinstance(self.spec.ready, ExitReady) else 0
+
+    def failure(self, pending: bool) -> str | None:
+        """Why this component has failed, if it has. ``pending``: it is being waited for."""
+        ending = describe_exit(self.code, self.signal) if self.exited else None
+        if self.error is not None:
+            return f"{self.error} ({ending})" if ending else self.error
+        if not self.exited or self.stopped_by_us:
+            return None
+        if self.signal is not None or self.code != self.expected_code:
+            return ending
+        if pending and not self.ready:
+            return f"it ended (exit status {self.code}) before the phase was done"
+        return None
+
+
+class Components:
+    """All components of a run. ``take`` feeds it events; ``barrier`` waits for a condition."""
+
+    def __init__(self, specs: Iterable[Component]) -> None:
+        self.states = {spec.name: State(spec) for spec in specs}
+        self._changed = asyncio.Condition()
+        self._lost_agent: str | None = None
+
+    async def take(self, event: pb.Event) -> None:
+        """Applies one event."""
+        state = self.states[event.component]
+        what = event.WhichOneof("what")
+        if what == "output":
+            state.take_line(event.output.line, event.output.stderr)
+            return
+        if what == "phase_hello":
+            state.phases = list(event.phase_hello.phases)
+        elif what == "phase_done":
+            state.done.add(event.phase_done.phase)
+            state.values.update(json.loads(event.phase_done.values_json or "{}"))
+        elif what == "phase_failed":
+            state.error = event.phase_failed.error
+            state.failed_at_ns = state.failed_at_ns or event.at_monotonic_ns
+        elif what == "ready":
+            state.ready = True
+        elif what == "exited":
+            state.exited = True
+            state.stopped_by_us = event.exited.stopped_by_us
+            if event.exited.WhichOneof("how") == "signal":
+                state.signal = event.exited.signal
+            else:
+                state.code = event.exited.code
+            state.failed_at_ns = state.failed_at_ns or event.at_monotonic_ns
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def lose_agent(self, why: str) -> None:
+        """A host's agent went away while the run needed it."""
+        self._lost_agent = self._lost_agent or why
+        async with self._changed:
+            self._changed.notify_all()
+
+    def peers(self, address: Callable[[str], str]) -> dict[str, Any]:
+        """The peers of a phase message: where each component is and what it has published."""
+        return {
+            name: {
+                "host": state.spec.host,
+                "address": address(state.spec.host),
+                "values": state.values,
+            }
+            for name, state in self.states.items()
+        }
+
+    async def barrier(
+        self, phase: str, timeout_s: float, waiting: Callable[[], Sequence[str]]
+    ) -> None:
+        """Returns when ``waiting()`` is empty. Raises ComponentsFailed or PhaseTimedOut."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        async with self._changed:
+            while True:
+                if self._failures(phase, waiting()):
+                    break
+                if self._lost_agent:
+                    break
+                if not waiting():
+                    return
+                remaining = deadline - asyncio.get_running_loop().time()
+                try:
+                    await asyncio.wait_for(self._changed.wait(), remaining)
+                except asyncio.TimeoutError:
+                    raise self._timed_out(phase, timeout_s, waiting()) from None
+        # Events of several hosts arrive in any order: what failed first is known a little later.
+        await asyncio.sleep(SETTLE_S)
+        failures = self._failures(phase, waiting())
+        if self._lost_agent and not failures:
+            raise RunFailed(self._lost_agent)
+        raise ComponentsFailed(failures, self._running())
+
+    def cannot_start(self, spec: Component, phase: str, why: str) -> ComponentsFailed:
+        """The failure of a component that could not be started at all."""
+        failure = ComponentFailure(spec.name, spec.host, phase, spec.argv, why, at_ns=0)
+        return ComponentsFailed([failure], self._running())
+
+    def _failures(self, phase: str, pending: Sequence[str]) -> list[ComponentFailure]:
+        failures = []
+        for name, state in self.states.items():
+            what = state.failure(name in pending)
+            if what is not None:
+                failures.append(
+                    ComponentFailure(
+                        component=name,
+                        host=state.spec.host,
+                        phase=phase,
+                        command=state.spec.argv,
+                        what=what,
+                        at_ns=state.failed_at_ns or 0,
+                        last_lines=state.last_lines,
+                    )
+                )
+        return failures
+
+    def _running(self) -> list[str]:
+        return [
+            f"{name} ({state.spec.host})"
+            for name, state in self.states.items()
+            if state.started and not state.exited
+        ]
+
+    def _timed_out(self, phase: str, timeout_s: float, waiting: Sequence[str]) -> PhaseTimedOut:
+        lines = []
+        for name in waiting:
+            state = self.states[name]
+            lines.append(f"still not done: {name} on {state.spec.host}")
+            lines.append(f"  command: {' '.join(state.spec.argv)}")
+            if state.last_lines:
+                lines.append(f"  its last {len(state.last_lines)} lines:")
+                lines += [f"    {line}" for line in state.last_lines]
+            else:
+                lines.append("  it printed nothing")
+        others = [name for name in self._running() if name.split(" ")[0] not in waiting]
+        if others:
+            lines.append(f"stopped because of that: {', '.join(others)}")
+        return PhaseTimedOut(phase, timeout_s, waiting, lines)

@@ -1,0 +1,83 @@
+"""How an experiment fails: the first cause, then what followed from it."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class RunFailed(Exception):
+    """The run itself failed (exit code 4). The text is for people."""
+
+
+class RunInterrupted(Exception):
+    """The run was interrupted (exit code 130)."""
+
+
+def describe_exit(code: int | None, signal_number: int | None) -> str:
+    """``exit status 3`` or ``killed by SIGKILL (9)``."""
+    if signal_number is not None:
+        try:
+            name = signal.Signals(signal_number).name
+        except ValueError:
+            name = "signal"
+        return f"killed by {name} ({signal_number})"
+    return f"exit status {code}"
+
+
+@dataclass(frozen=True)
+class ComponentFailure:
+    """One component's failure."""
+
+    component: str
+    host: str
+    phase: str
+    command: Sequence[str]
+    what: str
+    at_ns: int
+    # None: it never ran.
+    last_lines: Sequence[str] | None = None
+
+    def lines(self) -> list[str]:
+        """For people, the cause first."""
+        out = [
+            f"{self.component} on {self.host} failed in phase {self.phase}: {self.what}",
+            f"  command: {shlex.join(self.command)}",
+        ]
+        if self.last_lines is None:
+            return out
+        if self.last_lines:
+            out.append(f"  its last {len(self.last_lines)} lines:")
+            out += [f"    {line}" for line in self.last_lines]
+        else:
+            out.append("  it printed nothing")
+        return out
+
+
+class ComponentsFailed(RunFailed):
+    """At least one component failed; ``failures`` in the order in which they did."""
+
+    def __init__(self, failures: Sequence[ComponentFailure], stopped: Sequence[str]) -> None:
+        self.failures = sorted(failures, key=lambda failure: failure.at_ns)
+        self.stopped = list(stopped)
+        first, *later = self.failures
+        lines = first.lines()
+        for failure in later:
+            lines.append(f"after that, {failure.component} on {failure.host}: {failure.what}")
+        if self.stopped:
+            lines.append(f"stopped because of that: {', '.join(self.stopped)}")
+        super().__init__("\n".join(lines))
+
+
+class PhaseTimedOut(RunFailed):
+    """A phase did not end in time."""
+
+    def __init__(
+        self, phase: str, timeout_s: float, waiting: Sequence[str], lines: Sequence[str]
+    ) -> None:
+        self.phase = phase
+        self.waiting = list(waiting)
+        text = [f"phase {phase} did not end within its timeout of {timeout_s:g} s", *lines]
+        super().__init__("\n".join(text))

@@ -1,0 +1,37 @@
+"""What a run tells about itself while it goes on."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Receives a run's progress. Every method returns at once."""
+
+    def stage(self, text: str) -> None:
+        """A new stage of the run begins; ``text`` is for people."""
+
+    def phase(self, name: str, timeout_s: float, measured: bool) -> None:
+        """A phase of the experiment begins."""
+
+    def output(self, host: str, component: str, line: str, stderr: bool) -> None:
+        """A component printed a line."""
+
+    def note(self, text: str) -> None:
+        """Something that a person should know, though the run goes on."""
+
+
+class Silent:
+    """Progress that nobody sees."""
+
+    def stage(self, text: str) -> None:
+        """Ignored."""
+
+    def phase(self, name: str, timeout_s: float, measured: bool) -> None:
+        """Ignored."""
+
+    def output(self, host: str, component: str, line: str, stderr: bool) -> None:
+        """Ignored."""
+
+    def note(self, text: str) -> None:
+        """Ignored."""

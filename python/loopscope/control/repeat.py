@@ -1,0 +1,278 @@
+"""One execution of an experiment on a testbed: clocks, programs, phases, and what they left."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
+
+from loopscope import __version__
+from loopscope.control.components import Components, State
+from loopscope.control.failure import RunFailed
+from loopscope.control.progress import Progress
+from loopscope.experiment import (
+    Component,
+    ExitReady,
+    Experiment,
+    LineReady,
+    Phase,
+    PhasesReady,
+    PortReady,
+    streams_of_host,
+)
+from loopscope.testbed import AgentError, Host, LocalTestbed, TestbedError
+from loopscope.testbed._proto import agent_pb2 as pb
+
+# Components that come before the first phase have this long to become ready.
+START_TIMEOUT_S = 10.0
+START = "start-up"
+GRACE_S = 2.0
+
+
+def testbed(experiment: Experiment, run_id: str) -> LocalTestbed:
+    """The experiment's testbed, not yet made."""
+    return LocalTestbed(
+        run_id,
+        experiment.hosts,
+        data_network=experiment.network.data,
+        clock_network=experiment.network.clock,
+        data_mtu=experiment.network.mtu,
+        synthetic_seed=experiment.clocks.seed,
+    )
+
+
+async def execute(
+    experiment: Experiment, run_id: str, directory: Path, progress: Progress
+) -> dict[str, float]:
+    """Runs the experiment once and leaves its files in ``directory``; each phase's seconds.
+
+    Whatever happens, components are ended, what they left is fetched, and the testbed is removed.
+    Raises RunFailed with the first cause.
+    """
+    progress.stage(f"making {len(experiment.hosts)} hosts")
+    bed = testbed(experiment, run_id)
+    try:
+        async with bed:
+            repeat = Repeat(experiment, bed, progress)
+            try:
+                return await repeat.run()
+            finally:
+                # Also when interrupted: what was measured is kept.
+                await asyncio.shield(repeat.collect(directory))
+    except (AgentError, TestbedError) as error:
+        raise RunFailed(str(error)) from None
+    finally:
+        for problem in bed.problems:
+            progress.note(problem)
+
+
+class Repeat:
+    """A run in progress on a testbed that exists."""
+
+    def __init__(self, experiment: Experiment, bed: LocalTestbed, progress: Progress) -> None:
+        self._experiment = experiment
+        self._hosts = bed.hosts
+        self._progress = progress
+        self._components = Components(experiment.components)
+        self._watchers: list[asyncio.Task[None]] = []
+        self._clocks_running: list[Host] = []
+        self._collecting = False
+        self._noted: set[str] = set()
+
+    async def run(self) -> dict[str, float]:
+        """Clocks, then the phases one after the other; each phase's seconds."""
+        for host in self._hosts.values():
+            self._watchers.append(asyncio.create_task(self._watch(host)))
+        await asyncio.gather(*(self._greet(host) for host in self._hosts.values()))
+        await self._start_clocks()
+        seconds: dict[str, float] = {}
+        before = [c for c in self._experiment.components if c.start is None]
+        self._progress.stage("starting components")
+        await self._start(before, START)
+        await self._components.barrier(START, START_TIMEOUT_S, lambda: self._unready(before))
+        for phase in self._experiment.phases:
+            began = time.monotonic()
+            self._progress.phase(phase.name, phase.timeout_ns / 1e9, phase.measured)
+            await self._phase(phase)
+            seconds[phase.name] = time.monotonic() - began
+        return seconds
+
+    async def collect(self, directory: Path) -> None:
+        """Ends everything and fetches the hosts' files."""
+        self._collecting = True
+        self._progress.stage("ending components")
+        await self._each(lambda host: host.agent.stop(grace_s=GRACE_S))
+        self._progress.stage("collecting")
+        # The reference answers the followers' last bursts, so it stops after them.
+        await self._each(self._stop_clock, self._clocks_running[1:])
+        await self._each(self._stop_clock, self._clocks_running[:1])
+        await self._each(self._finish_trace)
+        await self._each(lambda host: host.agent.fetch(directory / "hosts" / host.name))
+        for watcher in self._watchers:
+            watcher.cancel()
+        await asyncio.gather(*self._watchers, return_exceptions=True)
+
+    async def _each(
+        self, ask: Callable[[Host], Awaitable[object]], hosts: Iterable[Host] | None = None
+    ) -> None:
+        """Asks every host; one that fails is noted and does not keep the others from it."""
+        asked = list(self._hosts.values() if hosts is None else hosts)
+        for result in await asyncio.gather(*(ask(h) for h in asked), return_exceptions=True):
+            if isinstance(result, AgentError):
+                # A host whose agent is gone fails every request alike.
+                if str(result) not in self._noted:
+                    self._noted.add(str(result))
+                    self._progress.note(str(result))
+            elif isinstance(result, BaseException):
+                raise result
+
+    async def _greet(self, host: Host) -> None:
+        version = await host.agent.hello()
+        if version != __version__:
+            raise RunFailed(
+                f"host {host.name}: its agent is loopscope {version}, this is {__version__}; "
+                "build and install both sides with: make build"
+            )
+
+    async def _watch(self, host: Host) -> None:
+        try:
+            async for event in host.agent.watch():
+                if event.WhichOneof("what") == "output":
+                    output = event.output
+                    self._progress.output(host.name, event.component, output.line, output.stderr)
+                if event.WhichOneof("what") == "triggered":
+                    await self._pass_on(host, event.triggered)
+                elif event.WhichOneof("what") == "departures":
+                    await self._tell_where_it_ends(event.departures)
+                else:
+                    await self._components.take(event)
+        except AgentError as error:
+            if not self._collecting:
+                await self._components.lose_agent(str(error))
+
+    async def _pass_on(self, host: Host, triggered: pb.Triggered) -> None:
+        """Triggers the same flight recorder on the other hosts, and tells."""
+        others = [each for each in self._hosts.values() if each is not host]
+        await self._each(lambda each: each.agent.trigger(triggered.stream, host.name), others)
+        hit = f": {triggered.entity} {triggered.id}" if triggered.entity else ""
+        late = " was late" if triggered.cause == "path" else ""
+        self._progress.note(
+            f"flight recorder {triggered.stream} triggered on {host.name}{hit}{late}"
+        )
+
+    async def _tell_where_it_ends(self, departures: pb.Departures) -> None:
+        """Tells the host where a path ends of messages that are on their way to it."""
+        (path,) = (each for each in self._experiment.paths if each.name == departures.path)
+        end = self._hosts[path.events[-1].host]
+        await self._each(lambda host: host.agent.departed(departures), [end])
+
+    async def trigger(self, stream: str = "") -> bool:
+        """Triggers a flight recorder, ``""`` all, on every host; whether any program has one."""
+        asked = (host.agent.trigger(stream) for host in self._hosts.values())
+        return any(await asyncio.gather(*asked))
+
+    async def _start_clocks(self) -> None:
+        reference, *followers = self._hosts.values()
+        self._progress.stage("synchronising clocks")
+        port = await reference.agent.start_clock_reference(reference.clock_address)
+        self._clocks_running.append(reference)
+        exchange = self._experiment.clock
+
+        async def follow(host: Host) -> None:
+            await host.agent.start_clock_follower(
+                host.clock_address,
+                f"{reference.clock_address}:{port}",
+                exchange.rate_hz,
+                exchange.burst,
+            )
+            self._clocks_running.append(host)
+
+        await asyncio.gather(*(follow(host) for host in followers))
+
+    async def _stop_clock(self, host: Host) -> None:
+        reply = await host.agent.stop_clock()
+        lost = sum(reply.lost.values())
+        if lost:
+            causes = ", ".join(f"{cause} {n}" for cause, n in sorted(reply.lost.items()))
+            self._progress.note(f"host {host.name}: {lost} of {reply.sent} probes lost ({causes})")
+
+    async def _finish_trace(self, host: Host) -> None:
+        for problem in (await host.agent.finish_trace()).problems:
+            self._progress.note(f"host {host.name}: {problem}")
+
+    async def _start(self, components: Sequence[Component], phase: str) -> None:
+        for spec in components:
+            agent = self._hosts[spec.host].agent
+            readiness = _readiness(spec)
+            try:
+                await agent.start(
+                    spec.name,
+                    spec.argv,
+                    spec.env,
+                    spec.config,
+                    readiness,
+                    streams_of_host(self._experiment, spec.host),
+                )
+            except AgentError as error:
+                raise self._components.cannot_start(spec, phase, error.what) from None
+            self._components.states[spec.name].started = True
+
+    def _unready(self, components: Sequence[Component]) -> list[str]:
+        return [c.name for c in components if not self._state(c).ready]
+
+    def _state(self, spec: Component) -> State:
+        return self._components.states[spec.name]
+
+    async def _phase(self, phase: Phase) -> None:
+        timeout_s = phase.timeout_ns / 1e9
+        beginning = [c for c in self._experiment.components if c.start == phase.name]
+        await self._start(beginning, phase.name)
+        entered = False
+        asked: list[Component] = []
+
+        def waiting() -> list[str]:
+            pending = self._unready(beginning)
+            if entered:
+                pending += [c.name for c in asked if phase.name not in self._state(c).done]
+            return pending
+
+        # A program that starts in this phase says which phases it knows before it can be asked.
+        speakers = [c for c in beginning if isinstance(c.ready, PhasesReady)]
+        if speakers:
+            await self._components.barrier(phase.name, timeout_s, lambda: self._unready(speakers))
+        asked = [c for c in self._experiment.components if self._takes_part(c, phase)]
+        peers = self._components.peers(lambda host: self._hosts[host].data_address)
+        for spec in asked:
+            await self._hosts[spec.host].agent.enter_phase(
+                spec.name, phase.name, phase.measured, peers
+            )
+        entered = True
+        await self._components.barrier(phase.name, timeout_s, waiting)
+
+    def _takes_part(self, spec: Component, phase: Phase) -> bool:
+        state = self._state(spec)
+        if not state.started or state.phases is None:
+            return False
+        if spec.phases is not None:
+            missing = set(spec.phases) - set(state.phases)
+            if missing:
+                raise RunFailed(
+                    f"{spec.name} on {spec.host} is to take part in {', '.join(sorted(missing))}, "
+                    f"but its program knows only {', '.join(state.phases) or 'no phase'}"
+                )
+            return phase.name in spec.phases
+        return phase.name in state.phases
+
+
+def _readiness(spec: Component) -> pb.Readiness:
+    ready = spec.ready
+    if isinstance(ready, PhasesReady):
+        return pb.Readiness(phases=True)
+    if isinstance(ready, LineReady):
+        return pb.Readiness(line=ready.text)
+    if isinstance(ready, PortReady):
+        return pb.Readiness(port=ready.port)
+    if isinstance(ready, ExitReady):
+        return pb.Readiness(exit=ready.code)
+    return pb.Readiness(started=True)

@@ -1,0 +1,98 @@
+"""A whole run: its directory, its repeats, its time line."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from loopscope import _native
+from loopscope.control.failure import RunFailed, RunInterrupted
+from loopscope.control.progress import Progress
+from loopscope.control.repeat import execute
+from loopscope.control.rundir import RunDirectory
+from loopscope.experiment import Experiment
+
+T = TypeVar("T")
+
+
+def run_experiment(
+    experiment: Experiment, source: bytes, root: Path, version: str, progress: Progress
+) -> RunDirectory:
+    """Runs every repeat of an experiment and makes its tables; its directory.
+
+    ``source`` is the experiment file, ``root`` the directory of all runs. Raises RunFailed or
+    RunInterrupted; what was measured until then is in the run directory, which is named in the
+    exception's text.
+    """
+    directory = RunDirectory(root, experiment, source, version)
+    status = "failed"
+    try:
+        phases = []
+        for number in range(1, experiment.repeat + 1):
+            if experiment.repeat > 1:
+                progress.stage(f"repeat {number} of {experiment.repeat}")
+            path = directory.repeat(number)
+            token = f"{directory.token}{number:x}" if experiment.repeat > 1 else directory.token
+            phases.append(_interruptible(execute(experiment, token, path, progress), progress))
+            progress.stage("making the time line")
+            make_timeline(experiment.hosts[0], experiment.clock.wander_ppm, path)
+        directory.describe(phases=phases)
+        status = "complete"
+        return directory
+    except RunInterrupted:
+        status = "interrupted"
+        raise RunInterrupted(_kept(directory)) from None
+    except RunFailed as error:
+        raise RunFailed(f"{error}\n{_kept(directory)}") from None
+    finally:
+        directory.describe(status=status)
+
+
+def _kept(directory: RunDirectory) -> str:
+    return f"what was measured is in {directory.path}; to see it: loopscope report {directory.path}"
+
+
+def make_timeline(reference: str, wander_ppm: float, repeat: Path) -> None:
+    """Solves the clocks of a repeat and makes its ``timeline/`` and ``tables/``.
+
+    Raises RunFailed where the streams cannot be read.
+    """
+    try:
+        summary = _native.build_run(repeat, reference, wander_ppm * 1e-6)
+    except ValueError as error:
+        raise RunFailed(f"the time line cannot be made: {error}") from None
+    (repeat / "tables" / "summary.json").write_text(summary + "\n")
+
+
+def _interruptible(work: Coroutine[Any, Any, T], progress: Progress) -> T:
+    """Runs ``work`` so that SIGINT, SIGTERM and SIGHUP end it in good order."""
+
+    async def main() -> T:
+        loop = asyncio.get_running_loop()
+        task = asyncio.ensure_future(work)
+        count = 0
+
+        def interrupt() -> None:
+            nonlocal count
+            count += 1
+            if count == 1:
+                progress.note("interrupted: ending the programs and removing what was made")
+                task.cancel()
+            elif count == 2:
+                progress.note("still cleaning up; once more leaves the rest to: loopscope reset")
+            else:
+                # The agents see their input close and clean up by themselves.
+                os._exit(130)
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, interrupt)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            raise RunInterrupted from None
+
+    return asyncio.run(main())

@@ -1,0 +1,138 @@
+"""The experiment file: its keys, its checks, and the plan that it stands for.
+
+>>> experiment = load("experiments/pipeline.yaml", {"period": "1ms"})
+>>> experiment.phases[0].timeout_ns
+5000000000
+
+The parsers are imported at first use, so that importing this package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .plan import (
+    ClockExchange,
+    Clocks,
+    Component,
+    EntityTrigger,
+    ExitReady,
+    Expectation,
+    Experiment,
+    Hop,
+    LineReady,
+    Network,
+    PathEvent,
+    PathTrigger,
+    Phase,
+    PhasesReady,
+    PortReady,
+    Readiness,
+    StartedReady,
+    Stream,
+    StreamFilter,
+)
+from .plan import Path as MessagePath
+from .problem import ExperimentErrors, Problem, format_problem
+from .streams import main_stream, streams_document, streams_of_host
+
+__all__ = [
+    "ClockExchange",
+    "Clocks",
+    "Component",
+    "EntityTrigger",
+    "ExitReady",
+    "Expectation",
+    "Experiment",
+    "ExperimentErrors",
+    "Hop",
+    "LineReady",
+    "MessagePath",
+    "Network",
+    "PathEvent",
+    "PathTrigger",
+    "Phase",
+    "PhasesReady",
+    "PortReady",
+    "Problem",
+    "Readiness",
+    "StartedReady",
+    "Stream",
+    "StreamFilter",
+    "check",
+    "check_pattern",
+    "format_problem",
+    "from_manifest",
+    "json_schema",
+    "load",
+    "load_streams",
+    "main_stream",
+    "manifest_schema",
+    "stream_filter",
+    "streams_document",
+    "streams_of_host",
+]
+
+
+def load(path: str | Path, overrides: Mapping[str, str] | None = None) -> Experiment:
+    """Reads an experiment file; ``overrides`` replace parameters, as text.
+
+    Raises ExperimentErrors with every mistake at once. What is only doubtful is in the
+    experiment's ``warnings``.
+    """
+    from .document import load as load_file
+
+    return load_file(path, overrides or {})
+
+
+def check(path: str | Path, overrides: Mapping[str, str] | None = None) -> list[Problem]:
+    """Every mistake in an experiment file, in its order, warnings among them."""
+    from .document import check as check_file
+
+    return check_file(path, overrides or {})
+
+
+def load_streams(path: str | Path) -> tuple[Stream, ...]:
+    """Reads a file of streams, ``main`` perhaps among them. Raises ExperimentErrors."""
+    from .streams_file import load_streams as load_file
+
+    return load_file(path)
+
+
+def stream_filter(
+    entities: str, where: str | None = None, every: int | None = None, rate: int | None = None
+) -> StreamFilter:
+    """A filter of a stream. Raises ValueError where the pattern or the condition is wrong."""
+    from .streams_file import stream_filter as checked
+
+    return checked(entities, where, every, rate)
+
+
+def check_pattern(pattern: str) -> None:
+    """Raises ValueError where a text is no pattern on ``group:name``."""
+    from .streams_file import check_pattern as check
+
+    check(pattern)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of the experiment file, for editors."""
+    from .schema import experiment_schema
+
+    return experiment_schema()
+
+
+def manifest_schema() -> dict[str, Any]:
+    """The JSON Schema of a resolved experiment as ``Experiment.to_manifest`` gives it."""
+    from .schema import manifest_schema as schema
+
+    return schema()
+
+
+def from_manifest(manifest: Mapping[str, Any]) -> Experiment:
+    """The experiment of a manifest; other keys in it are ignored. Raises ValueError."""
+    from .schema import from_manifest as read
+
+    return read(manifest)

@@ -1,0 +1,422 @@
+"""The experiment file's keys: one model per section, each key described.
+
+The published JSON Schema is made from these. They see the file after the replacement of
+parameters, and check single values and names; what concerns several values is in ``rules``.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from . import expectation, values
+from .quantity import DURATION, FREQUENCY, RATE, RATIO, SIZE
+
+Integer = values.Integer
+Quantity = values.Quantity
+Text = Annotated[str, values.Text()]
+Scalar = str | int | float | bool
+
+
+class Section(BaseModel):
+    """A mapping with fixed keys."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class SyntheticSeed(Section):
+    """Settings of synthetic clocks."""
+
+    seed: Annotated[int, Integer(0, 2**63 - 1)] = Field(
+        default=1, description="Seed of the hidden offsets, rates and wander."
+    )
+
+
+class SyntheticClocks(Section):
+    """Synthetic clocks with settings."""
+
+    synthetic: SyntheticSeed = Field(description="Settings of synthetic clocks.")
+
+
+def _kind_of_clocks(value: object) -> str | None:
+    return "<word>" if isinstance(value, str) else "<mapping>" if isinstance(value, dict) else None
+
+
+class ClockExchange(Section):
+    """How the hosts' clocks are compared."""
+
+    rate: Annotated[float, Quantity(FREQUENCY, "0.1Hz", "1kHz")] = Field(
+        default="10Hz",
+        validate_default=True,
+        description="Exchanges a second between the bursts, such as 10Hz.",
+    )
+    burst: Annotated[int, Integer(2, 10_000)] = Field(
+        default=50, description="Exchanges of the first and of the last burst."
+    )
+    wander: Annotated[float, Quantity(RATIO, "0.001ppm", "1000ppm")] = Field(
+        default="1ppm",
+        validate_default=True,
+        description="Assumed bound on the wander of an oscillator's rate during the run, such as "
+        "1ppm. The half-widths of times are true under this assumption.",
+    )
+
+
+class Link(Section):
+    """One direction between two hosts. This version does not emulate links: only zeros."""
+
+    delay: Annotated[None, values.NotYet("delay", DURATION, "0ms")] = Field(
+        default=None, description="Delay; in this version only 0ms."
+    )
+    jitter: Annotated[None, values.NotYet("jitter", DURATION, "0ms")] = Field(
+        default=None, description="Variation of the delay; in this version only 0ms."
+    )
+    loss: Annotated[None, values.NotYet("loss", RATIO, "0%")] = Field(
+        default=None, description="Packets lost; in this version only 0%."
+    )
+    duplicate: Annotated[None, values.NotYet("duplicate", RATIO, "0%")] = Field(
+        default=None, description="Packets doubled; in this version only 0%."
+    )
+    reorder: Annotated[None, values.NotYet("reorder", RATIO, "0%")] = Field(
+        default=None, description="Packets out of order; in this version only 0%."
+    )
+    corrupt: Annotated[None, values.NotYet("corrupt", RATIO, "0%")] = Field(
+        default=None, description="Packets with a flipped bit; in this version only 0%."
+    )
+    rate: Annotated[None, values.NotYet("rate", RATE, None)] = Field(
+        default=None, description="Data rate; not in this version."
+    )
+
+
+class DefaultLink(Link):
+    """What holds for every data link."""
+
+    mtu: Annotated[int, Quantity(SIZE, "576B", "9000B")] | None = Field(
+        default=None,
+        description="Largest IP packet on the data links, 576B to 9000B, such as 1500B. Default: "
+        "the kernel's.",
+    )
+
+
+class Network(Section):
+    """The data links; the clock network is left alone. Other keys are links: `A -> B`."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Link]
+
+    default: DefaultLink = Field(
+        default=DefaultLink(), description="What holds for every data link."
+    )
+    data: Annotated[IPv4Network, values.Subnet()] = Field(
+        default="10.77.0.0/24",
+        validate_default=True,
+        description="IPv4 network of the data links; host number i of `hosts` has its address i.",
+    )
+    clock: Annotated[IPv4Network, values.Subnet()] = Field(
+        default="10.78.0.0/24",
+        validate_default=True,
+        description="IPv4 network of the clock probes; addresses as in `data`.",
+    )
+
+
+class LineReady(Section):
+    """Ready when it has written a line."""
+
+    line: Text = Field(description="Text within a line of stdout.")
+
+
+class PortReady(Section):
+    """Ready when it listens."""
+
+    port: Annotated[int, Integer(1, 65535)] = Field(
+        description="TCP port that it listens on, or UDP port that it has bound."
+    )
+
+
+class ExitReady(Section):
+    """Ready when it has ended."""
+
+    exit: Annotated[int, Integer(0, 255)] = Field(description="Exit status.")
+
+
+def _kind_of_readiness(value: object) -> str | None:
+    if isinstance(value, str):
+        return "<word>"
+    if isinstance(value, dict) and len(value) == 1:
+        rule = next(iter(value))
+        return f"<{rule}>" if rule in ("line", "port", "exit") else None
+    return None
+
+
+Ready = Annotated[
+    Annotated[Literal["phases", "started"], Tag("<word>")]
+    | Annotated[LineReady, Tag("<line>")]
+    | Annotated[PortReady, Tag("<port>")]
+    | Annotated[ExitReady, Tag("<exit>")],
+    Discriminator(
+        _kind_of_readiness,
+        custom_error_type="wrong",
+        custom_error_message="ready should be phases, started, {line: TEXT}, {port: N} or "
+        "{exit: 0}",
+    ),
+]
+
+
+class Component(Section):
+    """A program in a role."""
+
+    host: Annotated[str, values.Reference("host")] = Field(description="Host that it runs on.")
+    run: Annotated[list[str], values.Command()] = Field(
+        description="Command: a line that is split into words as a shell splits them, or a list "
+        "of words. No shell runs it. Words are split before parameters are put in."
+    )
+    with_: dict[str, Any] = Field(
+        default={},
+        alias="with",
+        description="Configuration for a program of the phase protocol, as it wants it; quantities "
+        "keep their spelling.",
+    )
+    env: dict[
+        Annotated[str, values.Identifier("an environment variable", reserved="LOOPSCOPE_")],
+        Annotated[Scalar, values.Single("an environment variable")],
+    ] = Field(default={}, description="Environment variables, besides those of the agent.")
+    ready: Ready | None = Field(
+        default=None,
+        description="When the component counts as ready: `phases` (speaks the phase protocol), "
+        "`started`, a line on stdout, an open port, its exit. Default: `phases` where `with` is "
+        "given or the program is loopscope-host, else `started`.",
+    )
+    start: Annotated[str, values.Reference("phase")] | None = Field(
+        default=None,
+        description="Phase at whose beginning it starts; that phase does not end before it is "
+        "ready. Default: before the first phase, which begins when all such are ready.",
+    )
+    phases: list[Annotated[str, values.Reference("phase")]] | None = Field(
+        default=None,
+        min_length=1,
+        description="For a program of the phase protocol: the phases it must take part in, and no "
+        "others. Default: those that it names itself.",
+    )
+
+
+class Phase(Section):
+    """A stage of the run, between two barriers."""
+
+    name: Annotated[str, values.Name("a phase", 40)] = Field(
+        description="Name, as the programs know it."
+    )
+    timeout: Annotated[int, Quantity(DURATION, "1ms")] = Field(
+        description="The run fails when the phase takes longer than this, such as 5s."
+    )
+    measured: Annotated[bool, values.Boolean()] = Field(
+        default=False,
+        description="Whether results are taken from this phase. Where no phase is marked, all are.",
+    )
+    after: list[Text] | None = Field(
+        default=None,
+        description="Phases that come before this one. Default: the one before it in the list.",
+    )
+
+
+class Filter(Section):
+    """Which hits of some entities a stream takes; what it keeps out is counted."""
+
+    entities: Annotated[str, values.Pattern()] = Field(
+        description="Pattern on group:name: the entities that this is about."
+    )
+    where: Annotated[str, values.Predicate()] | None = Field(
+        default=None,
+        description="Condition on id, fields and, of an interval, duration, with C's operators, "
+        "such as id % 100 == 0 && size > 1000 or duration > 1ms. All that apply must hold.",
+    )
+    every: Annotated[int, Integer(1, 2**63 - 1)] | None = Field(
+        default=None, description="One hit in so many, in each thread; the last that applies."
+    )
+    rate: Annotated[int, Integer(1, 2**63 - 1)] | None = Field(
+        default=None, description="At most so many hits in each second; the last that applies."
+    )
+
+
+class EntityTrigger(Section):
+    """A hit that a flight recorder is written for."""
+
+    entities: Annotated[str, values.Pattern()] = Field(
+        description="Pattern on group:name: the entities of which a hit triggers."
+    )
+    where: Annotated[str, values.Predicate()] | None = Field(
+        default=None, description="Condition on the hit, as in filters. Default: any hit."
+    )
+
+
+class PathTrigger(Section):
+    """A message that was too slow, which a flight recorder is written for."""
+
+    path: Annotated[str, values.Reference("path")] = Field(
+        description="Path of measure.paths, with the key id."
+    )
+    over: Annotated[int, Quantity(DURATION, "1ns")] = Field(
+        description="Triggers when a message took longer than this from the path's first event to "
+        "its last, such as 5ms. Between hosts when it surely did: beyond what their clocks are "
+        "known to while the run goes on, some 0.1 ms."
+    )
+
+
+def _kind_of_trigger(value: object) -> str | None:
+    return ("<path>" if "path" in value else "<entities>") if isinstance(value, dict) else None
+
+
+class Stream(Section):
+    """A stream of records beside the main one, with entities, buffers and output of its own."""
+
+    kind: Literal["normal", "flight-recorder"] = Field(
+        default="normal",
+        description="normal: all is written; what finds the buffer full is dropped and counted. "
+        "flight-recorder: the newest is kept in memory and written after a trigger.",
+    )
+    entities: list[Annotated[str, values.Pattern(excluding=True)]] = Field(
+        default=["*"],
+        description="Patterns on group:name, with * and ?, of what to record; ! before one leaves "
+        "out what it matches. The last that matches decides.",
+    )
+    buffer: Annotated[int, Quantity(SIZE, "4KiB", "16GiB")] = Field(
+        default="4MiB",
+        validate_default=True,
+        description="Memory of each thread that records, 4KiB to 16GiB, such as 4MiB.",
+    )
+    filters: list[Filter] = Field(default=[], description="Which hits of the entities.")
+    triggers: list[
+        Annotated[
+            Annotated[PathTrigger, Tag("<path>")] | Annotated[EntityTrigger, Tag("<entities>")],
+            Discriminator(
+                _kind_of_trigger,
+                custom_error_type="wrong",
+                custom_error_message="a trigger should be {entities: PATTERN, where: CONDITION} or "
+                "{path: NAME, over: DURATION}",
+            ),
+        ]
+    ] = Field(
+        default=[],
+        description="What writes a flight recorder, on all hosts, besides `loopscope trigger`.",
+    )
+    post: Annotated[int, Quantity(DURATION, "0ms")] = Field(
+        default="0ms",
+        validate_default=True,
+        description="How long a flight recorder goes on after its trigger, such as 100ms.",
+    )
+    on_death: Annotated[bool, values.Boolean()] = Field(
+        default=True,
+        description="Whether a flight recorder is written when a program or the run ends.",
+    )
+
+
+class Trace(Section):
+    """What is recorded."""
+
+    user: list[Annotated[str, values.Pattern(excluding=True)]] = Field(
+        default=["*"],
+        description="Patterns on group:name of the events to record in programs, with * and ?; ! "
+        "before one leaves out what it matches. The last that matches decides.",
+    )
+    streams: dict[Annotated[str, values.StreamName()], Stream] = Field(
+        default={},
+        max_length=values.MOST_STREAMS,
+        description="Streams beside the main one, by name; each is written to a trace of its own.",
+    )
+    kernel: Annotated[None, values.NoKernel()] = Field(
+        default=None, description="Kernel events; not in this version."
+    )
+
+
+class Path(Section):
+    """The events that a message goes through."""
+
+    key: Annotated[str, values.Identifier("a field")] = Field(
+        default="id",
+        description="What ties a message's events together: id, or the name of an integer field "
+        "that every event of the path has.",
+    )
+    events: list[Annotated[str, values.Event()]] = Field(
+        min_length=2, description="component/group:name of each event, in order."
+    )
+
+
+class Measure(Section):
+    """What is computed from the recorded events."""
+
+    paths: dict[Annotated[str, values.Name("a path", 64)], Path] = Field(
+        default={}, description="Paths by name."
+    )
+    subtract_cost: Annotated[bool, values.Boolean()] = Field(
+        default=False,
+        description="Whether the time that recording itself takes is subtracted from every "
+        "interval: one event's cost, as measured on its host, for each event of the path from the "
+        "interval's first to the one before its last. Widens the half-widths.",
+    )
+
+
+class ExperimentFile(Section):
+    """An experiment: hosts, programs, network, load and deadlines.
+
+    $name and ${name} stand for a parameter in every value but name, description, hosts and
+    params; $$ is a dollar sign.
+    """
+
+    name: Annotated[str, values.Name("an experiment", 64)] = Field(
+        description="Name; also of the folder of its runs."
+    )
+    description: Text = Field(default="", description="What it is for, in a sentence.")
+    testbed: Literal["local"] = Field(
+        default="local",
+        description="Where the hosts come from: local makes each a network namespace.",
+    )
+    hosts: list[Annotated[str, values.Name("a host", 20)]] = Field(
+        min_length=1, description="Names of the hosts. The first is the reference of time."
+    )
+    clocks: Annotated[
+        Annotated[Literal["plain", "synthetic"], Tag("<word>")]
+        | Annotated[SyntheticClocks, Tag("<mapping>")],
+        Discriminator(
+            _kind_of_clocks,
+            custom_error_type="wrong",
+            custom_error_message="clocks should be plain, synthetic or {synthetic: {seed: N}}",
+        ),
+    ] = Field(
+        default="plain",
+        description="plain: the hosts' clocks as they are. synthetic: each host's hidden behind "
+        "one with an offset, rate and wander of its own.",
+    )
+    clock: ClockExchange = Field(
+        default=ClockExchange(), description="How the hosts' clocks are compared."
+    )
+    network: Network = Field(
+        default_factory=lambda: Network.model_validate({}), description="The data links."
+    )
+    params: dict[
+        Annotated[str, values.Identifier("a parameter")],
+        Annotated[Scalar, values.Single("a parameter")],
+    ] = Field(
+        default={},
+        description="Values to use as $name elsewhere; `run -p name=value` replaces them.",
+    )
+    components: dict[Annotated[str, values.Name("a component", 40)], Component] = Field(
+        min_length=1, description="Programs by role."
+    )
+    phases: list[Phase] = Field(
+        min_length=1,
+        description="Stages of the run. Every component ends a phase before the next begins.",
+    )
+    trace: Trace = Field(default=Trace(), description="What is recorded.")
+    measure: Measure = Field(
+        default=Measure(), description="What is computed from the recorded events."
+    )
+    expect: list[Annotated[expectation.Line, values.Expectation()]] = Field(
+        default=[],
+        description="Deadlines: PATH.STAT OP VALUE or PATH[EVENT -> EVENT].STAT OP VALUE, such as "
+        "loop.p99 < 5ms. STAT is count (messages seen at every event), lost (messages seen at the "
+        "first event and missing at a later one), duplicates, or of the time from the first event "
+        "to the last: min, mean, p50, p90, p99, p999 (also p99.9), max. OP is < <= > >= == !=.",
+    )
+    repeat: Annotated[int, Integer(1, 100_000)] = Field(
+        default=1, description="How often the experiment is run."
+    )

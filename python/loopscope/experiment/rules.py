@@ -1,0 +1,315 @@
+"""What several values of the file must be together.
+
+The rules look at the tree after the replacement of parameters, take what they can read and leave
+the rest to the models, so that a mistake elsewhere never hides one here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from ipaddress import IPv4Network
+from typing import Protocol
+
+from pydantic_core import PydanticCustomError
+
+from . import order, values
+from .model import Network
+from .problem import Problem, Severity, dotted, nearest
+from .source import Location, Mapping, Mark, Scalar, Tree, child, elements, entries, text_of
+from .values import Names
+
+
+class _Report(Protocol):
+    def __call__(
+        self,
+        mark: Mark,
+        path: Location,
+        message: str,
+        hint: str | None = None,
+        severity: Severity = "error",
+    ) -> None: ...
+
+
+def names(root: Tree) -> Names:
+    """The names that the file gives to hosts, components, phases and paths."""
+    hosts = child(root, "hosts")
+    components = child(root, "components")
+    paths = child(child(root, "measure"), "paths")
+    return Names(
+        hosts=_texts(hosts) if elements(hosts) else None,
+        components=frozenset(name for name, _, _ in entries(components)) or None,
+        phases=frozenset(name for _, name in _phases(root) if name) or None,
+        paths=None if _unreadable(child(root, "measure")) or _unreadable(paths) else _paths(paths),
+    )
+
+
+def problems(root: Tree, file: str) -> list[Problem]:
+    """Everything that the rules find."""
+    return _found(
+        root,
+        file,
+        _hosts,
+        _links,
+        _subnets,
+        _phase_names,
+        _phase_order,
+        _readiness,
+        _path_events,
+        _streams,
+    )
+
+
+def problems_of_streams(root: Tree, file: str) -> list[Problem]:
+    """What the rules find in ``trace.streams``."""
+    return _found(root, file, _streams)
+
+
+def _found(root: Tree, file: str, *rules: Callable[[Tree, Names, _Report], None]) -> list[Problem]:
+    found: list[Problem] = []
+
+    def report(
+        mark: Mark,
+        path: Location,
+        message: str,
+        hint: str | None = None,
+        severity: Severity = "error",
+    ) -> None:
+        place = (file, mark.line, mark.column, dotted(path))
+        found.append(Problem(*place, message, hint, severity))
+
+    known = names(root)
+    for rule in rules:
+        rule(root, known, report)
+    return found
+
+
+def default_ready(program: str, configured: bool) -> str:
+    """The readiness rule of a component that gives none."""
+    speaks = configured or program.rsplit("/", 1)[-1] == "loopscope-host"
+    return "phases" if speaks else "started"
+
+
+def phase_order(root: Tree) -> list[str]:
+    """The phases' names in the order in which they run."""
+    return order.in_order(_after(root))
+
+
+def _hosts(root: Tree, known: Names, report: _Report) -> None:
+    first: dict[str, Mark] = {}
+    for i, item in enumerate(elements(child(root, "hosts"))):
+        name = text_of(item)
+        if name is None:
+            continue
+        if name in first:
+            message = f"the host {name!r} is given twice: first on line {first[name].line}"
+            report(item.mark, ("hosts", i), message)
+        first.setdefault(name, item.mark)
+    components = [component for _, _, component in entries(child(root, "components"))]
+    used = {text_of(child(component, "host")) for component in components}
+    if not used or None in used or not used <= (known.hosts or set()):
+        return
+    for i, item in enumerate(elements(child(root, "hosts"))):
+        name = text_of(item)
+        if name and name not in used:
+            message = f"no component runs on the host {name!r}"
+            report(item.mark, ("hosts", i), message, severity="warning")
+
+
+def _links(root: Tree, known: Names, report: _Report) -> None:
+    first: dict[tuple[str, str], Mark] = {}
+    for key, mark, _ in entries(child(root, "network")):
+        if key in Network.model_fields:
+            continue
+        path = ("network", key)
+        ends = [end.strip() for end in key.split("->")]
+        if len(ends) != 2:
+            message = f"unknown key {key!r}: a link is written A -> B"
+            report(mark, path, message, nearest(key, Network.model_fields))
+            continue
+        source, target = ends
+        for end in ends:
+            if known.hosts is not None and end not in known.hosts:
+                report(mark, path, f"there is no host {end!r}", nearest(end, known.hosts))
+        if source == target:
+            report(mark, path, f"a link joins two hosts, this one {source!r} with itself")
+        if (source, target) in first:
+            line = first[source, target].line
+            message = f"the link {source} -> {target} is given twice: first on line {line}"
+            report(mark, path, message)
+        first.setdefault((source, target), mark)
+
+
+def _subnets(root: Tree, known: Names, report: _Report) -> None:
+    hosts = len(elements(child(root, "hosts")))
+    networks: dict[str, IPv4Network] = {}
+    for key in ("data", "clock"):
+        given = child(child(root, "network"), key)
+        default = Network.model_fields[key].default
+        try:
+            value = given.value if isinstance(given, Scalar) else default
+            network = values.Subnet().read(value, known)
+        except PydanticCustomError:
+            continue
+        networks[key] = network
+        room = max(0, network.num_addresses - 2)
+        if hosts > room:
+            mark = given.mark if given else _mark(child(root, "hosts"))
+            path = ("network", key) if given else ("hosts",)
+            message = f"the {key} network {network} has {room} addresses for {hosts} hosts"
+            report(mark, path, message)
+    if len(networks) == 2 and networks["data"].overlaps(networks["clock"]):
+        key = "clock" if child(child(root, "network"), "clock") else "data"
+        mark = _mark(child(child(root, "network"), key))
+        message = f"the networks overlap: data {networks['data']}, clock {networks['clock']}"
+        report(mark, ("network", key), message)
+
+
+def _phase_names(root: Tree, known: Names, report: _Report) -> None:
+    first: dict[str, Mark] = {}
+    for i, (phase, name) in enumerate(_phases(root)):
+        if name is None:
+            continue
+        mark = _mark(child(phase, "name"))
+        if name in first:
+            message = f"the phase {name!r} is given twice: first on line {first[name].line}"
+            report(mark, ("phases", i, "name"), message)
+        first.setdefault(name, mark)
+
+
+def _phase_order(root: Tree, known: Names, report: _Report) -> None:
+    if known.phases is None:
+        return
+    after = _after(root)
+    never = [name for name in after if name not in order.in_order(after)]
+    for i, (phase, _) in enumerate(_phases(root)):
+        for j, item in enumerate(elements(child(phase, "after"))):
+            wanted = text_of(item)
+            if wanted and wanted not in known.phases:
+                message = f"there is no phase {wanted!r} to come after"
+                report(item.mark, ("phases", i, "after", j), message, nearest(wanted, known.phases))
+    circle = order.cycle(after)
+    if circle is None:
+        return
+    i, phase = next(
+        (i, phase) for i, (phase, name) in enumerate(_phases(root)) if name == circle[0]
+    )
+    message = f"the phases wait for each other: {' after '.join([*circle, circle[0]])}"
+    rest = [name for name in never if name not in circle]
+    if rest:
+        message += f"; so {', '.join(rest)} can never begin"
+    report(_mark(child(phase, "after") or phase), ("phases", i, "after"), message)
+
+
+def _readiness(root: Tree, known: Names, report: _Report) -> None:
+    for name, _, component in entries(child(root, "components")):
+        config = child(component, "with")
+        phases = child(component, "phases")
+        given = child(component, "ready")
+        if given is not None:
+            rule = text_of(given) or next((key for key, _, _ in entries(given)), None)
+        else:
+            program = next((text_of(word) for word in elements(child(component, "run"))), None)
+            rule = default_ready(program, config is not None) if program else None
+        if rule is None or rule == "phases":
+            continue
+        if config is not None and rule in ("started", "line", "port", "exit"):
+            message = "with is handed over by the phase protocol, which ready: phases stands for"
+            report(config.mark, ("components", name, "with"), message)
+        if phases is not None and rule in ("started", "line", "port", "exit"):
+            message = "only a program of the phase protocol (ready: phases) takes part in phases"
+            report(phases.mark, ("components", name, "phases"), message)
+
+
+def _path_events(root: Tree, known: Names, report: _Report) -> None:
+    trace = child(child(root, "trace"), "user")
+    patterns = [text_of(item) for item in elements(trace)]
+    recorded = None if trace is None or None in patterns else [p for p in patterns if p]
+    for name, _, path in entries(child(child(root, "measure"), "paths")):
+        first: dict[str, Mark] = {}
+        for i, item in enumerate(elements(child(path, "events"))):
+            event = text_of(item)
+            if event is None:
+                continue
+            place = ("measure", "paths", name, "events", i)
+            if event in first:
+                message = f"the event {event} is in the path twice: a message has it once"
+                report(item.mark, place, message)
+            first.setdefault(event, item.mark)
+            entity = event.partition("/")[2]
+            if recorded is None or not re.fullmatch(f"{values.EVENT}:{values.EVENT}", entity):
+                continue
+            if not values.chosen(entity, recorded):
+                group = entity.partition(":")[0]
+                message = f"no pattern of trace.user records {entity}: add {group}:*"
+                report(item.mark, place, message)
+
+
+def _streams(root: Tree, known: Names, report: _Report) -> None:
+    for name, _, stream in entries(child(child(root, "trace"), "streams")):
+        place: Location = ("trace", "streams", name)
+        kind = child(stream, "kind")
+        if kind is None or text_of(kind) == "normal":
+            for key in ("triggers", "post", "on_death"):
+                given = child(stream, key)
+                if given is not None:
+                    message = f"only a flight recorder has {key}: give it kind: flight-recorder"
+                    report(given.mark, (*place, key), message)
+        for i, item in enumerate(elements(child(stream, "filters"))):
+            if isinstance(item, Mapping) and not item.items.keys() & {"where", "every", "rate"}:
+                message = "this filter lets everything through: give it where, every or rate"
+                report(item.mark, (*place, "filters", i), message)
+        for i, item in enumerate(elements(child(stream, "triggers"))):
+            path = text_of(child(item, "path"))
+            if path is not None:
+                wrong = _not_watched(root, path)
+                if wrong is not None:
+                    mark = _mark(child(item, "path"))
+                    report(mark, (*place, "triggers", i, "path"), wrong)
+
+
+def _not_watched(root: Tree, name: str) -> str | None:
+    """Why no host can tell while the run goes on that a path's message is late, if none can."""
+    path = child(child(child(root, "measure"), "paths"), name)
+    key = text_of(child(path, "key"))
+    if key not in (None, "id"):
+        return f"the path {name!r} goes by {key}: only one that goes by id can trigger"
+    return None
+
+
+def _phases(root: Tree) -> list[tuple[Tree, str | None]]:
+    return [(phase, text_of(child(phase, "name"))) for phase in elements(child(root, "phases"))]
+
+
+def _after(root: Tree) -> dict[str, list[str]]:
+    """What each phase waits for; what cannot be read is left out."""
+    after: dict[str, list[str]] = {}
+    previous: str | None = None
+    for phase, name in _phases(root):
+        if name is not None and name not in after:
+            given = child(phase, "after")
+            if given is None:
+                after[name] = [previous] if previous else []
+            else:
+                after[name] = [wanted for wanted in map(text_of, elements(given)) if wanted]
+        previous = name
+    return after
+
+
+def _paths(tree: Tree | None) -> dict[str, tuple[str | None, ...]]:
+    return {
+        name: tuple(text_of(event) for event in elements(child(path, "events")))
+        for name, _, path in entries(tree)
+    }
+
+
+def _texts(tree: Tree | None) -> frozenset[str]:
+    return frozenset(text for text in map(text_of, elements(tree)) if text)
+
+
+def _unreadable(tree: Tree | None) -> bool:
+    return tree is not None and not isinstance(tree, Mapping)
+
+
+def _mark(tree: Tree | None) -> Mark:
+    return tree.mark if tree is not None else Mark(1, 1)

@@ -1,0 +1,82 @@
+"""A file of streams for ``record`` and ``attach``: as under ``trace.streams``, and also ``main``.
+
+Its mistakes are told as an experiment file's are.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import ValidationError
+from pydantic_core import PydanticCustomError
+
+from . import explain, model, plan, rules, source, values
+from .problem import ExperimentErrors, Problem
+from .resolve import stream
+
+
+class _Trace(model.Section):
+    streams: dict[Annotated[str, values.Name("a stream", 64)], model.Stream]
+
+
+class _File(model.Section):
+    """As it would be within an experiment file."""
+
+    trace: _Trace
+
+
+def load_streams(path: str | Path) -> tuple[plan.Stream, ...]:
+    """Reads a file of streams. Raises ExperimentErrors with everything that is wrong in it."""
+    file = str(path)
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        message = f"cannot read the file: {error.strerror}"
+        raise ExperimentErrors([Problem(file, 1, 1, "", message)]) from None
+    except UnicodeDecodeError:
+        raise ExperimentErrors([Problem(file, 1, 1, "", "the file is not UTF-8 text")]) from None
+    root, problems = source.read(text, file, may_be_null=lambda path: False)
+    if root is None:
+        raise ExperimentErrors(problems)
+    tree = _within(root, "trace", "streams")
+    read = None
+    try:
+        read = _File.model_validate(
+            source.plain_value(tree), context=values.Names(paths={}, components=frozenset())
+        )
+    except ValidationError as error:
+        problems += explain.problems(error, tree, file)
+    problems += rules.problems_of_streams(tree, file)
+    if problems or read is None:
+        raise ExperimentErrors(sorted(problems, key=lambda found: (found.line, found.column)))
+    return tuple(stream(name, each) for name, each in read.trace.streams.items())
+
+
+def stream_filter(
+    entities: str, where: str | None = None, every: int | None = None, rate: int | None = None
+) -> plan.StreamFilter:
+    """A filter of a stream. Raises ValueError where the pattern or the condition is wrong."""
+    names = values.Names()
+    try:
+        values.Pattern().read(entities, names)
+        if where is not None:
+            values.Predicate().read(where, names)
+    except PydanticCustomError as error:
+        raise ValueError(error.message()) from None
+    return plan.StreamFilter(entities, where, every, rate)
+
+
+def check_pattern(pattern: str) -> None:
+    """Raises ValueError where a text is no pattern on ``group:name``, ``!`` before it or not."""
+    try:
+        values.Pattern(excluding=True).read(pattern, values.Names())
+    except PydanticCustomError as error:
+        raise ValueError(error.message()) from None
+
+
+def _within(tree: source.Tree, *keys: str) -> source.Tree:
+    """A tree as it is below these keys."""
+    for key in reversed(keys):
+        tree = source.Mapping(tree.mark, {key: tree}, {key: tree.mark})
+    return tree

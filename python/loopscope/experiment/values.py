@@ -1,0 +1,421 @@
+"""How single values of the file are read, for use in the models' annotations.
+
+Each rule reads a value or refuses it with a message for a person, and gives the JSON Schema of its
+spelling. Names are checked against the file's own (``Names``, which comes as pydantic's context).
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from ipaddress import IPv4Network
+from typing import Any, NoReturn
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from . import expectation, quantity
+from .params import REFERENCE
+from .plan import MAIN
+from .problem import nearest
+
+EVENT = r"[A-Za-z_][A-Za-z0-9_-]*"
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
+_IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
+_PATTERN = r"[A-Za-z0-9_*?-]+"
+# Besides the main one (LOOPSCOPE_STREAMS in crates/trace/c/layout.h).
+MOST_STREAMS = 30
+
+JsonSchema = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names that a file gives, as far as they can be read; None: not at all.
+
+    ``paths`` holds each path's events as written, None for one that cannot be read.
+    """
+
+    hosts: frozenset[str] | None = None
+    components: frozenset[str] | None = None
+    phases: frozenset[str] | None = None
+    paths: Mapping[str, tuple[str | None, ...]] | None = None
+
+    def refer(self, what: str, name: str) -> None:
+        """Refuses the name of a host, component, phase or path that the file does not give."""
+        known = getattr(self, what + "s")
+        if known is not None and name not in known:
+            wrong(f"there is no {what} {name!r}", nearest(name, known))
+
+
+def wrong(message: str, hint: str | None = None) -> NoReturn:
+    """Refuses a value. Within a validator only."""
+    raise PydanticCustomError("wrong", "{message}", {"message": message, "hint": hint})
+
+
+def text(value: object) -> str:
+    """A value that is text, or a refusal."""
+    if isinstance(value, bool | int | float):
+        spelling = str(value).lower() if isinstance(value, bool) else value
+        wrong("this should be text", f'"{spelling}"')
+    if not isinstance(value, str):
+        wrong("this should be text")
+    if not value:
+        wrong("this text is empty")
+    return value
+
+
+def or_reference(schema: JsonSchema) -> JsonSchema:
+    """A JSON Schema that also allows a parameter in the value's place."""
+    return {"anyOf": [schema, {"type": "string", "pattern": f"^{REFERENCE}$"}]}
+
+
+class Rule(ABC):
+    """Reads one value of the file."""
+
+    @abstractmethod
+    def read(self, value: object, names: Names) -> object:
+        """What the value means; refuses it by ``wrong``."""
+
+    @abstractmethod
+    def schema(self) -> JsonSchema:
+        """JSON Schema of the value in the file."""
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.with_info_plain_validator_function(
+            lambda value, info: self.read(value, info.context or Names())
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchema:
+        return self.schema()
+
+
+@dataclass(frozen=True)
+class Text(Rule):
+    """Text that is not empty."""
+
+    def read(self, value: object, names: Names) -> str:
+        return text(value)
+
+    def schema(self) -> JsonSchema:
+        return {"type": "string", "minLength": 1}
+
+
+@dataclass(frozen=True)
+class Boolean(Rule):
+    """true or false."""
+
+    def read(self, value: object, names: Names) -> bool:
+        if not isinstance(value, bool):
+            meant = {"yes": "true", "on": "true", "no": "false", "off": "false"}
+            wrong("this should be true or false", meant.get(str(value).lower()))
+        return value
+
+    def schema(self) -> JsonSchema:
+        return or_reference({"type": "boolean"})
+
+
+@dataclass(frozen=True)
+class Integer(Rule):
+    """A whole number without unit, from ``low`` to ``high``."""
+
+    low: int
+    high: int
+
+    def read(self, value: object, names: Names) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            wrong("this should be a whole number without unit")
+        if not self.low <= value <= self.high:
+            wrong(f"{value} is out of range: from {self.low} to {self.high}")
+        return value
+
+    def schema(self) -> JsonSchema:
+        return or_reference({"type": "integer", "minimum": self.low, "maximum": self.high})
+
+
+@dataclass(frozen=True)
+class Quantity(Rule):
+    """A value with unit, as a number of the dimension's base unit."""
+
+    dimension: quantity.Dimension
+    lowest: str
+    highest: str | None = None
+
+    def read(self, value: object, names: Names) -> int | float:
+        try:
+            exact = quantity.parse(value, self.dimension)
+        except quantity.QuantityError as error:
+            wrong(error.message, error.hint)
+        if exact < quantity.parse(self.lowest, self.dimension):
+            wrong(f"{value} is too small: at least {self.lowest}")
+        if self.highest is not None and exact > quantity.parse(self.highest, self.dimension):
+            wrong(f"{value} is too large: at most {self.highest}")
+        return int(exact) if self.dimension.whole else float(exact)
+
+    def schema(self) -> JsonSchema:
+        return or_reference({"type": "string", "pattern": quantity.pattern(self.dimension)})
+
+
+@dataclass(frozen=True)
+class NotYet(Rule):
+    """A link setting of a later version: only its zero, where it has one, is true of this one."""
+
+    key: str
+    dimension: quantity.Dimension
+    zero: str | None
+
+    def read(self, value: object, names: Names) -> None:
+        try:
+            if self.zero and quantity.parse(value, self.dimension) == 0:
+                return
+        except quantity.QuantityError:
+            pass
+        allowed = f" or set it to {self.zero}" if self.zero else ""
+        wrong(f"this version does not emulate links yet: remove {self.key!r}{allowed}")
+
+    def schema(self) -> JsonSchema:
+        if self.zero is None:
+            return {"not": {}}
+        return or_reference({"type": "string", "pattern": quantity.zero_pattern(self.dimension)})
+
+
+@dataclass(frozen=True)
+class NoKernel(Rule):
+    """The key of a later version."""
+
+    def read(self, value: object, names: Names) -> None:
+        wrong("this version does not record kernel events: remove 'kernel'")
+
+    def schema(self) -> JsonSchema:
+        return {"not": {}}
+
+
+@dataclass(frozen=True)
+class Name(Rule):
+    """A name that the file gives to something."""
+
+    what: str
+    longest: int
+
+    def read(self, value: object, names: Names) -> str:
+        name = text(value)
+        if not re.fullmatch(_NAME, name):
+            wrong(
+                f"{name!r} cannot name {self.what}: "
+                "use letters, digits, - and _, a letter or a digit first"
+            )
+        if len(name) > self.longest:
+            wrong(f"{name!r} is too long to name {self.what}: at most {self.longest} characters")
+        return name
+
+    def schema(self) -> JsonSchema:
+        return {"type": "string", "pattern": f"^{_NAME}$", "maxLength": self.longest}
+
+
+@dataclass(frozen=True)
+class Reference(Rule):
+    """The name of a host, a component, a phase or a path that the file gives."""
+
+    what: str
+
+    def read(self, value: object, names: Names) -> str:
+        name = text(value)
+        names.refer(self.what, name)
+        return name
+
+    def schema(self) -> JsonSchema:
+        return {"type": "string"}
+
+
+@dataclass(frozen=True)
+class Identifier(Rule):
+    """A name in somebody else's language: a field, a variable, a parameter."""
+
+    what: str
+    reserved: str | None = None
+
+    def read(self, value: object, names: Names) -> str:
+        name = text(value)
+        if not re.fullmatch(_IDENTIFIER, name):
+            wrong(f"{name!r} cannot name {self.what}: use letters, digits and _, no digit first")
+        if self.reserved and name.startswith(self.reserved):
+            wrong(f"{name!r} is loopscope's own: it is set for every component")
+        return name
+
+    def schema(self) -> JsonSchema:
+        return {"type": "string", "pattern": f"^{_IDENTIFIER}$"}
+
+
+@dataclass(frozen=True)
+class Single(Rule):
+    """A single value of any type."""
+
+    what: str
+
+    def read(self, value: object, names: Names) -> str | int | float | bool:
+        if not isinstance(value, str | int | float):
+            wrong(f"{self.what} is a single value: text, a number, a quantity, true or false")
+        return value
+
+    def schema(self) -> JsonSchema:
+        return {"type": ["string", "number", "boolean"]}
+
+
+@dataclass(frozen=True)
+class Command(Rule):
+    """A program and its arguments; substitution has split what was given as one text."""
+
+    def read(self, value: object, names: Names) -> list[str]:
+        if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+            wrong("run should be a command line or a list of words")
+        if not value or not value[0]:
+            wrong("run names no program")
+        return value
+
+    def schema(self) -> JsonSchema:
+        words = {"type": ["string", "number", "boolean"]}
+        return {
+            "anyOf": [
+                {"type": "string", "minLength": 1},
+                {"type": "array", "items": words, "minItems": 1},
+            ]
+        }
+
+
+@dataclass(frozen=True)
+class Subnet(Rule):
+    """A private IPv4 network in CIDR notation."""
+
+    def read(self, value: object, names: Names) -> IPv4Network:
+        given = text(value)
+        address, slash, _ = given.partition("/")
+        try:
+            network = IPv4Network(given, strict=False)
+        except ValueError:
+            wrong(f"{given!r} is not an IPv4 network such as 10.77.0.0/24")
+        if not slash:
+            wrong(f"{given!r} has no prefix length", f"{address}/24")
+        if str(network.network_address) != address:
+            wrong(f"{given!r} is an address within a network", str(network))
+        if not any(network.subnet_of(IPv4Network(private)) for private in _PRIVATE):
+            wrong(f"{given} is not a private network: use one in {', '.join(_PRIVATE)}")
+        return network
+
+    def schema(self) -> JsonSchema:
+        return or_reference({"type": "string", "pattern": r"^[0-9]+(\.[0-9]+){3}/[0-9]+$"})
+
+
+_PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
+
+
+@dataclass(frozen=True)
+class Pattern(Rule):
+    """A pattern on ``group:name`` with ``*`` and ``?``.
+
+    Where ``excluding``, one with ``!`` before it leaves out again what earlier ones took in.
+    """
+
+    excluding: bool = False
+
+    def read(self, value: object, names: Names) -> str:
+        given = text(value)
+        pattern = given.removeprefix("!") if self.excluding else given
+        if re.fullmatch(_PATTERN, pattern) and "*" not in pattern:
+            wrong(f"{given!r} names no event: a pattern is on group:name", f"{given}:*")
+        if not re.fullmatch(f"{_PATTERN}(?::{_PATTERN})?", pattern):
+            wrong(f"{given!r} is not a pattern on group:name, such as pipe:*")
+        return given
+
+    def schema(self) -> JsonSchema:
+        return {"type": "string"}
+
+
+def chosen(entity: str, patterns: Iterable[str]) -> bool:
+    """Whether patterns, of which the last that matches decides, take an entity in."""
+    taken = False
+    for pattern in patterns:
+        if fnmatchcase(entity, pattern.removeprefix("!")):
+            taken = not pattern.startswith("!")
+    return taken
+
+
+@dataclass(frozen=True)
+class Predicate(Rule):
+    """A condition on a hit's id and fields."""
+
+    def read(self, value: object, names: Names) -> str:
+        predicate = text(value)
+        # The collector's own parser, so that what is right here is right there.
+        from loopscope._native import check_predicate
+
+        mistake = check_predicate(predicate)
+        if mistake is not None:
+            column, message = mistake
+            wrong(f"the predicate {predicate!r} is wrong at its column {column}: {message}")
+        return predicate
+
+    def schema(self) -> JsonSchema:
+        return {"type": "string", "minLength": 1}
+
+
+@dataclass(frozen=True)
+class StreamName(Rule):
+    """The name of a stream besides the main one."""
+
+    def read(self, value: object, names: Names) -> str:
+        name = Name("a stream", 64).read(value, names)
+        if name == MAIN:
+            wrong(f"{MAIN!r} is the stream of trace.user: call this one something else")
+        return name
+
+    def schema(self) -> JsonSchema:
+        return Name("a stream", 64).schema()
+
+
+@dataclass(frozen=True)
+class Event(Rule):
+    """``component/group:name``."""
+
+    def read(self, value: object, names: Names) -> str:
+        event = text(value)
+        match = re.fullmatch(rf"([^/\s]+)/{EVENT}:{EVENT}", event)
+        if match is None:
+            wrong(f"{event!r} is not an event: write component/group:name")
+        names.refer("component", match[1])
+        return event
+
+    def schema(self) -> JsonSchema:
+        return {"type": "string", "pattern": "^[^/]+/[^/:]+:[^/:]+$"}
+
+
+@dataclass(frozen=True)
+class Expectation(Rule):
+    """``PATH.STAT OP VALUE`` or ``PATH[EVENT -> EVENT].STAT OP VALUE``."""
+
+    def read(self, value: object, names: Names) -> expectation.Line:
+        if not isinstance(value, str):
+            wrong(f"an expectation is a text: {expectation.FORM}")
+        try:
+            line = expectation.parse(value)
+        except expectation.ExpectationError as error:
+            wrong(error.message, error.hint)
+        names.refer("path", line.path)
+        events = names.paths[line.path] if names.paths is not None else (None,)
+        if line.hop and None not in events:
+            for event in line.hop:
+                if event not in events:
+                    close = nearest(event, [known for known in events if known])
+                    wrong(f"the path {line.path!r} has no event {event!r}", close)
+            if events.index(line.hop[0]) >= events.index(line.hop[1]):
+                wrong(f"{line.hop[0]} does not come before {line.hop[1]} in {line.path!r}")
+        return line
+
+    def schema(self) -> JsonSchema:
+        return {"type": "string"}

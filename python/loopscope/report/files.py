@@ -1,0 +1,152 @@
+"""The figures as files for papers: SVG with real text, PDF with embedded TrueType.
+
+Points are drawn as a picture within the vector file, so that it stays small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from loopscope.report.palette import BLUE, ORANGE, series_colour
+from loopscope.report.series import ClockDrawing, Drawings, IntervalDrawing, PathDrawing, unit_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_WIDTH = 6.5
+"""Inches: the text width of a page."""
+_STYLE: dict[str, Any] = {
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "loopscope",
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "savefig.dpi": 200,
+    "figure.constrained_layout.use": True,
+}
+_SECONDS = "s since the first message"
+
+
+def draw_files(drawings: Drawings, folder: Path, names: Sequence[str]) -> None:
+    """Writes `<name>.svg` and `<name>.pdf` into `folder` for each of `names` that has data."""
+    draw: dict[str, Callable[[PathDrawing], Figure | None]] = {
+        "response-time": _response_time,
+        "response-histogram": _response_histogram,
+        "hops": _hops,
+    }
+    wanted: list[tuple[str, Callable[[], Figure | None]]] = []
+    for name in names:
+        if name == "clock":
+            wanted.append((name, partial(_clock, drawings.clock)))
+            continue
+        for path in drawings.paths:
+            suffix = "" if len(drawings.paths) == 1 else f"-{path.name}"
+            wanted.append((name + suffix, partial(draw[name], path)))
+    folder.mkdir(exist_ok=True)
+    with mpl.rc_context(_STYLE):
+        for file, make in wanted:
+            figure = make()
+            if figure is None:
+                continue
+            # Without dates, so that the same run gives the same bytes.
+            figure.savefig(folder / f"{file}.svg", metadata={"Date": None})
+            figure.set_layout_engine("none")  # the SVG's layout holds for the PDF too
+            undated = {"CreationDate": None, "ModDate": None}
+            figure.savefig(folder / f"{file}.pdf", metadata=undated)
+
+
+def _response_time(path: PathDrawing) -> Figure | None:
+    if path.response is None:
+        return None
+    figure = Figure(figsize=(_WIDTH, 3))
+    axes = figure.subplots()
+    _scatter(axes, path.response)
+    if len(path.lost_seconds):
+        top = axes.get_xaxis_transform()
+        ones = [0.985] * len(path.lost_seconds)
+        axes.plot(path.lost_seconds, ones, "|", color=ORANGE, transform=top, rasterized=True)
+        axes.set_title("marks along the top: lost messages")
+    axes.set_xlabel(_SECONDS)
+    return figure
+
+
+def _response_histogram(path: PathDrawing) -> Figure | None:
+    if path.response is None:
+        return None
+    figure = Figure(figsize=(_WIDTH, 2.4))
+    axes = figure.subplots()
+    _bars(axes, path.response)
+    axes.set_xlabel(f"response time ({unit_of(path.response.median_ns)[1]})")
+    axes.set_ylabel("messages")
+    return figure
+
+
+def _hops(path: PathDrawing) -> Figure | None:
+    if not path.hops:
+        return None
+    n = len(path.hops)
+    figure = Figure(figsize=(_WIDTH, 0.3 + 1.25 * n))
+    rows = figure.subplots(n, 2, squeeze=False, width_ratios=(3, 1))
+    for (left, right), hop in zip(rows, path.hops, strict=False):
+        _scatter(left, hop)
+        left.tick_params(labelbottom=left is rows[-1][0])
+        left.set_title(f"{hop.first} → {hop.last}")
+        _bars(right, hop)
+        right.set_xlabel(unit_of(hop.median_ns)[1], labelpad=0)
+    rows[-1][0].set_xlabel(_SECONDS)
+    return figure
+
+
+def _clock(hosts: tuple[ClockDrawing, ...]) -> Figure | None:
+    if not hosts:
+        return None
+    figure = Figure(figsize=(_WIDTH, 0.3 + 1.9 * len(hosts)))
+    rows = figure.subplots(len(hosts), 1, squeeze=False)[:, 0]
+    for axes, host in zip(rows, hosts, strict=False):
+        scale, unit = unit_of(max(float(abs(curve.deviation_ns).max()) for curve in host.curves))
+        rate = axes.twinx()
+        rate.spines["right"].set_visible(True)
+        for curve in host.curves:
+            low = (curve.deviation_ns - curve.err_ns) / scale
+            high = (curve.deviation_ns + curve.err_ns) / scale
+            axes.fill_between(curve.seconds, low, high, color=BLUE, alpha=0.25, linewidth=0)
+            axes.plot(curve.seconds, curve.deviation_ns / scale, ".", ms=3, color=BLUE)
+            rate.step(curve.seconds, curve.rate_ppm, where="post", lw=0.8, color=ORANGE)
+        axes.set_title(f"{host.host}: offset from a straight line of {host.mean_ppm:+.4f} ppm")
+        axes.set_ylabel(f"offset ({unit})", color=BLUE)
+        rate.set_ylabel("rate (ppm)", color=ORANGE)
+    rows[-1].set_xlabel("s since the first knot of the clock's map")
+    return figure
+
+
+def _scatter(axes: Axes, drawing: IntervalDrawing) -> None:
+    scale, unit = unit_of(drawing.median_ns)
+    for each in drawing.scatters:
+        colour = series_colour(each.repeat)
+        axes.plot(
+            each.seconds,
+            each.ns / scale,
+            ".",
+            ms=1.5,
+            color=colour,
+            rasterized=True,
+            label=f"repeat {each.repeat}",
+        )
+    if drawing.logarithmic:
+        axes.set_yscale("log")
+    axes.set_ylabel(unit)
+
+
+def _bars(axes: Axes, drawing: IntervalDrawing) -> None:
+    scale, _ = unit_of(drawing.median_ns)
+    axes.stairs(drawing.histogram.counts, drawing.histogram.edges / scale, fill=True, color=BLUE)

@@ -1,0 +1,278 @@
+"""The page's figures, as Plotly's JSON; drawn as SVG, so that they need no WebGL.
+
+Text and grid colours are left to the page, which knows whether it is light or dark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from loopscope.analysis.quantity import duration, half_width, number
+from loopscope.report.palette import BLUE, ERROR, ORANGE, series_colour
+from loopscope.report.series import (
+    ClockCurve,
+    ClockDrawing,
+    IntervalDrawing,
+    PathDrawing,
+    Scatter,
+    unit_of,
+)
+
+_HOP_HEIGHT = 170
+_CLOCK_HEIGHT = 260
+_SECONDS = "s since the first message"
+
+
+def response_time(path: PathDrawing) -> dict[str, Any]:
+    """The whole path's interval over time; marks along the top where a message was lost."""
+    if path.response is None:
+        return _figure([], {}, 320)
+    data = _scatters(path.response, "x", "y")
+    layout = {
+        "xaxis": {"title": {"text": _SECONDS}},
+        "yaxis": _interval_axis(path.response, "D2"),
+    }
+    if len(path.lost_seconds):
+        layout["yaxis2"] = {"overlaying": "y", "range": [0, 1], "visible": False}
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": "lost",
+                "x": _rounded(path.lost_seconds, 6),
+                "y": [0.985] * len(path.lost_seconds),
+                "yaxis": "y2",
+                "marker": {"symbol": "line-ns-open", "size": 9, "color": ORANGE},
+                "hovertemplate": "lost, sent at %{x:.6f} s<extra></extra>",
+            }
+        )
+    return _figure(data, layout, 380, legend=len(data) > 1)
+
+
+def response_histogram(path: PathDrawing) -> dict[str, Any]:
+    if path.response is None:
+        return _figure([], {}, 280)
+    _, unit = unit_of(path.response.median_ns)
+    layout = {
+        "xaxis": {"title": {"text": f"response time ({unit})"}},
+        "yaxis": {"title": {"text": "messages"}},
+        "bargap": 0.02,
+    }
+    return _figure([_bars(path.response, "x", "y")], layout, 280)
+
+
+def hops(path: PathDrawing) -> dict[str, Any]:
+    """One row per hop: over time at the left, its histogram at the right."""
+    data: list[dict[str, Any]] = []
+    layout: dict[str, Any] = {"bargap": 0.02, "annotations": []}
+    n = len(path.hops)
+    for row, hop in enumerate(path.hops):
+        rows = [(n - row - 1) / n, (n - row - 0.28) / n]
+        time, length = _axis_names(2 * row)
+        bin_, messages = _axis_names(2 * row + 1)
+        for trace in _scatters(hop, time, length):
+            data.append({**trace, "showlegend": row == 0 and len(hop.scatters) > 1})
+        data.append(_bars(hop, bin_, messages))
+        _, unit = unit_of(hop.median_ns)
+        layout |= {
+            _key(time): {"domain": [0, 0.68], "anchor": length, "showticklabels": row == n - 1},
+            _key(length): {**_interval_axis(hop, 1), "domain": rows, "anchor": time, "nticks": 5},
+            _key(bin_): {"domain": [0.76, 1], "anchor": messages, "nticks": 5},
+            _key(messages): {"domain": rows, "anchor": bin_, "nticks": 4},
+        }
+        layout[_key(bin_)]["ticksuffix"] = f" {unit}"
+        if row:
+            layout[_key(time)]["matches"] = "x"
+        if row == n - 1:
+            layout[_key(time)]["title"] = {"text": _SECONDS}
+        layout["annotations"].append(_title(_hop_title(hop), rows[1]))
+    return _figure(data, layout, 60 + _HOP_HEIGHT * n, legend=True)
+
+
+def clock(hosts: Sequence[ClockDrawing]) -> dict[str, Any]:
+    """One row per host: deviation from the mean rate (left axis), rate (right axis)."""
+    data: list[dict[str, Any]] = []
+    layout: dict[str, Any] = {"annotations": []}
+    n = len(hosts)
+    for row, host in enumerate(hosts):
+        rows = [(n - row - 1) / n, (n - row - 0.2) / n]
+        time, offset = _axis_names(2 * row)
+        rate = _axis_names(2 * row + 1)[1]
+        scale, unit = unit_of(max(float(np.abs(curve.deviation_ns).max()) for curve in host.curves))
+        for index, curve in enumerate(host.curves):
+            named = {"showlegend": row == index == 0}
+            on_offset = {"type": "scatter", "xaxis": time, "yaxis": offset, **named}
+            data += [{**on_offset, **trace} for trace in _offset_traces(curve, scale, unit)]
+            data.append({**on_offset, "yaxis": rate, **_rate_trace(curve)})
+        layout |= {
+            _key(time): {"anchor": offset},
+            _key(offset): {"title": {"text": f"offset ({unit})"}, "domain": rows, "anchor": time},
+            _key(rate): {
+                "title": {"text": "rate (ppm)"},
+                "overlaying": offset,
+                "side": "right",
+                "anchor": time,
+                "showgrid": False,
+                "zeroline": False,
+            },
+        }
+        if row == n - 1:
+            layout[_key(time)]["title"] = {"text": "s since the first knot of the clock's map"}
+        title = f"{host.host}: offset from a straight line of {host.mean_ppm:+.4f} ppm"
+        layout["annotations"].append(_title(title, rows[1]))
+    return _figure(data, layout, 60 + _CLOCK_HEIGHT * n, legend=True)
+
+
+def _offset_traces(curve: ClockCurve, scale: int, unit: str) -> list[dict[str, Any]]:
+    """The lower and the upper edge of the band, then the points."""
+    seconds = _rounded(curve.seconds, 6)
+    deviation, err = curve.deviation_ns / scale, curve.err_ns / scale
+    edge = {"x": seconds, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
+    lower = {**edge, "y": _rounded(deviation - err, 4), "showlegend": False}
+    upper = {**edge, "y": _rounded(deviation + err, 4), "name": "clock error"}
+    points = {
+        "mode": "markers",
+        "name": "offset",
+        "x": seconds,
+        "y": _rounded(deviation, 4),
+        "marker": {"size": 4, "color": BLUE},
+        "customdata": _rounded(err, 4),
+        "hovertemplate": f"%{{x:.3f}} s: %{{y}} ± %{{customdata}} {unit}<extra></extra>",
+    }
+    return [lower, {**upper, "fill": "tonexty", "fillcolor": ERROR}, points]
+
+
+def _rate_trace(curve: ClockCurve) -> dict[str, Any]:
+    rate = [None if np.isnan(ppm) else ppm for ppm in _rounded(curve.rate_ppm, 6)]
+    return {
+        "mode": "lines",
+        "name": "rate",
+        "x": _rounded(curve.seconds, 6),
+        "y": rate,
+        "line": {"shape": "hv", "width": 1.2, "color": ORANGE},
+        "hovertemplate": "%{x:.3f} s: %{y:.4f} ppm<extra></extra>",
+    }
+
+
+def interval_caption(drawing: IntervalDrawing) -> str:
+    """How many of the points are shown, and how certain they are."""
+    if drawing.shown < drawing.total:
+        shown = f"{number(drawing.shown)} of {number(drawing.total)} messages shown, extremes kept."
+    else:
+        shown = f"{number(drawing.total)} messages."
+    scale = " Logarithmic scale." if drawing.logarithmic else ""
+    return f"{shown} Clock error {half_width(drawing.max_err_ns)} at most.{scale}"
+
+
+def hops_caption(hops: Sequence[IntervalDrawing]) -> str:
+    text = "Left: over time. Right: how many messages took how long."
+    if any(hop.shown < hop.total for hop in hops):
+        text += " At the left a sample of the messages is shown, extremes kept."
+    if beyond := sum(hop.histogram.beyond for hop in hops):
+        text += f" At the right {number(beyond)} values of far tails are not shown."
+    return text
+
+
+def histogram_caption(drawing: IntervalDrawing) -> str:
+    found = drawing.histogram
+    text = f"{number(drawing.total)} messages."
+    if found.beyond:
+        text += f" {number(found.beyond)} above {duration(float(found.edges[-1]))} are not shown."
+    return text
+
+
+def _scatters(drawing: IntervalDrawing, x: str, y: str) -> list[dict[str, Any]]:
+    scale, unit = unit_of(drawing.median_ns)
+    return [_scatter(each, scale, unit, x, y) for each in drawing.scatters]
+
+
+def _scatter(scatter: Scatter, scale: int, unit: str, x: str, y: str) -> dict[str, Any]:
+    certainty = [
+        [int(i), float(e)] for i, e in zip(scatter.id, scatter.err_ns / scale, strict=False)
+    ]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": f"repeat {scatter.repeat}",
+        "x": _rounded(scatter.seconds, 6),
+        "y": (scatter.ns / scale).tolist(),
+        "xaxis": x,
+        "yaxis": y,
+        "customdata": certainty,
+        "marker": {"size": 3, "opacity": 0.65, "color": series_colour(scatter.repeat)},
+        "hovertemplate": "message %{customdata[0]} at %{x:.6f} s: %{y} ± %{customdata[1]} "
+        f"{unit}<extra></extra>",
+    }
+
+
+def _bars(drawing: IntervalDrawing, x: str, y: str) -> dict[str, Any]:
+    scale, unit = unit_of(drawing.median_ns)
+    edges = drawing.histogram.edges / scale
+    bins = np.round(np.column_stack([edges[:-1], edges[1:]]), 4).tolist()
+    return {
+        "type": "bar",
+        "x": _rounded((edges[:-1] + edges[1:]) / 2, 5),
+        "y": drawing.histogram.counts.tolist(),
+        "width": float(edges[1] - edges[0]),
+        "customdata": bins,
+        "xaxis": x,
+        "yaxis": y,
+        "showlegend": False,
+        "marker": {"color": BLUE, "line": {"width": 0}},
+        "hovertemplate": f"%{{customdata[0]}} to %{{customdata[1]}} {unit}: %{{y}}<extra></extra>",
+    }
+
+
+def _interval_axis(drawing: IntervalDrawing, dtick: int | str) -> dict[str, Any]:
+    _, unit = unit_of(drawing.median_ns)
+    axis: dict[str, Any] = {"title": {"text": unit}}
+    if drawing.logarithmic:
+        return {**axis, "type": "log", "dtick": dtick}
+    return {**axis, "rangemode": "tozero"}
+
+
+def _figure(
+    data: list[dict[str, Any]], layout: dict[str, Any], height: int, legend: bool = False
+) -> dict[str, Any]:
+    shared = {
+        "height": height,
+        "margin": {"l": 64, "r": 84, "t": 28, "b": 44},
+        "showlegend": legend,
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "y": 1,
+            "yanchor": "bottom",
+            "itemsizing": "constant",
+        },
+        "hovermode": "closest",
+    }
+    return {"data": data, "layout": shared | layout}
+
+
+def _hop_title(hop: IntervalDrawing) -> str:
+    return f"{hop.first} → {hop.last} (clock error {half_width(hop.max_err_ns)})"
+
+
+def _title(text: str, top: float) -> dict[str, Any]:
+    place = {"x": 0, "y": top, "xref": "paper", "yref": "paper", "xanchor": "left"}
+    return {**place, "text": text, "yanchor": "bottom", "showarrow": False}
+
+
+def _axis_names(index: int) -> tuple[str, str]:
+    """Plotly's names of the axes of the subplot with this index: `x`, `y`, then `x2`, `y2` …"""
+    suffix = "" if index == 0 else str(index + 1)
+    return f"x{suffix}", f"y{suffix}"
+
+
+def _key(axis: str) -> str:
+    return f"{axis[0]}axis{axis[1:]}"
+
+
+def _rounded(values: Any, digits: int) -> list[float]:
+    rounded: list[float] = np.round(values, digits).tolist()
+    return rounded

@@ -1,0 +1,108 @@
+"""The results as rows of text, the same on the terminal and on the page."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from loopscope.analysis.quantity import duration, half_width, number
+from loopscope.analysis.results import (
+    TIMES,
+    ClockResult,
+    ExpectationResult,
+    IntervalResult,
+    LossResult,
+    Results,
+)
+
+ABSENT = "–"
+"""Stands for what was not measured."""
+_HEADINGS = {"p999": "p99.9"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    text: str
+    value: int | float | None
+    """What the text shows: ns, or a number of messages."""
+
+
+@dataclass(frozen=True)
+class IntervalRow:
+    """A path, which has a name, or a hop, which has none."""
+
+    name: str | None
+    first: str
+    last: str
+    cells: tuple[Cell, ...]
+
+    @property
+    def label(self) -> str:
+        return self.name or f"  {self.first} → {self.last}"
+
+
+def headings(results: Results) -> list[str]:
+    """Of the columns of every interval's row."""
+    counts = ["count", "lost", *(["dupl."] if _has_duplicates(results) else [])]
+    return [*counts, *(_HEADINGS.get(name, name) for name in TIMES), "clock error"]
+
+
+def interval_rows(results: Results) -> list[IntervalRow]:
+    """Every path, each followed by its hops."""
+    duplicates = _has_duplicates(results)
+    rows = []
+    for path in results.paths:
+        rows.append(_interval_row(path.name, path.loop, duplicates))
+        rows += [_interval_row(None, hop, duplicates) for hop in path.hops]
+    return rows
+
+
+def measured(expectation: ExpectationResult) -> str:
+    """`412.3 µs ± 3.1 µs`, or the number of messages."""
+    value, err = expectation.measured, expectation.err_ns
+    if value is None:
+        return "not measured"
+    if not expectation.is_time:
+        return number(int(value))
+    return duration(value) + (f" {half_width(err)}" if err is not None else "")
+
+
+def loss_line(loss: LossResult) -> str:
+    """`emitted 80 000 = recorded 80 000 + dropped 0`."""
+    sign = "=" if loss.balanced else "≠"
+    line = f"emitted {number(loss.emitted)} {sign} recorded {number(loss.recorded)}"
+    line += f" + dropped {number(loss.dropped)}"
+    if loss.causes:
+        line += f" ({', '.join(f'{cause} {number(n)}' for cause, n in loss.causes.items())})"
+    return line
+
+
+def clock_line(clock: ClockResult) -> str:
+    if clock.reference:
+        return "reference"
+    return "error unknown" if clock.max_err_ns is None else half_width(clock.max_err_ns)
+
+
+def cost_line(results: Results) -> str:
+    """What was subtracted for each event; empty where nothing was."""
+    hosts = (
+        f"{each.host} {duration(each.event_ns)} {half_width(math.ceil(each.err_ns))}"
+        for each in results.subtracted or ()
+    )
+    return f"of each event subtracted: {', '.join(hosts)}" if results.subtracted else ""
+
+
+def _interval_row(name: str | None, result: IntervalResult, duplicates: bool) -> IntervalRow:
+    counts = [result.count, result.lost, *([result.duplicates] if duplicates else [])]
+    times = [result.times[statistic] for statistic in TIMES]
+    err = result.err_ns
+    cells = (
+        *(Cell(number(n), n) for n in counts),
+        *(Cell(ABSENT if ns is None else duration(ns), ns) for ns in times),
+        Cell(ABSENT if err is None else half_width(err), err),
+    )
+    return IntervalRow(name, result.first, result.last, cells)
+
+
+def _has_duplicates(results: Results) -> bool:
+    return any(part.duplicates for path in results.paths for part in (path.loop, *path.hops))

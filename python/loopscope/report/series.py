@@ -1,0 +1,240 @@
+"""What the figures draw, reduced to what an eye can take in; no drawing here.
+
+Scatter plots keep, of every stretch of time, the least and the greatest value and a few between, so
+that no outlier disappears. Histograms are of all values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loopscope.analysis.results import Results
+from loopscope.timeline import Run
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from loopscope.analysis.messages import Intervals, Messages
+
+    Floats = npt.NDArray[np.float64]
+    Indices = npt.NDArray[np.intp]
+
+_RESPONSE_POINTS = 5000
+_HOPS_POINTS = 8000
+_CLOCK_POINTS = 1500
+_LOST_MARKS = 1000
+_BINS = (12, 90)
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Points of one repeat: seconds since its first message against an interval in ns."""
+
+    repeat: int
+    seconds: Floats
+    ns: npt.NDArray[np.int64]
+    err_ns: npt.NDArray[np.int64]
+    id: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Of all values up to `edges[-1]` ns; `beyond` lie above it."""
+
+    edges: Floats
+    counts: npt.NDArray[np.int64]
+    beyond: int
+
+
+@dataclass(frozen=True)
+class IntervalDrawing:
+    first: str
+    last: str
+    scatters: tuple[Scatter, ...]
+    histogram: Histogram
+    total: int
+    shown: int
+    median_ns: float
+    """Chooses the unit of the axes."""
+    max_err_ns: int
+    logarithmic: bool
+    """Whether the greatest value would flatten the others on a linear axis."""
+
+
+@dataclass(frozen=True)
+class PathDrawing:
+    name: str
+    response: IntervalDrawing | None
+    """None where no message arrived."""
+    lost_seconds: Floats
+    """When messages set out that did not arrive."""
+    hops: tuple[IntervalDrawing, ...]
+
+
+@dataclass(frozen=True)
+class ClockCurve:
+    """One repeat's map of a host's clock."""
+
+    repeat: int
+    seconds: Floats
+    deviation_ns: Floats
+    """Offset from the straight line between the first and the last knot."""
+    err_ns: Floats
+    rate_ppm: Floats
+    """From this knot to the next; NaN on the last."""
+
+
+@dataclass(frozen=True)
+class ClockDrawing:
+    host: str
+    mean_ppm: float
+    """Slope of that straight line, over the repeats."""
+    curves: tuple[ClockCurve, ...]
+
+
+@dataclass(frozen=True)
+class Drawings:
+    paths: tuple[PathDrawing, ...]
+    clock: tuple[ClockDrawing, ...]
+
+
+def read_drawings(run: Run, results: Results) -> Drawings:
+    return Drawings(
+        paths=tuple(_path(messages) for messages in results.messages.values()),
+        clock=_clock(run, {each.host for each in results.clock if each.reference}),
+    )
+
+
+def thin(values: npt.NDArray[np.generic], limit: int) -> Indices:
+    """Ascending indices of at most `limit` values, each stretch's greatest and least among them."""
+    n = len(values)
+    if n <= limit:
+        return np.arange(n)
+    kept: list[Indices] = []
+    for stretch in np.array_split(np.arange(n), max(1, limit // 4)):
+        here = values[stretch]
+        of_stretch = [here.argmin(), here.argmax(), 0, len(stretch) // 2]
+        kept.append(stretch[of_stretch])
+    return np.unique(np.concatenate(kept))
+
+
+def histogram(values: npt.NDArray[np.int64]) -> Histogram:
+    """Bins by Freedman and Diaconis, within reason.
+
+    A tail farther above p99 than three times p99's distance from the median, so at most 1 %, is
+    counted and not drawn.
+    """
+    low, q1, middle, q3, p99, high = (
+        float(q) for q in np.quantile(values, [0, 0.25, 0.5, 0.75, 0.99, 1], method="inverted_cdf")
+    )
+    end = min(high, p99 + 3 * (p99 - middle))
+    width = 2 * (q3 - q1) / len(values) ** (1 / 3)
+    fewest, most = _BINS
+    bins = int(np.clip((end - low) / width, fewest, most)) if width > 0 else fewest
+    counts, edges = np.histogram(values, bins=bins, range=(low, end if end > low else low + 1))
+    return Histogram(edges, counts.astype(np.int64), beyond=len(values) - int(counts.sum()))
+
+
+def _path(messages: Messages) -> PathDrawing:
+    path = messages.path
+    origin = {
+        int(repeat): int(messages.ts[0][messages.repeat == repeat].min())
+        for repeat in np.unique(messages.repeat)
+    }
+    lost = ~messages.seen[-1]
+    seconds = [
+        _seconds(messages.ts[0][lost & (messages.repeat == repeat)], start)
+        for repeat, start in origin.items()
+    ]
+    lost_seconds = np.sort(np.concatenate(seconds)) if seconds else np.empty(0)
+    marks = np.linspace(0, len(lost_seconds) - 1, min(len(lost_seconds), _LOST_MARKS)).astype(int)
+    hops = [messages.intervals(*hop) for hop in path.hops]
+    drawn = [_interval(hop, origin, _HOPS_POINTS // len(hops)) for hop in hops]
+    return PathDrawing(
+        name=path.name,
+        response=_interval(messages.intervals(*path.loop), origin, _RESPONSE_POINTS),
+        lost_seconds=lost_seconds[marks],
+        hops=tuple(hop for hop in drawn if hop is not None),
+    )
+
+
+def _interval(intervals: Intervals, origin: dict[int, int], points: int) -> IntervalDrawing | None:
+    total = len(intervals.length)
+    if not total:
+        return None
+    scatters = []
+    for repeat, start in origin.items():
+        here = np.flatnonzero(intervals.repeat == repeat)
+        kept = here[thin(intervals.length[here], max(4, points // len(origin)))]
+        scatters.append(
+            Scatter(
+                repeat=repeat,
+                seconds=_seconds(intervals.start[kept], start),
+                ns=intervals.length[kept],
+                err_ns=intervals.err[kept],
+                id=intervals.id[kept],
+            )
+        )
+    median = float(np.median(intervals.length))
+    return IntervalDrawing(
+        first=str(intervals.first),
+        last=str(intervals.last),
+        scatters=tuple(scatters),
+        histogram=histogram(intervals.length),
+        total=total,
+        shown=sum(len(scatter.ns) for scatter in scatters),
+        median_ns=median,
+        max_err_ns=int(intervals.err.max()),
+        logarithmic=bool(intervals.length.min() > 0 and intervals.length.max() > 8 * median),
+    )
+
+
+def _clock(run: Run, references: set[str]) -> tuple[ClockDrawing, ...]:
+    names = ["repeat", "host", "ts", "offset_ns", "rate_ppm", "err_ns"]
+    table = run.clock.select(names).order_by("host", "repeat", "ts").to_pyarrow()
+    if not len(table):
+        return ()
+    host = np.array(table["host"].to_pylist())
+    repeat, ts, err = (table[name].to_numpy() for name in ("repeat", "ts", "err_ns"))
+    offset, rate = (
+        table[name].cast("float64").fill_null(np.nan).to_numpy()
+        for name in ("offset_ns", "rate_ppm")
+    )
+    drawings = []
+    for name in sorted(set(host) - references):
+        curves, slopes = [], []
+        for number in np.unique(repeat[host == name]):
+            here = np.flatnonzero((host == name) & (repeat == number))
+            if len(here) < 2:
+                continue
+            elapsed = (ts[here] - ts[here[0]]).astype(np.float64)
+            slope = (offset[here[-1]] - offset[here[0]]) / elapsed[-1] if elapsed[-1] else 0.0
+            deviation = offset[here] - offset[here[0]] - slope * elapsed
+            kept = thin(deviation, _CLOCK_POINTS)
+            slopes.append(slope * 1e6)
+            curves.append(
+                ClockCurve(
+                    repeat=int(number),
+                    seconds=elapsed[kept] / 1e9,
+                    deviation_ns=deviation[kept],
+                    err_ns=err[here][kept].astype(np.float64),
+                    rate_ppm=rate[here][kept],
+                )
+            )
+        if curves:
+            drawings.append(ClockDrawing(str(name), float(np.mean(slopes)), tuple(curves)))
+    return tuple(drawings)
+
+
+def _seconds(ts: npt.NDArray[np.int64], origin: int) -> Floats:
+    return (ts - origin) / 1e9
+
+
+def unit_of(ns: float) -> tuple[int, str]:
+    """Nanoseconds of the unit that suits a value, and the unit's name."""
+    if ns >= 1e6:
+        return 1_000_000, "ms"
+    return (1000, "µs") if ns >= 1000 else (1, "ns")

@@ -1,0 +1,196 @@
+"""The client of the agent protocol (proto/agent.proto): one host's agent over its Unix socket."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from loopscope.testbed._proto import agent_pb2 as pb
+from loopscope.testbed._proto.agent_pb2_grpc import AgentStub
+
+MAX_MESSAGE = 64 << 20
+
+
+class AgentError(Exception):
+    """An agent refused or failed a request; ``what`` is the agent's own text."""
+
+    def __init__(self, host: str, what: str) -> None:
+        self.what = what
+        super().__init__(f"host {host}: {what}")
+
+
+class Agent:
+    """A host's agent. Every method raises AgentError with what the agent said."""
+
+    def __init__(self, host: str, socket: Path | str) -> None:
+        self.host = host
+        # Rust's http refuses the default authority, which is the socket's escaped path.
+        options = [
+            ("grpc.default_authority", "localhost"),
+            ("grpc.max_receive_message_length", MAX_MESSAGE),
+        ]
+        self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=options)
+        self._stub: Any = AgentStub(self._channel)  # type: ignore[no-untyped-call]
+
+    async def close(self) -> None:
+        """Closes the connection; the agent itself goes on."""
+        await self._channel.close()
+
+    async def _ask(self, method: str, request: Any, timeout: float) -> Any:
+        call = getattr(self._stub, method)
+        try:
+            return await call(request, timeout=timeout)
+        except grpc.aio.AioRpcError as error:
+            raise AgentError(self.host, _what(error)) from None
+
+    async def hello(self) -> str:
+        """Has the host describe its environment in its env.json; the agent's version."""
+        version: str = (await self._ask("Hello", pb.HelloRequest(), 30)).version
+        return version
+
+    async def build_testbed(self, request: pb.BuildTestbedRequest) -> list[pb.TestbedHost]:
+        """Makes the hosts of a local testbed."""
+        reply = await self._ask("BuildTestbed", request, 60)
+        return list(reply.hosts)
+
+    async def watch(self) -> AsyncIterator[pb.Event]:
+        """Everything that happens to the host's components, until the agent ends."""
+        try:
+            async for event in self._stub.Watch(pb.WatchRequest()):
+                yield event
+        except grpc.aio.AioRpcError as error:
+            raise AgentError(self.host, _what(error)) from None
+
+    async def start_clock_reference(self, address: str) -> int:
+        """Answers probes on ``address``; the port."""
+        request = pb.StartClockRequest(reference=pb.ClockReference(address=address))
+        port: int = (await self._ask("StartClock", request, 10)).port
+        return port
+
+    async def start_clock_follower(
+        self, address: str, reference: str, rate_hz: float, burst: int
+    ) -> int:
+        """Probes ``reference`` ("address:port") from ``address``; exchanges of the first burst."""
+        follower = pb.ClockFollower(
+            address=address, reference=reference, rate_hz=rate_hz, burst=burst
+        )
+        request = pb.StartClockRequest(follower=follower)
+        answered: int = (await self._ask("StartClock", request, 30)).answered
+        return answered
+
+    async def stop_clock(self) -> pb.StopClockReply:
+        """Ends probing with a last burst."""
+        reply: pb.StopClockReply = await self._ask("StopClock", pb.StopClockRequest(), 30)
+        return reply
+
+    async def start(
+        self,
+        component: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        config: Mapping[str, Any],
+        readiness: pb.Readiness,
+        streams: str,
+    ) -> int:
+        """Starts a component, which records ``streams`` (schema/streams.md); its process id."""
+        request = pb.StartRequest(
+            component=component,
+            command=list(command),
+            environment=dict(environment),
+            config_json=json.dumps(config),
+            readiness=readiness,
+            streams_json=streams,
+        )
+        pid: int = (await self._ask("Start", request, 30)).pid
+        return pid
+
+    async def enter_phase(
+        self, component: str, phase: str, measured: bool, peers: Mapping[str, Any]
+    ) -> None:
+        """Tells a component to begin a phase."""
+        request = pb.EnterPhaseRequest(
+            component=component, phase=phase, measured=measured, peers_json=json.dumps(peers)
+        )
+        await self._ask("EnterPhase", request, 10)
+
+    async def stop(self, components: Sequence[str] = (), grace_s: float = 2) -> None:
+        """Ends components (none named: all) and waits until they are gone."""
+        request = pb.StopRequest(components=list(components), grace_s=grace_s)
+        await self._ask("Stop", request, grace_s + 30)
+
+    async def trigger(self, stream: str, host: str = "") -> bool:
+        """Triggers a flight recorder, ``""`` all, because ``host``'s was, ``""`` for a person.
+
+        Whether any program's recorder was triggered now.
+        """
+        request = pb.TriggerRequest(stream=stream, host=host)
+        triggered: bool = (await self._ask("Trigger", request, 10)).triggered
+        return triggered
+
+    async def departed(self, departures: pb.Departures) -> None:
+        """Tells the host where a path ends of messages that departed where it begins."""
+        await self._ask("Departed", departures, 10)
+
+    async def finish_trace(self) -> pb.FinishTraceReply:
+        """Closes the host's trace streams."""
+        reply: pb.FinishTraceReply = await self._ask("FinishTrace", pb.FinishTraceRequest(), 120)
+        return reply
+
+    async def fetch(self, into: Path) -> int:
+        """Copies the host's files into a directory; the number of bytes."""
+        total = 0
+        try:
+            with _Files(self.host, into) as files:
+                async for chunk in self._stub.Fetch(pb.FetchRequest()):
+                    files.write(chunk.path, chunk.data, chunk.last)
+                    total += len(chunk.data)
+        except grpc.aio.AioRpcError as error:
+            raise AgentError(self.host, _what(error)) from None
+        return total
+
+    async def shutdown(self, timeout: float = 30) -> list[str]:
+        """Undoes everything and ends the agent; what could not be undone."""
+        reply = await self._ask("Shutdown", pb.ShutdownRequest(), timeout)
+        return list(reply.problems)
+
+
+def _what(error: grpc.aio.AioRpcError) -> str:
+    """What the agent said, or that it says nothing any more."""
+    if error.code() == grpc.StatusCode.UNAVAILABLE:
+        return "its agent is gone"
+    return error.details() or str(error.code().name)
+
+
+class _Files:
+    """Files that arrive in chunks, one after the other, below one directory."""
+
+    def __init__(self, host: str, into: Path) -> None:
+        self._host = host
+        self._into = into.resolve()
+        self._open: tuple[str, Any] | None = None
+
+    def __enter__(self) -> _Files:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._open:
+            self._open[1].close()
+
+    def write(self, path: str, data: bytes, last: bool) -> None:
+        if self._open is None or self._open[0] != path:
+            if self._open:
+                self._open[1].close()
+            target = (self._into / path).resolve()
+            if not target.is_relative_to(self._into):
+                raise AgentError(self._host, f"it sent a file outside its directory: {path}")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._open = (path, target.open("wb"))
+        self._open[1].write(data)
+        if last:
+            self._open[1].close()
+            self._open = None

@@ -1,0 +1,184 @@
+"""The local testbed: every host a network namespace of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from loopscope.testbed._proto import agent_pb2 as pb
+from loopscope.testbed.agent import Agent, AgentError
+
+
+class TestbedError(Exception):
+    """The testbed could not be made; the text says why and what to do."""
+
+    __test__ = False  # its name makes pytest take it for a test
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host of the testbed."""
+
+    name: str
+    data_address: str
+    clock_address: str
+    namespace: str
+    agent: Agent
+
+
+def dormant() -> dict[str, str]:
+    """The environment for a program of loopscope's own: its instrumentation waits for no attach.
+
+    It would leave its place to wait behind when the program is killed.
+    """
+    return {**os.environ, "LOOPSCOPE_RUNTIME_DIR": ""}
+
+
+def host_binary() -> Path:
+    """The loopscope-host that belongs to this installation."""
+    prefix = Path(sys.prefix)
+    for directory in (prefix / "bin", prefix.parent.parent / "bin"):
+        if (directory / "loopscope-host").is_file():
+            return directory / "loopscope-host"
+    found = shutil.which("loopscope-host")
+    if found is None:
+        raise TestbedError(
+            "loopscope-host is neither beside this Python nor in PATH; build it with: make build"
+        )
+    return Path(found)
+
+
+class LocalTestbed:
+    """Hosts made by the machine's agent. ``async with`` makes them and removes them.
+
+    ``problems`` lists afterwards what could not be removed.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        hosts: Sequence[str],
+        *,
+        data_network: str,
+        clock_network: str,
+        data_mtu: int | None = None,
+        synthetic_seed: int | None = None,
+    ) -> None:
+        self._run_id = run_id
+        self._request = pb.BuildTestbedRequest(
+            hosts=list(hosts),
+            data_network=data_network,
+            clock_network=clock_network,
+            data_mtu=data_mtu or 0,
+            synthetic_seed=synthetic_seed,
+            working_directory=os.getcwd(),
+            path=os.environ.get("PATH", os.defpath),
+        )
+        self._log: IO[bytes] | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._agent: Agent | None = None
+        self.hosts: dict[str, Host] = {}
+        self.problems: list[str] = []
+
+    async def __aenter__(self) -> LocalTestbed:
+        if os.geteuid() != 0:
+            raise TestbedError(
+                "the local testbed makes network namespaces, which needs root.\n"
+                "  Run it with: sudo loopscope run …"
+            )
+        try:
+            await self._build()
+        except BaseException:
+            await self._remove()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._remove()
+
+    async def _build(self) -> None:
+        # Made and removed by the agent, through its ledger: it outlives neither of us.
+        scratch = Path(tempfile.gettempdir()) / f"loopscope-{self._run_id}"
+        socket = scratch / "machine.sock"
+        self._log = tempfile.TemporaryFile()
+        # Its own session: Ctrl-C is the controller's to handle, and the agent outlives it for as
+        # long as the clean-up takes. It ends when its standard input closes.
+        self._process = await asyncio.create_subprocess_exec(
+            host_binary(),
+            "agent",
+            "--run",
+            self._run_id,
+            "--scratch",
+            scratch,
+            "--socket",
+            socket,
+            "--dir",
+            scratch / "work",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=self._log,
+            env=dormant(),
+            start_new_session=True,
+        )
+        await self._wait_until_ready()
+        self._agent = Agent("machine", socket)
+        try:
+            made = await self._agent.build_testbed(self._request)
+        except AgentError as error:
+            raise TestbedError(f"the testbed could not be made: {error}") from None
+        for host in made:
+            self.hosts[host.name] = Host(
+                name=host.name,
+                data_address=host.data_address,
+                clock_address=host.clock_address,
+                namespace=host.namespace,
+                agent=Agent(host.name, host.agent_socket),
+            )
+
+    async def _wait_until_ready(self) -> None:
+        assert self._process is not None and self._process.stdout is not None
+        try:
+            line = await asyncio.wait_for(self._process.stdout.readline(), timeout=10)
+        except asyncio.TimeoutError:
+            raise TestbedError("the machine's agent was not ready within 10 s") from None
+        if line != b"ready\n":
+            await self._process.wait()
+            raise TestbedError(f"the machine's agent ended at once:\n{self._said()}")
+
+    def _said(self) -> str:
+        """What the machine's agent wrote to its standard error."""
+        if self._log is None:
+            return ""
+        self._log.seek(0)
+        return self._log.read().decode(errors="replace").strip()
+
+    async def _remove(self) -> None:
+        for host in self.hosts.values():
+            await host.agent.close()
+        if self._agent is not None:
+            try:
+                self.problems += await self._agent.shutdown()
+            except AgentError as error:
+                self.problems += [str(error), *self._said().splitlines()]
+            await self._agent.close()
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+            try:
+                await asyncio.wait_for(self._process.wait(), timeout=15)
+            except asyncio.TimeoutError:
+                self._process.kill()
+                await self._process.wait()
+                self.problems.append(
+                    "the machine's agent did not end by itself; run: loopscope reset"
+                )
+        if self._log is not None:
+            self._log.close()
+        self.hosts = {}
+        self._agent = self._process = self._log = None

@@ -1,0 +1,108 @@
+"""What each process says of the events it emitted: `hosts/<host>/loss.json` (`schema/trace.md`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class SiteLoss:
+    """The drops of one call site, by cause. Only causes that occurred are listed."""
+
+    entity: str
+    file: str
+    line: int
+    dropped: Mapping[str, int]
+    filtered: int = 0
+    """Hits that a filter kept out."""
+
+
+@dataclass(frozen=True)
+class ProcessLoss:
+    """One process's account. It balances if `emitted == recorded + overwritten + dropped`."""
+
+    repeat: int
+    host: str
+    process: str
+    pid: int
+    emitted: int
+    recorded: int
+    dropped: int
+    """All causes, torn records among them."""
+    torn: int
+    sites: tuple[SiteLoss, ...]
+    overwritten: int = 0
+    """Records that a flight recorder replaced by newer ones."""
+    final: int = 0
+    """Records of the last states of counters and histograms: no hit, but on the time line."""
+
+    @property
+    def balanced(self) -> bool:
+        return self.emitted == self.recorded + self.overwritten + self.dropped
+
+    @property
+    def missing(self) -> int:
+        """Events that were emitted and may not be on the time line, whatever the account says."""
+        return max(self.overwritten + self.dropped, self.emitted - self.recorded)
+
+    def missing_at(self, entity: str) -> int:
+        """The most events of `entity` that may be missing.
+
+        Those that no call site accounts for (overwritten and torn records, an account that does
+        not balance) may be of any entity.
+        """
+        by_site = sum(n for site in self.sites for n in site.dropped.values())
+        here = sum(n for site in self.sites if site.entity == entity for n in site.dropped.values())
+        return here + max(0, self.missing - by_site)
+
+
+def read_loss(path: Path, repeat: int, host: str) -> list[ProcessLoss]:
+    """Reads one `loss.json`.
+
+    Raises `ValueError` (a `KeyError`'s or `TypeError`'s text included) where it is not of the form
+    that `schema/trace.md` gives, in either version, or where its totals are not the sums of its
+    processes.
+    """
+    try:
+        document = json.loads(path.read_text())
+        processes = [_process(each, repeat, host) for each in document["processes"]]
+        if (version := document["version"]) not in (1, 2):
+            raise ValueError(f"version {version} is not known: 1 and 2 are")
+        totals = {key: int(document[key]) for key in ("emitted", "recorded", "dropped", "torn")}
+        totals |= {key: int(document.get(key, 0)) for key in ("overwritten", "final")}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    for key, total in totals.items():
+        if total != (added := sum(getattr(each, key) for each in processes)):
+            raise ValueError(f"{key} is {total}, but its processes' sum is {added}")
+    return processes
+
+
+def _process(given: Mapping[str, Any], repeat: int, host: str) -> ProcessLoss:
+    sites = tuple(
+        SiteLoss(
+            entity=site["entity"],
+            file=site["file"],
+            line=int(site["line"]),
+            dropped={cause: int(n) for cause, n in site["dropped"].items()},
+            filtered=int(site.get("filtered", 0)),
+        )
+        for site in given["sites"]
+    )
+    return ProcessLoss(
+        repeat=repeat,
+        host=host,
+        process=given["process"],
+        pid=int(given["pid"]),
+        emitted=int(given["emitted"]),
+        recorded=int(given["recorded"]),
+        dropped=int(given["dropped"]),
+        torn=int(given["torn"]),
+        sites=sites,
+        overwritten=int(given.get("overwritten", 0)),
+        final=int(given.get("final", 0)),
+    )

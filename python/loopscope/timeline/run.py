@@ -1,0 +1,200 @@
+"""A run directory as tables over all its repeats."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from loopscope.timeline.loss import ProcessLoss, read_loss
+
+if TYPE_CHECKING:
+    import ibis
+    from ibis.backends.duckdb import Backend
+
+
+class RunError(Exception):
+    """A run directory that cannot be read. The text says which file and what to do."""
+
+
+class UnknownTableError(RunError):
+    """No repeat of the run has a table of this name."""
+
+
+def open_run(path: str | Path, point: str | None = None) -> Run:
+    """Opens a run directory; `runs/<experiment>/latest` will do.
+
+    `point` names the combination of swept parameters; it may be left out where there is only one.
+    Raises `RunError` where `path` is not a run directory or the point is not in it.
+    """
+    root = Path(path).resolve()
+    if not root.is_dir():
+        raise RunError(f"{path}: no such run directory")
+    points = {
+        each.name: repeats
+        for each in sorted(root.iterdir())
+        if each.is_dir() and (repeats := _repeats(each))
+    }
+    if not points:
+        raise RunError(
+            f"{path} is not a run directory: it has no <point>/<repeat>/hosts. "
+            "Give a directory like runs/<experiment>/latest."
+        )
+    if point is None:
+        if len(points) > 1:
+            raise RunError(f"{path} has several points; name one of: {', '.join(points)}")
+        point = next(iter(points))
+    if point not in points:
+        raise RunError(f"{path} has no point {point!r}; it has: {', '.join(points)}")
+    manifest = _json(root / "manifest.json") if (root / "manifest.json").exists() else {}
+    output = root if len(points) == 1 else root / point
+    return Run(root, point, points[point], manifest, output)
+
+
+class Run:
+    """One point of a run: the tables of all its repeats, each with a column `repeat` (int32)."""
+
+    def __init__(
+        self,
+        path: Path,
+        point: str,
+        repeats: Mapping[int, Path],
+        manifest: Mapping[str, Any],
+        output: Path,
+    ) -> None:
+        self.path = path
+        self.point = point
+        self.repeats = dict(repeats)
+        """Repeat number to its directory, in order."""
+        self.manifest = manifest
+        self.output = output
+        """Where what is made of all repeats goes: the run, or the point where there are several."""
+
+    @property
+    def id(self) -> str:
+        """`<UTC>-<id>`, the directory's own name."""
+        return self.path.name
+
+    @property
+    def experiment(self) -> str:
+        name = self.manifest.get("experiment", {}).get("name")
+        return str(name) if name else self.path.parent.name
+
+    @property
+    def incomplete(self) -> str | None:
+        """How the run ended if it did not end well: `failed`, `interrupted`, or `running` if
+        nobody came to say. None for a run that is whole."""
+        status = self.manifest.get("status", "complete")
+        return None if status == "complete" else str(status)
+
+    @cached_property
+    def tables(self) -> Mapping[str, Mapping[int, list[Path]]]:
+        """`group.name` to the Parquet files of each repeat that has it."""
+        found: dict[str, dict[int, list[Path]]] = {}
+        for repeat, directory in self.repeats.items():
+            for file in sorted(directory.glob("timeline/*/*/*.parquet")):
+                table = f"{file.parent.parent.name}.{file.parent.name}"
+                found.setdefault(table, {}).setdefault(repeat, []).append(file)
+        return dict(sorted(found.items()))
+
+    def table(self, name: str) -> ibis.Table:
+        """The time line of one event class, `group.name`. Raises `UnknownTableError`."""
+        if name not in self.tables:
+            known = ", ".join(self.tables) or "none"
+            raise UnknownTableError(f"{self.path}: no table {name}; it has: {known}")
+        return self._view(name, self.tables[name])
+
+    @property
+    def hosts(self) -> ibis.Table:
+        """`tables/hosts.parquet` of every repeat."""
+        return self._every("hosts")
+
+    @property
+    def clock(self) -> ibis.Table:
+        """`tables/clock.parquet` of every repeat."""
+        return self._every("clock")
+
+    @cached_property
+    def loss(self) -> tuple[ProcessLoss, ...]:
+        """Every process's account of its events."""
+        accounts: list[ProcessLoss] = []
+        for repeat, directory in self.repeats.items():
+            for file in sorted(directory.glob("hosts/*/loss.json")):
+                try:
+                    accounts += read_loss(file, repeat, file.parent.name)
+                except ValueError as error:
+                    raise RunError(f"{file}: not an account of loss: {error}") from error
+        return tuple(accounts)
+
+    @cached_property
+    def problems(self) -> tuple[str, ...]:
+        """What the making of the time line found wrong: damage, disagreement, doubtful clocks."""
+        found: list[str] = []
+        for repeat, directory in self.repeats.items():
+            summary = directory / "tables" / "summary.json"
+            for each in _json(summary)["problems"] if summary.exists() else ():
+                found.append(f"{each['host']}, repeat {repeat}: {each['file']}: {each['what']}")
+        return tuple(found)
+
+    @cached_property
+    def environment(self) -> Mapping[str, Mapping[str, Any]]:
+        """Host to its `env.json`, of the first repeat that has it."""
+        found: dict[str, Mapping[str, Any]] = {}
+        for directory in self.repeats.values():
+            for file in sorted(directory.glob("hosts/*/env.json")):
+                found.setdefault(file.parent.name, _json(file))
+        return found
+
+    @cached_property
+    def _database(self) -> Backend:
+        import ibis
+
+        return ibis.duckdb.connect()
+
+    def _every(self, name: str) -> ibis.Table:
+        files = {
+            repeat: [path / "tables" / f"{name}.parquet"] for repeat, path in self.repeats.items()
+        }
+        for file, *_ in files.values():
+            if not file.exists():
+                raise RunError(f"{file} is missing: this repeat's time line was not built")
+        return self._view(f"tables/{name}", files)
+
+    def _view(self, name: str, files: Mapping[int, list[Path]]) -> ibis.Table:
+        """A view over the files, so that DuckDB reads only what a query asks for."""
+        parts = (
+            f"SELECT {repeat}::INTEGER AS repeat, * FROM read_parquet([{_strings(paths)}])"
+            for repeat, paths in files.items()
+        )
+        statement = " UNION ALL BY NAME ".join(parts)
+        self._database.raw_sql(f"CREATE OR REPLACE VIEW {_quoted(name)} AS {statement}")
+        return self._database.table(name)
+
+
+def _repeats(point: Path) -> dict[int, Path]:
+    found = {
+        int(each.name): each
+        for each in point.iterdir()
+        if each.name.isascii() and each.name.isdigit() and (each / "hosts").is_dir()
+    }
+    return dict(sorted(found.items()))
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path}: {error}") from error
+    if not isinstance(document, dict):
+        raise RunError(f"{path}: expected an object")
+    return document
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _strings(paths: list[Path]) -> str:
+    return ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)

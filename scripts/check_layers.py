@@ -1,0 +1,133 @@
+"""Holds the dependency rules of ARCHITECTURE.md: which crate and which package may use which.
+
+Asks cargo for the crates' dependencies and reads the Python files' imports; prints every breach and
+exits 1 if there is one.
+"""
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# What each crate may depend on, of our own. A crate that is not here is an error: every new crate
+# takes its place in the design first.
+CRATES: dict[str, set[str]] = {
+    "time": set(),
+    "ctf": {"time"},
+    "predicate": {"time"},
+    "trace": {"time", "ctf"},
+    "trace-layer": {"trace"},
+    "collect": {"time", "ctf", "predicate", "trace"},
+    "clocksync": {"time", "ctf"},
+    "timeline": {"time", "ctf"},
+    "phase": set(),
+    "workload": {"time", "trace", "phase"},
+    "agent": {"time", "ctf", "collect", "clocksync", "phase"},
+    "host": {"agent", "clocksync", "collect", "time", "workload"},
+    "python": {"clocksync", "ctf", "predicate", "time", "timeline"},
+}
+
+# What each Python package may import, of our own.
+PACKAGES: dict[str, set[str]] = {
+    "experiment": set(),
+    "timeline": set(),
+    "testbed": set(),
+    "phase": set(),
+    "analysis": {"timeline", "experiment"},
+    "report": {"analysis", "timeline", "experiment"},
+    "control": {"testbed", "experiment"},
+    "cli": {"control", "report", "analysis", "timeline", "experiment", "testbed"},
+}
+
+# Crates that other people's programs link: what else they may depend on at run time.
+STRANGERS = {"trace": {"cc"}, "trace-layer": {"tracing-core", "tracing-subscriber"}}
+
+# Python packages that other people's programs import: nothing beside the standard library.
+ALONE = ["crates/trace-py/loopscope_trace"]
+
+
+def crate_breaches() -> Iterator[str]:
+    command = ["cargo", "metadata", "--no-deps", "--format-version", "1", "--offline"]
+    metadata = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout)
+    for package in metadata["packages"]:
+        crate = Path(package["manifest_path"]).parent.name
+        if crate not in CRATES:
+            yield f"crates/{crate}: has no place in scripts/check_layers.py"
+            continue
+        for dependency in package["dependencies"]:
+            if dependency["kind"] == "dev":
+                continue
+            if dependency.get("path"):
+                used = Path(dependency["path"]).name
+                if used not in CRATES[crate]:
+                    yield f"crates/{crate}: may not depend on {used}"
+            elif crate in STRANGERS and dependency["name"] not in STRANGERS[crate]:
+                name = dependency["name"]
+                yield f"crates/{crate}: is linked into strangers' programs, so not {name}"
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and package of every import of our own packages in a file."""
+    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [node.module]
+            if node.module == "loopscope":
+                names = [f"loopscope.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            if name.startswith("loopscope."):
+                yield node.lineno, name.split(".")[1]
+
+
+def package_breaches() -> Iterator[str]:
+    top = ROOT / "python" / "loopscope"
+    for path in sorted(top.rglob("*.py")):
+        relative = path.relative_to(top)
+        package = relative.parts[0].removesuffix(".py")
+        if "_proto" in relative.parts or package == "__init__":
+            continue
+        if package not in PACKAGES:
+            yield f"python/loopscope/{relative}: {package} has no place in scripts/check_layers.py"
+            continue
+        for line, used in imports(path):
+            if used not in PACKAGES[package] | {package, "_native", "__version__"}:
+                yield f"python/loopscope/{relative}:{line}: {package} may not import {used}"
+
+
+def alone_breaches() -> Iterator[str]:
+    for top in ALONE:
+        paths = sorted((ROOT / top).rglob("*.py*"))
+        if not paths:
+            yield f"{top}: is not there"
+        for path in paths:
+            if path.suffix not in {".py", ".pyi"}:
+                continue
+            for node in ast.walk(ast.parse(path.read_text(), str(path))):
+                if isinstance(node, ast.Import):
+                    names = [alias.name for alias in node.names]
+                elif isinstance(node, ast.ImportFrom) and not node.level:
+                    names = [node.module or ""]
+                else:
+                    continue
+                for name in names:
+                    if name.split(".")[0] not in sys.stdlib_module_names:
+                        place = f"{path.relative_to(ROOT)}:{node.lineno}"
+                        yield f"{place}: goes into strangers' programs, so no import of {name}"
+
+
+def main() -> int:
+    breaches = [*crate_breaches(), *package_breaches(), *alone_breaches()]
+    for breach in breaches:
+        print(breach, file=sys.stderr)
+    return 1 if breaches else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

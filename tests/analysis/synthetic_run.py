@@ -1,0 +1,257 @@
+"""Writes run directories as `schema/run-directory.md` describes them, from plain Python."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from loopscope.experiment import (
+    ClockExchange,
+    Clocks,
+    Expectation,
+    Experiment,
+    Hop,
+    MessagePath,
+    Network,
+    PathEvent,
+    Phase,
+)
+
+SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Row:
+    """One event on the time line."""
+
+    component: str
+    entity: str
+    id: int
+    ts: int
+    err: int = 0
+    host: str = "h1"
+    repeat: int = 1
+
+
+@dataclass(frozen=True)
+class Host:
+    name: str
+    reference: bool = False
+    max_err_ns: int = 1000
+    drift_ppm: float | None = 1.0
+    event_cost_ns: tuple[float, float] | None = None
+    """And its spread."""
+
+
+@dataclass
+class SyntheticRun:
+    root: Path
+    rows: Sequence[Row]
+    hosts: Sequence[Host] = (Host("h1", reference=True, max_err_ns=0, drift_ppm=0.0), Host("h2"))
+    paths: Sequence[MessagePath] = ()
+    expect: Sequence[Expectation] = ()
+    components: Iterable[str] = ()
+    """Components that give an account of loss though they may have no event."""
+    drops: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """`ring-full` drops by component and entity, in the first repeat."""
+    torn: Mapping[str, int] = field(default_factory=dict)
+    unaccounted: Iterable[str] = ()
+    """Components whose account is left out."""
+    repeats: int = 1
+    subtract_cost: bool = False
+
+    def write(self) -> Path:
+        for repeat in range(1, self.repeats + 1):
+            rows = [row for row in self.rows if row.repeat == repeat]
+            directory = self.root / "base" / str(repeat)
+            self._timeline(directory, rows)
+            self._tables(directory, rows)
+            self._hosts(directory, rows, first=repeat == 1)
+        experiment = Experiment(
+            name="synthetic",
+            description="",
+            testbed="local",
+            hosts=tuple(host.name for host in self.hosts),
+            clocks=Clocks("plain", None),
+            clock=ClockExchange(10.0, 50, 1.0),
+            network=Network("10.77.0.0/24", "10.78.0.0/24", None),
+            params={},
+            components=(),
+            phases=(Phase("run", SECOND, True, ()),),
+            trace=("*",),
+            paths=tuple(self.paths),
+            expectations=tuple(self.expect),
+            repeat=self.repeats,
+            subtract_cost=self.subtract_cost,
+        )
+        manifest = {"version": 1, "experiment": experiment.to_manifest()}
+        (self.root / "manifest.json").write_text(json.dumps(manifest))
+        return self.root
+
+    def _timeline(self, directory: Path, rows: Sequence[Row]) -> None:
+        tables = defaultdict(list)
+        for row in rows:
+            tables[row.entity].append(row)
+        text = pa.dictionary(pa.int32(), pa.string())
+        for entity, of_entity in tables.items():
+            of_entity.sort(key=lambda row: row.ts)
+            n = len(of_entity)
+            group, name = entity.split(":")
+            table = pa.table(
+                {
+                    "ts": pa.array([row.ts for row in of_entity], pa.int64()),
+                    "err_ns": pa.array([row.err for row in of_entity], pa.int64()),
+                    "counter": pa.array([abs(row.ts) for row in of_entity], pa.uint64()),
+                    "host": pa.array([row.host for row in of_entity], text),
+                    "process": pa.array([row.component for row in of_entity], text),
+                    "pid": pa.array([1] * n, pa.uint32()),
+                    "tid": pa.array([1] * n, pa.uint32()),
+                    "cpu": pa.array([None] * n, pa.uint16()),
+                    "id": pa.array([row.id for row in of_entity], pa.int64()),
+                    "seq": pa.array([row.id for row in of_entity], pa.uint32()),
+                    "size": pa.array([0.5] * n, pa.float64()),
+                }
+            )
+            folder = directory / "timeline" / group / name
+            folder.mkdir(parents=True)
+            pq.write_table(table, folder / "part-0.parquet")
+
+    def _tables(self, directory: Path, rows: Sequence[Row]) -> None:
+        (directory / "tables").mkdir(parents=True)
+        hosts = {
+            "host": [host.name for host in self.hosts],
+            "reference": [host.reference for host in self.hosts],
+            "max_err_ns": pa.array([host.max_err_ns for host in self.hosts], pa.int64()),
+            "drift_ppm": pa.array([host.drift_ppm for host in self.hosts], pa.float64()),
+            "exchanges": pa.array([100 for _ in self.hosts], pa.int64()),
+        }
+        if any(host.event_cost_ns for host in self.hosts):
+            costs = [host.event_cost_ns or (None, None) for host in self.hosts]
+            hosts["event_cost_ns"] = pa.array([cost for cost, _ in costs], pa.float64())
+            hosts["event_cost_err_ns"] = pa.array([spread for _, spread in costs], pa.float64())
+        pq.write_table(pa.table(hosts), directory / "tables" / "hosts.parquet")
+        start = min((row.ts for row in rows), default=0)
+        end = max((row.ts for row in rows), default=0)
+        knots = []
+        for index, host in enumerate(self.hosts):
+            chance = random.Random(index)
+            offset, rate = 0.0, 0.0 if host.reference else chance.uniform(-20, 20)
+            count = 1 if host.reference else 60
+            for knot in range(count):
+                ts = start + (end - start) * knot // 59
+                last = knot == count - 1
+                knots.append((host.name, ts, offset, None if last else rate, host.max_err_ns))
+                offset += rate * 1e-6 * (end - start) / 59 + chance.gauss(0, 50)
+                rate += chance.gauss(0, 0.02)
+        columns = list(zip(*knots, strict=False))
+        clock = {
+            "host": columns[0],
+            "counter": pa.array([abs(ts) for ts in columns[1]], pa.uint64()),
+            "ts": pa.array(columns[1], pa.int64()),
+            "offset_ns": pa.array(columns[2], pa.float64()),
+            "rate_ppm": pa.array(columns[3], pa.float64()),
+            "err_ns": pa.array(columns[4], pa.int64()),
+        }
+        pq.write_table(pa.table(clock), directory / "tables" / "clock.parquet")
+
+    def _hosts(self, directory: Path, rows: Sequence[Row], first: bool) -> None:
+        recorded = Counter((row.host, row.component) for row in rows)
+        for component in self.components:
+            if not any(process == component for _, process in recorded):
+                recorded[self.hosts[0].name, component] = 0
+        for host in self.hosts:
+            folder = directory / "hosts" / host.name
+            folder.mkdir(parents=True)
+            environment = {
+                "kernel": "6.18.0",
+                "clocksource": "tsc",
+                "binaries": {"source": f"sha256:{host.name}"},
+                "counter": {"kind": "tsc", "frequency_hz": 2_400_000_000},
+            }
+            (folder / "env.json").write_text(json.dumps(environment))
+            processes = []
+            for (where, component), n in sorted(recorded.items()):
+                if where != host.name or component in self.unaccounted:
+                    continue
+                torn = self.torn.get(component, 0) if first else 0
+                sites = [
+                    {"entity": entity, "file": "x.c", "line": 1, "dropped": {"ring-full": k}}
+                    for (process, entity), k in self.drops.items()
+                    if first and process == component
+                ]
+                dropped = torn + sum(site["dropped"]["ring-full"] for site in sites)
+                account = {"process": component, "pid": 1, "torn": torn, "sites": sites}
+                account |= {"emitted": n + dropped, "recorded": n, "dropped": dropped}
+                processes.append(account)
+            keys = ("emitted", "recorded", "dropped", "torn")
+            totals = {key: sum(each[key] for each in processes) for key in keys}
+            document = {"version": 1, **totals, "processes": processes}
+            (folder / "loss.json").write_text(json.dumps(document))
+
+
+PIPELINE = (
+    ("source", "pipe:sent", "h1"),
+    ("node1", "pipe:received", "h2"),
+    ("node1", "pipe:sent", "h2"),
+    ("node2", "pipe:received", "h3"),
+    ("node2", "pipe:sent", "h3"),
+    ("sink", "pipe:received", "h1"),
+)
+
+
+def event(component: str, group: str, name: str) -> PathEvent:
+    return PathEvent(component, "h1", group, name)
+
+
+def path(name: str, key: str, events: Iterable[PathEvent]) -> MessagePath:
+    return MessagePath(name, key, tuple(events))
+
+
+def expectation(
+    text: str, stat: str, op: str, value: int, hop: int | None = None, is_time: bool = True
+) -> Expectation:
+    """Of the path `loop`; `hop` counts neighbouring events from 0."""
+    between = None if hop is None else Hop(hop, hop + 1)
+    return Expectation(text, "loop", between, stat, op, value, is_time)
+
+
+def pipeline(
+    root: Path,
+    messages: int = 200,
+    repeats: int = 1,
+    lose_every: int = 0,
+    seed: int = 1,
+    **more: Any,
+) -> SyntheticRun:
+    """A three-hop control loop with a few slow messages, as a whole run."""
+    chance = random.Random(seed)
+    errors = {"h1": 0, "h2": 900, "h3": 1400}
+    rows = []
+    for repeat in range(1, repeats + 1):
+        for message in range(messages):
+            ts = 5 * SECOND + message * 2_000_000
+            lost_at = 3 if lose_every and message % lose_every == 1 else len(PIPELINE)
+            for component, entity, host in PIPELINE[:lost_at]:
+                rows.append(Row(component, entity, message, ts, errors[host], host, repeat))
+                ts += int(chance.lognormvariate(10.6, 0.15))
+                ts += 3_000_000 if chance.random() < 0.001 else 0
+    hosts = [
+        Host("h1", reference=True, max_err_ns=0, drift_ppm=0.0),
+        Host("h2", max_err_ns=900, drift_ppm=0.05),
+        Host("h3", max_err_ns=1400, drift_ppm=0.08),
+    ]
+    expect = [
+        expectation("loop.lost == 0", "lost", "==", 0, is_time=False),
+        expectation("loop.p99 < 5ms", "p99", "<", 5_000_000),
+    ]
+    events = [event(component, *entity.split(":")) for component, entity, _ in PIPELINE]
+    given: dict[str, Any] = {"paths": [path("loop", "id", events)], "expect": expect} | more
+    return SyntheticRun(root, rows, hosts, repeats=repeats, **given)

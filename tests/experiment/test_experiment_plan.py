@@ -1,0 +1,280 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from loopscope import experiment
+from loopscope.experiment import (
+    Clocks,
+    ExitReady,
+    ExperimentErrors,
+    Hop,
+    LineReady,
+    PhasesReady,
+    PortReady,
+    StartedReady,
+)
+
+
+def test_pipeline(root):
+    plan = experiment.load(root / "experiments/pipeline.yaml")
+    assert plan.hosts == ("h1", "h2", "h3", "h4")
+    assert [(c.name, c.host) for c in plan.components] == [
+        ("source", "h1"),
+        ("node1", "h2"),
+        ("node2", "h3"),
+        ("node3", "h4"),
+        ("sink", "h1"),
+    ]
+    source = plan.components[0]
+    assert source.argv == ("loopscope-host", "pipe", "source")
+    assert source.config == {"to": "node1", "count": 10000, "period": "2ms", "size": "6B"}
+    assert all(c.ready == PhasesReady() for c in plan.components)
+    assert [(p.name, p.timeout_ns, p.measured) for p in plan.phases] == [
+        ("listen", 5 * 10**9, False),
+        ("connect", 5 * 10**9, False),
+        ("run", 60 * 10**9, True),
+    ]
+    (loop,) = plan.paths
+    assert [str(event) for event in loop.events][:2] == ["source/pipe:sent", "node1/pipe:received"]
+    assert loop.events[1].host == "h2"
+    last = plan.expectations[-1]
+    assert (last.stat, last.op, last.value, last.is_time) == ("p99", "<", 5_000_000, True)
+    assert plan.expectations[0].value == 10000
+    assert plan.warnings == ()
+
+
+def test_stimulus_response(root):
+    plan = experiment.load(root / "experiments/stimulus-response.yaml")
+    assert plan.components[1].config == {"to": "server"}
+    assert plan.paths[0].key == "id"
+    assert plan.expectations[-1].hop == Hop(1, 2)
+
+
+@pytest.mark.parametrize("name", ["pipeline", "stimulus-response"])
+def test_a_manifest_is_json_and_comes_back(root, name):
+    plan = experiment.load(root / f"experiments/{name}.yaml")
+    manifest = json.loads(json.dumps(plan.to_manifest(), allow_nan=False))
+    assert manifest == plan.to_manifest()
+    assert experiment.from_manifest({**manifest, "verdicts": []}) == plan
+
+
+def test_an_override_reaches_what_uses_it(root):
+    path = root / "experiments/pipeline.yaml"
+    plan = experiment.load(path, {"period": "1ms", "count": "500"})
+    assert plan.params == {"count": 500, "period": "1ms", "size": "6B"}
+    assert plan.components[0].config["count"] == 500
+    assert plan.components[0].config["period"] == "1ms"
+    assert plan.expectations[0].value == 500
+
+
+@pytest.mark.parametrize(
+    ("override", "message", "hint"),
+    [
+        ({"perod": "1ms"}, "no parameter 'perod' for -p perod=1ms to set", "period"),
+        ({"period": "1"}, "-p period=1: '1' has no unit", None),
+        ({"period": "1kB"}, "is a size", None),
+        ({"count": "many"}, "should be a number", None),
+        ({"count": "true"}, "should be a number", None),
+        ({"count": ""}, "should be a number", None),
+        ({"period": "1ms\udcff"}, "not allowed", None),
+    ],
+)
+def test_overrides_are_checked_as_the_file_is(root, override, message, hint):
+    with pytest.raises(ExperimentErrors) as refused:
+        experiment.load(root / "experiments/pipeline.yaml", override)
+    (problem,) = refused.value.problems
+    assert problem.line == 6
+    assert message in problem.message
+    assert problem.hint == hint
+    str(refused.value).encode()
+
+
+def load(changed, *replacements):
+    return experiment.load(changed(*replacements))
+
+
+def test_defaults(write):
+    plan = experiment.load(
+        write(
+            "name: least\nhosts: [h1]\ncomponents: {a: {host: h1, run: prog}}\n"
+            "phases: [{name: run, timeout: 1s}]\n"
+        )
+    )
+    assert plan.clocks == Clocks("plain", None)
+    assert (plan.clock.rate_hz, plan.clock.burst, plan.clock.wander_ppm) == (10.0, 50, 1.0)
+    assert (plan.network.data, plan.network.clock) == ("10.77.0.0/24", "10.78.0.0/24")
+    assert plan.network.mtu is None
+    assert plan.trace == ("*",)
+    assert plan.components[0].ready == StartedReady()
+    assert (plan.components[0].start, plan.components[0].phases) == (None, None)
+    assert plan.repeat == 1
+    # Nothing is marked, so the whole run counts.
+    assert [phase.measured for phase in plan.phases] == [True]
+
+
+@pytest.mark.parametrize(
+    ("text", "clocks"),
+    [
+        ("plain", Clocks("plain", None)),
+        ("synthetic", Clocks("synthetic", 1)),
+        ("{synthetic: {seed: 7}}", Clocks("synthetic", 7)),
+        ("{synthetic: {seed: $count}}", Clocks("synthetic", 10)),
+        ("{synthetic: {}}", Clocks("synthetic", 1)),
+    ],
+)
+def test_clocks(changed, text, clocks):
+    assert load(changed, ("hosts: [", f"clocks: {text}\nhosts: [")).clocks == clocks
+
+
+@pytest.mark.parametrize(
+    ("text", "ready"),
+    [
+        ("[prog]", StartedReady()),
+        ("[prog], with: {}", PhasesReady()),
+        ("/opt/bin/loopscope-host pipe sink", PhasesReady()),
+        ("loopscope-host pipe sink, ready: started", StartedReady()),
+        ("[prog], ready: phases", PhasesReady()),
+        ("[prog], ready: {line: listening on}", LineReady("listening on")),
+        ("[prog], ready: {port: 80}", PortReady(80)),
+        ("[prog], ready: {exit: 0}", ExitReady(0)),
+    ],
+)
+def test_readiness(changed, text, ready):
+    assert load(changed, ("[client, --to, a]", text)).components[1].ready == ready
+
+
+def test_words_are_split_before_parameters_are_put_in(changed):
+    plan = load(
+        changed,
+        ("period: 2ms}", "period: 2ms, who: a b, rate: 1.50}"),
+        (
+            "run: [client, --to, a]",
+            "run: \"client --to=$who 'x y' $$HOME ${rate}s --n $count\", "
+            "env: {R: $rate, N: 1.0, B: true}",
+        ),
+    )
+    b = plan.components[1]
+    assert b.argv == ("client", "--to=a b", "x y", "$HOME", "1.50s", "--n", "10")
+    assert b.env == {"R": "1.50", "N": "1.0", "B": "true"}
+
+
+def test_a_lone_reference_keeps_its_type_and_a_list_of_words_its_spelling(changed):
+    plan = load(
+        changed,
+        ("period: $period}", 'period: $period, nested: [{n: "${count}", t: n$count, u: null}]}'),
+        ("[client, --to, a]", "[client, 1.50, $count]"),
+    )
+    assert plan.components[0].config == {
+        "count": 10,
+        "period": "2ms",
+        "nested": [{"n": 10, "t": "n10", "u": None}],
+    }
+    assert plan.components[1].argv == ("client", "1.50", "10")
+
+
+def test_parameters_reach_timeouts_and_expectations(changed):
+    plan = load(
+        changed,
+        ("60s", "$period"),
+        ("< 5ms", "< $period"),
+        ("hosts: [", "repeat: $count\nhosts: ["),
+    )
+    assert plan.phases[1].timeout_ns == 2_000_000
+    assert plan.expectations[1].value == 2_000_000
+    assert plan.repeat == 10
+
+
+def test_the_order_of_phases_is_topological_with_ties_in_file_order(changed):
+    plan = load(
+        changed,
+        ("{name: connect, timeout: 5s}", "{name: connect, timeout: 5s, after: [warm]}"),
+        (
+            "measured: true}",
+            "measured: true}\n  - {name: cold, timeout: 1s, after: []}"
+            "\n  - {name: warm, timeout: 1s, after: []}",
+        ),
+    )
+    assert [phase.name for phase in plan.phases] == ["cold", "warm", "connect", "run"]
+    assert plan.phases[3].after == ("connect",)
+    assert [phase.measured for phase in plan.phases] == [False, False, False, True]
+
+
+def test_start_and_phases(changed):
+    plan = load(
+        changed,
+        ("[client, --to, a]", "[client], ready: phases, start: connect, phases: [run, connect]"),
+    )
+    b = plan.components[1]
+    assert b.start == "connect"
+    assert b.phases == ("connect", "run")
+
+
+def test_network(changed):
+    plan = load(changed, ("network:", "network:\n  data: 10.1.0.0/29\n  clock: 192.168.7.0/24"))
+    assert (plan.network.data, plan.network.clock) == ("10.1.0.0/29", "192.168.7.0/24")
+    assert plan.network.mtu == 1400
+
+
+@pytest.mark.parametrize(
+    ("line", "hop", "stat", "op", "value", "is_time"),
+    [
+        ("loop.p99<5ms", None, "p99", "<", 5_000_000, True),
+        ("loop.p99.9 <= 2.1ms", None, "p999", "<=", 2_100_000, True),
+        ("loop.count >= 100", None, "count", ">=", 100, False),
+        ("loop.duplicates != 1", None, "duplicates", "!=", 1, False),
+        ("loop[a/s:out -> b/s:in].max > 1us", Hop(0, 1), "max", ">", 1_000, True),
+        ("loop[a/s:out->b/s:out].lost == 0", Hop(0, 2), "lost", "==", 0, False),
+    ],
+)
+def test_expectations(changed, line, hop, stat, op, value, is_time):
+    (found, _) = load(changed, ("loop.lost == 0", line)).expectations
+    assert (found.path, found.hop) == ("loop", hop)
+    assert (found.stat, found.op, found.value, found.is_time) == (stat, op, value, is_time)
+    assert found.text == line
+
+
+def test_words_that_other_versions_of_yaml_take_for_something_else_stay_text(changed):
+    plan = load(
+        changed,
+        ("period: $period}", "period: $period, a: no, b: on, c: 1:30, d: 2024-01-01, e: 010}"),
+    )
+    config = plan.components[0].config
+    assert {key: config[key] for key in "abcde"} == {
+        "a": "no",
+        "b": "on",
+        "c": "1:30",
+        "d": "2024-01-01",
+        "e": 10,
+    }
+
+
+def test_anchors_and_merge_keys(write):
+    plan = experiment.load(
+        write(
+            """\
+name: merged
+hosts: [h1]
+components:
+  a: &node {host: h1, run: prog, env: &env {A: x, B: y}}
+  b:
+    <<: *node
+    run: other
+    env: {<<: *env, B: z}
+phases: [{name: run, timeout: 1s}]
+"""
+        )
+    )
+    b = plan.components[1]
+    assert (b.host, b.argv, b.env) == ("h1", ("other",), {"A": "x", "B": "z"})
+
+
+def test_importing_loads_no_parser(root):
+    code = (
+        "import sys, loopscope.experiment\n"
+        "assert not {'pydantic', 'yaml'} & set(sys.modules), sorted(sys.modules)\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(root / "python")}
+    )

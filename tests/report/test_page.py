@@ -1,0 +1,207 @@
+"""The page says what the JSON says, by itself, and its figures appear."""
+
+import json
+import re
+import shutil
+import subprocess
+import warnings
+from html.parser import HTMLParser
+
+import pytest
+from synthetic_run import Row, SyntheticRun, pipeline
+
+from loopscope.analysis import analyse
+from loopscope.analysis.results import TIMES
+from loopscope.report import FIGURES, write_report
+from loopscope.timeline import open_run
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
+
+if CHROMIUM is None:
+    warnings.warn("SKIPPED: no chromium, so no browser opens the page", stacklevel=1)
+
+
+class Page(HTMLParser):
+    """Tables by id, as rows of `data-value`s; scripts; every address that a browser would load."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tables, self.scripts, self.loads, self.plots = {}, {}, [], []
+        self._table = self._script = None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.loads += [(tag, name) for name in given if name in ("src", "href", "srcset", "data")]
+        if "data-figure" in given:
+            self.plots.append(given["data-figure"])
+        if tag == "table":
+            self._table = self.tables.setdefault(given.get("id"), [])
+        elif tag == "tr" and self._table is not None:
+            self._table.append([])
+        elif "data-value" in given:
+            self._table[-1].append(given["data-value"])
+        self._script = given.get("id") if tag == "script" else None
+
+    def handle_data(self, data):
+        if self._script:
+            self.scripts[self._script] = self.scripts.get(self._script, "") + data
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A run with duplicates, losses, drops and names that need escaping."""
+    synthetic = pipeline(tmp_path_factory.mktemp("run"), messages=6000, repeats=2, lose_every=500)
+    synthetic.drops = {("source", "other:<script>"): 3}
+    synthetic.rows = [*synthetic.rows, Row("sink", "pipe:received", 0, 6_000_000_000, 0, "h1")]
+    run = open_run(synthetic.write())
+    results = analyse(run)
+    path = write_report(run, results)
+    return run, results, path, Page(path.read_text())
+
+
+def test_the_page_embeds_the_results(made):
+    _, results, _, page = made
+    assert json.loads(page.scripts["results"]) == json.loads(results.to_json())
+
+
+def test_the_table_shows_what_the_results_say(made):
+    _, results, _, page = made
+    found = results.to_dict()["paths"]["loop"]
+    expected = [
+        [part[key] for key in ("count", "lost", "duplicates")]
+        + [part[f"{name}_ns"] for name in TIMES]
+        + [part["err_ns"]]
+        for part in (found, *found["hops"])
+    ]
+    head, *rows = page.tables["intervals"]
+    assert head == []
+    assert [[json.loads(value) for value in row] for row in rows] == expected
+    assert found["duplicates"] == 1
+    judged = [json.loads(value) for (value,) in page.tables["expectations"][1:]]
+    assert judged == [each["measured"] for each in results.to_dict()["expectations"]]
+
+
+def test_the_page_loads_nothing(made):
+    _, _, path, page = made
+    assert page.loads == []
+    text = path.read_text()
+    assert "default-src 'none'" in text
+    style = re.search(r"<style>(.*?)</style>", text, re.DOTALL).group(1)
+    assert "url(" not in style
+    assert "@import" not in style
+    # Plotly's own bar would offer to send a chart away.
+    assert 'plotlyServerURL: ""' in text
+    assert '"sendChartToCloud"' in text
+
+
+def test_names_from_the_run_are_escaped(made):
+    _, _, path, _ = made
+    text = path.read_text()
+    assert "other:&lt;script&gt;" in text
+    assert "other:<script>" not in text
+
+
+def test_plotly_accepts_the_figures(made):
+    import plotly.graph_objects as go
+
+    *_, page = made
+    figures = json.loads(page.scripts["figures"])
+    names = ["response-time-loop", "response-histogram-loop", "hops-loop", "clock"]
+    assert list(figures) == page.plots == names
+    for figure in figures.values():
+        go.Figure(figure)
+        assert {trace["type"] for trace in figure["data"]} <= {"scatter", "bar"}
+
+
+def test_figures_draw_what_was_measured(made):
+    _, results, _, page = made
+    figures = json.loads(page.scripts["figures"])
+    loop = results.paths[0].loop
+    response = [t for t in figures["response-time-loop"]["data"] if t["name"] != "lost"]
+    drawn = [y * 1000 for trace in response for y in trace["y"]]
+    assert min(drawn) == pytest.approx(loop.times["min"])
+    assert max(drawn) == pytest.approx(loop.times["max"])
+    assert len(drawn) <= 5000
+    assert [trace["name"] for trace in response] == ["repeat 1", "repeat 2"]
+    (lost,) = (t for t in figures["response-time-loop"]["data"] if t["name"] == "lost")
+    assert len(lost["x"]) == loop.lost == 24
+    (bars,) = figures["response-histogram-loop"]["data"]
+    beyond = int(re.search(r"(\d+) above [\d.]+ µs are not shown", made[2].read_text()).group(1))
+    assert sum(bars["y"]) + beyond == loop.count - loop.lost
+    hops = figures["hops-loop"]
+    assert len([t for t in hops["data"] if t["type"] == "bar"]) == len(results.paths[0].hops)
+    hosts = [each["text"].split(":")[0] for each in figures["clock"]["layout"]["annotations"]]
+    assert hosts == ["h2", "h3"]
+
+
+def test_the_files_are_what_papers_take(made):
+    run, *_ = made
+    folder = run.output / "figures"
+    assert {file.name for file in folder.iterdir()} == {
+        f"{name}.{suffix}" for name in FIGURES for suffix in ("svg", "pdf")
+    }
+    hops = (folder / "hops.svg").read_text()
+    assert "<text" in hops
+    assert "node1/pipe:received" in hops
+    assert "<image" in hops
+    pdf = (folder / "hops.pdf").read_bytes()
+    assert b"/FontFile2" in pdf  # TrueType, which publishers ask for; Type 3 has none
+    assert b"/Type3" not in pdf
+
+
+def test_only_what_is_asked_is_drawn(tmp_path):
+    run = open_run(pipeline(tmp_path, messages=20).write())
+    results = analyse(run)
+    write_report(run, results, figures=["clock"])
+    assert {file.name for file in (tmp_path / "figures").iterdir()} == {"clock.svg", "clock.pdf"}
+    with pytest.raises(ValueError, match="no figure x; there is: response-time"):
+        write_report(run, results, figures=["x"])
+
+
+def test_a_run_without_messages_has_a_page(tmp_path):
+    template = pipeline(tmp_path / "unused", messages=1)
+    made = SyntheticRun(tmp_path / "run", [], paths=template.paths, expect=template.expect)
+    root = made.write()
+    (root / "base" / "1" / "hosts" / "h1" / "env.json").write_text('{"odd": [1, null], "x": {}}')
+    run = open_run(root)
+    text = write_report(run, analyse(run)).read_text()
+    assert "No message was seen." in text
+    assert "? UNKNOWN" in text
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="SKIPPED LOUDLY: needs chromium")
+def test_a_browser_shows_the_figures_and_has_no_complaint(made, tmp_path):
+    *_, path, page = made
+    ran = subprocess.run(
+        [
+            CHROMIUM,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--window-size=1280,3200",
+            "--virtual-time-budget=20000",
+            "--enable-logging=stderr",
+            "--dump-dom",
+            path.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert "CONSOLE" not in ran.stderr, ran.stderr
+    plots = re.split(r'data-figure="', ran.stdout.split("<script type=")[0])[1:]
+    assert len(plots) == len(page.plots)
+    figures = json.loads(page.scripts["figures"])
+    for plot in plots:
+        name = plot[: plot.index('"')]
+        data = figures[name]["data"]
+        points = sum(len(t["x"]) for t in data if t["type"] == "bar" or t["mode"] == "markers")
+        assert len(re.findall(r'class="point[ "]', plot)) == points > 0, name
+        assert "Reset axes" in plot
+        assert "Share chart" not in plot

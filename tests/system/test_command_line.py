@@ -1,0 +1,107 @@
+"""What a newcomer types: help, mistakes, doctor."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from conftest import ROOT, Machine
+
+FIVE = """name: five
+testbed: local
+hosts: [h1, h2]
+hots: [h3]
+components:
+  source: {host: h3, run: sleep 1}
+  sink: {host: h2, run: sleep 1, ready: {exit: 0}, start: rnu}
+phases:
+  - {name: run, timeout: 10}
+trace: {user: ["*"]}
+measure:
+  paths:
+    loop: {key: id, events: [source/pipe:sent, snik/pipe:received]}
+"""
+
+
+def test_five_mistakes_are_five_problems(machine: Machine) -> None:
+    machine.write("five.yaml", FIVE)
+    done = machine.command("check", "five.yaml")
+    assert done.returncode == 2
+    places = [
+        line.split(":")[1] for line in done.stderr.splitlines() if line.startswith("five.yaml:")
+    ][:5]
+    assert sorted(map(int, places)) == [4, 6, 7, 9, 13], done.stderr
+    assert "five.yaml: 5 problems" in done.stderr
+    for spelling in ("hosts", "h2", "run", "sink"):
+        assert f"did you mean {spelling}" in done.stderr or spelling == "h2", done.stderr
+    as_json = json.loads(machine.command("check", "five.yaml", "--json").stdout)
+    assert len(as_json["problems"]) == 5
+    # A run refuses the same file with the same words, and makes nothing.
+    run = machine.command("run", "five.yaml")
+    assert run.returncode == 2
+    assert not (machine.directory / "runs").exists()
+
+
+def test_the_published_schema_is_the_programs(machine: Machine) -> None:
+    printed = json.loads(machine.command("check", "--schema").stdout)
+    assert printed == json.loads((ROOT / "schema" / "experiment.schema.json").read_text())
+
+
+@pytest.mark.parametrize(
+    "name", sorted(path.name for path in (ROOT / "experiments").glob("*.yaml"))
+)
+def test_shipped_experiments_are_good(machine: Machine, name: str) -> None:
+    done = machine.command("check", ROOT / "experiments" / name)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        "run",
+        "check",
+        "record",
+        "attach",
+        "resume",
+        "trigger",
+        "enable",
+        "disable",
+        "entities",
+        "report",
+        "reset",
+        "doctor",
+    ],
+)
+def test_every_verb_has_help_and_json(machine: Machine, verb: str) -> None:
+    done = machine.command(verb, "--help")
+    assert done.returncode == 0
+    assert "--json" in done.stdout
+
+
+def test_doctor(machine: Machine) -> None:
+    findings = json.loads(machine.command("doctor", "--json").stdout)["findings"]
+    assert {"kernel", "root", "invariant counter", "loopscope-host"} <= {
+        f["what"] for f in findings
+    }
+    for finding in findings:
+        assert finding["ok"] or finding["cost"], finding
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "missing.yaml"],
+        ["run"],
+        ["rnu"],
+        ["check"],
+        ["report", "nowhere"],
+        ["run", "missing.yaml", "-p", "count"],
+        ["record", "--", "true"],
+        ["resume", "nowhere"],
+    ],
+)
+def test_mistakes_exit_2_without_a_traceback(machine: Machine, words: list[str]) -> None:
+    done = machine.command(*words)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.strip()

@@ -1,0 +1,166 @@
+"""The distributed pipeline, whole: counts, losses, clocks, and two readers that must agree."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from conftest import ROOT, Machine
+
+from loopscope import _native
+
+SOAK = "LOOPSCOPE_SOAK" in os.environ
+COUNT = 10_000 if SOAK else 1_500
+HOSTS = ("h1", "h2", "h3", "h4")
+
+Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
+
+
+def run_pipeline(machine: Machine, results: Read, *extra: str) -> tuple[dict[str, Any], Path]:
+    """The shipped experiment with COUNT messages; its JSON and its first repeat's directory."""
+    file = ROOT / "experiments" / "pipeline.yaml"
+    done = machine.command("run", file, "--json", "-p", f"count={COUNT}", *extra)
+    assert done.stdout, done.stderr
+    read = results(done)
+    code = {"PASS": 0, "FAIL": 1, "UNKNOWN": 3}[read["verdict"]]
+    assert done.returncode == code, done.stderr
+    return read, machine.directory / "runs" / "pipeline" / "latest" / "base" / "1"
+
+
+def events(repeat: Path) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Counter, ts and err_ns of every host's events, in the order of the counter."""
+    columns: dict[str, list[np.ndarray]] = {host: [] for host in HOSTS}
+    for file in repeat.glob("timeline/*/*/*.parquet"):
+        table = pq.read_table(file)
+        rows = np.stack([table[name].to_numpy() for name in ("counter", "ts", "err_ns")])
+        of = np.array(table["host"].to_pylist())
+        for host in HOSTS:
+            columns[host].append(rows[:, of == host].astype(np.int64))
+    out = {}
+    for host in HOSTS:
+        rows = np.concatenate(columns[host], axis=1)
+        rows = rows[:, np.argsort(rows[0], kind="stable")]
+        out[host] = (rows[0], rows[1], rows[2])
+    return out
+
+
+@pytest.mark.usefixtures("root")
+def test_plain_clocks(machine: Machine, results: Read) -> None:
+    read, repeat = run_pipeline(machine, results)
+
+    loop = read["paths"]["loop"]
+    assert (loop["count"], loop["lost"]) == (COUNT, 0)
+    loss = read["loss"]
+    assert loss["emitted"] == loss["recorded"] + loss["dropped"]
+    assert loss["dropped"] == 0
+    # Five nodes: one sends only, three do both, one receives only.
+    assert loss["recorded"] == 8 * COUNT
+    for hop in loop["hops"]:
+        assert hop["count"] == COUNT
+        assert hop["min_ns"] >= -hop["err_ns"], hop
+    assert not read.get("problems"), read["problems"]
+
+    # All namespaces share one counter, so where two hosts' maps differ, one of them errs.
+    tables = events(repeat)
+    errors = []
+    for a, b in itertools.combinations(HOSTS, 2):
+        (counter, ts, err), (other_counter, other_ts, other_err) = tables[a], tables[b]
+        inside = (counter >= other_counter[0]) & (counter <= other_counter[-1])
+        counter, ts, err = counter[inside], ts[inside], err[inside]
+        # Differences first: whole counters do not fit a float.
+        at = counter - other_counter[0]
+        mapped = np.interp(at, other_counter - other_counter[0], other_ts - other_ts[0])
+        width = np.interp(at, other_counter - other_counter[0], other_err) + err
+        difference = np.abs((ts - other_ts[0]) - mapped)
+        assert len(difference) > COUNT / 2
+        assert (difference <= width + 1).all(), (a, b, (difference - width).max())
+        errors.append(difference)
+    assert np.median(np.concatenate(errors)) < 1000, "median of the clock error, in ns"
+
+    for host in HOSTS:
+        environment = json.loads((repeat / "hosts" / host / "env.json").read_text())
+        assert environment["kernel"], environment
+
+    compare_with_babeltrace(repeat)
+
+
+def compare_with_babeltrace(repeat: Path) -> None:
+    """babeltrace2 reads every stream of the run, and counts what the tables hold."""
+    counts: dict[tuple[str, str], int] = {}
+    for host in HOSTS:
+        for directory in ("trace", "clock"):
+            path = repeat / "hosts" / host / directory
+            done = subprocess.run(["babeltrace2", path], capture_output=True, text=True, check=True)
+            assert not done.stderr, done.stderr
+            for line in done.stdout.splitlines():
+                entity = line.split(") ", 1)[1].split(": {", 1)[0]
+                counts[host, entity] = counts.get((host, entity), 0) + 1
+    tables: dict[tuple[str, str], int] = {}
+    for file in repeat.glob("timeline/*/*/*.parquet"):
+        entity = f"{file.parent.parent.name}:{file.parent.name}"
+        for host in pq.read_table(file, columns=["host"])["host"].to_pylist():
+            tables[host, entity] = tables.get((host, entity), 0) + 1
+    clock = {key: n for key, n in counts.items() if key[1].startswith("clock:")}
+    assert {key: n for key, n in counts.items() if key not in clock} == tables
+    for host in HOSTS[1:]:
+        assert clock[host, "clock:probe_sent"] > 100
+        assert clock[host, "clock:estimate"] > 0
+
+
+@pytest.mark.usefixtures("root")
+def test_synthetic_clocks(machine: Machine, results: Read) -> None:
+    """Hidden offsets of seconds, rates of up to 100 ppm: mapped times agree with the truth."""
+    file = (ROOT / "experiments" / "pipeline.yaml").read_text()
+    machine.write("synthetic.yaml", file + "\nclocks: {synthetic: {seed: 20071213}}\n")
+    done = machine.command("run", "synthetic.yaml", "--json", "-p", f"count={COUNT}")
+    assert done.stdout, done.stderr
+    read = results(done)
+    assert (read["paths"]["loop"]["count"], read["paths"]["loop"]["lost"]) == (COUNT, 0)
+    repeat = machine.directory / "runs" / "pipeline" / "latest" / "base" / "1"
+
+    seed = 20071213
+    hz = _native.frequencies(repeat)[HOSTS[0]]
+    apart = []
+    for host, (counter, ts, err) in events(repeat).items():
+        true = _native.synthetic_inverse(seed, host, counter.tolist())
+        reference = _native.synthetic_counters(seed, HOSTS[0], true)
+        truth = np.array([c * 1_000_000_000 // hz for c in reference])
+        # Inverting a rate is exact to one tick, which is less than one nanosecond here, twice.
+        assert (np.abs(ts - truth) <= err + 2).all(), (host, np.abs(ts - truth).max())
+        # The test has teeth: without an estimate the hosts are far apart.
+        apart.append(abs(int(counter[0]) * 1_000_000_000 // hz - int(truth[0])))
+    assert min(apart[1:]) > 1_000_000
+
+
+@pytest.mark.usefixtures("root")
+def test_the_report_is_made_again_from_the_streams(machine: Machine, results: Read) -> None:
+    first, repeat = run_pipeline(machine, results)
+    report = repeat.parents[1] / "report.html"
+    assert report.exists()
+    again = machine.command("report", "runs/pipeline/latest", "--json")
+    assert results(again) == first
+
+
+@pytest.mark.usefixtures("root")
+def test_stimulus_response(machine: Machine, results: Read) -> None:
+    file = ROOT / "experiments" / "stimulus-response.yaml"
+    done = machine.command("run", file, "--json", "-p", "count=300")
+    assert done.stdout, done.stderr
+    read = results(done)
+    (path,) = read["paths"].values()
+    assert (path["count"], path["lost"]) == (300, 0)
+    for hop in path["hops"]:
+        assert hop["min_ns"] >= -hop["err_ns"]
+    client = machine.directory / "runs/stimulus-response/latest/base/1/hosts/h2/components/client"
+    printed = (client / "stdout.log").read_text()
+    # The hosts' own clocks are one and the same here, so no difference is negative.
+    assert len(printed.splitlines()) >= 300
+    assert (client / "stderr.log").read_text() == ""
