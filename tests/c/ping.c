@@ -1,6 +1,6 @@
 /* Questions and answers between two hosts, one at a time; the answer to one of them is late.
  *
- *     ping answer PORT SLOW          takes a second to hear question SLOW
+ *     ping answer PORT SLOW          takes two seconds to hear question SLOW
  *     ping ask ADDRESS PORT COUNT
  */
 #define _POSIX_C_SOURCE 200809L
@@ -31,7 +31,7 @@ static int ask(int udp, struct sockaddr_in at, uint32_t count)
 
 static int answer(int udp, struct sockaddr_in at, uint32_t slow)
 {
-    const struct timespec late = {.tv_sec = 1};
+    const struct timespec late = {.tv_sec = 2};
     struct sockaddr_in from;
     socklen_t size = sizeof from;
     uint32_t number;

@@ -102,11 +102,14 @@ def test_program_that_does_not_exist(machine: Machine) -> None:
 
 
 def test_the_first_of_several(machine: Machine) -> None:
-    """The consumer fails because of the producer, and a little later."""
+    """The consumer fails because of the producer: once nobody has the producer's number."""
+    producer = "echo $$$$ >number; sleep 1; exit 7"
+    gone = "while kill -0 $$(cat number); do sleep 0.01; done"
+    consumer = f"until [ -s number ]; do sleep 0.01; done; {gone}; exit 8"
     done = fail(
         machine,
-        "  producer: {host: h2, run: sh -c 'sleep 1; exit 7', ready: {exit: 0}, start: run}\n"
-        "  consumer: {host: h1, run: sh -c 'sleep 1.15; exit 8', ready: {exit: 0}, start: run}\n",
+        f"  producer: {{host: h2, run: [sh, -c, '{producer}'], ready: {{exit: 0}}, start: run}}\n"
+        f"  consumer: {{host: h1, run: [sh, -c, '{consumer}'], ready: {{exit: 0}}, start: run}}\n",
     )
     said = message(done)
     assert "producer on h2 failed in phase run: exit status 7" in said.splitlines()[0]

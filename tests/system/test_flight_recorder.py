@@ -95,9 +95,9 @@ phases:
 trace:
   user: ["ping:*"]
   streams:
-    there: {kind: flight-recorder, triggers: [{path: there, over: 500ms}], on_death: false}
+    there: {kind: flight-recorder, triggers: [{path: there, over: 1s}], on_death: false}
     patient: {kind: flight-recorder, triggers: [{path: there, over: 1h}], on_death: false}
-    back: {kind: flight-recorder, triggers: [{path: back, over: 500ms}], on_death: false}
+    back: {kind: flight-recorder, triggers: [{path: back, over: 1s}], on_death: false}
 measure:
   paths:
     there: {events: [asker/ping:asked, answerer/ping:heard]}
@@ -111,7 +111,7 @@ measure:
 def test_a_message_late_between_hosts_freezes_both(
     machine: Machine, clocks: str, slow: int
 ) -> None:
-    """The receiver takes a second for one of 200 messages, or for none.
+    """The receiver takes two seconds for one of 200 messages, or for none.
 
     Hidden clocks are at least tens of milliseconds apart, mostly seconds, and neither end is the
     reference there: an offset that is left out either way makes all messages late, or none.
