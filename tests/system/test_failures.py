@@ -103,9 +103,10 @@ def test_program_that_does_not_exist(machine: Machine) -> None:
 
 def test_the_first_of_several(machine: Machine) -> None:
     """The consumer fails because of the producer: once nobody has the producer's number."""
-    producer = "echo $$$$ >number; sleep 1; exit 7"
-    gone = "while kill -0 $$(cat number); do sleep 0.01; done"
-    consumer = f"until [ -s number ]; do sleep 0.01; done; {gone}; exit 8"
+    number = machine.directory / "number"
+    producer = f"echo $$$$ >{number}; sleep 1; exit 7"
+    gone = f"while kill -0 $$(cat {number}); do sleep 0.01; done"
+    consumer = f"until [ -s {number} ]; do sleep 0.01; done; {gone}; exit 8"
     done = fail(
         machine,
         f"  producer: {{host: h2, run: [sh, -c, '{producer}'], ready: {{exit: 0}}, start: run}}\n"
