@@ -69,25 +69,22 @@ impl Search {
         if self.marks.is_empty() {
             return false;
         }
-        let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { return false };
+        let Some(environment) = environment_of(pid) else { return false };
         self.marks
             .iter()
             .all(|mark| environment.split(|&b| b == 0).any(|entry| entry == mark.as_bytes()))
     }
 
-    /// Kills what matches until nothing does, twice in a row, or `patience` is over. A killed
-    /// program that forks faster than it is found is why this repeats, and twice because a process
-    /// in the middle of an `execve` has no environment for a moment, hence no marks.
+    /// Kills what matches until nothing does or `patience` is over. A killed program that forks
+    /// faster than it is found is why this repeats.
     pub fn kill(&self, patience: Duration) -> Killed {
         let until = Instant::now() + patience;
         let mut killed = BTreeMap::new();
-        let mut was_empty = false;
         loop {
             let found = self.find();
-            if (found.is_empty() && was_empty) || Instant::now() > until {
+            if found.is_empty() || Instant::now() > until {
                 return Killed { killed, survivors: found };
             }
-            was_empty = found.is_empty();
             for pid in found {
                 killed.entry(pid).or_insert_with(|| name_of(pid));
                 // It may be gone already, which is as well.
@@ -109,6 +106,38 @@ pub struct Killed {
 
 fn name_of(pid: i32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
+}
+
+/// A process's environment; `None` if it is not to be had. An `execve` under the look leaves nothing
+/// or a part of it to read, so only as many bytes as the kernel says there are make an answer.
+fn environment_of(pid: i32) -> Option<Vec<u8>> {
+    let until = Instant::now() + EXEC;
+    loop {
+        let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+        if size_of_environment(pid) == Some(environment.len()) || Instant::now() > until {
+            return Some(environment);
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// More than the part of an `execve` takes in which the process has no environment.
+const EXEC: Duration = Duration::from_secs(1);
+
+/// Bytes of a process's environment; 0 for what has no memory of its own (a kernel thread, a zombie).
+/// `None` while an `execve` lays its memory out: the kernel tells last where the program's code is.
+fn size_of_environment(pid: i32) -> Option<usize> {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return Some(0) };
+    // proc_pid_stat(5): field 3 comes behind the name.
+    let fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
+    let fields: Vec<usize> = fields.map(|field| field.parse().unwrap_or(0)).collect();
+    let field = |number: usize| fields.get(number - 3).copied();
+    let (memory, code, environment) = (field(23)?, field(26)?, (field(50)?, field(51)?));
+    match (memory, code, environment) {
+        (0, _, _) => Some(0),
+        (_, 0, _) => None,
+        (_, _, (begin, end)) => end.checked_sub(begin),
+    }
 }
 
 /// Inode of the network namespace that `path` (a `/proc/<pid>/ns/net` or a file that one is mounted
@@ -145,11 +174,10 @@ mod tests {
             (format!("LS_TEST_A={}", std::process::id()), format!("LS_TEST_B={}", line!()));
         let spawn = |marks: &[&String]| {
             let marks = marks.iter().map(|m| m.split_once('=').unwrap());
-            // The read of `ready` returns after the exec, when the environment is the child's own;
-            // the shell stays, for a second exec would take its environment away for a moment.
+            // The read of `ready` returns after the first exec, when the environment is the child's
+            // own; the second one is looked at while it goes on.
             let mut command = Command::new("sh");
-            command.args(["-c", "echo; read forever"]).envs(marks);
-            command.stdin(Stdio::piped()).stdout(Stdio::piped());
+            command.args(["-c", "echo; exec sleep 60"]).envs(marks).stdout(Stdio::piped());
             let mut child = command.spawn().unwrap();
             let mut ready = [0];
             std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
@@ -166,5 +194,32 @@ mod tests {
         assert_eq!(Search::default().find(), [0; 0]);
         one.kill().unwrap();
         one.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_that_execs_without_end_is_found_at_every_look() {
+        let mark = format!("LS_TEST_EXEC={}", std::process::id());
+        let (name, value) = mark.split_once('=').unwrap();
+        let again = r#"exec sh -c "$0" "$0""#;
+        let mut child =
+            Command::new("sh").args(["-c", again, again]).env(name, value).spawn().unwrap();
+        let search = Search { namespaces: vec![], marks: vec![mark.clone()] };
+        let pid = child.id().cast_signed();
+        let missed = (0..2000).filter(|_| !search.is_marked(pid)).count();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(missed, 0);
+        assert!(!search.is_marked(pid));
+    }
+
+    #[test]
+    fn a_process_without_environment_has_no_marks() {
+        let mut child = Command::new("sleep").arg("60").env_clear().spawn().unwrap();
+        let pid = child.id().cast_signed();
+        assert_eq!(environment_of(pid), Some(vec![]));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // Kernel threads have none either, and are no reason to wait.
+        assert_eq!(size_of_environment(2), Some(0));
     }
 }

@@ -122,7 +122,7 @@ fn an_attached_program() {
     assert!(program.wait().unwrap().success());
     let loss = losses.into_stream(MAIN);
     let trace = lab::check(&lab.out(), &loss);
-    assert!(lab::lost_at_the_end_only(&loss, 2) && loss.processes.len() == 1, "{loss:?}");
+    assert_eq!((loss.processes.len(), loss.dropped), (1, loss.torn));
     let mut ids: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
     for event in trace.events.iter().filter(|event| event.entity == "tally:hit") {
         ids.entry(event.tid).or_default().push(event.id);

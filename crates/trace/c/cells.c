@@ -104,8 +104,8 @@ int loopscope_make_cells(uint32_t stream, uint32_t count)
     return made;
 }
 
-/* The calling thread's cells up to a number; null, and the hit is counted as dropped, if it cannot
- * have them. */
+/* The calling thread's cells up to a number; null, and the hit is counted as dropped while the stream
+ * is recorded, if it cannot have them. */
 static uint64_t *cells_for(const struct loopscope_site *site, uint32_t stream, uint32_t count)
 {
     struct lane *lane = &loopscope_writer->lane[stream];
@@ -113,7 +113,7 @@ static uint64_t *cells_for(const struct loopscope_site *site, uint32_t stream, u
     if (lane->cell_count >= count && lane->cells_generation == generation)
         return lane->cells;
     if (!loopscope_make_cells(stream, LOAD(&loopscope_control->cells))) {
-        loopscope_drop(site, stream, LOOPSCOPE_NO_RING);
+        loopscope_no_ring(site, stream);
         return NULL;
     }
     return loopscope_writer->lane[stream].cells;
@@ -306,7 +306,7 @@ static void reset(const struct loopscope_site *site, uint32_t cell, uint32_t cel
             /* Pairs with the acquire load in state_of. */
             __atomic_store_n(&share->base, base, __ATOMIC_RELEASE);
         } else {
-            loopscope_drop(site, stream, LOOPSCOPE_NO_RING);
+            loopscope_no_ring(site, stream);
         }
         pthread_mutex_unlock(&loopscope_process->lock);
         loopscope_unguard(&guard);

@@ -91,7 +91,8 @@ static enum room make_room(struct lane *lane, uint64_t now, uint32_t size,
                            enum loopscope_cause *cause)
 {
     struct loopscope_ring *ring = lane->ring;
-    if (LOAD(&ring->revoked))
+    /* Pairs with the collector's store: its stream was disabled before. */
+    if (__atomic_load_n(&ring->revoked, __ATOMIC_ACQUIRE))
         return REVOKED;
     uint32_t most = ring->subbuffer_size - SLACK;
     *cause = LOOPSCOPE_TOO_LARGE;
@@ -205,7 +206,7 @@ void loopscope_record(const struct loopscope_site *site, uint32_t stream, int64_
             return;
         }
         if (!loopscope_make_ring(stream)) {
-            loopscope_drop(site, stream, LOOPSCOPE_NO_RING);
+            loopscope_no_ring(site, stream);
             return;
         }
         lane = &loopscope_writer->lane[stream];

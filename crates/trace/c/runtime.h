@@ -217,6 +217,16 @@ static inline void loopscope_drop(const struct loopscope_site *site, uint32_t st
     __atomic_fetch_add(&drops[cause], 1, __ATOMIC_RELAXED);
 }
 
+/* A hit that finds neither ring nor cells. Where its recording is over it is nobody's: it began too
+ * late, or the ring that was revoked under it has counted it already, as torn. */
+static inline void loopscope_no_ring(const struct loopscope_site *site, uint32_t stream)
+{
+    /* Pairs with the release store of the collector that disables the stream (recorded.rs). */
+    if (__atomic_load_n(&loopscope_control->streams[stream].state, __ATOMIC_ACQUIRE)
+        == LOOPSCOPE_ACTIVE)
+        loopscope_drop(site, stream, LOOPSCOPE_NO_RING);
+}
+
 static inline uint64_t loopscope_counter(void)
 {
 #if defined(__x86_64__)

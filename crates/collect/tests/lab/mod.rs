@@ -412,14 +412,6 @@ pub fn check_against_tally(lab: &Lab, loss: &LossReport) {
     assert_eq!(emitted, BTreeMap::new(), "processes that counted nothing themselves");
 }
 
-/// Whether nothing was lost while the recording went on. Its end can cut off one hit of each thread:
-/// torn, or dropped if the hit looks for a ring when the rings are gone.
-pub fn lost_at_the_end_only(loss: &LossReport, threads: u64) -> bool {
-    let causes = loss.processes.iter().flat_map(|process| &process.sites);
-    let no_ring: u64 = causes.filter_map(|site| site.dropped.get("no-ring")).sum();
-    loss.dropped == loss.torn + no_ring && loss.dropped <= threads
-}
-
 /// Reads the trace both ways and checks the account against it.
 pub fn check(out: &Path, loss: &LossReport) -> Trace {
     check_loss(loss);
