@@ -202,3 +202,15 @@ fn a_writer_that_loses_one_event_is_found() {
     let failures = runs(&program, 1..=10, &mut Tally::default());
     assert!(failures.len() >= 3, "{failures:?}");
 }
+
+/// Threads that are often inside a hit, for long, when streams and filters come and go under it.
+#[test]
+fn the_account_is_exact_for_hits_that_take_long() {
+    let text = "    struct loopscope_control *control = loopscope_control;\n";
+    let pause =
+        "    static __thread unsigned hits;\n    if (++hits % 64 == 0)\n        usleep(200);\n";
+    let replacement = format!("{text}    extern int usleep(unsigned);\n{pause}");
+    let program = lab::mutated_storm("pauses", "record.c", text, &replacement);
+    let failures = runs(&program, 1..=60, &mut Tally::default());
+    assert_eq!(failures, []);
+}

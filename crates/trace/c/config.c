@@ -199,7 +199,7 @@ static void change(struct loopscope_control *control, uint32_t index, uint32_t s
     uint32_t *word = &control->flags[index];
     uint32_t flags = LOAD(word), next;
     /* Program and collectors change the words of one process at the same time. Release pairs with
-     * the acquire load of the filter in hit_streams, which follows the word that says to look. */
+     * the acquire loads in filter_of. */
     do {
         next = changed(control, index, flags, stream, enable);
     } while (!__atomic_compare_exchange_n(word, &flags, next, 1, __ATOMIC_RELEASE,
@@ -227,14 +227,15 @@ void loopscope_apply(struct loopscope_control *control, uint32_t stream, uint32_
         enable = 0;
     }
     /* A filter goes before the bit when it comes and after it when it leaves. */
-    /* Pairs with the acquire load in hit_streams: the filter is whole. */
+    /* Pairs with the acquire load in filter_of: the filter is whole. */
     if (filter != 0)
         __atomic_store_n(place, filter, __ATOMIC_RELEASE);
     else if (!(LOAD(word) & 1u << stream))
         STORE(place, 0);
     change(control, index, stream, enable);
     if (filter == 0 && LOAD(place) != 0) {
-        STORE(place, 0);
+        /* Pairs with the acquire load in filter_of: the bit has gone, if it goes, before. */
+        __atomic_store_n(place, 0, __ATOMIC_RELEASE);
         change(control, index, stream, enable);
     }
 }

@@ -230,6 +230,23 @@ static void pull_trigger(const struct loopscope_site *site, uint32_t number, int
     __atomic_store_n(&stream->freeze, now + stream->post, __ATOMIC_RELEASE);
 }
 
+/* A site's filter in a stream, 0 for none; false if the stream has it enabled no more: the filter may
+ * have gone, and a hit that the end overtakes is nobody's. */
+static int filter_of(const struct loopscope_section *section, const struct loopscope_site *site,
+                     uint32_t stream, uint32_t *filter)
+{
+    /* Pairs with the release stores in loopscope_apply: the filter is whole; and where it has gone,
+     * the bit has gone before it. */
+    *filter = __atomic_load_n(&section->filter[site->index], __ATOMIC_ACQUIRE);
+    if (*filter != 0)
+        return 1;
+    /* Pairs with the release in change: where the bit came again, the filter came before it. */
+    if (!(__atomic_load_n(site->enabled, __ATOMIC_ACQUIRE) & 1u << stream))
+        return 0;
+    *filter = __atomic_load_n(&section->filter[site->index], __ATOMIC_ACQUIRE);
+    return 1;
+}
+
 /* A hit that several streams have, or that a filter looks at. */
 static __attribute__((noinline)) void
 hit_streams(const struct loopscope_site *site, uint32_t streams, int64_t id,
@@ -244,8 +261,9 @@ hit_streams(const struct loopscope_site *site, uint32_t streams, int64_t id,
     for (; streams != 0; streams &= streams - 1) {
         uint32_t stream = (uint32_t)__builtin_ctz(streams);
         struct loopscope_section *section = &control->sections[stream];
-        /* Pairs with the release store in loopscope_apply: the filter is whole. */
-        uint32_t filter = __atomic_load_n(&section->filter[site->index], __ATOMIC_ACQUIRE);
+        uint32_t filter;
+        if (!filter_of(section, site, stream, &filter))
+            continue;
         unsigned says = FILTER_KEEP;
         if (filter != 0)
             says = loopscope_filter_ask(section, filter, id, source->payload,
