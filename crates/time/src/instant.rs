@@ -27,6 +27,23 @@ impl Sub for GlobalNs {
     }
 }
 
+/// An instant of one host's CLOCK_MONOTONIC, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MonotonicNs(pub u64);
+
+impl MonotonicNs {
+    /// Nanoseconds from `earlier` to `self`; negative if it is the later one.
+    pub fn ns_since(self, earlier: MonotonicNs) -> i64 {
+        self.0.cast_signed() - earlier.0.cast_signed()
+    }
+
+    /// `ns` nanoseconds later.
+    #[must_use]
+    pub fn plus(self, ns: u64) -> MonotonicNs {
+        MonotonicNs(self.0.saturating_add(ns))
+    }
+}
+
 /// A hard half-width in nanoseconds: the true instant lies within `±ns` of the mapped one, under
 /// the stated assumption on oscillator wander and no other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

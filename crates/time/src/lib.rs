@@ -13,5 +13,5 @@ mod instant;
 mod map;
 pub mod source;
 
-pub use instant::{Bound, Counter, Frequency, GlobalNs};
+pub use instant::{Bound, Counter, Frequency, GlobalNs, MonotonicNs};
 pub use map::{ClockMap, Knot, MapError};

@@ -36,6 +36,21 @@ const SIZES: [(&str, u64); 7] = [
     ("GiB", 1 << 30),
 ];
 
+/// Units in bits per second.
+const RATES: [(&str, u64); 8] = [
+    ("bit", 1),
+    ("kbit", 1_000),
+    ("Mbit", 1_000_000),
+    ("Gbit", 1_000_000_000),
+    ("bit/s", 1),
+    ("kbit/s", 1_000),
+    ("Mbit/s", 1_000_000),
+    ("Gbit/s", 1_000_000_000),
+];
+
+/// Units in thousandths of a ppm.
+const RATIOS: [(&str, u64); 2] = [("%", 10_000_000), ("ppm", 1_000)];
+
 /// Reads a duration, exact to the nanosecond.
 pub fn duration(given: &str) -> Result<Duration, QuantityError> {
     whole(given, &DURATIONS, "1 ns").map(Duration::from_nanos).map_err(|problem| QuantityError {
@@ -53,6 +68,40 @@ pub fn size(given: &str) -> Result<u64, QuantityError> {
         kind: "size",
         problem,
         examples: "a number and B, kB, MB, GB, KiB, MiB or GiB, as in 6B, 1.5kB or 1KiB",
+    })
+}
+
+/// Reads a rate in bits per second.
+pub fn rate(given: &str) -> Result<u64, QuantityError> {
+    whole(given, &RATES, "1 bit/s").map_err(|problem| QuantityError {
+        given: given.to_owned(),
+        kind: "rate",
+        problem,
+        examples: "a number and bit, kbit, Mbit or Gbit, with or without /s, as in 400Mbit or \
+                   1.5Gbit/s",
+    })
+}
+
+/// Reads how many bytes per second.
+pub fn throughput(given: &str) -> Result<u64, QuantityError> {
+    let size = given.trim().strip_suffix("/s").unwrap_or(given);
+    whole(size, &SIZES, "1 B/s").map_err(|problem| QuantityError {
+        given: given.to_owned(),
+        kind: "throughput",
+        problem,
+        examples: "a number and B, kB, MB, GB, KiB, MiB or GiB, with or without /s, as in 10MB/s",
+    })
+}
+
+/// Reads a ratio; `5%` is 0.05. It may be above 1.
+pub fn ratio(given: &str) -> Result<f64, QuantityError> {
+    whole(given, &RATIOS, "0.001 ppm").map(|parts| parts as f64 / 1e9).map_err(|problem| {
+        QuantityError {
+            given: given.to_owned(),
+            kind: "ratio",
+            problem,
+            examples: "a number and % or ppm, as in 5%, 0.1% or 20ppm",
+        }
     })
 }
 
@@ -106,6 +155,20 @@ mod tests {
         for (text, bytes) in [("6B", 6), ("1kB", 1000), ("1KiB", 1024), ("1.5 MiB", 1_572_864)] {
             assert_eq!(size(text), Ok(bytes), "{text}");
         }
+        for (text, bits) in [
+            ("400Mbit", 400_000_000),
+            ("1.5Gbit/s", 1_500_000_000),
+            ("9.6 kbit/s", 9_600),
+            ("1bit", 1),
+        ] {
+            assert_eq!(rate(text), Ok(bits), "{text}");
+        }
+        for (text, bytes) in [("10MB/s", 10_000_000), ("64KiB", 65_536), ("1 MB/s", 1_000_000)] {
+            assert_eq!(throughput(text), Ok(bytes), "{text}");
+        }
+        for (text, parts) in [("5%", 0.05), ("120%", 1.2), ("0.1%", 0.001), ("20ppm", 2e-5)] {
+            assert_eq!(ratio(text), Ok(parts), "{text}");
+        }
     }
 
     #[test]
@@ -134,5 +197,22 @@ mod tests {
              as in 6B, 1.5kB or 1KiB"
         );
         assert!(size("0.5B").unwrap_err().to_string().contains("no multiple of 1 B"));
+        for (text, problem) in [
+            ("400", "no unit"),
+            ("400MB", "`MB` is no unit"),
+            ("400mbit", "`mbit` is no unit"),
+            ("0.5bit", "no multiple of 1 bit/s"),
+        ] {
+            let error = rate(text).unwrap_err().to_string();
+            assert!(error.contains(problem) && error.contains("not a rate"), "{error}");
+        }
+        let error = throughput("10Mbit/s").unwrap_err().to_string();
+        assert!(error.contains("`10Mbit/s` is not a throughput: `Mbit` is no unit"), "{error}");
+        for (text, problem) in
+            [("0.05", "no unit"), ("-1%", "begin with"), ("0.00001ppm", "multiple of 0.001 ppm")]
+        {
+            let error = ratio(text).unwrap_err().to_string();
+            assert!(error.contains(problem) && error.contains("not a ratio"), "{error}");
+        }
     }
 }
