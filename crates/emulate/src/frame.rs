@@ -1,0 +1,208 @@
+//! Ethernet frames in buffers that are used again.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::model::Packet;
+
+/// Bytes of an Ethernet header.
+pub const HEADER: usize = 14;
+
+/// Sizes of buffers: small datagrams, frames of the usual MTU, jumbo frames, the rest.
+const CLASSES: [usize; 4] = [256, 2048, 9216, 1 << 16];
+
+/// Buffers for frames, as many as were ever in use at once. One thread's.
+#[derive(Clone, Debug, Default)]
+pub struct Pool(Rc<RefCell<[Vec<Vec<u8>>; CLASSES.len()]>>);
+
+/// A frame; dropping it gives its buffer back.
+#[derive(Debug)]
+pub struct Frame {
+    bytes: Vec<u8>,
+    pool: Pool,
+}
+
+impl Pool {
+    /// A frame of these bytes.
+    pub fn frame(&self, bytes: &[u8]) -> Frame {
+        let class = CLASSES.iter().position(|size| bytes.len() <= *size);
+        let free = class.and_then(|class| self.0.borrow_mut()[class].pop());
+        let size = class.map_or(bytes.len(), |class| CLASSES[class]);
+        let mut buffer = free.unwrap_or_else(|| Vec::with_capacity(size));
+        buffer.extend_from_slice(bytes);
+        Frame { bytes: buffer, pool: self.clone() }
+    }
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        if let Some(class) = CLASSES.iter().position(|size| bytes.capacity() == *size) {
+            bytes.clear();
+            self.pool.0.borrow_mut()[class].push(bytes);
+        }
+    }
+}
+
+impl Frame {
+    /// From the destination's address on.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Address of the one it goes to; `None` of what is too short to be a frame.
+    pub fn destination(&self) -> Option<Address> {
+        self.address(0)
+    }
+
+    /// Address of the one it comes from.
+    pub fn source(&self) -> Option<Address> {
+        self.address(6)
+    }
+
+    fn address(&self, at: usize) -> Option<Address> {
+        (self.bytes.len() >= HEADER).then(|| Address(part(&self.bytes, at)))
+    }
+
+    /// The message's number as loopscope's generators write it: the first up to eight bytes of the
+    /// payload of UDP or TCP, little-endian, without the sign's bit; 0 without any.
+    pub fn message(&self) -> u64 {
+        let payload = payload(&self.bytes).unwrap_or_default();
+        let mut number = [0; 8];
+        let length = payload.len().min(8);
+        number[..length].copy_from_slice(&payload[..length]);
+        u64::from_le_bytes(number) & i64::MAX as u64
+    }
+}
+
+impl Packet for Frame {
+    fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn duplicate(&self) -> Frame {
+        self.pool.frame(&self.bytes)
+    }
+
+    fn flip(&mut self, bit: u64) {
+        let Some(packet) = self.bytes.get_mut(HEADER..).filter(|packet| !packet.is_empty()) else {
+            return;
+        };
+        let bit = bit % (packet.len() as u64 * 8);
+        packet[(bit / 8) as usize] ^= 1 << (bit % 8);
+    }
+}
+
+/// An Ethernet address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Address([u8; 6]);
+
+impl Address {
+    /// Of several: multicast, or broadcast.
+    pub fn is_group(self) -> bool {
+        self.0[0] & 1 != 0
+    }
+}
+
+/// What a UDP datagram or a TCP segment carries. Of fragments only the first has a header.
+fn payload(frame: &[u8]) -> Option<&[u8]> {
+    const VLAN: [u16; 2] = [0x8100, 0x88a8];
+    const UDP: u8 = 17;
+    const TCP: u8 = 6;
+    let mut at = 12;
+    while VLAN.contains(&u16::from_be_bytes(*frame.get(at..)?.first_chunk()?)) {
+        at += 4;
+    }
+    let kind = u16::from_be_bytes(*frame.get(at..)?.first_chunk()?);
+    let packet = frame.get(at + 2..)?;
+    // Behind the packet an Ethernet frame may be padded.
+    let (protocol, header, end) = match kind {
+        0x0800 => {
+            let fragment = u16::from_be_bytes(part(packet.get(..20)?, 6)) & 0x1fff;
+            if fragment != 0 {
+                return None;
+            }
+            let total = u16::from_be_bytes(part(packet, 2));
+            (packet[9], usize::from(packet[0] & 15) * 4, usize::from(total))
+        }
+        0x86dd => {
+            let length = u16::from_be_bytes(part(packet.get(..40)?, 4));
+            (packet[6], 40, 40 + usize::from(length))
+        }
+        _ => return None,
+    };
+    let segment = packet.get(..end)?.get(header..)?;
+    match protocol {
+        UDP => segment.get(8..),
+        TCP => segment.get(usize::from(segment.get(12)? >> 4) * 4..),
+        _ => None,
+    }
+}
+
+/// The `N` bytes from `at` on, which must be there.
+fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut part = [0; N];
+    part.copy_from_slice(&bytes[at..at + N]);
+    part
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn udp(payload: &[u8], vlan: bool, fragment: u16) -> Vec<u8> {
+        let mut frame = vec![2; 12];
+        if vlan {
+            frame.extend([0x81, 0, 0, 7]);
+        }
+        frame.extend([8, 0, 0x45, 0]);
+        frame.extend((28 + payload.len() as u16).to_be_bytes());
+        frame.extend([0, 0]);
+        frame.extend(fragment.to_be_bytes());
+        frame.extend([64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        frame.extend([0, 1, 0, 2, 0, 0, 0, 0]);
+        frame.extend(payload);
+        frame
+    }
+
+    #[test]
+    fn the_message_is_the_payloads_beginning() {
+        let pool = Pool::default();
+        let message = |bytes: &[u8]| pool.frame(bytes).message();
+        let number = 0x1234_5678_9abc_u64;
+        assert_eq!(message(&udp(&number.to_le_bytes(), false, 0)), number);
+        assert_eq!(message(&udp(&number.to_le_bytes(), true, 0)), number);
+        assert_eq!(message(&udp(&u64::MAX.to_le_bytes(), false, 0)), i64::MAX as u64);
+        let mut padded = udp(&[7, 1, 0, 0, 0, 0], false, 0);
+        padded.extend([9; 12]);
+        assert_eq!(message(&padded), 0x107);
+        assert_eq!(message(&udp(b"", false, 0)), 0);
+        assert_eq!(message(&udp(&number.to_le_bytes(), false, 1)), 0);
+        // Whatever is cut off, nothing is read that is not there.
+        let whole = udp(&number.to_le_bytes(), true, 0);
+        for end in 0..whole.len() {
+            assert_eq!(message(&whole[..end]), 0);
+        }
+    }
+
+    #[test]
+    fn buffers_come_back_and_one_bit_flips() {
+        let pool = Pool::default();
+        let frame = pool.frame(&[1; 100]);
+        let at = frame.bytes().as_ptr();
+        let mut copy = frame.duplicate();
+        drop(frame);
+        let again = pool.frame(&[2; 250]);
+        assert_eq!((again.bytes().as_ptr(), again.bytes()), (at, &[2; 250][..]));
+        for bit in [0, 687, 688, u64::MAX] {
+            copy.flip(bit);
+            let flipped = |(a, b): (&u8, &u8)| (a ^ b).count_ones();
+            assert_eq!(copy.bytes().iter().zip(&[1; 100]).map(flipped).sum::<u32>(), 1);
+            assert_eq!(copy.bytes()[..HEADER], [1; HEADER]);
+            copy.flip(bit);
+        }
+        let mut bare = pool.frame(&[3; HEADER]);
+        bare.flip(5);
+        assert_eq!(bare.bytes(), [3; HEADER]);
+    }
+}

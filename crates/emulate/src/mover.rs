@@ -1,0 +1,80 @@
+//! What takes frames off devices and puts them on others.
+
+use std::os::fd::BorrowedFd;
+
+use loopscope_time::MonotonicNs;
+use serde::Serialize;
+
+use crate::error::EmulateError;
+use crate::router::Departure;
+
+mod bpf;
+mod mtu;
+pub mod packet;
+pub mod probe;
+pub mod xdp;
+
+/// Frames taken from a port, or sent, at a time.
+pub const BATCH: usize = 64;
+
+/// The devices of a router, by port.
+pub trait Mover {
+    /// Looks which ports have something; called before the ports are received from.
+    fn look(&mut self) -> Result<(), EmulateError>;
+
+    /// Hands what has come to `port` to `sink`, oldest first and at most [`BATCH`], with the time at
+    /// which the kernel saw it, if that is known; how many there were.
+    fn receive(
+        &mut self,
+        port: usize,
+        sink: &mut impl FnMut(Option<MonotonicNs>, &[u8]),
+    ) -> Result<usize, EmulateError>;
+
+    /// Sends each; marks as lost what the kernel did not take.
+    fn transmit(&mut self, batch: &mut [Departure]) -> Result<(), EmulateError>;
+
+    /// Readable when a port has something.
+    fn ready(&self) -> BorrowedFd<'_>;
+
+    /// What each port has lost so far before it could be received.
+    fn losses(&mut self) -> Vec<Losses>;
+}
+
+/// Frames that a port lost before any link could take them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Losses {
+    /// The mover was too slow: the kernel's buffers were full.
+    pub full: u64,
+    /// Larger than the device can send: not segmented by the sender's kernel.
+    pub oversize: u64,
+    /// Not lost, but without a checksum: the receiver drops them.
+    pub unfinished: u64,
+}
+
+impl Losses {
+    /// What to do about them, for a person.
+    pub fn advice(&self, device: &str) -> Vec<String> {
+        let mut advice = Vec::new();
+        if self.full > 0 {
+            advice.push(format!(
+                "{device}: {} frames were lost before the router could take them: it was too slow",
+                self.full
+            ));
+        }
+        if self.oversize > 0 {
+            advice.push(format!(
+                "{device}: {} frames were larger than its MTU and dropped; on the device at its other \
+                 end: ethtool -K DEVICE tso off gso off gro off",
+                self.oversize
+            ));
+        }
+        if self.unfinished > 0 {
+            advice.push(format!(
+                "{device}: {} frames came without checksum, receivers drop them; on the device at its \
+                 other end: ethtool -K DEVICE tx off",
+                self.unfinished
+            ));
+        }
+        advice
+    }
+}

@@ -1,0 +1,296 @@
+//! A packet socket and the system calls that nix has not.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+
+use nix::errno::Errno;
+
+use crate::error::EmulateError;
+use crate::mover::BATCH;
+
+/// Bytes of a frame, with a VLAN tag that is put back: the largest that a sender's kernel hands on
+/// unsegmented.
+const FRAME: usize = (1 << 16) + 64;
+/// Room before it for the tag.
+const TAG: usize = 4;
+/// Where a tag stands: behind both addresses.
+const TAG_AT: usize = 12;
+/// For the stamp and the auxiliary data.
+const CONTROL: usize = 128;
+/// What a burst of the sender may fill before the mover looks: 64 MiB of the kernel's own buffers.
+const RECEIVE_BUFFER: c_int = 64 << 20;
+const SEND_BUFFER: c_int = 16 << 20;
+const ALL_PROTOCOLS: u16 = (libc::ETH_P_ALL as u16).to_be();
+
+/// A frame that came in.
+pub(super) struct Received<'a> {
+    pub(super) bytes: &'a [u8],
+    /// Left to the device to put a checksum in, of which there is none.
+    pub(super) unfinished: bool,
+    /// The kernel's CLOCK_REALTIME when it came.
+    pub(super) real_ns: Option<i64>,
+}
+
+/// What a batch is received into.
+#[derive(Debug)]
+pub(super) struct Buffers {
+    frames: Vec<u8>,
+    control: Vec<Control>,
+    /// Of each frame: where it begins, where it ends, whether unfinished, its stamp.
+    taken: Vec<(usize, usize, bool, Option<i64>)>,
+}
+
+/// Control messages, aligned as their headers have to be.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug)]
+struct Control([u8; CONTROL]);
+
+impl Buffers {
+    pub(super) fn new() -> Buffers {
+        Buffers {
+            frames: vec![0; BATCH * (TAG + FRAME)],
+            control: vec![Control([0; CONTROL]); BATCH],
+            taken: Vec::with_capacity(BATCH),
+        }
+    }
+
+    /// The `i`th that was received last.
+    pub(super) fn frame(&self, i: usize) -> Received<'_> {
+        let (start, end, unfinished, real_ns) = self.taken[i];
+        Received { bytes: &self.frames[start..end], unfinished, real_ns }
+    }
+
+    /// Notes slot `i`'s frame, and puts the tag back that the kernel has taken off.
+    fn take(&mut self, i: usize, length: usize, said: Said) {
+        let mut start = i * (TAG + FRAME) + TAG;
+        let end = start + length.min(FRAME);
+        if let Some((tpid, tci)) = said.tag
+            && length >= TAG_AT
+        {
+            self.frames.copy_within(start..start + TAG_AT, start - TAG);
+            start -= TAG;
+            let at = start + TAG_AT;
+            self.frames[at..at + 2].copy_from_slice(&tpid.to_be_bytes());
+            self.frames[at + 2..at + TAG].copy_from_slice(&tci.to_be_bytes());
+        }
+        self.taken.push((start, end, said.unfinished, said.real_ns));
+    }
+}
+
+/// What the kernel says of a frame.
+#[derive(Default)]
+struct Said {
+    unfinished: bool,
+    real_ns: Option<i64>,
+    /// TPID and TCI.
+    tag: Option<(u16, u16)>,
+}
+
+/// A raw socket on a device, which takes and sends whole frames.
+#[derive(Debug)]
+pub(super) struct Socket {
+    fd: OwnedFd,
+    device: String,
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Socket {
+    pub(super) fn open(device: &str) -> Result<Socket, EmulateError> {
+        let error = |what| EmulateError::device(device, what);
+        let index = nix::net::if_::if_nametoindex(device)
+            .map_err(|errno| error("there is no such device here")(errno.into()))?;
+        // Of no protocol until it is bound: nothing of other devices comes in between.
+        let flags = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // SAFETY: touches no memory; the result is checked.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, flags, 0) };
+        if fd < 0 {
+            return Err(error("cannot make a packet socket")(io::Error::last_os_error()));
+        }
+        // SAFETY: just made, and nobody else knows it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let socket = Socket { fd, device: device.to_owned() };
+
+        let level = libc::SOL_PACKET;
+        socket.set(
+            level,
+            libc::PACKET_IGNORE_OUTGOING,
+            &1,
+            "cannot leave out what it sends itself",
+        )?;
+        socket.set(level, libc::PACKET_AUXDATA, &1, "cannot ask for VLAN tags")?;
+        socket.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1, "cannot ask for stamps")?;
+        // Sizes up to the system's own limits without privilege.
+        let own = libc::SOL_SOCKET;
+        for (forced, plain, size) in [
+            (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, RECEIVE_BUFFER),
+            (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, SEND_BUFFER),
+        ] {
+            if socket.set(own, forced, &size, "").is_err() {
+                socket.set(own, plain, &size, "cannot set the size of its buffers")?;
+            }
+        }
+        // SAFETY: all zeros is a value of this plain structure.
+        let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = ALL_PROTOCOLS;
+        address.sll_ifindex = index.cast_signed();
+        // SAFETY: the address is a sockaddr_ll of the length given.
+        let bound = unsafe {
+            let address = (&raw const address).cast();
+            libc::bind(socket.raw(), address, size_of::<libc::sockaddr_ll>() as u32)
+        };
+        if bound != 0 {
+            return Err(error("cannot bind to it")(io::Error::last_os_error()));
+        }
+        let member = libc::packet_mreq {
+            mr_ifindex: index.cast_signed(),
+            mr_type: libc::PACKET_MR_PROMISC as u16,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        let what = "cannot take frames to other addresses";
+        socket.set(level, libc::PACKET_ADD_MEMBERSHIP, &member, what)?;
+        Ok(socket)
+    }
+
+    fn raw(&self) -> c_int {
+        self.fd.as_raw_fd()
+    }
+
+    fn set<T>(
+        &self,
+        level: c_int,
+        option: c_int,
+        value: &T,
+        what: &'static str,
+    ) -> Result<(), EmulateError> {
+        let length = size_of::<T>() as libc::socklen_t;
+        // SAFETY: the kernel reads `length` bytes of `value`.
+        let set = unsafe {
+            libc::setsockopt(self.raw(), level, option, std::ptr::from_ref(value).cast(), length)
+        };
+        if set == 0 {
+            return Ok(());
+        }
+        Err(EmulateError::device(&self.device, what)(io::Error::last_os_error()))
+    }
+
+    /// The device's, in bytes.
+    pub(super) fn mtu(&self) -> Result<usize, EmulateError> {
+        super::super::mtu::of(self.fd.as_fd(), &self.device)
+    }
+
+    /// Frames that did not fit into the buffer since this was last asked.
+    pub(super) fn dropped(&self) -> u64 {
+        let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+        let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `length` bytes to the structure, which any bytes are
+        // valid for.
+        let got = unsafe {
+            let (level, option) = (libc::SOL_PACKET, libc::PACKET_STATISTICS);
+            let statistics = (&raw mut statistics).cast();
+            libc::getsockopt(self.raw(), level, option, statistics, &raw mut length)
+        };
+        if got == 0 { u64::from(statistics.tp_drops) } else { 0 }
+    }
+
+    /// Receives what waits; how many.
+    pub(super) fn receive(&self, buffers: &mut Buffers) -> io::Result<usize> {
+        // SAFETY: all zeros is a value of these plain structures: null pointers, lengths of 0.
+        let mut messages: [libc::mmsghdr; BATCH] = unsafe { zeroed() };
+        // SAFETY: as above.
+        let mut parts: [libc::iovec; BATCH] = unsafe { zeroed() };
+        let frames = buffers.frames.chunks_exact_mut(TAG + FRAME);
+        let slots = frames.zip(&mut buffers.control).zip(&mut parts).zip(&mut messages);
+        for (((frame, control), part), message) in slots {
+            part.iov_base = frame[TAG..].as_mut_ptr().cast();
+            part.iov_len = FRAME;
+            message.msg_hdr.msg_iov = part;
+            message.msg_hdr.msg_iovlen = 1;
+            message.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
+            message.msg_hdr.msg_controllen = CONTROL as _;
+        }
+        buffers.taken.clear();
+        // SAFETY: each message points to a part and control bytes that live until the end of this
+        // function, with their lengths.
+        let count = unsafe {
+            let messages = messages.as_mut_ptr();
+            libc::recvmmsg(self.raw(), messages, BATCH as u32, 0, std::ptr::null_mut())
+        };
+        let Ok(count) = usize::try_from(count) else {
+            let error = io::Error::last_os_error();
+            return match Errno::from_raw(error.raw_os_error().unwrap_or(0)) {
+                // It was taken down: said once, by this.
+                Errno::EAGAIN | Errno::EINTR | Errno::ENETDOWN => Ok(0),
+                _ => Err(error),
+            };
+        };
+        for (i, message) in messages[..count].iter().enumerate() {
+            let said = said(&message.msg_hdr);
+            buffers.take(i, message.msg_len as usize, said);
+        }
+        Ok(count)
+    }
+
+    /// Sends the first frames; how many, at least one.
+    pub(super) fn send<'a>(&self, frames: impl Iterator<Item = &'a [u8]>) -> Result<usize, Errno> {
+        // SAFETY: all zeros is a value of these plain structures: null pointers, lengths of 0.
+        let mut messages: [libc::mmsghdr; BATCH] = unsafe { zeroed() };
+        // SAFETY: as above.
+        let mut parts: [libc::iovec; BATCH] = unsafe { zeroed() };
+        let mut count = 0;
+        for ((frame, part), message) in frames.zip(&mut parts).zip(&mut messages) {
+            part.iov_base = frame.as_ptr().cast_mut().cast();
+            part.iov_len = frame.len();
+            message.msg_hdr.msg_iov = part;
+            message.msg_hdr.msg_iovlen = 1;
+            count += 1;
+        }
+        // SAFETY: each of the first `count` messages points to a part that lives until the end of
+        // this function, and this to a frame that is borrowed as long; the kernel only reads them.
+        let sent = unsafe { libc::sendmmsg(self.raw(), messages.as_mut_ptr(), count, 0) };
+        usize::try_from(sent).map_err(|_| Errno::last())
+    }
+}
+
+/// Reads the control messages of a message that recvmmsg has filled in.
+fn said(message: &libc::msghdr) -> Said {
+    let mut said = Said::default();
+    // SAFETY: the kernel has set the message's control length to what it has written; the macros
+    // stay within it and give null at its end.
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
+    while !header.is_null() {
+        // SAFETY: not null, so the kernel has written a header here, aligned as CONTROL is, and
+        // behind it as many bytes as its type has.
+        unsafe {
+            let data = libc::CMSG_DATA(header);
+            match ((*header).cmsg_level, (*header).cmsg_type) {
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                    let time = data.cast::<libc::timespec>().read_unaligned();
+                    let seconds = time.tv_sec.checked_mul(1_000_000_000);
+                    said.real_ns = seconds.and_then(|ns| ns.checked_add(time.tv_nsec));
+                }
+                (libc::SOL_PACKET, libc::PACKET_AUXDATA) => {
+                    let auxiliary = data.cast::<libc::tpacket_auxdata>().read_unaligned();
+                    said.unfinished = auxiliary.tp_status & libc::TP_STATUS_CSUMNOTREADY != 0;
+                    if auxiliary.tp_status & libc::TP_STATUS_VLAN_VALID != 0 {
+                        let known = auxiliary.tp_status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
+                        let tpid = if known { auxiliary.tp_vlan_tpid } else { 0x8100 };
+                        said.tag = Some((tpid, auxiliary.tp_vlan_tci));
+                    }
+                }
+                _ => {}
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+    said
+}

@@ -1,0 +1,115 @@
+//! AF_XDP in copy mode: frames cross in shared rings, without a system call to receive them.
+
+mod ring;
+mod socket;
+
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use loopscope_time::MonotonicNs;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+
+use self::socket::Socket;
+use super::bpf::Redirect;
+use super::{BATCH, Losses, Mover, mtu};
+use crate::error::EmulateError;
+use crate::frame::HEADER;
+use crate::router::Departure;
+use crate::settings::Port;
+
+/// Bytes of a VLAN tag: a frame may be larger than its device's MTU by that.
+const VLAN: usize = 4;
+
+/// An AF_XDP socket for each port, and a program that hands it the device's frames.
+#[derive(Debug)]
+pub struct Xdp {
+    ports: Vec<XdpPort>,
+    epoll: Epoll,
+}
+
+#[derive(Debug)]
+struct XdpPort {
+    // Taken off before the socket is closed.
+    _redirect: Redirect,
+    socket: Socket,
+    device: String,
+    /// Of the batch that is being sent: what goes out here.
+    pending: Vec<usize>,
+}
+
+impl Xdp {
+    /// On these devices of the current network namespace.
+    pub fn open(ports: &[Port]) -> Result<Xdp, EmulateError> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
+            .map_err(EmulateError::system("cannot make an epoll descriptor"))?;
+        let mut opened = Vec::new();
+        for Port { device, .. } in ports {
+            let error = |what| EmulateError::device(device, what);
+            let index = nix::net::if_::if_nametoindex(device.as_str())
+                .map_err(|errno| error("there is no such device here")(errno.into()))?;
+            let asking = std::net::UdpSocket::bind("0.0.0.0:0")
+                .map_err(EmulateError::system("cannot make a socket"))?;
+            let largest = mtu::of(asking.as_fd(), device)? + HEADER + VLAN;
+            let socket = Socket::open(index, device, largest, ports.len())?;
+            epoll
+                .add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, 0))
+                .map_err(EmulateError::system("cannot wait for a socket"))?;
+            let redirect = Redirect::attach(index, socket.as_fd())
+                .map_err(error("cannot put an XDP program on it"))?;
+            let (device, pending) = (device.clone(), Vec::with_capacity(BATCH));
+            opened.push(XdpPort { _redirect: redirect, socket, device, pending });
+        }
+        Ok(Xdp { ports: opened, epoll })
+    }
+}
+
+impl Mover for Xdp {
+    fn look(&mut self) -> Result<(), EmulateError> {
+        // The rings say it themselves.
+        Ok(())
+    }
+
+    fn receive(
+        &mut self,
+        port: usize,
+        sink: &mut impl FnMut(Option<MonotonicNs>, &[u8]),
+    ) -> Result<usize, EmulateError> {
+        let socket = &mut self.ports[port].socket;
+        Ok(socket.receive(BATCH, |stamp, frame| {
+            sink((stamp != 0).then_some(MonotonicNs(stamp)), frame);
+        }))
+    }
+
+    fn transmit(&mut self, batch: &mut [Departure]) -> Result<(), EmulateError> {
+        for (i, departure) in batch.iter_mut().enumerate() {
+            let port = &mut self.ports[departure.to];
+            if port.socket.push(departure.outcome.packet.bytes()) {
+                port.pending.push(i);
+            } else {
+                departure.lost = true;
+            }
+        }
+        for i in 0..batch.len() {
+            let port = &mut self.ports[batch[i].to];
+            if port.pending.is_empty() {
+                continue;
+            }
+            let flushed = port.socket.flush(|place| {
+                if let Some(lost) = port.pending.get(place) {
+                    batch[*lost].lost = true;
+                }
+            });
+            flushed.map_err(EmulateError::device(&port.device, "cannot send"))?;
+            port.pending.clear();
+        }
+        Ok(())
+    }
+
+    fn ready(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
+
+    fn losses(&mut self) -> Vec<Losses> {
+        let full = |port: &XdpPort| Losses { full: port.socket.dropped(), ..Losses::default() };
+        self.ports.iter().map(full).collect()
+    }
+}

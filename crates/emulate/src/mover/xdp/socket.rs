@@ -1,0 +1,336 @@
+//! An AF_XDP socket on a device: its memory, its four rings, and the system calls.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+use std::io;
+use std::mem::size_of;
+use std::num::NonZero;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::ptr::NonNull;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+use super::ring::{Consumer, Producer};
+use crate::error::EmulateError;
+use crate::mover::bpf::STAMP;
+
+/// What bursts of all senders together may fill before the mover looks: at a million frames per
+/// second 64 ms.
+const RECEIVE_ALL: u32 = 1 << 16;
+/// Of one of them.
+const RECEIVE_MOST: u32 = 8192;
+const RECEIVE_LEAST: u32 = 1024;
+/// Sent at once are fewer.
+const SEND: u32 = 256;
+/// Before a frame the kernel leaves so much room, in which the stamp stands.
+const HEADROOM: usize = 256;
+
+/// Chunks of memory, each for one frame. The last [`SEND`] are sent from, the others received into.
+#[derive(Debug)]
+struct Memory {
+    area: NonNull<u8>,
+    length: usize,
+    chunk: usize,
+}
+
+impl Memory {
+    fn new(chunk: usize, chunks: u32) -> io::Result<Memory> {
+        let length = chunks as usize * chunk;
+        let whole =
+            NonZero::new(length).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_POPULATE;
+        // SAFETY: a new mapping; nothing else of this process is there.
+        let area = unsafe { mmap_anonymous(None, whole, access, flags)? };
+        Ok(Memory { area: area.cast(), length, chunk })
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new` with this length. The kernel holds on to the pages themselves for
+        // as long as the socket needs them. That it fails would leave it mapped, which harms nobody.
+        let _ = unsafe { munmap(self.area.cast(), self.length) };
+    }
+}
+
+/// A socket bound to a device's only queue, in copy mode.
+#[derive(Debug)]
+pub(super) struct Socket {
+    fd: OwnedFd,
+    device: String,
+    fill: Producer<u64>,
+    received: Consumer<libc::xdp_desc>,
+    send: Producer<libc::xdp_desc>,
+    sent: Consumer<u64>,
+    memory: Memory,
+    /// Chunks to send from that are not being sent.
+    free: Vec<u64>,
+    /// Written and not taken by the kernel when [`Socket::flush`] gave up.
+    left: u32,
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Socket {
+    /// On device `index`, which is `device`, for frames of at most `largest` bytes; one of `ports`.
+    pub(super) fn open(
+        index: u32,
+        device: &str,
+        largest: usize,
+        ports: usize,
+    ) -> Result<Socket, EmulateError> {
+        let error = |what| EmulateError::device(device, what);
+        let share = RECEIVE_ALL / u32::try_from(ports.next_power_of_two()).unwrap_or(RECEIVE_ALL);
+        let receive = share.clamp(RECEIVE_LEAST, RECEIVE_MOST);
+        let Some(chunk) = [2048, 4096].into_iter().find(|chunk| largest + HEADROOM <= *chunk)
+        else {
+            let what = "its MTU is too large for AF_XDP, which takes frames of up to 3840 bytes";
+            return Err(error(what)(io::ErrorKind::InvalidInput.into()));
+        };
+        let flags = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // SAFETY: touches no memory; the result is checked.
+        let fd = unsafe { libc::socket(libc::AF_XDP, flags, 0) };
+        if fd < 0 {
+            return Err(error("cannot make an AF_XDP socket")(io::Error::last_os_error()));
+        }
+        // SAFETY: just made, and nobody else knows it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let memory = Memory::new(chunk, receive + SEND)
+            .map_err(error("cannot map memory for its frames"))?;
+        let registration = libc::xdp_umem_reg {
+            addr: memory.area.as_ptr() as u64,
+            len: memory.length as u64,
+            chunk_size: chunk as u32,
+            headroom: 0,
+            flags: 0,
+            tx_metadata_len: 0,
+        };
+        set(&fd, libc::XDP_UMEM_REG, &registration)
+            .map_err(error("cannot register memory for its frames (see ulimit -l)"))?;
+        for (ring, size) in [
+            (libc::XDP_UMEM_FILL_RING, receive),
+            (libc::XDP_UMEM_COMPLETION_RING, SEND),
+            (libc::XDP_RX_RING, receive),
+            (libc::XDP_TX_RING, SEND),
+        ] {
+            set(&fd, ring, &size).map_err(error("cannot make the rings"))?;
+        }
+        let zero = || libc::xdp_ring_offset { producer: 0, consumer: 0, desc: 0, flags: 0 };
+        let mut at = libc::xdp_mmap_offsets { rx: zero(), tx: zero(), fr: zero(), cr: zero() };
+        get(&fd, libc::XDP_MMAP_OFFSETS, &mut at).map_err(error("cannot ask for the rings"))?;
+        let map = "cannot map the rings";
+        let own = fd.as_fd();
+        let fill = Producer::map(own, libc::XDP_UMEM_PGOFF_FILL_RING, at.fr, receive);
+        let sent = Consumer::map(own, libc::XDP_UMEM_PGOFF_COMPLETION_RING, at.cr, SEND);
+        let received = Consumer::map(own, libc::XDP_PGOFF_RX_RING as u64, at.rx, receive);
+        let send = Producer::map(own, libc::XDP_PGOFF_TX_RING as u64, at.tx, SEND);
+        let mut fill = fill.map_err(error(map))?;
+        (0..receive).for_each(|i| {
+            fill.push(u64::from(i) * chunk as u64);
+        });
+        fill.publish();
+
+        let address = libc::sockaddr_xdp {
+            sxdp_family: libc::AF_XDP as u16,
+            sxdp_flags: libc::XDP_COPY | libc::XDP_USE_NEED_WAKEUP,
+            sxdp_ifindex: index,
+            sxdp_queue_id: 0,
+            sxdp_shared_umem_fd: 0,
+        };
+        bind(&fd, &address).map_err(error("cannot bind an AF_XDP socket to it"))?;
+        Ok(Socket {
+            fd,
+            device: device.to_owned(),
+            fill,
+            received: received.map_err(error(map))?,
+            send: send.map_err(error(map))?,
+            sent: sent.map_err(error(map))?,
+            free: (receive..receive + SEND).map(|i| u64::from(i) * chunk as u64).collect(),
+            left: 0,
+            memory,
+        })
+    }
+
+    /// Hands up to `limit` frames to `sink` with their stamps; how many there were.
+    pub(super) fn receive(&mut self, limit: usize, mut sink: impl FnMut(u64, &[u8])) -> usize {
+        let mut count = 0;
+        while count < limit
+            && let Some(entry) = self.received.pop()
+        {
+            count += 1;
+            let (start, length) = (entry.addr as usize, entry.len as usize);
+            let chunk = start / self.memory.chunk * self.memory.chunk;
+            let fits = start >= chunk + STAMP && start + length <= chunk + self.memory.chunk;
+            assert!(fits && chunk + self.memory.chunk <= self.memory.length, "{}", self.device);
+            // SAFETY: the frame and the stamp before it lie within a chunk of the memory, as just
+            // asserted. The kernel has given the chunk to us and does not touch it before it is in
+            // the fill ring again; nothing else refers to it.
+            let bytes = unsafe {
+                let first = self.memory.area.as_ptr().add(start - STAMP);
+                std::slice::from_raw_parts_mut(first, STAMP + length)
+            };
+            let (stamp, frame) = bytes.split_at_mut(STAMP);
+            let time = u64::from_ne_bytes(stamp.try_into().unwrap_or_default());
+            // A later frame that comes without one must not be given this.
+            stamp.fill(0);
+            sink(time, frame);
+            // There is room for all chunks.
+            self.fill.push(chunk as u64);
+        }
+        if count > 0 {
+            self.received.release();
+            self.fill.publish();
+        }
+        count
+    }
+
+    /// Writes a frame for [`Socket::flush`]; whether there was room.
+    pub(super) fn push(&mut self, frame: &[u8]) -> bool {
+        if self.free.is_empty() {
+            self.recycle();
+        }
+        let Some(chunk) = self.free.last().copied() else { return false };
+        let length = frame.len();
+        if length > self.memory.chunk {
+            return false;
+        }
+        // SAFETY: a chunk of the memory, and the frame is no longer than it. It is ours: the kernel
+        // has sent what was in it, and nothing refers to it.
+        let bytes = unsafe {
+            let first = self.memory.area.as_ptr().add(chunk as usize);
+            std::slice::from_raw_parts_mut(first, length)
+        };
+        bytes.copy_from_slice(frame);
+        let entry = libc::xdp_desc { addr: chunk, len: length as u32, options: 0 };
+        let pushed = self.send.push(entry);
+        if pushed {
+            self.free.pop();
+        }
+        pushed
+    }
+
+    /// Has the kernel send what was written. It takes 32 at a time; `lost` is told, by its place
+    /// among those written since the last time and from 0, of each that it could not pass on.
+    pub(super) fn flush(&mut self, mut lost: impl FnMut(usize)) -> io::Result<()> {
+        self.send.publish();
+        let all = self.send.waiting();
+        let left = std::mem::take(&mut self.left);
+        let mut attempts = 0;
+        let mut waiting = all;
+        while waiting > 0 {
+            // SAFETY: a message without any bytes and address; touches no memory.
+            let result = unsafe {
+                let (none, flags) = (std::ptr::null(), libc::MSG_DONTWAIT);
+                libc::sendto(self.fd.as_raw_fd(), none, 0, flags, std::ptr::null(), 0)
+            };
+            let error = Errno::last();
+            let before = waiting;
+            waiting = self.send.waiting();
+            if result >= 0 || waiting < before {
+                attempts = 0;
+            }
+            if result >= 0 {
+                continue;
+            }
+            match error {
+                // The device dropped the last one that was taken.
+                Errno::EBUSY if waiting < before => {
+                    // One that was left from the time before has been counted as sent.
+                    let place = (all - waiting).checked_sub(left + 1);
+                    place.into_iter().for_each(|place| lost(place as usize));
+                }
+                // The rings that tell of what was sent, or the kernel's memory, are full.
+                Errno::EAGAIN | Errno::EBUSY | Errno::ENOBUFS | Errno::EINTR
+                    if attempts < ATTEMPTS =>
+                {
+                    attempts += 1;
+                    self.recycle();
+                }
+                Errno::ENETDOWN | Errno::EAGAIN | Errno::EBUSY | Errno::ENOBUFS | Errno::EINTR => {
+                    // They stay in the ring and leave when the device does take them.
+                    self.left = waiting;
+                    break;
+                }
+                error => return Err(error.into()),
+            }
+        }
+        self.recycle();
+        Ok(())
+    }
+
+    /// Takes back the chunks that were sent.
+    fn recycle(&mut self) {
+        while let Some(chunk) = self.sent.pop() {
+            self.free.push(chunk);
+        }
+        self.sent.release();
+    }
+
+    /// Frames that the kernel had no room for.
+    pub(super) fn dropped(&self) -> u64 {
+        let mut statistics = libc::xdp_statistics {
+            rx_dropped: 0,
+            rx_invalid_descs: 0,
+            tx_invalid_descs: 0,
+            rx_ring_full: 0,
+            rx_fill_ring_empty_descs: 0,
+            tx_ring_empty_descs: 0,
+        };
+        let got = get(&self.fd, libc::XDP_STATISTICS, &mut statistics);
+        got.map_or(0, |()| statistics.rx_dropped.saturating_add(statistics.rx_ring_full))
+    }
+}
+
+/// A send that makes no headway is tried again so often.
+const ATTEMPTS: u32 = 100;
+
+/// A router that has just ended, by whatever means, leaves the device's queue only when the kernel
+/// has got round to it.
+const RELEASE: Duration = Duration::from_secs(2);
+
+fn bind(fd: &OwnedFd, address: &libc::sockaddr_xdp) -> io::Result<()> {
+    let until = Instant::now() + RELEASE;
+    loop {
+        // SAFETY: the address is a sockaddr_xdp of the length given.
+        let bound = unsafe {
+            let length = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
+            libc::bind(fd.as_raw_fd(), std::ptr::from_ref(address).cast(), length)
+        };
+        if bound == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EBUSY) || Instant::now() > until {
+            return Err(error);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn set<T>(fd: &OwnedFd, option: c_int, value: &T) -> io::Result<()> {
+    let length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel reads `length` bytes of `value`.
+    let set = unsafe {
+        let value = std::ptr::from_ref(value).cast();
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_XDP, option, value, length)
+    };
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// `T` is a structure of integers.
+fn get<T>(fd: &OwnedFd, option: c_int, value: &mut T) -> io::Result<()> {
+    let mut length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to `value`, which any bytes are valid for.
+    let got = unsafe {
+        let value = std::ptr::from_mut(value).cast();
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_XDP, option, value, &raw mut length)
+    };
+    if got == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,289 @@
+//! A switch between emulated links: frames and the time go in, frames come out.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use loopscope_time::MonotonicNs;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::error::EmulateError;
+use crate::events::{self, Place};
+use crate::frame::{Address, Frame};
+use crate::model::{Fate, Link, Outcome, Packet as _};
+use crate::record::{Achieved, Record};
+use crate::settings::{Document, Settings};
+
+/// Addresses that the switch learns; what lies beyond goes to all ports.
+const ADDRESSES: usize = 1 << 14;
+
+/// A switch with a link from each port to each other one.
+#[derive(Debug)]
+pub struct Router {
+    hosts: Vec<String>,
+    seed: u64,
+    start: MonotonicNs,
+    table: HashMap<Address, usize>,
+    /// From each to each, by [`Router::index`]; made when first needed where the document has none.
+    wires: Vec<Option<Box<Wire>>>,
+    /// When which wire is to be looked at. Entries other than its wire's `agreed` are void.
+    agenda: BinaryHeap<Reverse<(MonotonicNs, usize)>>,
+}
+
+#[derive(Debug)]
+struct Wire {
+    link: Link<Frame>,
+    record: Record,
+    /// Packets that came.
+    number: u64,
+    asked_for: bool,
+    agreed: Option<MonotonicNs>,
+}
+
+/// A packet whose time has come.
+#[derive(Debug)]
+pub struct Departure {
+    /// Where it came in.
+    pub from: usize,
+    /// Where it goes out.
+    pub to: usize,
+    /// The packet.
+    pub outcome: Outcome<Frame>,
+    /// Set by the mover where it has to give it up.
+    pub lost: bool,
+}
+
+/// A link and what became of its packets.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Shown {
+    /// Host.
+    pub from: String,
+    /// Host.
+    pub to: String,
+    /// Oldest first.
+    pub segments: Vec<Achieved>,
+}
+
+impl Router {
+    /// Of the document's ports and links, which are used from `now` on.
+    pub fn new(document: &Document, now: MonotonicNs) -> Result<Router, EmulateError> {
+        let hosts: Vec<String> = document.ports.iter().map(|port| port.host.clone()).collect();
+        if let Some(twice) = hosts.iter().enumerate().find(|(i, host)| hosts[..*i].contains(host)) {
+            return Err(EmulateError::Document(format!("`ports` has host {:?} twice", twice.1)));
+        }
+        let mut wires = Vec::new();
+        wires.resize_with(hosts.len() * hosts.len(), || None);
+        let mut router = Router {
+            hosts,
+            seed: document.seed,
+            start: now,
+            table: HashMap::new(),
+            wires,
+            agenda: BinaryHeap::new(),
+        };
+        for (i, link) in document.links.iter().enumerate() {
+            let wrong = |what: String| {
+                EmulateError::Document(format!(
+                    "`links[{i}]` ({} -> {}): {what}",
+                    link.from, link.to
+                ))
+            };
+            let (from, to) = router.pair(&link.from, &link.to).map_err(wrong)?;
+            let index = router.index(from, to);
+            if router.wires[index].is_some() {
+                return Err(wrong("is there twice".into()));
+            }
+            router.wires[index] =
+                Some(router.wire(index, link.settings.clone(), true).map_err(wrong)?);
+        }
+        Ok(router)
+    }
+
+    /// The hosts by port.
+    pub fn hosts(&self) -> &[String] {
+        &self.hosts
+    }
+
+    /// The ports of two hosts. The error is for a person.
+    pub fn pair(&self, from: &str, to: &str) -> Result<(usize, usize), String> {
+        let port = |host: &str| {
+            let known =
+                || format!("there is no host {host:?} (there are {})", self.hosts.join(", "));
+            self.hosts.iter().position(|known| known == host).ok_or_else(known)
+        };
+        let (from, to) = (port(from)?, port(to)?);
+        if from == to { Err("a link joins two hosts".into()) } else { Ok((from, to)) }
+    }
+
+    /// A frame came in by port `from`. Earlier than the last one it must not be.
+    pub fn arrive(&mut self, now: MonotonicNs, from: usize, frame: Frame) {
+        let (Some(source), Some(destination)) = (frame.source(), frame.destination()) else {
+            return;
+        };
+        if !source.is_group() && (self.table.len() < ADDRESSES || self.table.contains_key(&source))
+        {
+            self.table.insert(source, from);
+        }
+        match self.table.get(&destination) {
+            Some(to) if !destination.is_group() => {
+                // One that its own port has asked for has arrived already.
+                if *to != from {
+                    self.enqueue(now, from, *to, frame);
+                }
+            }
+            _ => {
+                let last = (0..self.hosts.len()).rev().find(|to| *to != from);
+                for to in 0..self.hosts.len() {
+                    if to != from && Some(to) != last {
+                        self.enqueue(now, from, to, frame.duplicate());
+                    }
+                }
+                if let Some(to) = last {
+                    self.enqueue(now, from, to, frame);
+                }
+            }
+        }
+    }
+
+    fn enqueue(&mut self, now: MonotonicNs, from: usize, to: usize, frame: Frame) {
+        let index = self.index(from, to);
+        if self.wires[index].is_none() {
+            // Without impairments nothing can be wrong with it.
+            self.wires[index] = self.wire(index, Settings::default(), false).ok();
+        }
+        let Some(wire) = &mut self.wires[index] else { return };
+        wire.record.came(now, frame.size());
+        wire.number += 1;
+        events::enqueued(Place { number: wire.number, from, to }, &frame);
+        wire.link.enqueue(now, frame);
+        self.agree(index);
+    }
+
+    /// When [`Router::depart`] has something again; `None`: not before a frame comes.
+    pub fn next_due(&mut self) -> Option<MonotonicNs> {
+        while let Some(Reverse((at, index))) = self.agenda.peek() {
+            if self.wires[*index].as_ref().is_some_and(|wire| wire.agreed == Some(*at)) {
+                return Some(*at);
+            }
+            self.agenda.pop();
+        }
+        None
+    }
+
+    /// Appends what is due to `out`, in the order of its times, until there are `limit`.
+    pub fn depart(&mut self, now: MonotonicNs, out: &mut Vec<Departure>, limit: usize) {
+        while out.len() < limit
+            && let Some(due) = self.next_due()
+            && due <= now
+            && let Some(Reverse((_, index))) = self.agenda.pop()
+        {
+            let (from, to) = self.ports(index);
+            let Some(wire) = &mut self.wires[index] else { continue };
+            wire.agreed = None;
+            // Not at `now`: frames whose stamps are earlier may still come.
+            if let Some(outcome) = wire.link.poll(due) {
+                match outcome.fate {
+                    Fate::Departs => out.push(Departure { from, to, outcome, lost: false }),
+                    Fate::Dropped(cause) => {
+                        let place = Place { number: outcome.number, from, to };
+                        wire.record.dropped(&outcome, Some(cause));
+                        events::dropped(place, &outcome.packet, Some(cause));
+                    }
+                }
+            }
+            self.agree(index);
+        }
+    }
+
+    /// The mover has sent it, or lost it.
+    pub fn departed(&mut self, departure: &Departure, at: MonotonicNs) {
+        let Departure { from, to, outcome, lost } = departure;
+        let index = self.index(*from, *to);
+        let Some(wire) = &mut self.wires[index] else { return };
+        let place = Place { number: outcome.number, from: *from, to: *to };
+        if *lost {
+            wire.record.dropped(outcome, None);
+            events::dropped(place, &outcome.packet, None);
+        } else {
+            wire.record.left(outcome, at);
+            events::departed(place, outcome, at.ns_since(outcome.due));
+        }
+    }
+
+    /// Changes some of a link's settings; those in force. The error is for a person.
+    pub fn set(
+        &mut self,
+        now: MonotonicNs,
+        (from, to): (usize, usize),
+        change: &Map<String, Value>,
+    ) -> Result<Settings, String> {
+        let index = self.index(from, to);
+        if self.wires[index].is_none() {
+            self.wires[index] = Some(self.wire(index, Settings::default(), false)?);
+        }
+        let Some(wire) = &mut self.wires[index] else { return Err("there is no such link".into()) };
+        let settings = wire.link.settings().changed(change)?;
+        wire.link.set(now, settings.clone())?;
+        wire.asked_for = true;
+        let segment = wire.record.set(now, settings.clone());
+        events::set(segment, from, to);
+        self.agree(index);
+        Ok(settings)
+    }
+
+    /// The links that were asked for and those that carried something, with times from `start` on.
+    pub fn shown(&self, start: MonotonicNs) -> Vec<Shown> {
+        let each = |(index, wire): (usize, &Option<Box<Wire>>)| {
+            let wire = wire.as_ref().filter(|wire| wire.asked_for || wire.record.is_used())?;
+            let (from, to) = self.ports(index);
+            let (from, to) = (self.hosts[from].clone(), self.hosts[to].clone());
+            Some(Shown { from, to, segments: wire.record.achieved(start) })
+        };
+        self.wires.iter().enumerate().filter_map(each).collect()
+    }
+
+    /// The experiment's measured time begins: what the links do by time or count begins anew.
+    pub fn restart(&mut self, now: MonotonicNs) {
+        for index in 0..self.wires.len() {
+            if let Some(wire) = &mut self.wires[index] {
+                wire.link.restart(now);
+                self.agree(index);
+            }
+        }
+    }
+
+    /// Takes what has not left out of the links, and counts it. The end.
+    pub fn close(&mut self) {
+        for wire in self.wires.iter_mut().flatten() {
+            while let Some(outcome) = wire.link.poll(MonotonicNs(u64::MAX)) {
+                wire.record.queued(&outcome);
+            }
+        }
+    }
+
+    /// Has the wire looked at when it next has something.
+    fn agree(&mut self, index: usize) {
+        let Some(wire) = &mut self.wires[index] else { return };
+        let due = wire.link.next_due();
+        if due != wire.agreed {
+            wire.agreed = due;
+            self.agenda.extend(due.map(|due| Reverse((due, index))));
+        }
+    }
+
+    fn wire(&self, index: usize, asked: Settings, asked_for: bool) -> Result<Box<Wire>, String> {
+        let (from, to) = self.ports(index);
+        let name = format!("{} -> {}", self.hosts[from], self.hosts[to]);
+        let record = Record::new(self.start, asked.clone());
+        let link = Link::new(asked, self.seed, &name)?;
+        Ok(Box::new(Wire { link, record, asked_for, agreed: None, number: 0 }))
+    }
+
+    fn index(&self, from: usize, to: usize) -> usize {
+        from * self.hosts.len() + to
+    }
+
+    fn ports(&self, index: usize) -> (usize, usize) {
+        (index / self.hosts.len(), index % self.hosts.len())
+    }
+}

@@ -1,0 +1,127 @@
+//! A router from its document to its report.
+
+use std::io;
+
+use loopscope_timer::now;
+
+use crate::control::Commands;
+use crate::engine::Engine;
+use crate::error::EmulateError;
+use crate::mover::Mover;
+use crate::mover::packet::Packets;
+use crate::mover::xdp::Xdp;
+use crate::report::Report;
+use crate::settings::{self, Document};
+
+/// A router that is ready to work: it holds its devices.
+#[derive(Debug)]
+pub struct Emulator {
+    document: Document,
+    engine: Moved,
+    why: String,
+}
+
+#[derive(Debug)]
+enum Moved {
+    Xdp(Engine<Xdp>),
+    Tap(Engine<Packets>),
+}
+
+/// The document that `text` says; the error names the key.
+pub fn read(text: &str) -> Result<Document, EmulateError> {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let document: Document = serde_path_to_error::deserialize(&mut reader)
+        .map_err(|error| EmulateError::Document(error.to_string()))?;
+    reader.end().map_err(|error| EmulateError::Document(error.to_string()))?;
+    check(&document)?;
+    Ok(document)
+}
+
+/// As [`read`], of a value.
+pub fn read_value(value: &serde_json::Value) -> Result<Document, EmulateError> {
+    let document: Document = serde_path_to_error::deserialize(value)
+        .map_err(|error| EmulateError::Document(error.to_string()))?;
+    check(&document)?;
+    Ok(document)
+}
+
+fn check(document: &Document) -> Result<(), EmulateError> {
+    if document.version != 1 {
+        let what = format!("`version`: it is {}, this program reads 1", document.version);
+        return Err(EmulateError::Document(what));
+    }
+    Ok(())
+}
+
+impl Emulator {
+    /// Takes the document's devices, which are in the current network namespace, and from then on
+    /// their frames.
+    pub fn open(document: Document) -> Result<Emulator, EmulateError> {
+        let ports = &document.ports;
+        let (engine, why) = match document.mover {
+            settings::Mover::Xdp => {
+                let engine = Engine::new(&document, Xdp::open(ports)?, now())?;
+                (Moved::Xdp(engine), "asked for".to_owned())
+            }
+            settings::Mover::Tap => {
+                let engine = Engine::new(&document, Packets::open(ports)?, now())?;
+                (Moved::Tap(engine), "asked for".to_owned())
+            }
+            settings::Mover::Auto => match Xdp::open(ports) {
+                Ok(mover) => {
+                    let engine = Engine::new(&document, mover, now())?;
+                    (Moved::Xdp(engine), "the fastest that works here".to_owned())
+                }
+                Err(error) => {
+                    let engine = Engine::new(&document, Packets::open(ports)?, now())?;
+                    (Moved::Tap(engine), format!("xdp does not work: {error}"))
+                }
+            },
+            settings::Mover::Netem => {
+                return Err(EmulateError::Document(
+                    "`mover`: with netem the kernel moves the packets, there is nothing to run; \
+                     write auto, xdp or tap"
+                        .into(),
+                ));
+            }
+        };
+        Ok(Emulator { document, engine, why })
+    }
+
+    /// What moves the packets, and why that.
+    pub fn mover(&self) -> (&'static str, &str) {
+        let name = match &self.engine {
+            Moved::Xdp(_) => "xdp",
+            Moved::Tap(_) => "tap",
+        };
+        (name, &self.why)
+    }
+
+    /// Works until told to end. The report comes also where an error has ended it.
+    pub fn run(&mut self, commands: &Commands) -> (Report, Result<(), EmulateError>) {
+        let mover = (self.mover().0, self.why.clone());
+        let document = &self.document;
+        match &mut self.engine {
+            Moved::Xdp(engine) => work(engine, document, mover, commands),
+            Moved::Tap(engine) => work(engine, document, mover, commands),
+        }
+    }
+}
+
+fn work<M: Mover>(
+    engine: &mut Engine<M>,
+    document: &Document,
+    mover: (&'static str, String),
+    commands: &Commands,
+) -> (Report, Result<(), EmulateError>) {
+    let result = precise_sleeps().and_then(|()| engine.run(commands, document.wait));
+    let (lost, problems) = engine.close();
+    (Report::new(document, mover, engine.links(), &lost, problems), result)
+}
+
+/// Has the kernel end this thread's sleeps as soon as it can, not within 50 us.
+fn precise_sleeps() -> Result<(), EmulateError> {
+    nix::sys::prctl::set_timerslack(1).map_err(|errno| {
+        EmulateError::system::<io::Error>("cannot set the timer's slack")(errno.into())
+    })
+}
