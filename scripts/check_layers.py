@@ -25,10 +25,14 @@ CRATES: dict[str, set[str]] = {
     "clocksync": {"time", "ctf"},
     "timeline": {"time", "ctf"},
     "phase": set(),
-    "workload": {"time", "trace", "phase"},
-    "agent": {"time", "ctf", "collect", "clocksync", "phase"},
-    "host": {"agent", "clocksync", "collect", "time", "workload"},
-    "python": {"clocksync", "ctf", "predicate", "time", "timeline"},
+    "timer": {"time"},
+    "quantity": set(),
+    "messages": {"quantity"},
+    "emulate": {"time", "trace", "phase", "timer", "quantity"},
+    "workload": {"time", "trace", "phase", "timer", "quantity", "messages"},
+    "agent": {"time", "ctf", "collect", "clocksync", "emulate", "phase"},
+    "host": {"agent", "clocksync", "collect", "emulate", "time", "workload"},
+    "python": {"clocksync", "ctf", "emulate", "messages", "predicate", "time", "timeline"},
 }
 
 # What each Python package may import, of our own.

@@ -1,6 +1,7 @@
-//! Control sockets: how `loopscope trigger`, `enable` and `disable` reach what is being recorded.
+//! Control sockets: how `loopscope trigger`, `enable` and `disable` reach what is being recorded, and
+//! `loopscope net` the links that are being emulated.
 //!
-//! Who records binds `<state dir>/control/<pid>`, which only its user can reach. A client connects,
+//! Who records or emulates binds `<state dir>/control/<pid>`, which only its user can reach. A client connects,
 //! writes one [`Request`] as a line of JSON, and reads one [`Reply`].
 
 use std::fs::{DirBuilder, File};
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +34,17 @@ pub enum Request {
         /// On `group:name`.
         patterns: Vec<String>,
     },
+    /// What the links have achieved so far.
+    Links,
+    /// Change some of a link's settings.
+    SetLink {
+        /// Host.
+        from: String,
+        /// Host.
+        to: String,
+        /// By key, as in schema/links.md.
+        change: Map<String, Value>,
+    },
 }
 
 /// What is answered.
@@ -44,6 +57,9 @@ pub enum Reply {
     Triggered(bool),
     /// To [`Request::Choose`].
     Chosen,
+    /// To [`Request::Links`] what links.json has under `links`; to [`Request::SetLink`] the settings
+    /// in force.
+    Links(Value),
     /// It was not done, and why.
     Refused(String),
 }
@@ -51,11 +67,11 @@ pub enum Reply {
 /// What is recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
-    /// `record`, `attach` or `run`.
+    /// `record`, `attach`, `run` or `links`.
     pub kind: String,
     /// Who answers; by which it is called too.
     pub pids: Vec<u32>,
-    /// Command, program or run.
+    /// Command, program, run or hosts.
     pub what: String,
     /// Of its streams.
     pub flight_recorders: Vec<String>,
@@ -235,7 +251,7 @@ mod tests {
                     match request {
                         Request::Describe => Reply::Description(description()),
                         Request::Trigger { .. } => Reply::Triggered(true),
-                        Request::Choose { .. } => Reply::Refused("no".into()),
+                        _ => Reply::Refused("no".into()),
                     }
                 });
                 std::thread::yield_now();

@@ -256,6 +256,9 @@ impl Host {
                 Request::Choose { .. } => {
                     Reply::Refused("what a run records is in its experiment file".to_owned())
                 }
+                Request::Links | Request::SetLink { .. } => {
+                    Reply::Refused("a run's links are emulated by another process".to_owned())
+                }
             });
         };
         // It ends with the process; the ledger has the socket.

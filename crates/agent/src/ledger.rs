@@ -33,7 +33,7 @@ pub enum Entry {
         /// The agent that made the ledger.
         agent: Identity,
     },
-    /// A named network namespace. Its links end with it.
+    /// A named network namespace. Its links end with it, and what was set on them.
     Namespace {
         /// As in `ip netns`.
         name: String,

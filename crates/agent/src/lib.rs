@@ -23,6 +23,7 @@ pub mod lines;
 mod machine;
 mod namespace;
 pub mod network;
+mod offload;
 mod output;
 mod phase_link;
 mod ports;

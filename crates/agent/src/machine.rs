@@ -5,15 +5,16 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use loopscope_emulate::EmulateError;
 use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStderr};
 
 use crate::agent::{READY, tell};
 use crate::ledger::{Entry, Ledger, LedgerError, RUN_MARK};
-use crate::proto::{BuildTestbedRequest, TestbedHost};
+use crate::proto::{BuildTestbedReply, BuildTestbedRequest, TestbedHost};
 use crate::spawn;
-use crate::testbed::{Host, Plan, TestbedError, short_id};
+use crate::testbed::{Host, Joint, Plan, ROUTER, Router, TestbedError, short_id};
 
 /// How long a host's agent may take to answer, and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -33,6 +34,8 @@ pub(crate) enum MachineError {
         "the socket path {0} is longer than {SOCKET_PATH_LIMIT} bytes; use a shorter directory"
     )]
     SocketPath(String),
+    #[error(transparent)]
+    Links(#[from] EmulateError),
     #[error("cannot start the agent of host {host}: {reason}")]
     Agent { host: String, reason: String },
 }
@@ -62,7 +65,7 @@ impl Machine {
     pub(crate) async fn build(
         &self,
         request: &BuildTestbedRequest,
-    ) -> Result<Vec<TestbedHost>, MachineError> {
+    ) -> Result<BuildTestbedReply, MachineError> {
         let mut agents = self.agents.lock().await;
         if !agents.is_empty() {
             return Err(MachineError::Twice);
@@ -70,11 +73,14 @@ impl Machine {
         let run = self.ledger.run();
         let mtu = (request.data_mtu != 0).then_some(request.data_mtu);
         let (data, clock) = (&request.data_network, &request.clock_network);
-        let plan = Plan::new(run, &request.hosts, data, clock, mtu)?;
+        let plan = Plan::new(run, &request.hosts, data, clock, mtu, joint(request)?)?;
         let folder = self.sockets.join(format!("ls-{}", short_id(run)));
-        let socket = |host: &Host| folder.join(format!("{}.sock", host.name));
-        for host in &plan.hosts {
-            check_socket_path(&socket(host))?;
+        let mut made: Vec<TestbedHost> = plan.hosts.iter().map(described).collect();
+        made.extend(plan.router.as_ref().map(described_router));
+        for host in &mut made {
+            let socket = folder.join(format!("{}.sock", host.name));
+            check_socket_path(&socket)?;
+            host.agent_socket = socket.display().to_string();
         }
         tokio::task::block_in_place(|| {
             plan.build(&self.ledger)?;
@@ -83,34 +89,26 @@ impl Machine {
                 .map_err(MachineError::from)
         })?;
         let mut starting = vec![];
-        for host in &plan.hosts {
-            starting.push(self.start_agent(host, &socket(host), request)?);
+        for host in &made {
+            starting.push(self.start_agent(host, request)?);
         }
         for starting in starting {
             agents.push(starting.ready().await?);
         }
-        let describe = |host: &Host| TestbedHost {
-            name: host.name.clone(),
-            data_address: host.data.to_string(),
-            clock_address: host.clock.to_string(),
-            agent_socket: socket(host).display().to_string(),
-            namespace: host.namespace.clone(),
-        };
-        Ok(plan.hosts.iter().map(describe).collect())
+        let router = if plan.router.is_some() { made.pop() } else { None };
+        Ok(BuildTestbedReply { hosts: made, router })
     }
 
     fn start_agent(
         &self,
-        host: &Host,
-        socket: &Path,
+        host: &TestbedHost,
         request: &BuildTestbedRequest,
     ) -> Result<Starting, MachineError> {
         let mut command = std::process::Command::new(&self.program);
         command
             .arg("agent")
             .args(["--host", &host.name, "--netns", &host.namespace, "--run", self.ledger.run()])
-            .arg("--socket")
-            .arg(socket)
+            .args(["--socket", &host.agent_socket])
             .arg("--dir")
             .arg(&self.dir)
             .env("LOOPSCOPE_STATE_DIR", &self.state_dir)
@@ -160,6 +158,36 @@ impl Machine {
                 let _ = agent.child.kill().await;
             }
         }
+    }
+}
+
+fn joint(request: &BuildTestbedRequest) -> Result<Joint, MachineError> {
+    if request.router {
+        return Ok(Joint::Router);
+    }
+    if request.netem_json.is_empty() {
+        return Ok(Joint::Bridge);
+    }
+    Ok(Joint::Netem(loopscope_emulate::run::read(&request.netem_json)?))
+}
+
+fn described(host: &Host) -> TestbedHost {
+    TestbedHost {
+        name: host.name.clone(),
+        data_address: host.data.to_string(),
+        clock_address: host.clock.to_string(),
+        namespace: host.namespace.clone(),
+        port: host.port.clone(),
+        ..TestbedHost::default()
+    }
+}
+
+fn described_router(router: &Router) -> TestbedHost {
+    TestbedHost {
+        name: ROUTER.to_owned(),
+        clock_address: router.clock.to_string(),
+        namespace: router.namespace.clone(),
+        ..TestbedHost::default()
     }
 }
 

@@ -77,8 +77,7 @@ impl agent_server::Agent for Service {
         let machine = self.agent.machine.as_ref().ok_or_else(|| {
             Status::failed_precondition("a host of a testbed does not make testbeds")
         })?;
-        let hosts = machine.build(request.get_ref()).await?;
-        Ok(Response::new(BuildTestbedReply { hosts }))
+        Ok(Response::new(machine.build(request.get_ref()).await?))
     }
 
     type WatchStream = Replies<Event>;

@@ -1,6 +1,8 @@
 //! The local testbed: one network namespace for each host, and one that holds the two bridges, one
-//! for data and one for clock traffic, which the hosts' links plug into. Nothing is put into the
-//! namespace that loopscope itself runs in.
+//! for data and one for clock traffic, which the hosts' links plug into. Where links are emulated
+//! the data links end there unbridged: an agent in it, the router's, runs what moves packets between
+//! them; or the kernel's netem sits on the bridge's ports. Nothing is put into the namespace that
+//! loopscope itself runs in.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -8,20 +10,50 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use loopscope_emulate::settings::{Document, Port};
+use nix::sched::{CloneFlags, unshare};
 use thiserror::Error;
 
 use crate::ledger::{Entry, Ledger, LedgerError};
 use crate::network::{Network, NetworkError};
+use crate::offload;
+
+/// What the router is called among the hosts. None of them can have this name.
+pub const ROUTER: &str = "_router";
 
 /// Which namespaces, links and addresses a testbed has.
 #[derive(Debug)]
 pub struct Plan {
     /// Hosts in order.
     pub hosts: Vec<Host>,
+    /// Where the data links end unbridged, if they do.
+    pub router: Option<Router>,
+    /// For `tc`, where netem is on the bridge's ports.
+    netem: Option<String>,
     /// Namespace of the bridges.
     switch: String,
     prefixes: (u8, u8),
     mtu: Option<u32>,
+}
+
+/// A host of its own between the others' data links.
+#[derive(Debug, PartialEq)]
+pub struct Router {
+    /// Its network namespace.
+    pub namespace: String,
+    /// On the bridge of clock traffic.
+    pub clock: Ipv4Addr,
+}
+
+/// What joins the data links.
+#[derive(Debug)]
+pub enum Joint {
+    /// A bridge.
+    Bridge,
+    /// A bridge with the kernel's netem on its ports, which the plan fills in.
+    Netem(Document),
+    /// Nothing but what is done by an agent that sees all their ends.
+    Router,
 }
 
 /// One host of the plan.
@@ -35,6 +67,8 @@ pub struct Host {
     pub data: Ipv4Addr,
     /// On `clock0`.
     pub clock: Ipv4Addr,
+    /// Other end of `data0`, among the bridges.
+    pub port: String,
 }
 
 /// Why there is no testbed.
@@ -57,23 +91,37 @@ pub enum TestbedError {
     Links {
         /// Where.
         namespace: String,
-        /// What `ip` says.
-        reason: IpError,
+        /// What `ip` or `tc` says.
+        reason: BatchError,
+    },
+    /// The mover that was asked for.
+    #[error(
+        "mover: netem cannot be used here: {0}; load the module sch_netem into the kernel, or use \
+         mover: auto"
+    )]
+    Netem(BatchError),
+    /// What they leave to each other.
+    #[error("cannot switch off the offloads of the links in namespace {namespace}: {reason}")]
+    Offload {
+        /// Where.
+        namespace: String,
+        /// What the system says.
+        reason: io::Error,
     },
 }
 
-/// `ip` did not do what it was asked for.
+/// `ip` or `tc` did not do what it was asked for.
 #[derive(Debug, Error)]
-pub enum IpError {
+pub enum BatchError {
     /// There is none.
-    #[error("there is no `ip` program; install iproute2")]
-    Missing,
+    #[error("there is no `{0}` program; install iproute2")]
+    Missing(&'static str),
     /// It could not be run.
-    #[error("cannot run `ip`: {0}")]
-    Run(#[from] io::Error),
+    #[error("cannot run `{0}`: {1}")]
+    Run(&'static str, io::Error),
     /// It refused.
-    #[error("ip: {0}")]
-    Refused(String),
+    #[error("{0}: {1}")]
+    Refused(&'static str, String),
 }
 
 /// Whether `name` can be part of names of namespaces and files: letters, digits, `-`, `_` and `.`,
@@ -97,6 +145,7 @@ impl Plan {
         data: &str,
         clock: &str,
         mtu: Option<u32>,
+        joint: Joint,
     ) -> Result<Plan, TestbedError> {
         let (data, clock): (Network, Network) = (data.parse()?, clock.parse()?);
         let wrong = |text: String| Err(TestbedError::Plan(text));
@@ -109,10 +158,10 @@ impl Plan {
         let short = short_id(run);
         let mut planned: Vec<Host> = vec![];
         for (i, name) in (1..).zip(hosts) {
-            if !is_name(name) || name == "net" {
+            if !is_name(name) || [ROUTER, "net"].contains(&name.as_str()) {
                 return wrong(format!(
                     "{name:?} cannot name a host: letters, digits, '-', '_' and '.', at most 64, \
-                     and not \"net\""
+                     and not \"net\" or \"{ROUTER}\""
                 ));
             }
             if planned.iter().any(|h| h.name == *name) {
@@ -123,10 +172,27 @@ impl Plan {
                 namespace: format!("ls-{short}-{name}"),
                 data: data.host(i)?,
                 clock: clock.host(i)?,
+                port: format!("d{i}"),
             });
         }
         let switch = format!("ls-{short}-net");
-        Ok(Plan { hosts: planned, switch, prefixes: (data.prefix(), clock.prefix()), mtu })
+        let (mut router, mut netem) = (None, None);
+        match joint {
+            Joint::Bridge => {}
+            Joint::Netem(mut document) => {
+                let port =
+                    |host: &Host| Port { host: host.name.clone(), device: host.port.clone() };
+                document.ports = planned.iter().map(port).collect();
+                let commands = loopscope_emulate::netem::commands(&document);
+                netem = Some(commands.map_err(TestbedError::Plan)?);
+            }
+            Joint::Router => {
+                let after = u32::try_from(hosts.len()).unwrap_or(u32::MAX).saturating_add(1);
+                router = Some(Router { namespace: switch.clone(), clock: clock.host(after)? });
+            }
+        }
+        let prefixes = (data.prefix(), clock.prefix());
+        Ok(Plan { hosts: planned, router, netem, switch, prefixes, mtu })
     }
 
     /// Makes it.
@@ -134,23 +200,53 @@ impl Plan {
         if !nix::unistd::geteuid().is_root() {
             return Err(TestbedError::NotRoot);
         }
+        if self.netem.is_some() {
+            try_out_netem().map_err(TestbedError::Netem)?;
+        }
         let names = self.hosts.iter().map(|h| &h.namespace).chain([&self.switch]);
         let entries: Vec<Entry> =
             names.map(|name| Entry::Namespace { name: name.clone() }).collect();
         ledger.make(&entries)?;
-        let in_namespace = |namespace: &str, batch: &str| {
-            ip(&["-n", namespace], batch)
+        let in_namespace = |program, namespace: &str, batch: &str| {
+            run_batch(program, &["-n", namespace], batch)
                 .map_err(|reason| TestbedError::Links { namespace: namespace.to_owned(), reason })
         };
-        in_namespace(&self.switch, &self.switch_batch())?;
-        self.hosts.iter().try_for_each(|h| in_namespace(&h.namespace, &self.host_batch(h)))
+        in_namespace("ip", &self.switch, &self.switch_batch())?;
+        self.hosts
+            .iter()
+            .try_for_each(|h| in_namespace("ip", &h.namespace, &self.host_batch(h)))?;
+        if let Some(batch) = &self.netem {
+            in_namespace("tc", &self.switch, batch)?;
+        }
+        match self.is_emulated() {
+            true => self.make_packets_whole(),
+            false => Ok(()),
+        }
+    }
+
+    fn is_emulated(&self) -> bool {
+        self.router.is_some() || self.netem.is_some()
+    }
+
+    /// What goes through a router is read by a program; and what happens to packets happens to each
+    /// by itself.
+    fn make_packets_whole(&self) -> Result<(), TestbedError> {
+        let switch_off = |namespace: &str, devices: &[String]| {
+            offload::switch_off(namespace, devices)
+                .map_err(|reason| TestbedError::Offload { namespace: namespace.to_owned(), reason })
+        };
+        let ports: Vec<String> = self.hosts.iter().map(|host| host.port.clone()).collect();
+        switch_off(&self.switch, &ports)?;
+        let ends = ["data0".to_owned()];
+        self.hosts.iter().try_for_each(|host| switch_off(&host.namespace, &ends))
     }
 
     fn switch_batch(&self) -> String {
         let mut batch = String::new();
         let quiet = quiet_ipv6();
         let mtu = self.mtu.map_or(String::new(), |mtu| format!("mtu {mtu}"));
-        for bridge in ["data", "clock"] {
+        let bridges: &[&str] = if self.router.is_some() { &["clock"] } else { &["data", "clock"] };
+        for bridge in bridges {
             // Without spanning tree and snooping a bridge adds no packets of its own and forwards
             // from the first one.
             lines(
@@ -162,15 +258,27 @@ impl Plan {
             );
         }
         for (i, host) in (1..).zip(&self.hosts) {
-            let namespace = &host.namespace;
+            let (namespace, port) = (&host.namespace, &host.port);
+            let address = match self.netem {
+                Some(_) => format!("address {} ", loopscope_emulate::netem::address(i - 1)),
+                None => String::new(),
+            };
+            let master = if self.router.is_some() { "" } else { "master data" };
             lines(
                 &mut batch,
                 format_args!(
-                    "link add d{i} {mtu} type veth peer name data0 {mtu} netns {namespace}\n\
+                    "link add {port} {mtu} type veth peer name data0 {address}{mtu} netns {namespace}\n\
                  link add c{i} type veth peer name clock0 netns {namespace}\n\
-                 link set dev d{i} master data {quiet} up\n\
+                 link set dev {port} {master} {quiet} up\n\
                  link set dev c{i} master clock {quiet} up"
                 ),
+            );
+        }
+        if let Some(router) = &self.router {
+            let (clock, prefix) = (router.clock, self.prefixes.1);
+            lines(
+                &mut batch,
+                format_args!("link set dev lo up\naddress add {clock}/{prefix} brd + dev clock"),
             );
         }
         batch
@@ -206,17 +314,17 @@ fn quiet_ipv6() -> &'static str {
 }
 
 /// Makes named network namespaces.
-pub(crate) fn add_namespaces(names: &[&str]) -> Result<(), IpError> {
+pub(crate) fn add_namespaces(names: &[&str]) -> Result<(), BatchError> {
     if names.is_empty() {
         return Ok(());
     }
     let batch: String = names.iter().map(|name| format!("netns add {name}\n")).collect();
-    ip(&[], &batch)
+    run_batch("ip", &[], &batch)
 }
 
-/// One `ip` process for all the lines of `batch`.
-fn ip(options: &[&str], batch: &str) -> Result<(), IpError> {
-    let mut child = Command::new("ip")
+/// One process of `program`, which is `ip` or `tc`, for all the lines of `batch`.
+fn run_batch(program: &'static str, options: &[&str], batch: &str) -> Result<(), BatchError> {
+    let mut child = Command::new(program)
         .args(options)
         .args(["-batch", "-"])
         .stdin(Stdio::piped())
@@ -224,19 +332,30 @@ fn ip(options: &[&str], batch: &str) -> Result<(), IpError> {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => IpError::Missing,
-            _ => IpError::Run(e),
+            io::ErrorKind::NotFound => BatchError::Missing(program),
+            _ => BatchError::Run(program, e),
         })?;
     if let Some(mut stdin) = child.stdin.take() {
         // If it ended early, its own message says why.
         let _ = stdin.write_all(batch.as_bytes());
     }
-    let output = child.wait_with_output()?;
+    let output = child.wait_with_output().map_err(|e| BatchError::Run(program, e))?;
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(IpError::Refused(if said.is_empty() { output.status.to_string() } else { said }))
+    let said = if said.is_empty() { output.status.to_string() } else { said };
+    Err(BatchError::Refused(program, said))
+}
+
+/// Has the kernel make a netem where nobody is: in a namespace that ends with the thread in it.
+fn try_out_netem() -> Result<(), BatchError> {
+    let make = || {
+        unshare(CloneFlags::CLONE_NEWNET).map_err(|e| BatchError::Run("tc", e.into()))?;
+        run_batch("tc", &[], "qdisc add dev lo root netem delay 1ms\n")
+    };
+    std::thread::scope(|scope| scope.spawn(make).join())
+        .unwrap_or_else(|_| Err(BatchError::Run("tc", io::Error::other("the thread failed"))))
 }
 
 #[cfg(test)]
@@ -245,7 +364,14 @@ mod tests {
 
     fn plan(hosts: &[&str], mtu: Option<u32>) -> Result<Plan, TestbedError> {
         let hosts: Vec<String> = hosts.iter().map(|&h| h.to_owned()).collect();
-        Plan::new("20260102T030405Z-a1b2c3", &hosts, "10.1.0.0/16", "10.2.0.0/24", mtu)
+        Plan::new(
+            "20260102T030405Z-a1b2c3",
+            &hosts,
+            "10.1.0.0/16",
+            "10.2.0.0/24",
+            mtu,
+            Joint::Bridge,
+        )
     }
 
     #[test]
@@ -263,12 +389,48 @@ mod tests {
     }
 
     #[test]
+    fn a_router_is_one_more_host_on_the_clock_network_and_bridges_no_data() {
+        let hosts = ["h1".to_owned(), "h2".to_owned()];
+        let plan =
+            Plan::new("a1b2c3", &hosts, "10.1.0.0/30", "10.2.0.0/29", None, Joint::Router).unwrap();
+        let router = plan.router.as_ref().unwrap();
+        assert_eq!(router.namespace, "ls-a1b2c3-net");
+        assert_eq!(router.clock, Ipv4Addr::new(10, 2, 0, 3));
+        let batch = plan.switch_batch();
+        assert!(!batch.contains("data type bridge") && !batch.contains("master data"), "{batch}");
+        assert!(batch.contains("link set dev c2 master clock"), "{batch}");
+        assert!(batch.contains("address add 10.2.0.3/29 brd + dev clock\n"), "{batch}");
+        // Its network has no address for a third.
+        let narrow = |joint| Plan::new("x", &hosts, "10.1.0.0/24", "10.2.0.0/30", None, joint);
+        assert!(narrow(Joint::Router).is_err());
+        assert!(narrow(Joint::Bridge).is_ok());
+    }
+
+    #[test]
+    fn netem_is_on_the_bridges_ports_and_knows_hosts_by_their_addresses() {
+        let hosts = ["h1".to_owned(), "h2".to_owned()];
+        let document = serde_json::json!({
+            "version": 1, "seed": 1, "ports": [],
+            "links": [{"from": "h1", "to": "h2", "settings": {"delay_ns": 5}}]
+        });
+        let joint = Joint::Netem(serde_json::from_value(document).unwrap());
+        let plan = Plan::new("x", &hosts, "10.1.0.0/24", "10.2.0.0/24", None, joint).unwrap();
+        let batch = plan.switch_batch();
+        let one = "link add d1  type veth peer name data0 address 02:00:00:00:00:00";
+        assert!(batch.contains(one) && batch.contains("master data"), "{batch}");
+        let tc = plan.netem.as_ref().unwrap();
+        assert!(tc.contains("dev d2") && tc.contains("src 02:00:00:00:00:00 "), "{tc}");
+        assert!(!tc.contains("dev d1"), "{tc}");
+    }
+
+    #[test]
     fn names_that_could_be_paths_or_clash_are_refused() {
-        for hosts in [&["a/b"][..], &[".."], &["a", "a"], &["net"], &[""], &[], &["a b"]] {
+        for hosts in [&["a/b"][..], &[".."], &["a", "a"], &["net"], &[ROUTER], &[""], &[], &["a b"]]
+        {
             assert!(matches!(plan(hosts, None), Err(TestbedError::Plan(_))), "{hosts:?}");
         }
         let hosts = ["h1".to_owned()];
-        let overlap = Plan::new("x", &hosts, "10.0.0.0/8", "10.2.0.0/24", None);
+        let overlap = Plan::new("x", &hosts, "10.0.0.0/8", "10.2.0.0/24", None, Joint::Bridge);
         assert!(matches!(overlap, Err(TestbedError::Plan(_))));
     }
 }

@@ -72,7 +72,7 @@ pub fn trigger(arguments: &Trigger) -> anyhow::Result<ExitCode> {
 }
 
 pub fn choose(arguments: &Choose, enable: bool) -> anyhow::Result<ExitCode> {
-    let all = with(|found| found.description.kind != "run")?;
+    let all = with(|found| !["run", "links"].contains(&found.description.kind.as_str()))?;
     let found = select(all, arguments.to, "entities to choose")?;
     let prefix = if enable { "" } else { "!" };
     let patterns = arguments.patterns.iter().map(|glob| format!("{prefix}{glob}")).collect();

@@ -3,7 +3,9 @@
 mod agent;
 mod attach;
 mod control;
+mod emulate;
 mod entities;
+mod net;
 mod record;
 mod recorder;
 mod reset;
@@ -12,7 +14,11 @@ mod resume;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use loopscope_workload::{PipeArgs, StimulusArgs, main_pipe, main_stimulus};
+use loopscope_workload::{
+    BurnArgs, CompileOneArgs, EttcpArgs, PaceArgs, PatternArgs, PipeArgs, StallArgs, StimulusArgs,
+    main_burn, main_compile_one, main_ettcp, main_pace, main_pattern, main_pipe, main_stall,
+    main_stimulus,
+};
 
 /// The host side of loopscope.
 ///
@@ -37,8 +43,17 @@ enum Verb {
     /// Record entities no longer in a recording that goes on.
     Disable(control::Choose),
     Entities(entities::Arguments),
+    Emulate(emulate::Arguments),
+    Pattern(PatternArgs),
+    Net(net::Arguments),
     Pipe(PipeArgs),
     Stimulus(StimulusArgs),
+    Pace(PaceArgs),
+    Ettcp(EttcpArgs),
+    Burn(BurnArgs),
+    Stall(StallArgs),
+    #[command(hide = true)]
+    CompileOne(CompileOneArgs),
 }
 
 fn main() -> ExitCode {
@@ -52,8 +67,16 @@ fn main() -> ExitCode {
         Verb::Enable(arguments) => control::choose(&arguments, true),
         Verb::Disable(arguments) => control::choose(&arguments, false),
         Verb::Entities(arguments) => entities::run(&arguments),
+        Verb::Emulate(arguments) => emulate::run(&arguments),
+        Verb::Pattern(arguments) => main_pattern(arguments).map(|()| ExitCode::SUCCESS),
+        Verb::Net(arguments) => net::run(&arguments),
         Verb::Pipe(arguments) => main_pipe(arguments).map(|()| ExitCode::SUCCESS),
         Verb::Stimulus(arguments) => main_stimulus(arguments).map(|()| ExitCode::SUCCESS),
+        Verb::Pace(arguments) => main_pace(arguments).map(|()| ExitCode::SUCCESS),
+        Verb::Ettcp(arguments) => main_ettcp(arguments).map(|()| ExitCode::SUCCESS),
+        Verb::Burn(arguments) => main_burn(&arguments).map(|()| ExitCode::SUCCESS),
+        Verb::Stall(arguments) => main_stall(&arguments).map(|()| ExitCode::SUCCESS),
+        Verb::CompileOne(arguments) => main_compile_one(&arguments).map(|()| ExitCode::SUCCESS),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("loopscope-host: {error:#}");

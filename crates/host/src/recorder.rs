@@ -123,6 +123,9 @@ impl Attendant {
                     }
                 }
                 Request::Choose { stream, patterns } => choose(collector, &stream, &patterns),
+                Request::Links | Request::SetLink { .. } => {
+                    Reply::Refused("no links are emulated here".into())
+                }
             });
         }
     }

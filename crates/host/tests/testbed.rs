@@ -103,6 +103,72 @@ async fn two_hosts_talk_over_their_links_and_over_nothing_else() {
     assert!(agent.child.wait().unwrap().success());
 }
 
+/// Moves frames between two devices, and marks the time by nothing.
+const FORWARDER: &str = "import select, socket, sys\n\
+    ends = [socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) for _ in '12']\n\
+    for end, device in zip(ends, sys.argv[1:]): end.bind((device, 3))\n\
+    print('up', flush=True)\n\
+    while True:\n\
+    \x20 for end in select.select(ends, [], [])[0]:\n\
+    \x20   frame, origin = end.recvfrom(65536)\n\
+    \x20   if origin[2] != socket.PACKET_OUTGOING: ends[end is ends[0]].send(frame)";
+
+/// TCP connects and carries more than a segment only if checksums and segments are whole.
+#[tokio::test]
+async fn behind_a_router_hosts_talk_through_what_moves_their_packets_only() {
+    if !has_root("behind_a_router_hosts_talk_through_what_moves_their_packets_only") {
+        return;
+    }
+    let agent = Agent::start(&[]);
+    let mut client = agent.client().await;
+    let request = BuildTestbedRequest {
+        hosts: vec!["h1".to_owned(), "h2".to_owned()],
+        data_network: "10.77.0.0/24".to_owned(),
+        clock_network: "10.78.0.0/24".to_owned(),
+        path: std::env::var("PATH").unwrap(),
+        router: true,
+        ..BuildTestbedRequest::default()
+    };
+    let made = client.build_testbed(request).await.unwrap().into_inner();
+    let (hosts, router) = (made.hosts, made.router.unwrap());
+    assert_eq!((router.name.as_str(), router.clock_address.as_str()), ("_router", "10.78.0.3"));
+    assert_eq!((hosts[1].port.as_str(), router.data_address.as_str()), ("d2", ""));
+    let mut h1 = connect(Path::new(&hosts[0].agent_socket)).await;
+    let mut h2 = connect(Path::new(&hosts[1].agent_socket)).await;
+    let mut between = connect(Path::new(&router.agent_socket)).await;
+    let (mut w1, mut w2) = (Watcher::of(&mut h1).await, Watcher::of(&mut h2).await);
+    let mut w3 = Watcher::of(&mut between).await;
+    let serve = "import socket\n\
+        s = socket.create_server(('', 5000))\n\
+        while True:\n  c, _ = s.accept()\n  c.sendall(b'x' * 1000000)\n  c.close()";
+    h2.start(start("serve", &["python3", "-c", serve], Rule::Port(5000))).await.unwrap();
+    w2.until_ready("serve").await;
+    let ask = |network: &str| {
+        format!(
+            "import socket\n\
+             c = socket.create_connection(('10.{network}.0.2', 5000), timeout=1)\n\
+             n = 0\n\
+             while got := len(c.recv(65536)): n += got\n\
+             print(n)"
+        )
+    };
+    // Nothing moves packets yet; the clock network does not need it.
+    for (name, network, code) in [("clock", "78", 0), ("data", "77", 1)] {
+        h1.start(start(name, &["python3", "-c", &ask(network)], STARTED)).await.unwrap();
+        let (events, exited) = w1.until_exit(name).await;
+        assert_eq!(exited.how, Some(How::Code(code)), "{events:?}");
+    }
+    between.start(start("mover", &["python3", "-c", FORWARDER, "d1", "d2"], up())).await.unwrap();
+    w3.until_ready("mover").await;
+    h1.start(start("moved", &["python3", "-c", &ask("77")], STARTED)).await.unwrap();
+    let (events, exited) = w1.until_exit("moved").await;
+    assert_eq!(exited.how, Some(How::Code(0)), "{events:?}");
+    assert_eq!(lines(&events, false), ["1000000"]);
+    let problems = client.shutdown(ShutdownRequest {}).await.unwrap().into_inner().problems;
+    assert_eq!(problems, [""; 0]);
+    assert_eq!(agent.remains(), [""; 0]);
+}
+
 #[tokio::test]
 async fn the_end_of_standard_input_is_the_end_of_everything() {
     if !has_root("the_end_of_standard_input_is_the_end_of_everything") {

@@ -42,17 +42,36 @@ impl Session {
         }
     }
 
+    /// Connects to the agent as [`Session::connect`] does, with those phases that `phases` reads from
+    /// the agent's configuration; `None` without an agent.
+    pub fn connect_configured(
+        phases: impl FnOnce(&Config) -> Vec<String>,
+    ) -> Result<Option<Session>, PhaseError> {
+        let start = |stream| Session::configured(stream, phases, Config::default());
+        inherited::take()?.map(start).transpose()
+    }
+
     /// A session with the agent at the other end of `stream`.
     pub fn over(
         stream: UnixStream,
         phases: &[&str],
-        mut config: Config,
+        config: Config,
     ) -> Result<Session, PhaseError> {
         let phases = names(phases)?;
+        Session::configured(stream, |_| phases, config)
+    }
+
+    fn configured(
+        stream: UnixStream,
+        phases: impl FnOnce(&Config) -> Vec<String>,
+        mut config: Config,
+    ) -> Result<Session, PhaseError> {
         let mut stream = BufReader::new(stream);
         match read_message(&mut stream)? {
             FromAgent::Configure { component, host, config: with } => {
                 config.overrule(with);
+                let phases = phases(&config);
+                let phases = names(&phases.iter().map(String::as_str).collect::<Vec<_>>())?;
                 stream.get_mut().write_all(message::hello(&phases)?.as_bytes())?;
                 let side = Side::Agent { stream, component, host };
                 Ok(Session { phases, config, side, current: None, ended: false })

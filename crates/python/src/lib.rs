@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use loopscope_clocksync::log::{HostClock as SolvedClock, reference_clock, solve_run};
 use loopscope_ctf::Metadata;
+use loopscope_emulate::settings::{self, Mistake};
+use loopscope_emulate::{netem, traces};
 use loopscope_predicate::Predicate;
 use loopscope_time::{Counter, Frequency};
 use loopscope_timeline::{HostClock, Problem, Summary, Timeline};
@@ -137,6 +139,52 @@ fn check_predicate(text: &str) -> Option<(usize, String)> {
     Predicate::parse(text, frequency).err().map(|error| (error.column, error.what))
 }
 
+/// check_link(settings) -> tuple[str, str] | None
+///
+/// Whether a link's settings (JSON) make sense; the key at fault and what is wrong where they do
+/// not. The files that they name are not read.
+#[pyfunction]
+fn check_link(settings: &str) -> PyResult<Option<(String, String)>> {
+    let all = serde_json::from_str(settings).map_err(refuse)?;
+    Ok(settings::check_json(&all).err().map(|Mistake { key, problem }| (key, problem)))
+}
+
+/// check_netem(settings) -> tuple[str, str] | None
+///
+/// Whether the kernel's netem has what a link's settings (JSON) ask for; the key that it does not
+/// have and why.
+#[pyfunction]
+fn check_netem(settings: &str) -> PyResult<Option<(String, String)>> {
+    let all = serde_json::from_str(settings).map_err(refuse)?;
+    let checked = settings::check_json(&all).and_then(|settings| netem::words(&settings));
+    Ok(checked.err().map(|Mistake { key, problem }| (key, problem)))
+}
+
+/// check_link_trace(kind, path) -> tuple[int | None, str] | None
+///
+/// Whether a file is a trace of that kind (`loss`, `delays`, `opportunities`, `table`); line (from 1)
+/// and message where it is none.
+#[pyfunction]
+fn check_link_trace(kind: &str, path: PathBuf) -> PyResult<Option<(Option<usize>, String)>> {
+    let kind = traces::Kind::named(kind).ok_or_else(|| refuse(format!("no trace is `{kind}`")))?;
+    let checked = traces::read(&path).and_then(|text| traces::check(kind, &text));
+    Ok(checked.err().map(|fault| (fault.line, fault.problem)))
+}
+
+/// read_messages(text, file) -> str
+///
+/// A message table as JSON: `types`, or `problems` where it is none. YAML where the file's name says
+/// so, else CSV.
+#[pyfunction]
+fn read_messages(text: &str, file: &str) -> PyResult<String> {
+    let (types, problems) = match loopscope_messages::read(text, file) {
+        Ok(types) => (types, Vec::new()),
+        Err(problems) => (Vec::new(), problems),
+    };
+    let read = serde_json::json!({"types": types, "problems": problems});
+    serde_json::to_string(&read).map_err(refuse)
+}
+
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(build_run, module)?)?;
@@ -145,5 +193,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(synthetic_inverse, module)?)?;
     module.add_function(wrap_pyfunction!(frequencies, module)?)?;
     module.add_function(wrap_pyfunction!(check_predicate, module)?)?;
+    module.add_function(wrap_pyfunction!(check_link, module)?)?;
+    module.add_function(wrap_pyfunction!(check_netem, module)?)?;
+    module.add_function(wrap_pyfunction!(check_link_trace, module)?)?;
+    module.add_function(wrap_pyfunction!(read_messages, module)?)?;
     Ok(())
 }
