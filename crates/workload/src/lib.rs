@@ -1,17 +1,32 @@
 //! Programs to measure, each instrumented and able to take part in an experiment's phases: the
-//! distributed pipeline ([`pipe`]) and the stimulus-response experiment ([`stimulus`]).
+//! distributed pipeline ([`pipe`]), the stimulus-response experiment ([`stimulus`]), packets at exact
+//! times ([`pace`]), message patterns ([`pattern`]), bulk data ([`ettcp`]), competing load ([`burn`])
+//! and planted stalls ([`stall`]).
 //!
 //! Their settings come from the command line; under an agent the component's `with:` overrules
 //! them, key by key.
 
+pub mod burn;
+mod cpu_time;
 mod deadline;
+pub mod ettcp;
+pub mod pace;
+pub mod pattern;
 pub mod pipe;
 mod program;
-pub mod quantity;
+mod result;
 mod settings;
+pub mod stall;
 pub mod stimulus;
+mod stop;
 mod tcp;
 
+pub use burn::{BurnArgs, CompileOneArgs, main_burn, main_compile_one};
+pub use ettcp::{EttcpArgs, main_ettcp};
+pub use loopscope_quantity as quantity;
+pub use pace::{PaceArgs, main_pace};
+pub use pattern::{PatternArgs, main_pattern};
 pub use pipe::{PipeArgs, main_pipe};
+pub use stall::{StallArgs, main_stall};
 pub use stimulus::{StimulusArgs, main_stimulus};
 pub use tcp::ListenArgs;

@@ -3,10 +3,11 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use loopscope_phase::Config;
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use clap::ValueEnum;
+use loopscope_phase::{Config, Value};
 
-use crate::quantity;
+use crate::quantity::{self, QuantityError};
 
 /// Reads settings from the experiment; each method's `given` is what the command line says.
 pub(crate) struct Settings<'a>(&'a Config);
@@ -18,6 +19,11 @@ impl<'a> Settings<'a> {
             bail!("`{key}` is not a setting of this program; it has {}", known.join(", "));
         }
         Ok(Settings(config))
+    }
+
+    /// Whether the experiment says it.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.0.get(key).is_some()
     }
 
     /// Text in any form that `T` reads.
@@ -62,6 +68,42 @@ impl<'a> Settings<'a> {
         ensure!(size >= least, "`{key}` is {size} B; it must be at least {least} B");
         ensure!(size <= most, "`{key}` is {size} B; it must be at most {most} B");
         Ok(size)
+    }
+
+    /// A quantity that `read` reads.
+    pub(crate) fn optional<T>(
+        &self,
+        key: &str,
+        given: Option<T>,
+        read: fn(&str) -> Result<T, QuantityError>,
+    ) -> Result<Option<T>> {
+        match self.quantity(key)? {
+            Some(text) => read(&text).map(Some).with_context(|| format!("`{key}`")),
+            None => Ok(given),
+        }
+    }
+
+    /// `true` or `false`.
+    pub(crate) fn switch(&self, key: &str, given: bool) -> Result<bool> {
+        match self.0.get(key) {
+            None => Ok(given),
+            Some(Value::Bool(value)) => Ok(*value),
+            Some(other) => bail!("`{key}` is {other}; it must be true or false"),
+        }
+    }
+
+    /// One of the values that the command line knows too.
+    pub(crate) fn choice<T: ValueEnum>(&self, key: &str, given: T) -> Result<T> {
+        match self.0.text(key)? {
+            Some(text) => T::from_str(text, false).map_err(|_| {
+                let names: Vec<String> = T::value_variants()
+                    .iter()
+                    .filter_map(|known| Some(known.to_possible_value()?.get_name().to_owned()))
+                    .collect();
+                anyhow!("`{key}` is `{text}`; it must be one of {}", names.join(", "))
+            }),
+            None => Ok(given),
+        }
     }
 
     /// A bare number passes as text too: the quantity's own error then asks for its unit.

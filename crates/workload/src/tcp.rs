@@ -17,7 +17,7 @@ use crate::settings::Settings;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long a program in an experiment waits for its peer to connect: longer than that peer tries.
-const ACCEPT_TIMEOUT: Duration = Duration::from_secs(4);
+pub(crate) const ACCEPT_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(20);
@@ -44,6 +44,22 @@ pub(crate) fn listen(
     phase: &Phase,
     component: Option<&str>,
 ) -> Result<(TcpListener, Values)> {
+    let address = listen_address(args, settings, phase, component)?;
+    let listener =
+        TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
+    listener.set_nonblocking(true)?;
+    let bound = listener.local_addr()?;
+    eprintln!("listening on {bound}");
+    Ok((listener, vec![("port".to_owned(), bound.port().into())]))
+}
+
+/// Where settings and arguments say to listen.
+pub(crate) fn listen_address(
+    args: &ListenArgs,
+    settings: &Settings,
+    phase: &Phase,
+    component: Option<&str>,
+) -> Result<SocketAddr> {
     let port = settings.number("port", args.port.into(), 0, u16::MAX.into())? as u16;
     let address = match settings.text("address", args.address)? {
         Some(address) => address,
@@ -55,12 +71,7 @@ pub(crate) fn listen(
             None => Ipv4Addr::UNSPECIFIED.into(),
         },
     };
-    let listener = TcpListener::bind((address, port))
-        .with_context(|| format!("cannot listen on {}", SocketAddr::new(address, port)))?;
-    listener.set_nonblocking(true)?;
-    let bound = listener.local_addr()?;
-    eprintln!("listening on {bound}");
-    Ok((listener, vec![("port".to_owned(), bound.port().into())]))
+    Ok(SocketAddr::new(address, port))
 }
 
 /// One end of a connection.
@@ -108,24 +119,15 @@ impl Link {
     /// Connects to `to`, a component that has published its port or else `host:port`. Tries again
     /// until the timeout.
     pub(crate) fn connect(to: &str, phase: &Phase) -> Result<Link> {
-        let (peer, addresses) = match phase.peers.get(to) {
-            Some(component) => {
-                let port = component.values.get("port").and_then(|port| port.as_u64());
-                let port = port.and_then(|port| u16::try_from(port).ok()).with_context(|| {
-                    format!(
-                        "component `{to}` has published no port; does it take part in a phase \
-                         `listen` before `{}`?",
-                        phase.name
-                    )
-                })?;
-                let address: IpAddr = component.address.parse().with_context(|| {
-                    format!("the data address of `{to}` is `{}`", component.address)
-                })?;
-                let address = SocketAddr::new(address, port);
-                (format!("{to} at {address}"), vec![address])
-            }
-            None => (to.to_owned(), resolve(to, phase)?),
-        };
+        Link::connect_at(to, None, phase)
+    }
+
+    /// The same; `port`, where it is given, instead of the peer's own.
+    pub(crate) fn connect_at(to: &str, port: Option<u16>, phase: &Phase) -> Result<Link> {
+        let (peer, mut addresses) = peer_addresses(to, phase)?;
+        if let Some(port) = port {
+            addresses.iter_mut().for_each(|address| address.set_port(port));
+        }
         let until = Instant::now() + CONNECT_TIMEOUT;
         loop {
             let error = match connect_once(&addresses, until) {
@@ -145,6 +147,11 @@ impl Link {
         // Messages leave as they are written, none waits for an earlier one's acknowledgement.
         stream.set_nodelay(true)?;
         Ok(Link { stream, peer })
+    }
+
+    /// The socket, for what needs no name of the peer.
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
     }
 
     /// Fills `buffer` and returns its length; less where the peer closed the connection before.
@@ -180,6 +187,28 @@ impl Link {
         let got = self.receive(&mut [0], &what)?;
         ensure!(got == 0, "{} sent something where nothing was due, at {what}", self.peer);
         Ok(())
+    }
+}
+
+/// Who `to` is, for people, and where: a component that has published its port or else `host:port`.
+pub(crate) fn peer_addresses(to: &str, phase: &Phase) -> Result<(String, Vec<SocketAddr>)> {
+    match phase.peers.get(to) {
+        Some(component) => {
+            let port = component.values.get("port").and_then(|port| port.as_u64());
+            let port = port.and_then(|port| u16::try_from(port).ok()).with_context(|| {
+                format!(
+                    "component `{to}` has published no port; does it take part in a phase \
+                     `listen` before `{}`?",
+                    phase.name
+                )
+            })?;
+            let address: IpAddr = component.address.parse().with_context(|| {
+                format!("the data address of `{to}` is `{}`", component.address)
+            })?;
+            let address = SocketAddr::new(address, port);
+            Ok((format!("{to} at {address}"), vec![address]))
+        }
+        None => Ok((to.to_owned(), resolve(to, phase)?)),
     }
 }
 

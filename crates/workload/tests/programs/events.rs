@@ -70,7 +70,10 @@ pub fn events(runtime_dir: &Path) -> Vec<Event> {
 fn read_records(mut records: &[u8], sites: &[Vec<&str>], events: &mut Vec<Event>) {
     while !records.is_empty() {
         let site = &sites[usize::from(get_u16(records, 0))];
-        let [_, _, group, name, fields, ..] = site[..] else { panic!("{site:?}") };
+        let [_, kind, group, name, fields, ..] = site[..] else { panic!("{site:?}") };
+        // Start and duration, which the site does not list.
+        let fields =
+            if kind == "interval-end" { "uint64_t:start,uint64_t:duration" } else { fields };
         let size: usize = fields.split_terminator(',').map(field_size).sum();
         events.push(Event {
             entity: format!("{group}:{name}"),

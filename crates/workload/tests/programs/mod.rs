@@ -1,6 +1,6 @@
 //! Starts workload programs as processes of their own and looks at all that they do.
 
-#![allow(dead_code)] // Each test binary uses its part.
+#![allow(dead_code, unused_imports)] // Each test binary uses its part.
 
 mod events;
 
@@ -12,6 +12,8 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::thread::JoinHandle;
 
 use clap::Parser;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 pub use events::{Event, events};
@@ -19,8 +21,13 @@ pub use events::{Event, events};
 /// As `loopscope-host` has them.
 #[derive(clap::Parser)]
 enum Host {
+    Pattern(loopscope_workload::PatternArgs),
     Pipe(loopscope_workload::PipeArgs),
     Stimulus(loopscope_workload::StimulusArgs),
+    Pace(loopscope_workload::PaceArgs),
+    Ettcp(loopscope_workload::EttcpArgs),
+    Burn(loopscope_workload::BurnArgs),
+    Stall(loopscope_workload::StallArgs),
 }
 
 /// The line before the program's own.
@@ -32,8 +39,13 @@ pub fn be_the_program() {
     // Behind what the test harness says.
     println!("\n{MARK}");
     let result = match Host::parse_from(["host"].into_iter().chain(words.split(' '))) {
+        Host::Pattern(args) => loopscope_workload::main_pattern(args),
         Host::Pipe(args) => loopscope_workload::main_pipe(args),
         Host::Stimulus(args) => loopscope_workload::main_stimulus(args),
+        Host::Pace(args) => loopscope_workload::main_pace(args),
+        Host::Ettcp(args) => loopscope_workload::main_ettcp(args),
+        Host::Burn(args) => loopscope_workload::main_burn(&args),
+        Host::Stall(args) => loopscope_workload::main_stall(&args),
     };
     if let Err(error) = &result {
         eprintln!("{error:#}");
@@ -50,6 +62,8 @@ pub struct Program {
 
 pub struct Ended {
     pub success: bool,
+    /// `None` where a signal has ended it.
+    pub code: Option<i32>,
     /// The program's own lines.
     pub stdout: Vec<String>,
     pub stderr: String,
@@ -98,12 +112,37 @@ impl Program {
         self.child.kill().unwrap();
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    /// The next line that it says on standard error.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stderr.read_line(&mut line).unwrap();
+        self.said.push_str(&line);
+        line
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid()), signal).unwrap();
+    }
+
     pub fn end(mut self) -> Ended {
         self.stderr.read_to_string(&mut self.said).unwrap();
-        let success = self.child.wait().unwrap().success();
+        let status = self.child.wait().unwrap();
         let stdout = self.stdout.join().unwrap();
         let lines = stdout.lines().skip_while(|line| *line != MARK).skip(1);
-        Ended { success, stdout: lines.map(str::to_owned).collect(), stderr: self.said }
+        Ended {
+            success: status.success(),
+            code: status.code(),
+            stdout: lines.map(str::to_owned).collect(),
+            stderr: self.said,
+        }
     }
 
     /// Ends the program, which must have failed, and returns its last line.
@@ -130,9 +169,32 @@ pub struct Component {
 impl Component {
     /// Starts `words` as a component and goes as far as its hello, which names `phases`.
     pub fn start(name: &str, words: &str, with: Value, phases: &[&str]) -> Component {
+        Component::spawn(name, words, with, phases, |command| command)
+    }
+
+    /// The same in a working directory, as an agent does it.
+    pub fn start_in(
+        dir: &Path,
+        name: &str,
+        words: &str,
+        with: Value,
+        phases: &[&str],
+    ) -> Component {
+        Component::spawn(name, words, with, phases, |command| {
+            command.current_dir(dir).env("LOOPSCOPE_COMPONENT", name)
+        })
+    }
+
+    fn spawn(
+        name: &str,
+        words: &str,
+        with: Value,
+        phases: &[&str],
+        more: impl FnOnce(&mut Command) -> &mut Command,
+    ) -> Component {
         let (socket, theirs) = UnixStream::pair().unwrap();
         let stdin = Stdio::from(OwnedFd::from(theirs));
-        let program = Program::spawn(words, stdin, |c| c.env("LOOPSCOPE_PHASE_FD", "0"));
+        let program = Program::spawn(words, stdin, |c| more(c.env("LOOPSCOPE_PHASE_FD", "0")));
         let socket = BufReader::new(socket);
         let mut component = Component { name: name.to_owned(), program, socket };
         component.send(json!({
@@ -166,6 +228,11 @@ impl Component {
         let line = self.program.error();
         assert_eq!(line, format!("phase {phase} failed: {reason}"));
         reason
+    }
+
+    /// The JSON object that the program has left in its working directory.
+    pub fn result(dir: &Path) -> Value {
+        serde_json::from_str(&std::fs::read_to_string(dir.join("result.json")).unwrap()).unwrap()
     }
 
     pub fn end(mut self) -> Ended {
