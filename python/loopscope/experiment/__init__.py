@@ -9,7 +9,7 @@ The parsers are imported at first use, so that importing this package costs next
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +17,31 @@ from .plan import (
     ClockExchange,
     Clocks,
     Component,
+    Emulation,
     EntityTrigger,
     ExitReady,
     Expectation,
     Experiment,
+    Figure,
     Hop,
     LineReady,
+    Link,
+    LinkStep,
+    MessageType,
     Network,
     PathEvent,
     PathTrigger,
+    Pattern,
     Phase,
     PhasesReady,
+    Point,
     PortReady,
     Readiness,
     StartedReady,
+    Statistic,
     Stream,
     StreamFilter,
+    Value,
 )
 from .plan import Path as MessagePath
 from .problem import ExperimentErrors, Problem, format_problem
@@ -42,30 +51,41 @@ __all__ = [
     "ClockExchange",
     "Clocks",
     "Component",
+    "Emulation",
     "EntityTrigger",
     "ExitReady",
     "Expectation",
     "Experiment",
     "ExperimentErrors",
+    "Figure",
     "Hop",
     "LineReady",
+    "Link",
+    "LinkStep",
     "MessagePath",
+    "MessageType",
     "Network",
     "PathEvent",
     "PathTrigger",
+    "Pattern",
     "Phase",
     "PhasesReady",
+    "Point",
     "PortReady",
     "Problem",
     "Readiness",
     "StartedReady",
+    "Statistic",
     "Stream",
     "StreamFilter",
+    "Value",
     "check",
     "check_pattern",
     "format_problem",
     "from_manifest",
     "json_schema",
+    "link_change",
+    "links_document",
     "load",
     "load_streams",
     "main_stream",
@@ -115,6 +135,21 @@ def check_pattern(pattern: str) -> None:
     from .streams_file import check_pattern as check
 
     check(pattern)
+
+
+def link_change(link: str, words: Sequence[str]) -> tuple[list[tuple[str, str]], dict[str, Any]]:
+    """A change of a link, ``A -> B`` and ``delay=200ms`` …: directions, and the settings that
+    change as ``schema/links.md`` has them. Raises ValueError."""
+    from .change import link_change as read
+
+    return read(link, words)
+
+
+def links_document(experiment: Experiment, ports: Mapping[str, str]) -> dict[str, Any]:
+    """What the router is told (``schema/links.md``); ``ports`` are its devices by host."""
+    from .links import document
+
+    return document(experiment, ports)
 
 
 def json_schema() -> dict[str, Any]:

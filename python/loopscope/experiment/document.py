@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from . import explain, rules, source
+from . import beside, explain, rules, source
 from .model import ExperimentFile
 from .params import Params
-from .plan import Experiment
+from .plan import Experiment, Point
 from .problem import ExperimentErrors, Problem
 from .resolve import resolve
+from .sweep import Setting, expand
 
 
 def load(path: str | Path, overrides: Mapping[str, str]) -> Experiment:
@@ -35,32 +37,77 @@ def check(path: str | Path, overrides: Mapping[str, str]) -> list[Problem]:
 def from_text(
     text: str, file: str, overrides: Mapping[str, str]
 ) -> tuple[Experiment | None, list[Problem]]:
-    """The plan of a text, None where it holds an error, and its problems in the text's order."""
+    """The plan, None where it holds an error, and its problems in the text's order.
+
+    Every point of a sweep is resolved, and so is the file with its parameters as they stand.
+    """
     root, problems = source.read(text, file, may_be_null=_is_configuration)
     if root is None:
         return None, problems
-    params = Params(root, overrides, file)
+    sweep = expand(root, overrides, file)
+    problems += sweep.problems
+    experiment, found = _resolved(root, file, sweep.others, {})
+    problems += found
+    points: list[Point] = []
+    of_points: dict[Problem, list[str]] = {}
+    for setting in sweep.settings:
+        of_point, here = _resolved(root, file, sweep.others, setting.values)
+        for problem in here:
+            if problem not in found:
+                of_points.setdefault(problem, []).append(setting.name)
+        if of_point is not None:
+            points.append(_point(setting, of_point))
+    problems += [_at_points(problem, names) for problem, names in of_points.items()]
+    problems = _in_order(problems, file)
+    if experiment is None or any(problem.severity == "error" for problem in problems):
+        return None, problems
+    return replace(experiment, points=tuple(points), warnings=tuple(problems)), problems
+
+
+def _resolved(
+    root: source.Tree, file: str, overrides: Mapping[str, str], point: Mapping[str, source.Scalar]
+) -> tuple[Experiment | None, list[Problem]]:
+    """The plan with a point's parameters, None where it holds an error, and what is wrong."""
+    params = Params(root, overrides, file, point)
     tree = params.substitute(root)
-    problems += params.problems
+    problems = list(params.problems)
+    tree, unreadable = beside.put_in(tree, file)
+    problems += unreadable
     model = None
     try:
-        model = ExperimentFile.model_validate(source.plain_value(tree), context=rules.names(tree))
+        names = rules.names(tree, file)
+        model = ExperimentFile.model_validate(source.plain_value(tree), context=names)
     except ValidationError as error:
         problems += explain.problems(error, tree, file)
     problems += rules.problems(tree, file)
+    tables, wrong = beside.message_tables(tree, file)
+    problems += wrong
     problems += params.unused(root)
-    problems = _in_order(problems)
     if model is None or any(problem.severity == "error" for problem in problems):
         return None, problems
-    return resolve(model, rules.phase_order(tree), params.values(), problems), problems
+    order = rules.phase_order(tree)
+    return resolve(model, order, params.values(), tables, ()), problems
 
 
-def _in_order(problems: list[Problem]) -> list[Problem]:
-    """By place, each once: what an alias repeats is one mistake."""
-    once: dict[tuple[int, int, str], Problem] = {}
+def _point(setting: Setting, experiment: Experiment) -> Point:
+    params = {name: experiment.params[name] for name in setting.values}
+    return Point(setting.name, params, replace(experiment, table=(), figures=()))
+
+
+def _at_points(problem: Problem, names: Sequence[str]) -> Problem:
+    """A problem that the file has at some points only."""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return replace(problem, message=f"at the point {names[0]}{more}: {problem.message}")
+
+
+def _in_order(problems: list[Problem], file: str) -> list[Problem]:
+    """By place, each once: what an alias repeats is one mistake. Other files come after."""
+    files = list(dict.fromkeys([file, *(problem.file for problem in problems)]))
+    once: dict[tuple[int, int, int, str], Problem] = {}
     for problem in problems:
-        once.setdefault((problem.line, problem.column, problem.message), problem)
-    return [once[place] for place in sorted(once, key=lambda place: place[:2])]
+        place = (files.index(problem.file), problem.line, problem.column, problem.message)
+        once.setdefault(place, problem)
+    return [once[place] for place in sorted(once, key=lambda place: place[:3])]
 
 
 def _is_configuration(path: source.Location) -> bool:

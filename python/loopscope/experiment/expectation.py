@@ -1,8 +1,10 @@
-"""Expectations: ``PATH.STAT OP VALUE`` and ``PATH[EVENT -> EVENT].STAT OP VALUE``."""
+"""Expectations: ``PATH.STAT OP VALUE``, ``PATH[EVENT -> EVENT].STAT OP VALUE`` and, of a value of
+``measure.values``, ``NAME OP VALUE``."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import get_args
 
@@ -15,13 +17,22 @@ SPELLINGS: dict[str, Stat] = {**{stat: stat for stat in get_args(Stat)}, "p99.9"
 OPERATORS: tuple[Operator, ...] = get_args(Operator)
 
 FORM = "PATH.STAT OP VALUE, such as loop.p99 < 5ms"
+EVENTS = r"(?:\[\s*(?P<start>\S+?)\s*->\s*(?P<end>[^\s\]]+)\s*\])"
 _LINE = re.compile(
     r"\s*(?P<path>[^\s.\[\]<>=!]+)"
-    r"(?:\[\s*(?P<start>\S+?)\s*->\s*(?P<end>[^\s\]]+)\s*\])?"
-    r"\.(?P<stat>[A-Za-z0-9_]+(?:\.[0-9]+)?)"
+    rf"{EVENTS}?"
+    r"(?:\.(?P<stat>[A-Za-z0-9_]+(?:\.[0-9]+)?))?"
     r"\s*(?P<operator>[<>=!~]+)"
     r"\s*(?P<value>\S(?:.*\S)?)\s*"
 )
+UNITS = {
+    "ns": quantity.DURATION,
+    "B": quantity.SIZE,
+    "bit/s": quantity.RATE,
+    "Hz": quantity.FREQUENCY,
+}
+"""Units of values that an expectation may scale, as in 90Mbit."""
+_NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
 _SLIPS = {"=": "==", "=<": "<=", "=>": ">=", "<>": "!=", "~=": "!=", "===": "=="}
 
 
@@ -36,23 +47,33 @@ class ExpectationError(ValueError):
 
 @dataclass(frozen=True)
 class Line:
-    """An expectation as written; whether its path and events exist is not known here."""
+    """An expectation as written; whether its path and events exist is not known here.
+
+    ``stat`` None: ``path`` is the name of a value.
+    """
 
     text: str
     path: str
     hop: tuple[str, str] | None
-    stat: Stat
+    stat: Stat | None
     operator: Operator
-    value: int
+    value: int | float
 
 
-def parse(text: str) -> Line:
-    """Reads one line. Times are given in ns, counts as they are. Raises ExpectationError."""
+def parse(text: str, units: Mapping[str, str | None] | None = None) -> Line:
+    """Reads one line. Times are given in ns, counts as they are. Raises ExpectationError.
+
+    ``units`` are of the file's values, by name; None where a value's cannot be read.
+    """
     match = _LINE.fullmatch(text)
     if match is None:
         raise ExpectationError(f"{text!r} is not {FORM}")
-    stat = SPELLINGS.get(match["stat"])
-    if stat is None:
+    of_value = match["stat"] is None
+    if of_value and (match["start"] or match["path"] not in (units or {})):
+        close = None if match["start"] else nearest(match["path"], units or {})
+        raise ExpectationError(f"{text!r} is not {FORM}", close)
+    stat = None if of_value else SPELLINGS.get(match["stat"])
+    if stat is None and not of_value:
         raise ExpectationError(
             f"there is no statistic {match['stat']!r} (they are {', '.join(get_args(Stat))})",
             nearest(match["stat"], SPELLINGS),
@@ -64,7 +85,10 @@ def parse(text: str) -> Line:
             _SLIPS.get(match["operator"]),
         )
     hop = (match["start"], match["end"]) if match["start"] else None
-    value = _value(match["value"], stat)
+    if stat is None:
+        value = _of_unit(match["value"], (units or {})[match["path"]])
+    else:
+        value = _value(match["value"], stat)
     return Line(" ".join(text.split()), match["path"], hop, stat, operator, value)
 
 
@@ -81,3 +105,22 @@ def _value(text: str, stat: Stat) -> int:
         f"{stat} is a count: {text!r} should be a whole number without unit",
         number[0] if number and quantity.dimension_of(text) else None,
     )
+
+
+def _of_unit(text: str, unit: str | None) -> int | float:
+    """What a value in this unit is compared with."""
+    if unit is None:
+        # A mistake in the value itself is told where that stands.
+        return 0
+    if unit in UNITS:
+        try:
+            return float(quantity.parse(text, UNITS[unit]))
+        except quantity.QuantityError as error:
+            raise ExpectationError(error.message, error.hint) from None
+    number = text.removesuffix(unit).rstrip()
+    if re.fullmatch(_NUMBER, number) is None:
+        wanted = f"a number of {unit}" if unit else "a number without unit"
+        raise ExpectationError(f"{text!r} should be {wanted}")
+    if unit and number == text:
+        raise ExpectationError(f"{text!r} has no unit", f"{text} {unit}")
+    return float(number)

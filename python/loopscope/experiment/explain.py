@@ -10,8 +10,10 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from .model import ExperimentFile, Network, Section
+from . import links
+from .model import ExperimentFile, Network
 from .problem import Problem, dotted, nearest
+from .section import Section
 from .source import Location, Mapping, Scalar, Tree, child
 
 _EXPECTED = {
@@ -109,8 +111,11 @@ def _message(detail: ErrorDetails, place: _Place) -> tuple[str, str | None]:
 
 def _is_no_link(location: tuple[int | str, ...]) -> bool:
     """Whether it lies under a key of the network that the rules refuse as a whole."""
-    key = str(location[1]) if location[:1] == ("network",) and len(location) > 1 else "default"
-    return key not in Network.model_fields and "->" not in key
+    if location[:1] != ("network",) or len(location) == 1:
+        return False
+    return not (location[1] in Network.model_fields and location[1] != "default") and (
+        not links.is_settings(location)
+    )
 
 
 def _last_key(place: _Place) -> str:

@@ -9,21 +9,18 @@ from __future__ import annotations
 from ipaddress import IPv4Network
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import ConfigDict, Discriminator, Field, Tag
 
-from . import expectation, values
-from .quantity import DURATION, FREQUENCY, RATE, RATIO, SIZE
+from . import expectation, statistic, study, values
+from .link import WIRE, Link
+from .quantity import DURATION, FREQUENCY, RATIO, SIZE
+from .section import Section
+from .sweep import Sweep
 
 Integer = values.Integer
 Quantity = values.Quantity
 Text = Annotated[str, values.Text()]
 Scalar = str | int | float | bool
-
-
-class Section(BaseModel):
-    """A mapping with fixed keys."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class SyntheticSeed(Section):
@@ -63,50 +60,41 @@ class ClockExchange(Section):
     )
 
 
-class Link(Section):
-    """One direction between two hosts. This version does not emulate links: only zeros."""
-
-    delay: Annotated[None, values.NotYet("delay", DURATION, "0ms")] = Field(
-        default=None, description="Delay; in this version only 0ms."
-    )
-    jitter: Annotated[None, values.NotYet("jitter", DURATION, "0ms")] = Field(
-        default=None, description="Variation of the delay; in this version only 0ms."
-    )
-    loss: Annotated[None, values.NotYet("loss", RATIO, "0%")] = Field(
-        default=None, description="Packets lost; in this version only 0%."
-    )
-    duplicate: Annotated[None, values.NotYet("duplicate", RATIO, "0%")] = Field(
-        default=None, description="Packets doubled; in this version only 0%."
-    )
-    reorder: Annotated[None, values.NotYet("reorder", RATIO, "0%")] = Field(
-        default=None, description="Packets out of order; in this version only 0%."
-    )
-    corrupt: Annotated[None, values.NotYet("corrupt", RATIO, "0%")] = Field(
-        default=None, description="Packets with a flipped bit; in this version only 0%."
-    )
-    rate: Annotated[None, values.NotYet("rate", RATE, None)] = Field(
-        default=None, description="Data rate; not in this version."
-    )
-
-
-class DefaultLink(Link):
-    """What holds for every data link."""
-
-    mtu: Annotated[int, Quantity(SIZE, "576B", "9000B")] | None = Field(
-        default=None,
-        description="Largest IP packet on the data links, 576B to 9000B, such as 1500B. Default: "
-        "the kernel's.",
-    )
-
-
 class Network(Section):
-    """The data links; the clock network is left alone. Other keys are links: `A -> B`."""
+    """The data links; the clock network is left alone. Other keys are links: `A -> B` for one
+    direction, `A <-> B` for both."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Link]
 
-    default: DefaultLink = Field(
-        default=DefaultLink(), description="What holds for every data link."
+    default: Link = Field(
+        default=WIRE, description="What holds for every data link that does not say otherwise."
+    )
+    emulate: Annotated[bool, values.Boolean()] = Field(
+        default=False,
+        description="Whether packets go through the link emulator even where no link is impaired, "
+        "so that `loopscope net set` can do it. Default: only where one is.",
+    )
+    emulate_clock: Annotated[bool, values.Boolean()] = Field(
+        default=False,
+        description="Whether the probes of the hosts' clocks take the emulated links as well, and "
+        "not a network of their own. Half-widths are then those of such links.",
+    )
+    mover: Literal["auto", "xdp", "tap", "netem"] = Field(
+        default="auto",
+        description="What moves emulated packets: xdp (AF_XDP), tap (AF_PACKET), netem (the "
+        "kernel's). auto: xdp where the kernel allows it, else tap.",
+    )
+    wait: Literal["sleep", "spin"] = Field(
+        default="sleep",
+        description="How the mover waits for a packet's time: sleep, or spin, which takes a core.",
+    )
+    seed: Annotated[int, Integer(0, 2**63 - 1)] = Field(
+        default=1, description="Seed of the links' random choices."
+    )
+    trace: Annotated[bool, values.Boolean()] = Field(
+        default=True,
+        description="Whether what happens to emulated packets is recorded, as events link:*.",
     )
     data: Annotated[IPv4Network, values.Subnet()] = Field(
         default="10.77.0.0/24",
@@ -118,6 +106,11 @@ class Network(Section):
         validate_default=True,
         description="IPv4 network of the clock probes; addresses as in `data`.",
     )
+
+    @property
+    def links(self) -> dict[str, Link]:
+        """What is given under each other key."""
+        return self.__pydantic_extra__ or {}
 
 
 class LineReady(Section):
@@ -175,7 +168,8 @@ class Component(Section):
         default={},
         alias="with",
         description="Configuration for a program of the phase protocol, as it wants it; quantities "
-        "keep their spelling.",
+        "keep their spelling. {file: NAME} stands for a text file beside this one: the program "
+        "gets its name and its text.",
     )
     env: dict[
         Annotated[str, values.Identifier("an environment variable", reserved="LOOPSCOPE_")],
@@ -339,6 +333,33 @@ class Path(Section):
     events: list[Annotated[str, values.Event()]] = Field(
         min_length=2, description="component/group:name of each event, in order."
     )
+    trim: Annotated[int, Quantity(DURATION, "0s")] = Field(
+        default="0s",
+        validate_default=True,
+        description="How long after the first message of each repeat messages are left out of all "
+        "statistics, counts among them, such as 2s: the warm-up.",
+    )
+
+
+class Pattern(Section):
+    """Types of messages, each with a target for its latency at every consumer."""
+
+    table: Text = Field(
+        description="Message table, CSV or YAML, beside this file; its producers and consumers "
+        "are components."
+    )
+    sent: Annotated[str, values.Entity()] = Field(
+        default="pattern:sent",
+        validate_default=True,
+        description="group:name of the event of a message that is sent, with the fields "
+        "message_type (the row of the table, from 0), late_ns and within_ns.",
+    )
+    received: Annotated[str, values.Entity()] = Field(
+        default="pattern:received",
+        validate_default=True,
+        description="group:name of the event of a message that has arrived, with the field "
+        "message_type.",
+    )
 
 
 class Measure(Section):
@@ -346,6 +367,14 @@ class Measure(Section):
 
     paths: dict[Annotated[str, values.Name("a path", 64)], Path] = Field(
         default={}, description="Paths by name."
+    )
+    patterns: dict[Annotated[str, values.Name("a pattern", 64)], Pattern] = Field(
+        default={},
+        description="Message patterns by name. Every target in a table is an expectation, and so "
+        "is that no message with a target is lost.",
+    )
+    values_: dict[Annotated[str, values.Name("a value", 64)], study.Value] = Field(
+        default={}, alias="values", description="Numbers made of single entities, by name."
     )
     subtract_cost: Annotated[bool, values.Boolean()] = Field(
         default=False,
@@ -413,10 +442,26 @@ class ExperimentFile(Section):
     expect: list[Annotated[expectation.Line, values.Expectation()]] = Field(
         default=[],
         description="Deadlines: PATH.STAT OP VALUE or PATH[EVENT -> EVENT].STAT OP VALUE, such as "
-        "loop.p99 < 5ms. STAT is count (messages seen at every event), lost (messages seen at the "
-        "first event and missing at a later one), duplicates, or of the time from the first event "
-        "to the last: min, mean, p50, p90, p99, p999 (also p99.9), max. OP is < <= > >= == !=.",
+        "loop.p99 < 5ms, or NAME OP VALUE of a value, such as sent_rate >= 90Mbit. STAT is count "
+        "(messages seen at every event), lost (messages seen at the first event and missing at a "
+        "later one), duplicates, or of the time from the first event to the last: min, mean, p50, "
+        "p90, p99, p999 (also p99.9), max, deviation (standard deviation). OP is < <= > >= == !=.",
     )
     repeat: Annotated[int, Integer(1, 100_000)] = Field(
-        default=1, description="How often the experiment is run."
+        default=1, description="How often the experiment, or each point of its sweep, is run."
+    )
+    sweep: Annotated[object, Sweep()] | None = Field(
+        default=None,
+        description="Values that parameters take, one run each: a mapping of parameters to lists "
+        "is a grid, run in all combinations, the last parameter's values fastest. A list of "
+        "mappings of parameters to values or lists of them puts points and grids together; a point "
+        "that comes twice is run once. Each point is judged by itself.",
+    )
+    table: Annotated[tuple[statistic.Subject, ...], statistic.Subjects()] | None = Field(
+        default=None,
+        description="The statistics that the table of a sweep's points shows, written as in "
+        "figures. Default: each path's p50, p99 and lost, and each value.",
+    )
+    figures: dict[Annotated[str, values.Name("a figure", 64)], study.Figure] = Field(
+        default={}, description="Figures by name; files of that name are made of each."
     )

@@ -1,8 +1,8 @@
 """Parameters: their values, and ``$name`` in the rest of the file.
 
 ``$name`` and ``${name}`` stand for the parameter, ``$$`` for a dollar sign, everywhere except in
-``name``, ``description``, ``hosts``, ``params`` and in keys. A value that is nothing but a
-reference takes the parameter's type; within a text, its spelling.
+``name``, ``description``, ``hosts``, ``params``, ``sweep`` and in keys. A value that is nothing but
+a reference takes the parameter's type; within a text, its spelling.
 """
 
 from __future__ import annotations
@@ -31,15 +31,24 @@ from .source import (
 REFERENCE = r"\$(?:[A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][A-Za-z0-9_]*\})"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DOLLAR = re.compile(r"\$(?:(\$)|([A-Za-z_][A-Za-z0-9_]*)|\{([^{}]*)\})?")
-_LITERAL = {"name", "description", "hosts", "params"}
+_LITERAL = {"name", "description", "hosts", "params", "sweep"}
 # Words that a shell would act on; a command line here is only split.
 _SHELL_WORDS = {"|", "||", "&", "&&", ";", ">", ">>", "<", "2>", "2>&1"}
 
 
 class Params:
-    """The parameters of one file with the caller's overrides, and the problems met in their use."""
+    """The parameters of one file with the caller's overrides, and the problems met in their use.
 
-    def __init__(self, root: Tree, overrides: AbstractMapping[str, str], file: str) -> None:
+    ``point`` are the values that a point of the sweep gives some of them.
+    """
+
+    def __init__(
+        self,
+        root: Tree,
+        overrides: AbstractMapping[str, str],
+        file: str,
+        point: AbstractMapping[str, Scalar] | None = None,
+    ) -> None:
         self.file = file
         self.problems: list[Problem] = []
         self.table: dict[str, Scalar] = {}
@@ -53,6 +62,7 @@ class Params:
         at = root.keys["params"] if isinstance(root, Mapping) and tree else Mark(1, 1)
         for name, text in overrides.items():
             self._override(name, text, at)
+        self.table.update(point or {})
 
     def values(self) -> dict[str, str | int | float | bool]:
         """Each right parameter's value, overrides applied."""
@@ -108,7 +118,7 @@ class Params:
         if default.bad:
             return
         try:
-            value = _like(default.value, text)
+            value = like(default.value, text)
         except ValueError as error:
             message = f"{given}: {error} (the file has {default.text})"
             self._report(default.mark, ("params", name), message)
@@ -200,7 +210,7 @@ class Params:
         )
 
 
-def _like(default: Value, text: str) -> Value:
+def like(default: Value, text: str) -> Value:
     """A text as a value of the default's kind: a number for a number, a time for a time.
 
     Raises ValueError with the reason why it is none.

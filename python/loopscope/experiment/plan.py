@@ -18,7 +18,24 @@ MANIFEST_VERSION: Final = 1
 MAIN: Final = "main"
 
 Scalar = str | int | float | bool
-Stat = Literal["count", "lost", "duplicates", "min", "mean", "p50", "p90", "p99", "p999", "max"]
+Stat = Literal[
+    "count", "lost", "duplicates", "min", "mean", "p50", "p90", "p99", "p999", "max", "deviation"
+]
+# What figures and tables show besides: nothing bounds its error, so nothing is expected of it.
+FigureStat = Literal[
+    "count",
+    "lost",
+    "duplicates",
+    "min",
+    "mean",
+    "p50",
+    "p90",
+    "p99",
+    "p999",
+    "max",
+    "deviation",
+    "settling",
+]
 Operator = Literal["<", "<=", ">", ">=", "==", "!="]
 
 
@@ -112,12 +129,51 @@ class ClockExchange:
 
 
 @dataclass(frozen=True)
+class LinkStep:
+    """A change of some of a link's settings (None: to the default), so long after the beginning of
+    the first measured phase."""
+
+    at_ns: int
+    set: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Link:
+    """One direction between two hosts. ``settings`` are as in ``schema/links.md``."""
+
+    source: str
+    target: str
+    settings: dict[str, Any]
+    steps: tuple[LinkStep, ...]
+
+
+@dataclass(frozen=True)
+class Emulation:
+    """What the router between the hosts does. ``links`` are those that differ from a plain wire.
+
+    ``trace`` says whether the events of group ``link`` are recorded, ``clock`` whether the probes
+    of the hosts' clocks take these links as well.
+    """
+
+    mover: Literal["auto", "xdp", "tap", "netem"]
+    wait: Literal["sleep", "spin"]
+    seed: int
+    trace: bool
+    clock: bool
+    links: tuple[Link, ...]
+
+
+@dataclass(frozen=True)
 class Network:
-    """IPv4 networks in CIDR notation; ``mtu`` of the data links in bytes, None: the kernel's."""
+    """IPv4 networks in CIDR notation; ``mtu`` of the data links in bytes, None: the kernel's.
+
+    ``emulation`` is None where the data links are a plain bridge.
+    """
 
     data: str
     clock: str
     mtu: int | None
+    emulation: Emulation | None = None
 
 
 @dataclass(frozen=True)
@@ -146,11 +202,15 @@ class PathEvent:
 
 @dataclass(frozen=True)
 class Path:
-    """The events that a message goes through. ``key`` is the column that ties them together."""
+    """The events that a message goes through. ``key`` is the column that ties them together.
+
+    Messages of the first ``trim_ns`` of each repeat are left out.
+    """
 
     name: str
     key: str
     events: tuple[PathEvent, ...]
+    trim_ns: int = 0
 
     @property
     def loop(self) -> tuple[int, int]:
@@ -161,6 +221,30 @@ class Path:
     def hops(self) -> list[tuple[int, int]]:
         """Indexes of neighbouring events."""
         return [(i, i + 1) for i in range(len(self.events) - 1)]
+
+
+@dataclass(frozen=True)
+class MessageType:
+    """A row of a message table. ``target_ns`` None: no latency is expected of it."""
+
+    name: str
+    transport: str
+    size: int
+    period_ns: int
+    target_ns: int | None
+    producers: tuple[str, ...]
+    consumers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Messages by type; ``sent`` and ``received`` are entities, ``table`` is the file."""
+
+    name: str
+    table: str
+    sent: str
+    received: str
+    types: tuple[MessageType, ...]
 
 
 @dataclass(frozen=True)
@@ -217,15 +301,84 @@ class Expectation:
     """``PATH.STAT OP VALUE``. ``value`` is in ns where ``is_time``, else a count.
 
     ``hop`` is the part of the path that is judged, None: from the first event to the last.
+    ``stat`` None: ``path`` is the name of a value, ``value`` in that value's unit.
     """
 
     text: str
     path: str
     hop: Hop | None
-    stat: Stat
+    stat: Stat | None
     op: Operator
-    value: int
+    value: int | float
     is_time: bool
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number in ``unit`` ("": a count): ``stat`` of ``field`` times ``scale`` over an entity's
+    events. ``component`` None: those of all. Events with the same value of the field ``per`` count
+    as one, with their sum; of each repeat's, the first and the last so many are left out."""
+
+    name: str
+    component: str | None
+    group: str
+    event: str
+    field: str | None
+    stat: str
+    unit: str
+    scale: float
+    per: str | None = None
+    skip_first: int = 0
+    skip_last: int = 0
+
+    @property
+    def entity(self) -> str:
+        """``group:name``."""
+        return f"{self.group}:{self.event}"
+
+    @property
+    def table(self) -> str:
+        """``group.name``: the entity's table."""
+        return f"{self.group}.{self.event}"
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """Of a path, its part ``hop`` (None: all of it). ``stat`` None: ``path`` is the name of a value
+    or, over time, of a path."""
+
+    text: str
+    path: str
+    hop: Hop | None
+    stat: FigureStat | None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """``y`` against the swept parameter ``x``, a line for each value of ``series``; where ``x`` is
+    ``time``, y over the run, a panel for each point. Of the points whose parameters are ``only``'s.
+    """
+
+    name: str
+    title: str | None
+    x: str
+    y: tuple[Statistic, ...]
+    error: Statistic | None
+    series: str | None
+    only: dict[str, Scalar]
+    log: tuple[Literal["x", "y"], ...]
+    compare: Literal["identity", "linear"] | None
+    x_label: str | None
+    y_label: str | None
+    until_ns: int | None
+    labels: tuple[str, ...] = ()
+
+    def label(self, text: str) -> str:
+        """What the key calls one of several y; empty where there is one."""
+        texts = [y.text for y in self.y]
+        if len(texts) == 1:
+            return ""
+        return self.labels[texts.index(text)] if self.labels else text
 
 
 @dataclass(frozen=True)
@@ -234,7 +387,8 @@ class Experiment:
 
     ``phases`` are in the order in which they run; components, paths and expectations in the
     file's order. ``trace`` are patterns on ``group:name``: what the main stream records;
-    ``streams`` are the others.
+    ``streams`` are the others. ``points`` are those of the sweep, in order, none where nothing is
+    swept; the experiment itself is then the file with its parameters as they stand.
     """
 
     name: str
@@ -253,12 +407,27 @@ class Experiment:
     repeat: int
     streams: tuple[Stream, ...] = ()
     subtract_cost: bool = False
+    patterns: tuple[Pattern, ...] = ()
+    values: tuple[Value, ...] = ()
+    table: tuple[Statistic, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    points: tuple[Point, ...] = ()
     warnings: tuple[Problem, ...] = ()
     version: Literal[1] = MANIFEST_VERSION
 
     def to_manifest(self) -> dict[str, Any]:
         """The experiment in JSON's types, as manifest.schema.json describes it."""
         return {key: _json(value) for key, value in dataclasses.asdict(self).items()}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination of swept parameters, and the experiment with them; its table, figures and
+    points are left to the whole. ``name`` is fit for a folder."""
+
+    name: str
+    params: dict[str, Scalar]
+    experiment: Experiment
 
 
 def _json(value: Any) -> Any:

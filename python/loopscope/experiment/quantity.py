@@ -74,8 +74,16 @@ RATIO = Dimension(
     aliases={},
     whole=False,
 )
+PACKETS = Dimension(
+    name="number of packets",
+    base="packets",
+    example="100packets",
+    units=_scaled(packets=1),
+    aliases={"packet": "packets"},
+    whole=True,
+)
 
-DIMENSIONS = (DURATION, SIZE, RATE, FREQUENCY, RATIO)
+DIMENSIONS = (DURATION, SIZE, RATE, FREQUENCY, RATIO, PACKETS)
 
 _LARGEST = 2**63 - 1
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
@@ -155,12 +163,6 @@ def pattern(dimension: Dimension) -> str:
     """A regular expression (JSON Schema's dialect) for the dimension's spelling."""
     units = "|".join([*dimension.units, *dimension.aliases])
     return f"^{_NUMBER}({units})$"
-
-
-def zero_pattern(dimension: Dimension) -> str:
-    """As ``pattern``, for quantities that are zero."""
-    units = "|".join([*dimension.units, *dimension.aliases])
-    return rf"^0+(\.0+)?({units})$"
 
 
 def _unit_size(number: str, unit: str, dimension: Dimension) -> Fraction:

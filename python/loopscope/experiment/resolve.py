@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from . import expectation, model, plan, rules
+from . import expectation, links, model, plan, rules, study
 from .problem import Problem
+from .statistic import Subject
 
 
 def resolve(
     file: model.ExperimentFile,
     order: Sequence[str],
     params: Mapping[str, plan.Scalar],
+    tables: Mapping[str, tuple[plan.MessageType, ...]],
     warnings: Sequence[Problem],
 ) -> plan.Experiment:
-    """The plan of a file without mistakes, its phases in the given order."""
+    """The plan of a file without mistakes, its phases in the given order.
+
+    ``tables`` are those of ``measure.patterns``, by the pattern's name.
+    """
     hosts = {name: component.host for name, component in file.components.items()}
     paths = tuple(_path(name, path, hosts) for name, path in file.measure.paths.items())
     events = {path.name: [str(event) for event in path.events] for path in paths}
@@ -26,7 +31,10 @@ def resolve(
         clocks=_clocks(file.clocks),
         clock=plan.ClockExchange(file.clock.rate, file.clock.burst, file.clock.wander),
         network=plan.Network(
-            str(file.network.data), str(file.network.clock), file.network.default.mtu
+            data=str(file.network.data),
+            clock=str(file.network.clock),
+            mtu=file.network.default.mtu,
+            emulation=links.emulation(file.network, tuple(file.hosts)),
         ),
         params=dict(params),
         components=tuple(_component(name, c, order) for name, c in file.components.items()),
@@ -36,7 +44,14 @@ def resolve(
         expectations=tuple(_expectation(line, events) for line in file.expect),
         repeat=file.repeat,
         subtract_cost=file.measure.subtract_cost,
+        patterns=tuple(
+            plan.Pattern(name, each.table, each.sent, each.received, tables[name])
+            for name, each in file.measure.patterns.items()
+        ),
         streams=tuple(stream(name, each) for name, each in file.trace.streams.items()),
+        values=tuple(_value(name, value) for name, value in file.measure.values_.items()),
+        table=_table(file, events),
+        figures=tuple(_figure(name, figure, events) for name, figure in file.figures.items()),
         warnings=tuple(warnings),
     )
 
@@ -96,7 +111,7 @@ def _path(name: str, path: model.Path, hosts: Mapping[str, str]) -> plan.Path:
         component, _, entity = text.partition("/")
         group, _, event = entity.partition(":")
         events.append(plan.PathEvent(component, hosts[component], group, event))
-    return plan.Path(name, path.key, tuple(events))
+    return plan.Path(name, path.key, tuple(events), path.trim)
 
 
 # Enough that what waits for the collector, one sub-buffer, is a small part of the ring.
@@ -130,11 +145,73 @@ def stream(name: str, given: model.Stream) -> plan.Stream:
 
 
 def _expectation(line: expectation.Line, events: Mapping[str, list[str]]) -> plan.Expectation:
-    hop = None
-    if line.hop is not None:
-        known = events[line.path]
-        hop = plan.Hop(known.index(line.hop[0]), known.index(line.hop[1]))
-    is_time = line.stat not in expectation.COUNTS
+    is_time = line.stat is not None and line.stat not in expectation.COUNTS
+    hop = _hop(line.path, line.hop, events)
     return plan.Expectation(
         line.text, line.path, hop, line.stat, line.operator, line.value, is_time
+    )
+
+
+def _hop(
+    path: str, ends: tuple[str, str] | None, events: Mapping[str, list[str]]
+) -> plan.Hop | None:
+    if ends is None:
+        return None
+    known = events[path]
+    return plan.Hop(known.index(ends[0]), known.index(ends[1]))
+
+
+def _value(name: str, value: study.Value) -> plan.Value:
+    group, _, event = value.of.partition(":")
+    return plan.Value(
+        name=name,
+        component=value.component,
+        group=group,
+        event=event,
+        field=value.field,
+        stat=value.stat,
+        unit=value.unit or "",
+        scale=value.scale,
+        per=value.per,
+        skip_first=value.skip_first,
+        skip_last=value.skip_last,
+    )
+
+
+def _statistic(subject: Subject, events: Mapping[str, list[str]]) -> plan.Statistic:
+    hop = _hop(subject.path, subject.hop, events)
+    return plan.Statistic(subject.text, subject.path, hop, subject.stat)
+
+
+def _table(
+    file: model.ExperimentFile, events: Mapping[str, list[str]]
+) -> tuple[plan.Statistic, ...]:
+    if file.table is not None:
+        return tuple(_statistic(subject, events) for subject in file.table)
+    stats: tuple[plan.FigureStat, ...] = ("p50", "p99", "lost")
+    return (
+        *(
+            plan.Statistic(f"{path}.{stat}", path, None, stat)
+            for path in file.measure.paths
+            for stat in stats
+        ),
+        *(plan.Statistic(value, value, None, None) for value in file.measure.values_),
+    )
+
+
+def _figure(name: str, figure: study.Figure, events: Mapping[str, list[str]]) -> plan.Figure:
+    return plan.Figure(
+        name=name,
+        title=figure.title,
+        x=figure.x,
+        y=tuple(_statistic(subject, events) for subject in figure.y),
+        error=_statistic(figure.error[0], events) if figure.error else None,
+        series=figure.series,
+        only=figure.only,
+        log=tuple(figure.log),
+        compare=figure.compare,
+        x_label=figure.x_label,
+        y_label=figure.y_label,
+        until_ns=figure.until,
+        labels=tuple(figure.labels),
     )

@@ -9,38 +9,34 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from ipaddress import IPv4Network
-from typing import Protocol
+from pathlib import Path
 
 from pydantic_core import PydanticCustomError
 
-from . import order, values
-from .model import Network
+from . import links, order, quantity, study_rules, values
+from .model import Network, Pattern
 from .problem import Problem, Severity, dotted, nearest
 from .source import Location, Mapping, Mark, Scalar, Tree, child, elements, entries, text_of
-from .values import Names
+from .sweep import swept
+from .values import Names, Report
 
 
-class _Report(Protocol):
-    def __call__(
-        self,
-        mark: Mark,
-        path: Location,
-        message: str,
-        hint: str | None = None,
-        severity: Severity = "error",
-    ) -> None: ...
-
-
-def names(root: Tree) -> Names:
+def names(root: Tree, file: str) -> Names:
     """The names that the file gives to hosts, components, phases and paths."""
     hosts = child(root, "hosts")
     components = child(root, "components")
     paths = child(child(root, "measure"), "paths")
+    measured = child(child(root, "measure"), "values")
     return Names(
         hosts=_texts(hosts) if elements(hosts) else None,
         components=frozenset(name for name, _, _ in entries(components)) or None,
         phases=frozenset(name for _, name in _phases(root) if name) or None,
         paths=None if _unreadable(child(root, "measure")) or _unreadable(paths) else _paths(paths),
+        values=None
+        if _unreadable(child(root, "measure")) or _unreadable(measured)
+        else study_rules.units(measured),
+        swept=swept(root),
+        folder=Path(file).parent,
     )
 
 
@@ -56,7 +52,11 @@ def problems(root: Tree, file: str) -> list[Problem]:
         _phase_order,
         _readiness,
         _path_events,
+        _pattern_events,
         _streams,
+        study_rules.values_are_whole,
+        study_rules.table,
+        study_rules.figures,
     )
 
 
@@ -65,7 +65,7 @@ def problems_of_streams(root: Tree, file: str) -> list[Problem]:
     return _found(root, file, _streams)
 
 
-def _found(root: Tree, file: str, *rules: Callable[[Tree, Names, _Report], None]) -> list[Problem]:
+def _found(root: Tree, file: str, *rules: Callable[[Tree, Names, Report], None]) -> list[Problem]:
     found: list[Problem] = []
 
     def report(
@@ -78,7 +78,7 @@ def _found(root: Tree, file: str, *rules: Callable[[Tree, Names, _Report], None]
         place = (file, mark.line, mark.column, dotted(path))
         found.append(Problem(*place, message, hint, severity))
 
-    known = names(root)
+    known = names(root, file)
     for rule in rules:
         rule(root, known, report)
     return found
@@ -95,7 +95,7 @@ def phase_order(root: Tree) -> list[str]:
     return order.in_order(_after(root))
 
 
-def _hosts(root: Tree, known: Names, report: _Report) -> None:
+def _hosts(root: Tree, known: Names, report: Report) -> None:
     first: dict[str, Mark] = {}
     for i, item in enumerate(elements(child(root, "hosts"))):
         name = text_of(item)
@@ -116,31 +116,26 @@ def _hosts(root: Tree, known: Names, report: _Report) -> None:
             report(item.mark, ("hosts", i), message, severity="warning")
 
 
-def _links(root: Tree, known: Names, report: _Report) -> None:
-    first: dict[tuple[str, str], Mark] = {}
-    for key, mark, _ in entries(child(root, "network")):
-        if key in Network.model_fields:
-            continue
-        path = ("network", key)
-        ends = [end.strip() for end in key.split("->")]
-        if len(ends) != 2:
-            message = f"unknown key {key!r}: a link is written A -> B"
-            report(mark, path, message, nearest(key, Network.model_fields))
-            continue
-        source, target = ends
-        for end in ends:
-            if known.hosts is not None and end not in known.hosts:
-                report(mark, path, f"there is no host {end!r}", nearest(end, known.hosts))
-        if source == target:
-            report(mark, path, f"a link joins two hosts, this one {source!r} with itself")
-        if (source, target) in first:
-            line = first[source, target].line
-            message = f"the link {source} -> {target} is given twice: first on line {line}"
-            report(mark, path, message)
-        first.setdefault((source, target), mark)
+def _links(root: Tree, known: Names, report: Report) -> None:
+    links.rule(root, known, report, _longest_ns(root))
 
 
-def _subnets(root: Tree, known: Names, report: _Report) -> None:
+def _longest_ns(root: Tree) -> int | None:
+    """What the run takes at most from the beginning of its first measured phase."""
+    phases = {name: phase for phase, name in _phases(root)}
+    order = [phases[name] for name in phase_order(root)]
+    measured = [_is_true(child(phase, "measured")) for phase in order]
+    try:
+        timeouts = [
+            quantity.parse_whole(text_of(child(phase, "timeout")), quantity.DURATION)
+            for phase in order[measured.index(True) if True in measured else 0 :]
+        ]
+    except quantity.QuantityError:
+        return None
+    return sum(timeouts) or None
+
+
+def _subnets(root: Tree, known: Names, report: Report) -> None:
     hosts = len(elements(child(root, "hosts")))
     networks: dict[str, IPv4Network] = {}
     for key in ("data", "clock"):
@@ -153,10 +148,12 @@ def _subnets(root: Tree, known: Names, report: _Report) -> None:
             continue
         networks[key] = network
         room = max(0, network.num_addresses - 2)
-        if hosts > room:
+        wanted = hosts + (key == "clock" and links.emulates(root, known))
+        if wanted > room:
             mark = given.mark if given else _mark(child(root, "hosts"))
             path = ("network", key) if given else ("hosts",)
-            message = f"the {key} network {network} has {room} addresses for {hosts} hosts"
+            router = " and the router" if wanted > hosts else ""
+            message = f"the {key} network {network} has {room} addresses for {hosts} hosts{router}"
             report(mark, path, message)
     if len(networks) == 2 and networks["data"].overlaps(networks["clock"]):
         key = "clock" if child(child(root, "network"), "clock") else "data"
@@ -165,7 +162,7 @@ def _subnets(root: Tree, known: Names, report: _Report) -> None:
         report(mark, ("network", key), message)
 
 
-def _phase_names(root: Tree, known: Names, report: _Report) -> None:
+def _phase_names(root: Tree, known: Names, report: Report) -> None:
     first: dict[str, Mark] = {}
     for i, (phase, name) in enumerate(_phases(root)):
         if name is None:
@@ -177,7 +174,7 @@ def _phase_names(root: Tree, known: Names, report: _Report) -> None:
         first.setdefault(name, mark)
 
 
-def _phase_order(root: Tree, known: Names, report: _Report) -> None:
+def _phase_order(root: Tree, known: Names, report: Report) -> None:
     if known.phases is None:
         return
     after = _after(root)
@@ -201,7 +198,7 @@ def _phase_order(root: Tree, known: Names, report: _Report) -> None:
     report(_mark(child(phase, "after") or phase), ("phases", i, "after"), message)
 
 
-def _readiness(root: Tree, known: Names, report: _Report) -> None:
+def _readiness(root: Tree, known: Names, report: Report) -> None:
     for name, _, component in entries(child(root, "components")):
         config = child(component, "with")
         phases = child(component, "phases")
@@ -221,10 +218,8 @@ def _readiness(root: Tree, known: Names, report: _Report) -> None:
             report(phases.mark, ("components", name, "phases"), message)
 
 
-def _path_events(root: Tree, known: Names, report: _Report) -> None:
-    trace = child(child(root, "trace"), "user")
-    patterns = [text_of(item) for item in elements(trace)]
-    recorded = None if trace is None or None in patterns else [p for p in patterns if p]
+def _path_events(root: Tree, known: Names, report: Report) -> None:
+    recorded = _recorded(root)
     for name, _, path in entries(child(child(root, "measure"), "paths")):
         first: dict[str, Mark] = {}
         for i, item in enumerate(elements(child(path, "events"))):
@@ -240,12 +235,35 @@ def _path_events(root: Tree, known: Names, report: _Report) -> None:
             if recorded is None or not re.fullmatch(f"{values.EVENT}:{values.EVENT}", entity):
                 continue
             if not values.chosen(entity, recorded):
-                group = entity.partition(":")[0]
-                message = f"no pattern of trace.user records {entity}: add {group}:*"
-                report(item.mark, place, message)
+                report(item.mark, place, _not_recorded(entity))
 
 
-def _streams(root: Tree, known: Names, report: _Report) -> None:
+def _pattern_events(root: Tree, known: Names, report: Report) -> None:
+    recorded = _recorded(root)
+    if recorded is None:
+        return
+    for name, mark, pattern in entries(child(child(root, "measure"), "patterns")):
+        for key in ("sent", "received"):
+            given = child(pattern, key)
+            entity = (text_of(given) if given else Pattern.model_fields[key].default) or ""
+            is_entity = re.fullmatch(f"{values.EVENT}:{values.EVENT}", entity)
+            if is_entity and not values.chosen(entity, recorded):
+                place = ("measure", "patterns", name, key)
+                report(given.mark if given else mark, place, _not_recorded(entity))
+
+
+def _recorded(root: Tree) -> list[str] | None:
+    """The patterns of what is recorded; None: everything, or not to be read."""
+    trace = child(child(root, "trace"), "user")
+    patterns = [text_of(item) for item in elements(trace)]
+    return None if trace is None or None in patterns else [p for p in patterns if p]
+
+
+def _not_recorded(entity: str) -> str:
+    return f"no pattern of trace.user records {entity}: add {entity.partition(':')[0]}:*"
+
+
+def _streams(root: Tree, known: Names, report: Report) -> None:
     for name, _, stream in entries(child(child(root, "trace"), "streams")):
         place: Location = ("trace", "streams", name)
         kind = child(stream, "kind")
@@ -301,6 +319,10 @@ def _paths(tree: Tree | None) -> dict[str, tuple[str | None, ...]]:
         name: tuple(text_of(event) for event in elements(child(path, "events")))
         for name, _, path in entries(tree)
     }
+
+
+def _is_true(tree: Tree | None) -> bool:
+    return isinstance(tree, Scalar) and tree.value is True
 
 
 def _texts(tree: Tree | None) -> frozenset[str]:

@@ -14,13 +14,14 @@ from pydantic_core import PydanticCustomError
 from . import explain, model, plan, rules, source, values
 from .problem import ExperimentErrors, Problem
 from .resolve import stream
+from .section import Section
 
 
-class _Trace(model.Section):
+class _Trace(Section):
     streams: dict[Annotated[str, values.Name("a stream", 64)], model.Stream]
 
 
-class _File(model.Section):
+class _File(Section):
     """As it would be within an experiment file."""
 
     trace: _Trace

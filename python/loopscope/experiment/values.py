@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from ipaddress import IPv4Network
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -20,7 +21,8 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from . import expectation, quantity
 from .params import REFERENCE
 from .plan import MAIN
-from .problem import nearest
+from .problem import Severity, nearest
+from .source import Location, Mark
 
 EVENT = r"[A-Za-z_][A-Za-z0-9_-]*"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
@@ -36,19 +38,38 @@ JsonSchema = dict[str, Any]
 class Names:
     """The names that a file gives, as far as they can be read; None: not at all.
 
-    ``paths`` holds each path's events as written, None for one that cannot be read.
+    ``paths`` holds each path's events as written, None for one that cannot be read; ``values`` the
+    unit of each value, None for one that cannot be read; ``swept`` each swept parameter's values as
+    written. ``folder`` is what the names of files are relative to.
     """
 
     hosts: frozenset[str] | None = None
     components: frozenset[str] | None = None
     phases: frozenset[str] | None = None
     paths: Mapping[str, tuple[str | None, ...]] | None = None
+    values: Mapping[str, str | None] | None = None
+    swept: Mapping[str, tuple[str, ...]] | None = None
+    folder: Path = Path()
 
     def refer(self, what: str, name: str) -> None:
-        """Refuses the name of a host, component, phase or path that the file does not give."""
-        known = getattr(self, what + "s")
+        """Refuses the name of a host, component, phase, path or swept parameter that the file does
+        not give."""
+        known = self.swept if what == "swept parameter" else getattr(self, what + "s")
         if known is not None and name not in known:
             wrong(f"there is no {what} {name!r}", nearest(name, known))
+
+
+class Report(Protocol):
+    """Takes down a mistake that a rule finds."""
+
+    def __call__(
+        self,
+        mark: Mark,
+        path: Location,
+        message: str,
+        hint: str | None = None,
+        severity: Severity = "error",
+    ) -> None: ...
 
 
 def wrong(message: str, hint: str | None = None) -> NoReturn:
@@ -164,29 +185,6 @@ class Quantity(Rule):
 
 
 @dataclass(frozen=True)
-class NotYet(Rule):
-    """A link setting of a later version: only its zero, where it has one, is true of this one."""
-
-    key: str
-    dimension: quantity.Dimension
-    zero: str | None
-
-    def read(self, value: object, names: Names) -> None:
-        try:
-            if self.zero and quantity.parse(value, self.dimension) == 0:
-                return
-        except quantity.QuantityError:
-            pass
-        allowed = f" or set it to {self.zero}" if self.zero else ""
-        wrong(f"this version does not emulate links yet: remove {self.key!r}{allowed}")
-
-    def schema(self) -> JsonSchema:
-        if self.zero is None:
-            return {"not": {}}
-        return or_reference({"type": "string", "pattern": quantity.zero_pattern(self.dimension)})
-
-
-@dataclass(frozen=True)
 class NoKernel(Rule):
     """The key of a later version."""
 
@@ -221,7 +219,7 @@ class Name(Rule):
 
 @dataclass(frozen=True)
 class Reference(Rule):
-    """The name of a host, a component, a phase or a path that the file gives."""
+    """The name of a host, component, phase, path or swept parameter that the file gives."""
 
     what: str
 
@@ -396,26 +394,48 @@ class Event(Rule):
 
 
 @dataclass(frozen=True)
+class Entity(Rule):
+    """``group:name``."""
+
+    def read(self, value: object, names: Names) -> str:
+        entity = text(value)
+        if re.fullmatch(f"{EVENT}:{EVENT}", entity) is None:
+            wrong(f"{entity!r} is no event: write group:name")
+        return entity
+
+    def schema(self) -> JsonSchema:
+        return {"type": "string", "pattern": "^[^/:]+:[^/:]+$"}
+
+
+@dataclass(frozen=True)
 class Expectation(Rule):
-    """``PATH.STAT OP VALUE`` or ``PATH[EVENT -> EVENT].STAT OP VALUE``."""
+    """``PATH.STAT OP VALUE``, ``PATH[EVENT -> EVENT].STAT OP VALUE`` or ``VALUE OP VALUE``."""
 
     def read(self, value: object, names: Names) -> expectation.Line:
         if not isinstance(value, str):
             wrong(f"an expectation is a text: {expectation.FORM}")
         try:
-            line = expectation.parse(value)
+            line = expectation.parse(value, names.values)
         except expectation.ExpectationError as error:
             wrong(error.message, error.hint)
-        names.refer("path", line.path)
-        events = names.paths[line.path] if names.paths is not None else (None,)
-        if line.hop and None not in events:
-            for event in line.hop:
-                if event not in events:
-                    close = nearest(event, [known for known in events if known])
-                    wrong(f"the path {line.path!r} has no event {event!r}", close)
-            if events.index(line.hop[0]) >= events.index(line.hop[1]):
-                wrong(f"{line.hop[0]} does not come before {line.hop[1]} in {line.path!r}")
+        if line.stat is not None:
+            names.refer("path", line.path)
+        if line.hop is not None:
+            hop(line.path, line.hop, names)
         return line
 
     def schema(self) -> JsonSchema:
         return {"type": "string"}
+
+
+def hop(path: str, ends: tuple[str, str], names: Names) -> None:
+    """Refuses what is no part of a path that the file gives."""
+    events = names.paths[path] if names.paths is not None else (None,)
+    if None in events:
+        return
+    for event in ends:
+        if event not in events:
+            close = nearest(event, [known for known in events if known])
+            wrong(f"the path {path!r} has no event {event!r}", close)
+    if events.index(ends[0]) >= events.index(ends[1]):
+        wrong(f"{ends[0]} does not come before {ends[1]} in {path!r}")

@@ -1,0 +1,118 @@
+"""Files beside the experiment file: texts for programs, and message tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from . import plan
+from .problem import Problem, dotted, nearest
+from .source import Location, Mapping, Mark, Scalar, Sequence, Tree, child, entries, text_of
+
+# The phase protocol's longest line is 64 KiB, in which characters may be escaped.
+_LONGEST = 48 * 1024
+
+
+def put_in(root: Tree, file: str) -> tuple[Tree, list[Problem]]:
+    """Each ``{file: NAME}`` in a component's ``with`` with the file's text beside its name."""
+    problems: list[Problem] = []
+
+    def filled(tree: Tree, path: Location) -> Tree:
+        if isinstance(tree, Sequence):
+            return Sequence(
+                tree.mark, [filled(item, (*path, i)) for i, item in enumerate(tree.items)]
+            )
+        if not isinstance(tree, Mapping):
+            return tree
+        name = tree.items.get("file") if len(tree.items) == 1 else None
+        if not isinstance(name, Scalar) or text_of(name) is None:
+            items = {key: filled(item, (*path, key)) for key, item in tree.items.items()}
+            return Mapping(tree.mark, items, tree.keys)
+        text, reason = _read(file, name.text)
+        if reason is None and len(text.encode()) > _LONGEST:
+            reason = (
+                f"{name.text!r} is longer than the {_LONGEST} bytes that a program can be given"
+            )
+        if reason is not None:
+            place = (name.mark.line, name.mark.column, dotted((*path, "file")))
+            problems.append(Problem(file, *place, reason))
+        content = Scalar(name.mark, text, text, bad=reason is not None)
+        keys = {"file": name.mark, "text": name.mark}
+        return Mapping(tree.mark, {"file": name, "text": content}, keys)
+
+    components = child(root, "components")
+    if not isinstance(root, Mapping) or not isinstance(components, Mapping):
+        return root, []
+    made: dict[str, Tree] = {}
+    for component, _, tree in entries(components):
+        config = child(tree, "with")
+        if isinstance(tree, Mapping) and config is not None:
+            config = filled(config, ("components", component, "with"))
+            tree = Mapping(tree.mark, {**tree.items, "with": config}, tree.keys)
+        made[component] = tree
+    components = Mapping(components.mark, made, components.keys)
+    return Mapping(root.mark, {**root.items, "components": components}, root.keys), problems
+
+
+def message_tables(
+    root: Tree, file: str
+) -> tuple[dict[str, tuple[plan.MessageType, ...]], list[Problem]]:
+    """The types of every pattern of ``measure.patterns``, and what is wrong in their tables."""
+    tables: dict[str, tuple[plan.MessageType, ...]] = {}
+    problems: list[Problem] = []
+    components = [name for name, _, _ in entries(child(root, "components"))]
+    for name, _, pattern in entries(child(child(root, "measure"), "patterns")):
+        given = child(pattern, "table")
+        table = text_of(given)
+        if given is None or not table:
+            continue
+        text, reason = _read(file, table)
+        if reason is not None:
+            mark: Mark = given.mark
+            path = dotted(("measure", "patterns", name, "table"))
+            problems.append(Problem(file, mark.line, mark.column, path, reason))
+            continue
+        tables[name], wrong = _types(text, str(Path(file).parent / table), components)
+        problems += wrong
+    return tables, problems
+
+
+def _types(
+    text: str, file: str, components: list[str]
+) -> tuple[tuple[plan.MessageType, ...], list[Problem]]:
+    # The programs' own parser, so that what is right here is right there.
+    from loopscope._native import read_messages
+
+    read = json.loads(read_messages(text, file))
+    problems = [Problem(file, p["line"], p["column"], "", p["message"]) for p in read["problems"]]
+    types = []
+    for row in read["types"]:
+        producers, consumers = tuple(row["producers"]), tuple(row["consumers"])
+        for each in dict.fromkeys((*producers, *consumers)):
+            if each not in components:
+                message = f"{row['name']!r}: the experiment has no component {each!r}"
+                close = nearest(each, components)
+                problems.append(Problem(file, row["line"], 1, "", message, close))
+        types.append(
+            plan.MessageType(
+                name=row["name"],
+                transport=row["transport"],
+                size=row["size"],
+                period_ns=row["period_ns"],
+                target_ns=row["target_ns"],
+                producers=producers,
+                consumers=consumers,
+            )
+        )
+    return tuple(types), problems
+
+
+def _read(experiment: str, name: str) -> tuple[str, str | None]:
+    """The text of a file beside the experiment file, or why it cannot be read."""
+    try:
+        return (Path(experiment).parent / name).read_text(encoding="utf-8-sig"), None
+    except UnicodeDecodeError:
+        return "", f"{name!r} is not UTF-8 text"
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        return "", f"cannot read {name!r}, which should be beside this file: {reason}"

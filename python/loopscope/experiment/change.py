@@ -1,0 +1,78 @@
+"""A change of a link while it is used, as typed: ``delay=200ms loss=1%``.
+
+Its mistakes are told as an experiment file's are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from . import explain, source
+from .link import LinkSettings
+from .links import Pair, ends
+from .problem import Problem, nearest
+from .section import Section
+from .values import Names
+
+
+class _File(Section):
+    """As it would be within an experiment file."""
+
+    network: dict[str, LinkSettings]
+
+
+def link_change(link: str, words: Sequence[str]) -> tuple[list[Pair], dict[str, Any]]:
+    """The directions that ``link`` names, and the change in the links document's terms.
+
+    Files are relative to the working directory. Raises ValueError with what is wrong.
+    """
+    pairs = ends(link)
+    if not pairs:
+        raise ValueError(f"{link!r} names no link: write 'A -> B', or 'A <-> B' for both ways")
+    if not words:
+        raise ValueError("nothing to change: give settings such as delay=200ms loss=1%")
+    settings = source.Mapping(source.Mark(1, 1))
+    for word in words:
+        key, tree = _setting(word)
+        if key in settings.items:
+            raise ValueError(f"{key} is given twice")
+        settings.items[key] = tree
+        settings.keys[key] = tree.mark
+    tree = _within(settings, "network", link)
+    try:
+        read = _File.model_validate(source.plain_value(tree), context=Names(folder=Path.cwd()))
+    except ValidationError as error:
+        _refuse(explain.problems(error, tree, ""))
+    return pairs, read.network[link].document()
+
+
+def _setting(word: str) -> tuple[str, source.Tree]:
+    key, _, value = word.partition("=")
+    if key not in LinkSettings.model_fields:
+        close = nearest(key, LinkSettings.model_fields)
+        known = (
+            f"did you mean {close}?" if close else f"known: {', '.join(LinkSettings.model_fields)}"
+        )
+        raise ValueError(f"a link has no setting {key!r} ({known})")
+    if not value:
+        raise ValueError(f"{key} has no value: write {key}=VALUE")
+    tree, problems = source.read(value, "", may_be_null=lambda path: False)
+    _refuse(problems)
+    assert tree is not None
+    return key, tree
+
+
+def _refuse(problems: Sequence[Problem]) -> None:
+    for problem in problems:
+        hint = f" (did you mean {problem.hint}?)" if problem.hint else ""
+        raise ValueError(f"{problem.message}{hint}")
+
+
+def _within(tree: source.Tree, *keys: str) -> source.Tree:
+    for key in reversed(keys):
+        tree = source.Mapping(tree.mark, {key: tree}, {key: tree.mark})
+    return tree
