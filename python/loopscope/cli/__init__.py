@@ -21,6 +21,7 @@ from loopscope.cli import (  # noqa: E402
     doctor,
     entities,
     live,
+    net,
     record,
     report,
     reset,
@@ -50,6 +51,7 @@ app.command("trigger", help=live.HELP_TRIGGER)(live.trigger)
 app.command("enable", help=live.HELP_ENABLE)(live.enable)
 app.command("disable", help=live.HELP_DISABLE)(live.disable)
 app.command("entities", help=entities.HELP)(entities.entities)
+app.add_typer(net.app, name="net", help=net.HELP)
 app.command("report", help=report.HELP)(report.report)
 app.command("reset", help=reset.HELP)(reset.reset)
 app.command("doctor", help=doctor.HELP)(doctor.doctor)

@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import socket
+import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +20,13 @@ HELP = "List what this machine offers and lacks for loopscope, and what each abs
 
 SO_TIMESTAMPING = 37
 SOF_TIMESTAMPING_SOFTWARE = 1 << 4 | 1 << 3 | 1 << 1
+
+# What moves packets through emulated links, and what its absence costs.
+MOVERS = {
+    "xdp": ("AF_XDP", "links are emulated by AF_PACKET instead: fewer packets a second"),
+    "tap": ("AF_PACKET", "where AF_XDP cannot be had either, no link is emulated"),
+    "netem": ("the kernel's netem", "mover: netem is refused; the others need nothing of it"),
+}
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,7 @@ def examine() -> Iterator[Finding]:
         "rings go to the temporary directory: slower, and on disk where that is a disk",
     )
     yield _host_binary()
+    yield from _movers()
     yield _governor()
     reader = shutil.which("babeltrace2")
     yield _cost(
@@ -145,6 +154,28 @@ def _host_binary() -> Finding:
         return Finding("loopscope-host", True, str(host_binary()))
     except TestbedError as error:
         return Finding("loopscope-host", False, "not found", str(error))
+
+
+def _movers() -> Iterator[Finding]:
+    from loopscope.testbed import TestbedError, dormant, host_binary
+
+    try:
+        binary = host_binary()
+    except TestbedError:
+        # Told by the finding before.
+        return
+    command: list[str | Path] = [binary, "emulate", "--probe", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=dormant())
+    if done.returncode:
+        said = done.stderr.strip() or f"exit status {done.returncode}"
+        yield Finding("emulated links", False, said, "no link can be emulated")
+        return
+    tried = {each["mover"]: each for each in json.loads(done.stdout)}
+    auto = next((name for name in ("xdp", "tap") if tried[name]["works"]), None)
+    for name, (what, cost) in MOVERS.items():
+        works, why = tried[name]["works"], str(tried[name]["why"])
+        used = ", used by mover: auto" if name == auto else ""
+        yield _cost(f"mover {name} ({what})", works, f"yes{used}", why, cost)
 
 
 def _governor() -> Finding:

@@ -55,7 +55,7 @@ def trigger(
     as_json: AsJson = False,
 ) -> None:
     words = ["trigger", *([] if stream is None else ["--stream", stream])]
-    _host([*words, *([] if pid is None else [str(pid)])], as_json)
+    host([*words, *([] if pid is None else [str(pid)])], as_json)
 
 
 def enable(
@@ -79,22 +79,27 @@ def _choose(verb: str, patterns: Sequence[str], to: int | None, stream: str, as_
     except ValueError as error:
         exits.end(exits.USAGE, str(error))
     target = [] if to is None else ["--to", str(to)]
-    _host([verb, *target, "--stream", stream, "--", *patterns], as_json)
+    host([verb, *target, "--stream", stream, "--", *patterns], as_json)
 
 
-def _host(words: Sequence[str], as_json: bool) -> None:
+def host(words: Sequence[str], as_json: bool) -> None:
+    """Has loopscope-host do what these words say, and prints what it prints."""
+    typer.echo(answer([words[0], *(["--json"] if as_json else []), *words[1:]]), nl=False)
+
+
+def answer(words: Sequence[str]) -> str:
+    """What loopscope-host says to these words. Ends the command where it fails."""
     from loopscope.testbed import TestbedError, dormant, host_binary
 
     try:
         binary = host_binary()
     except TestbedError as error:
         exits.end(exits.USAGE, str(error))
-    first, *rest = words
-    command: list[str | Path] = [binary, first, *(["--json"] if as_json else []), *rest]
+    command: list[str | Path] = [binary, *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=dormant())
-    if done.stdout:
-        typer.echo(done.stdout, nl=False)
     if done.stderr:
         print(done.stderr.replace("loopscope-host: ", "loopscope: "), end="", file=sys.stderr)
     if done.returncode:
+        typer.echo(done.stdout, nl=False)
         raise typer.Exit(exits.USAGE)
+    return done.stdout

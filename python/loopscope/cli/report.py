@@ -19,6 +19,12 @@ def report(
             help="A run directory, for example runs/pipeline/latest.", show_default=False
         ),
     ],
+    point: Annotated[
+        str | None,
+        typer.Option(
+            "--point", metavar="NAME", help="One point of a sweep: its own report, in its folder."
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the results as one JSON object.")
     ] = False,
@@ -26,17 +32,21 @@ def report(
     from loopscope.analysis import AnalysisError
     from loopscope.cli.results import judge, show
     from loopscope.control import RunFailed, make_timeline
-    from loopscope.timeline import RunError, open_run
+    from loopscope.timeline import RunError, open_run, points_of
 
     try:
-        opened = open_run(run)
-        experiment = opened.manifest.get("experiment")
-        if experiment is None:
-            exits.end(exits.USAGE, f"{run} has no manifest.json that describes its experiment")
-        for directory in opened.repeats.values():
-            make_timeline(experiment["hosts"][0], experiment["clock"]["wander_ppm"], directory)
-        results, place = judge(run)
-        (opened.path / "results.json").write_text(results.to_json())
+        points = points_of(run) if point is None else [point]
+        for name in points:
+            opened = open_run(run, name)
+            experiment = opened.manifest.get("experiment")
+            if experiment is None:
+                exits.end(exits.USAGE, f"{run} has no manifest.json that describes its experiment")
+            if point is None and name != "base" and opened.incomplete:
+                continue  # a point that failed is judged by nothing
+            for directory in opened.repeats.values():
+                make_timeline(experiment["hosts"][0], experiment["clock"]["wander_ppm"], directory)
+        results, place = judge(run, point)
+        (place.parent / "results.json").write_text(results.to_json())
     except (AnalysisError, RunError, RunFailed) as error:
         exits.end(exits.USAGE, str(error))
     if as_json:

@@ -20,13 +20,22 @@ def run(
     file: Annotated[Path, typer.Argument(help="The experiment file.", show_default=False)],
     param: Annotated[
         list[str] | None,
-        typer.Option("--param", "-p", metavar="NAME=VALUE", help="Set a parameter of the file."),
+        typer.Option(
+            "--param",
+            "-p",
+            metavar="NAME=VALUE",
+            help="Set a parameter of the file; one that is swept "
+            "in a grid to a list, as in delay=0ms,10ms.",
+        ),
     ] = None,
     runs: Annotated[
         Path, typer.Option("--runs", metavar="DIR", help="Where run directories are made.")
     ] = Path("runs"),
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the results as one JSON object.")
+    ] = False,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="End a sweep at the first point that fails.")
     ] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show what the components print.")
@@ -40,7 +49,7 @@ def run(
     failed: tuple[int, str] | None = None
     with TerminalProgress(verbose) as progress:
         try:
-            directory = run_experiment(experiment, source, runs, __version__, progress)
+            directory = run_experiment(experiment, source, runs, __version__, progress, stop)
         except RunFailed as error:
             failed = exits.RUN_FAILED, str(error)
         except RunInterrupted as error:
@@ -71,4 +80,7 @@ def run(
         from loopscope.cli.results import show
 
         show(results, report)
+    if directory.failed_points:
+        some = f"{len(directory.failed_points)} of {len(experiment.points)} points failed"
+        exits.end(exits.RUN_FAILED, f"{some}: {', '.join(directory.failed_points)}")
     raise typer.Exit(exits.of_verdict(results.verdict))

@@ -18,6 +18,7 @@ class TerminalProgress:
         self._console = Console(stderr=True, highlight=False)
         self._verbose = verbose
         self._text = ""
+        self._point = ""
         self._limit: float | None = None
         self._began = 0.0
         self._spinner = Spinner("dots")
@@ -38,6 +39,12 @@ class TerminalProgress:
         if self._live:
             self._live.stop()
             self._live = None
+
+    def point(self, text: str) -> None:
+        """A point of a sweep begins; the live line goes on naming it."""
+        self._point = f"{text}: " if text else ""
+        if text and self._live is None:
+            self._console.print(text, markup=False)
 
     def stage(self, text: str) -> None:
         """A new stage begins."""
@@ -66,5 +73,5 @@ class TerminalProgress:
         elapsed = time.monotonic() - self._began
         limit = f" of at most {self._limit:g} s" if self._limit else ""
         seconds = f"  {elapsed:.0f} s{limit}" if elapsed >= 1 else ""
-        self._spinner.update(text=Text(f"{self._text}{seconds}"))
+        self._spinner.update(text=Text(f"{self._point}{self._text}{seconds}"))
         return self._spinner

@@ -16,8 +16,10 @@ from loopscope.control.failure import (
     RunFailed,
     describe_exit,
 )
+from loopscope.control.router import LINKS
 from loopscope.experiment import Component, ExitReady
 from loopscope.testbed._proto import agent_pb2 as pb
+from loopscope.testbed.patience import within
 
 LAST_LINES = 40
 
@@ -71,6 +73,8 @@ class State:
             return None
         if self.signal is not None or self.code != self.expected_code:
             return ending
+        if self.spec.name == LINKS:
+            return f"it ended ({ending}) though the run needs it to the end"
         if pending and not self.ready:
             return f"it ended (exit status {self.code}) before the phase was done"
         return None
@@ -127,6 +131,7 @@ class Components:
                 "values": state.values,
             }
             for name, state in self.states.items()
+            if name != LINKS
         }
 
     async def barrier(
@@ -144,7 +149,7 @@ class Components:
                     return
                 remaining = deadline - asyncio.get_running_loop().time()
                 try:
-                    await asyncio.wait_for(self._changed.wait(), remaining)
+                    await within(remaining, self._changed.wait())
                 except asyncio.TimeoutError:
                     raise self._timed_out(phase, timeout_s, waiting()) from None
         # Events of several hosts arrive in any order: what failed first is known a little later.

@@ -8,6 +8,9 @@ from typing import Protocol
 class Progress(Protocol):
     """Receives a run's progress. Every method returns at once."""
 
+    def point(self, text: str) -> None:
+        """A point of a sweep begins, and what is told next is about it; empty: the last is done."""
+
     def stage(self, text: str) -> None:
         """A new stage of the run begins; ``text`` is for people."""
 
@@ -23,6 +26,9 @@ class Progress(Protocol):
 
 class Silent:
     """Progress that nobody sees."""
+
+    def point(self, text: str) -> None:
+        """Ignored."""
 
     def stage(self, text: str) -> None:
         """Ignored."""

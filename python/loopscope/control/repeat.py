@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
 from loopscope import __version__
+from loopscope.control import router
 from loopscope.control.components import Components, State
 from loopscope.control.failure import RunFailed
 from loopscope.control.progress import Progress
@@ -28,6 +29,7 @@ from loopscope.testbed._proto import agent_pb2 as pb
 START_TIMEOUT_S = 10.0
 START = "start-up"
 GRACE_S = 2.0
+ANY_ADDRESS = "0.0.0.0"
 
 
 def testbed(experiment: Experiment, run_id: str) -> LocalTestbed:
@@ -39,6 +41,8 @@ def testbed(experiment: Experiment, run_id: str) -> LocalTestbed:
         clock_network=experiment.network.clock,
         data_mtu=experiment.network.mtu,
         synthetic_seed=experiment.clocks.seed,
+        router=router.is_needed(experiment),
+        netem=router.netem(experiment),
     )
 
 
@@ -72,9 +76,14 @@ class Repeat:
 
     def __init__(self, experiment: Experiment, bed: LocalTestbed, progress: Progress) -> None:
         self._experiment = experiment
-        self._hosts = bed.hosts
+        self._hosts = dict(bed.hosts)
+        self._router = bed.router
+        self._links: list[Component] = []
+        if bed.router is not None:
+            self._links = [router.links(experiment, bed.hosts, bed.router)]
+            self._hosts[bed.router.name] = bed.router
         self._progress = progress
-        self._components = Components(experiment.components)
+        self._components = Components([*self._links, *experiment.components])
         self._watchers: list[asyncio.Task[None]] = []
         self._clocks_running: list[Host] = []
         self._collecting = False
@@ -85,7 +94,13 @@ class Repeat:
         for host in self._hosts.values():
             self._watchers.append(asyncio.create_task(self._watch(host)))
         await asyncio.gather(*(self._greet(host) for host in self._hosts.values()))
-        await self._start_clocks()
+        # The clocks are there when something can happen, unless their probes need the links.
+        if self._emulates_clock:
+            await self._start_links()
+            await self._start_clocks()
+        else:
+            await self._start_clocks()
+            await self._start_links()
         seconds: dict[str, float] = {}
         before = [c for c in self._experiment.components if c.start is None]
         self._progress.stage("starting components")
@@ -102,11 +117,18 @@ class Repeat:
         """Ends everything and fetches the hosts' files."""
         self._collecting = True
         self._progress.stage("ending components")
-        await self._each(lambda host: host.agent.stop(grace_s=GRACE_S))
+        # Links last: what others say as they end goes through them, and so may the last probes.
+        routers = [self._router] if self._router is not None else []
+        others = [host for host in self._hosts.values() if host is not self._router]
+        await self._each(self._end, others)
+        if not self._emulates_clock:
+            await self._each(self._end, routers)
         self._progress.stage("collecting")
         # The reference answers the followers' last bursts, so it stops after them.
         await self._each(self._stop_clock, self._clocks_running[1:])
         await self._each(self._stop_clock, self._clocks_running[:1])
+        if self._emulates_clock:
+            await self._each(self._end, routers)
         await self._each(self._finish_trace)
         await self._each(lambda host: host.agent.fetch(directory / "hosts" / host.name))
         for watcher in self._watchers:
@@ -172,17 +194,37 @@ class Repeat:
         asked = (host.agent.trigger(stream) for host in self._hosts.values())
         return any(await asyncio.gather(*asked))
 
+    async def _end(self, host: Host) -> None:
+        await host.agent.stop(grace_s=GRACE_S)
+
+    async def _start_links(self) -> None:
+        if not self._links:
+            return
+        self._progress.stage("starting the links")
+        await self._start(self._links, START)
+        await self._components.barrier(START, START_TIMEOUT_S, lambda: self._unready(self._links))
+
+    @property
+    def _emulates_clock(self) -> bool:
+        emulation = self._experiment.network.emulation
+        return emulation is not None and emulation.clock
+
     async def _start_clocks(self) -> None:
         reference, *followers = self._hosts.values()
         self._progress.stage("synchronising clocks")
-        port = await reference.agent.start_clock_reference(reference.clock_address)
+        # The router itself has no data link: it is answered on the other network.
+        address = ANY_ADDRESS if self._emulates_clock else reference.clock_address
+        port = await reference.agent.start_clock_reference(address)
         self._clocks_running.append(reference)
         exchange = self._experiment.clock
 
         async def follow(host: Host) -> None:
+            own, its = host.clock_address, reference.clock_address
+            if self._emulates_clock and host is not self._router:
+                own, its = host.data_address, reference.data_address
             await host.agent.start_clock_follower(
-                host.clock_address,
-                f"{reference.clock_address}:{port}",
+                own,
+                f"{its}:{port}",
                 exchange.rate_hz,
                 exchange.burst,
             )
@@ -205,6 +247,11 @@ class Repeat:
         for spec in components:
             agent = self._hosts[spec.host].agent
             readiness = _readiness(spec)
+            streams = (
+                router.streams(self._experiment)
+                if spec.name == router.LINKS
+                else streams_of_host(self._experiment, spec.host)
+            )
             try:
                 await agent.start(
                     spec.name,
@@ -212,7 +259,7 @@ class Repeat:
                     spec.env,
                     spec.config,
                     readiness,
-                    streams_of_host(self._experiment, spec.host),
+                    streams,
                 )
             except AgentError as error:
                 raise self._components.cannot_start(spec, phase, error.what) from None
@@ -241,7 +288,8 @@ class Repeat:
         speakers = [c for c in beginning if isinstance(c.ready, PhasesReady)]
         if speakers:
             await self._components.barrier(phase.name, timeout_s, lambda: self._unready(speakers))
-        asked = [c for c in self._experiment.components if self._takes_part(c, phase)]
+        every = [*self._links, *self._experiment.components]
+        asked = [c for c in every if self._takes_part(c, phase)]
         peers = self._components.peers(lambda host: self._hosts[host].data_address)
         for spec in asked:
             await self._hosts[spec.host].agent.enter_phase(

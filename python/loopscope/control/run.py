@@ -20,36 +20,86 @@ T = TypeVar("T")
 
 
 def run_experiment(
-    experiment: Experiment, source: bytes, root: Path, version: str, progress: Progress
+    experiment: Experiment,
+    source: bytes,
+    root: Path,
+    version: str,
+    progress: Progress,
+    stop: bool = False,
 ) -> RunDirectory:
-    """Runs every repeat of an experiment and makes its tables; its directory.
+    """Runs every repeat of an experiment, or of each point of its sweep, and makes its tables.
 
     ``source`` is the experiment file, ``root`` the directory of all runs. Raises RunFailed or
     RunInterrupted; what was measured until then is in the run directory, which is named in the
-    exception's text.
+    exception's text. A point of a sweep that fails is kept as failed, and the others go on unless
+    ``stop`` says otherwise: ``failed_points`` of the directory tells of it.
     """
     directory = RunDirectory(root, experiment, source, version)
     status = "failed"
     try:
-        phases = []
-        for number in range(1, experiment.repeat + 1):
-            if experiment.repeat > 1:
-                progress.stage(f"repeat {number} of {experiment.repeat}")
-            path = directory.repeat(number)
-            token = f"{directory.token}{number:x}" if experiment.repeat > 1 else directory.token
-            phases.append(_interruptible(execute(experiment, token, path, progress), progress))
-            progress.stage("making the time line")
-            make_timeline(experiment.hosts[0], experiment.clock.wander_ppm, path)
-        directory.describe(phases=phases)
-        status = "complete"
+        if experiment.points:
+            _run_points(experiment, directory, progress, stop)
+        else:
+            directory.describe(phases=_run_repeats(experiment, directory, progress))
+        if not directory.failed_points:
+            status = "complete"
         return directory
-    except RunInterrupted:
+    except (RunInterrupted, KeyboardInterrupt):
         status = "interrupted"
         raise RunInterrupted(_kept(directory)) from None
     except RunFailed as error:
         raise RunFailed(f"{error}\n{_kept(directory)}") from None
     finally:
         directory.describe(status=status)
+
+
+def _run_repeats(
+    experiment: Experiment,
+    directory: RunDirectory,
+    progress: Progress,
+    point: str = "base",
+    prefix: str = "",
+) -> list[dict[str, float]]:
+    """The phases' seconds of each repeat. ``prefix`` tells the hosts of this point from others'."""
+    phases = []
+    for number in range(1, experiment.repeat + 1):
+        if experiment.repeat > 1:
+            progress.stage(f"repeat {number} of {experiment.repeat}")
+        path = directory.repeat(number, point)
+        token = f"{directory.token}{prefix}"
+        token += f"{number:x}" if experiment.repeat > 1 else ""
+        phases.append(_interruptible(execute(experiment, token, path, progress), progress))
+        progress.stage("making the time line")
+        make_timeline(experiment.hosts[0], experiment.clock.wander_ppm, path)
+    return phases
+
+
+def _run_points(
+    experiment: Experiment, directory: RunDirectory, progress: Progress, stop: bool
+) -> None:
+    """Every point of the sweep, one after the other, whatever becomes of the others."""
+    count = len(experiment.points)
+    for number, point in enumerate(experiment.points, start=1):
+        progress.point(f"point {number} of {count}: {point.name}")
+        directory.describe_point(point.name, status="running")
+        status, error = "interrupted", None
+        try:
+            # Letters, so that it cannot be taken for a repeat's number.
+            prefix = f"p{number}r" if point.experiment.repeat > 1 else f"p{number}"
+            phases = _run_repeats(point.experiment, directory, progress, point.name, prefix)
+            directory.describe_point(point.name, phases=phases)
+            status = "complete"
+        except RunFailed as failure:
+            status, error = "failed", str(failure)
+            progress.note(f"point {point.name} failed: {failure}")
+            directory.describe_point(point.name, error=error)
+        finally:
+            directory.describe_point(point.name, status=status)
+        if error is not None:
+            directory.failed_points[point.name] = error
+            if stop:
+                break
+    progress.point("")
 
 
 def _kept(directory: RunDirectory) -> str:

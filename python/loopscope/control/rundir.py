@@ -23,6 +23,8 @@ class RunDirectory:
         token = secrets.token_hex(3)
         self.id = f"{now:%Y%m%dT%H%M%SZ}-{token}"
         self.token = token
+        self.failed_points: dict[str, str] = {}
+        """Points of the sweep that failed, each with the reason."""
         self.path = root / experiment.name / self.id
         self.path.mkdir(parents=True)
         (self.path / "experiment.yaml").write_bytes(source)
@@ -37,15 +39,20 @@ class RunDirectory:
         self._write()
         self._link_latest()
 
-    def repeat(self, number: int) -> Path:
-        """The directory of a repeat (from 1), made."""
-        path = self.path / "base" / str(number)
+    def repeat(self, number: int, point: str = "base") -> Path:
+        """The directory of a point's repeat (from 1), made."""
+        path = self.path / point / str(number)
         path.mkdir(parents=True)
         return path
 
     def describe(self, **entries: Any) -> None:
         """Adds to the manifest."""
         self._manifest.update(entries)
+        self._write()
+
+    def describe_point(self, name: str, **entries: Any) -> None:
+        """Adds to what the manifest says of a point of the sweep."""
+        self._manifest.setdefault("points", {}).setdefault(name, {}).update(entries)
         self._write()
 
     def write_results(self, text: str) -> None:

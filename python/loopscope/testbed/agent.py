@@ -53,10 +53,10 @@ class Agent:
         version: str = (await self._ask("Hello", pb.HelloRequest(), 30)).version
         return version
 
-    async def build_testbed(self, request: pb.BuildTestbedRequest) -> list[pb.TestbedHost]:
-        """Makes the hosts of a local testbed."""
-        reply = await self._ask("BuildTestbed", request, 60)
-        return list(reply.hosts)
+    async def build_testbed(self, request: pb.BuildTestbedRequest) -> pb.BuildTestbedReply:
+        """Makes the hosts of a local testbed, and its router where one is asked for."""
+        reply: pb.BuildTestbedReply = await self._ask("BuildTestbed", request, 60)
+        return reply
 
     async def watch(self) -> AsyncIterator[pb.Event]:
         """Everything that happens to the host's components, until the agent ends."""

@@ -14,6 +14,7 @@ from typing import IO
 
 from loopscope.testbed._proto import agent_pb2 as pb
 from loopscope.testbed.agent import Agent, AgentError
+from loopscope.testbed.patience import within
 
 
 class TestbedError(Exception):
@@ -30,6 +31,8 @@ class Host:
     data_address: str
     clock_address: str
     namespace: str
+    port: str
+    """The device of the router that its data link ends at."""
     agent: Agent
 
 
@@ -58,7 +61,9 @@ def host_binary() -> Path:
 class LocalTestbed:
     """Hosts made by the machine's agent. ``async with`` makes them and removes them.
 
-    ``problems`` lists afterwards what could not be removed.
+    With a ``router`` the data links end at it; else they are one bridge, on which ``netem`` says
+    what the kernel does (schema/links.md, JSON). ``problems`` lists afterwards what could not be
+    removed.
     """
 
     def __init__(
@@ -70,6 +75,8 @@ class LocalTestbed:
         clock_network: str,
         data_mtu: int | None = None,
         synthetic_seed: int | None = None,
+        router: bool = False,
+        netem: str = "",
     ) -> None:
         self._run_id = run_id
         self._request = pb.BuildTestbedRequest(
@@ -78,6 +85,8 @@ class LocalTestbed:
             clock_network=clock_network,
             data_mtu=data_mtu or 0,
             synthetic_seed=synthetic_seed,
+            router=router,
+            netem_json=netem,
             working_directory=os.getcwd(),
             path=os.environ.get("PATH", os.defpath),
         )
@@ -85,6 +94,7 @@ class LocalTestbed:
         self._process: asyncio.subprocess.Process | None = None
         self._agent: Agent | None = None
         self.hosts: dict[str, Host] = {}
+        self.router: Host | None = None
         self.problems: list[str] = []
 
     async def __aenter__(self) -> LocalTestbed:
@@ -110,42 +120,45 @@ class LocalTestbed:
         self._log = tempfile.TemporaryFile()
         # Its own session: Ctrl-C is the controller's to handle, and the agent outlives it for as
         # long as the clean-up takes. It ends when its standard input closes.
-        self._process = await asyncio.create_subprocess_exec(
-            host_binary(),
-            "agent",
-            "--run",
-            self._run_id,
-            "--scratch",
-            scratch,
-            "--socket",
-            socket,
-            "--dir",
-            scratch / "work",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=self._log,
-            env=dormant(),
-            start_new_session=True,
+        starting = asyncio.ensure_future(
+            asyncio.create_subprocess_exec(
+                host_binary(),
+                "agent",
+                "--run",
+                self._run_id,
+                "--scratch",
+                scratch,
+                "--socket",
+                socket,
+                "--dir",
+                scratch / "work",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=self._log,
+                env=dormant(),
+                start_new_session=True,
+            )
         )
+        try:
+            await asyncio.shield(starting)
+        finally:
+            # asyncio kills what it is about to hand over to somebody who is cancelled; an agent
+            # that is killed leaves what it has made.
+            self._process = await starting
         await self._wait_until_ready()
         self._agent = Agent("machine", socket)
         try:
             made = await self._agent.build_testbed(self._request)
         except AgentError as error:
             raise TestbedError(f"the testbed could not be made: {error}") from None
-        for host in made:
-            self.hosts[host.name] = Host(
-                name=host.name,
-                data_address=host.data_address,
-                clock_address=host.clock_address,
-                namespace=host.namespace,
-                agent=Agent(host.name, host.agent_socket),
-            )
+        self.hosts = {host.name: _host(host) for host in made.hosts}
+        if made.HasField("router"):
+            self.router = _host(made.router)
 
     async def _wait_until_ready(self) -> None:
         assert self._process is not None and self._process.stdout is not None
         try:
-            line = await asyncio.wait_for(self._process.stdout.readline(), timeout=10)
+            line = await within(10, self._process.stdout.readline())
         except asyncio.TimeoutError:
             raise TestbedError("the machine's agent was not ready within 10 s") from None
         if line != b"ready\n":
@@ -160,7 +173,7 @@ class LocalTestbed:
         return self._log.read().decode(errors="replace").strip()
 
     async def _remove(self) -> None:
-        for host in self.hosts.values():
+        for host in (*self.hosts.values(), *([self.router] if self.router else [])):
             await host.agent.close()
         if self._agent is not None:
             try:
@@ -171,7 +184,7 @@ class LocalTestbed:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
             try:
-                await asyncio.wait_for(self._process.wait(), timeout=15)
+                await within(15, self._process.wait())
             except asyncio.TimeoutError:
                 self._process.kill()
                 await self._process.wait()
@@ -181,4 +194,16 @@ class LocalTestbed:
         if self._log is not None:
             self._log.close()
         self.hosts = {}
+        self.router = None
         self._agent = self._process = self._log = None
+
+
+def _host(made: pb.TestbedHost) -> Host:
+    return Host(
+        name=made.name,
+        data_address=made.data_address,
+        clock_address=made.clock_address,
+        namespace=made.namespace,
+        port=made.port,
+        agent=Agent(made.name, made.agent_socket),
+    )

@@ -1,0 +1,27 @@
+"""Waiting no longer than a time, without losing an interruption."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
+    """What ``work`` returns. Raises asyncio.TimeoutError where it takes longer.
+
+    ``asyncio.wait_for`` of Python 3.10 and 3.11 drops a cancellation that comes just when the work
+    is done (cpython issue 86296): a Ctrl-C would do nothing.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+    if task.cancelled():
+        raise asyncio.TimeoutError
+    return task.result()
