@@ -3,10 +3,14 @@
 from loopscope.analysis.analyse import AnalysisError, analyse
 from loopscope.analysis.expectation import Verdict
 from loopscope.analysis.results import Results
+from loopscope.analysis.sweep import PointResult, SweepResults, analyse_sweep
 
 __all__ = [
     "AnalysisError",
+    "PointResult",
     "Results",
+    "SweepResults",
     "Verdict",
     "analyse",
+    "analyse_sweep",
 ]

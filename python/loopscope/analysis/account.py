@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 import ibis
 
-from loopscope.experiment import PathEvent
 from loopscope.timeline import Run
 
 UNACCOUNTED = 1 << 62
@@ -36,16 +35,17 @@ class Missing:
         return self.before + min(lost, self.after)
 
 
-def missing_events(run: Run, event: PathEvent) -> int:
-    """The most occurrences of an event that may be missing from the time line, of all repeats."""
+def missing_events(run: Run, component: str, entity: str) -> int:
+    """The most occurrences of an entity at a component that may be missing from the time line, of
+    all repeats."""
     total = 0
     for repeat in run.repeats:
         accounts = [
-            each for each in run.loss if each.repeat == repeat and each.process == event.component
+            each for each in run.loss if each.repeat == repeat and each.process == component
         ]
         if not accounts:
             return UNACCOUNTED
-        total += sum(each.missing_at(event.entity) for each in accounts)
+        total += sum(each.missing_at(entity) for each in accounts)
     return total
 
 

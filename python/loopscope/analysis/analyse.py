@@ -7,23 +7,30 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from loopscope.analysis.expectation import COUNTS, Verdict, judge, overall
-from loopscope.analysis.quantity import duration, half_width, number
+from loopscope.analysis.expectation import Verdict, judge, overall
+from loopscope.analysis.quantity import duration, number
 from loopscope.analysis.results import (
-    TIMES,
     ClockResult,
     CostResult,
     Drop,
     ExpectationResult,
-    IntervalResult,
     LossResult,
-    PathResult,
     Results,
+    StatisticResult,
+    ValueResult,
 )
-from loopscope.experiment import Expectation, Experiment, MessagePath, from_manifest
+from loopscope.experiment import (
+    Expectation,
+    Experiment,
+    MessagePath,
+    Pattern,
+    Statistic,
+    Value,
+    from_manifest,
+)
 
 if TYPE_CHECKING:
-    from loopscope.analysis.messages import Intervals, Messages
+    from loopscope.analysis.measured import MeasuredInterval, MeasuredPath
     from loopscope.analysis.statistic import Bracket
     from loopscope.timeline import Run
 
@@ -37,31 +44,60 @@ def analyse(
     paths: Sequence[MessagePath] | None = None,
     expectations: Sequence[Expectation] | None = None,
     subtract_cost: bool | None = None,
+    values: Sequence[Value] | None = None,
+    statistics: Sequence[Statistic] = (),
+    patterns: Sequence[Pattern] | None = None,
 ) -> Results:
-    """Measures the paths, judges the expectations, writes `tables/path-<name>.parquet`.
+    """Measures paths, values and patterns, judges the expectations, writes
+    `tables/path-<name>.parquet`.
 
-    Paths and expectations are the manifest's where they are not given, and so is whether the cost
-    of recording is subtracted. Statistics are over the
-    messages of all repeats together. Raises `AnalysisError`, and `RunError` where a table is
-    missing.
+    Paths, values, patterns and expectations are the manifest's where they are not given, and so is
+    whether the cost of recording is subtracted. Statistics are over the messages and events of all
+    repeats together; those of `statistics` are computed besides. Raises `AnalysisError`, and
+    `RunError` where a table is missing.
     """
     from loopscope.analysis.account import contradictions
+    from loopscope.analysis.links import read_links
+    from loopscope.analysis.measured import MeasuredPath
     from loopscope.analysis.messages import read_messages
+    from loopscope.analysis.patterns import measure_pattern
+    from loopscope.analysis.split import LinkEvents
+    from loopscope.analysis.value import measure_value
 
+    manifest = "experiment" in run.manifest
     paths = _of_manifest(run).paths if paths is None else paths
     expectations = _of_manifest(run).expectations if expectations is None else expectations
+    if patterns is None:
+        patterns = _of_manifest(run).patterns if manifest else ()
     if subtract_cost is None:
-        subtract_cost = "experiment" in run.manifest and _of_manifest(run).subtract_cost
+        subtract_cost = manifest and _of_manifest(run).subtract_cost
+    if values is None:
+        values = _of_manifest(run).values if manifest else ()
     costs = _costs(run) if subtract_cost else None
-    problems = [*run.problems, *contradictions(run)]
-    measured: dict[str, _MeasuredPath] = {}
+    links, of_links = read_links(run)
+    problems = [*run.problems, *contradictions(run), *of_links]
+    link_events = LinkEvents(run, links)
+    measured: dict[str, MeasuredPath] = {}
     for path in paths:
         messages, doubts = read_messages(run, path, costs)
         messages.write(run)
-        measured[path.name] = _MeasuredPath(run, messages)
+        measured[path.name] = MeasuredPath(run, messages, link_events)
         problems += doubts + measured[path.name].problems()
-    judged = [_judge(each, measured) for each in expectations]
-    verdict = overall([each.verdict for each in judged])
+    numbers: dict[str, ValueResult] = {}
+    for value in values:
+        numbers[value.name], doubts = measure_value(run, value)
+        problems += doubts
+    of_patterns = []
+    for pattern in patterns:
+        found, doubts = measure_pattern(run, pattern)
+        of_patterns.append(found)
+        problems += doubts
+    judged = [
+        _judge(each, measured) if each.stat is not None else _judge_value(each, numbers)
+        for each in expectations
+    ]
+    met = [found.verdict for found in of_patterns if found.verdict is not None]
+    verdict = overall([*(each.verdict for each in judged), *met])
     if run.incomplete:
         problems.append(f"the run did not end well ({run.incomplete}): what follows is of a part")
         # What the missing part would have shown nobody knows.
@@ -76,141 +112,22 @@ def analyse(
         clock=_clock(run),
         loss=_loss(run),
         subtracted=_subtracted(costs),
+        links=links,
         problems=tuple(problems),
+        values=tuple(numbers.values()),
+        statistics={each.text: _statistic(each, measured, numbers) for each in statistics},
         messages={name: each.messages for name, each in measured.items()},
+        patterns=tuple(of_patterns),
     )
 
 
-class _MeasuredInterval:
-    """A path or a hop with all that its statistics need."""
+def _judge(expectation: Expectation, measured: dict[str, MeasuredPath]) -> ExpectationResult:
+    from loopscope.analysis.measured import printed
 
-    def __init__(self, messages: Messages, ends: tuple[int, int], dropped: Sequence[int]) -> None:
-        """`ends` are indices of events, `dropped` how many of each event may be missing."""
-        from loopscope.analysis.account import Missing
-        from loopscope.analysis.statistic import Sample
-
-        first, last = ends
-        self.intervals: Intervals = messages.intervals(first, last)
-        # A message whose first event is missing is in no row, so at no later event either.
-        before = dropped[0] + (dropped[first] if first else 0)
-        self.missing = Missing(before, after=dropped[last])
-        self.at_first = int(messages.seen[first].sum())
-        self.complete = len(self.intervals.length)
-        self.lost = self.at_first - self.complete
-        arrived = messages.seen[first] & messages.seen[last]
-        self.duplicates = int((messages.occurrences[last][arrived] - 1).sum())
-        self.hidden = self.missing.unseen_arrivals(self.lost)
-        self.sample = Sample(self.intervals.length, self.intervals.err, self.hidden)
-
-    @property
-    def name(self) -> str:
-        return f"{self.intervals.first} → {self.intervals.last}"
-
-    def bracket(self, stat: str) -> Bracket | None:
-        """None where there is nothing to measure. Raises `ValueError` for an unknown statistic."""
-        from loopscope.analysis.statistic import Bracket
-
-        before, after = self.missing.before, self.missing.after
-        if stat == "count":
-            return Bracket(self.count, self.count, self.count + self.uncounted)
-        if stat in COUNTS and self.at_first == 0:
-            return None
-        if stat == "lost":
-            return Bracket(self.lost, self.lost - min(self.lost, after), self.lost + before)
-        if stat == "duplicates":
-            # A message unknown at the first end may have been duplicated any number of times.
-            most = None if before else self.duplicates + after
-            return Bracket(self.duplicates, self.duplicates, most)
-        return self.sample.bracket(stat)
-
-    @property
-    def count(self) -> int:
-        return self.complete
-
-    @property
-    def uncounted(self) -> int:
-        """The most messages that `count` may lack."""
-        return self.hidden
-
-    def result(self) -> IntervalResult:
-        brackets = {name: self.sample.bracket(name) for name in TIMES}
-        return IntervalResult(
-            first=str(self.intervals.first),
-            last=str(self.intervals.last),
-            count=self.count,
-            lost=self.lost,
-            duplicates=self.duplicates,
-            times={name: _printed(bracket) for name, bracket in brackets.items()},
-            err_ns=self.sample.largest_half_width,
-        )
-
-
-class _MeasuredLoop(_MeasuredInterval):
-    """From a path's first event to its last. Its count is of the messages that set out."""
-
-    @property
-    def count(self) -> int:
-        return self.at_first
-
-    @property
-    def uncounted(self) -> int:
-        return self.missing.before
-
-
-class _MeasuredPath:
-    def __init__(self, run: Run, messages: Messages) -> None:
-        from loopscope.analysis.account import missing_events
-
-        path = messages.path
-        self.messages = messages
-        self.dropped = [missing_events(run, event) for event in path.events]
-        self.loop = _MeasuredLoop(messages, path.loop, self.dropped)
-        self.hops = [self.part(hop) for hop in path.hops]
-
-    def part(self, ends: tuple[int, int]) -> _MeasuredInterval:
-        """Between any two of its events. Raises `ValueError` where it does not have them."""
-        last = self.messages.path.loop[1]
-        if not 0 <= ends[0] < ends[1] <= last:
-            raise ValueError(f"its events are 0 to {last}, in this order")
-        return _MeasuredInterval(self.messages, ends, self.dropped)
-
-    def result(self) -> PathResult:
-        hops = tuple(hop.result() for hop in self.hops)
-        return PathResult(self.messages.path.name, self.loop.result(), hops)
-
-    def problems(self) -> list[str]:
-        found = []
-        path = self.messages.path
-        for event, dropped in zip(path.events, self.dropped, strict=True):
-            if dropped:
-                found.append(
-                    f"path {path.name}: {_dropped(dropped)} {event} may be missing from the trace; "
-                    "verdicts allow for it, the statistics are of what was recorded"
-                )
-        parts: list[_MeasuredInterval] = [self.loop, *self.hops]
-        for part in parts:
-            intervals = part.intervals
-            if len(backwards := intervals.contradictions):
-                worst = backwards[intervals.length[backwards].argmin()]
-                found.append(
-                    f"path {path.name}, {part.name}: {len(backwards)} messages arrived before they "
-                    f"were sent by more than the clock's error (worst: {path.key} "
-                    f"{intervals.id[worst]} of repeat {intervals.repeat[worst]}, "
-                    f"{duration(int(intervals.length[worst]))} "
-                    f"{half_width(int(intervals.err[worst]))}); that error was too small"
-                )
-        return found
-
-
-def _judge(expectation: Expectation, measured: dict[str, _MeasuredPath]) -> ExpectationResult:
     text = expectation.text
-    if expectation.path not in measured:
-        known = ", ".join(measured) or "none"
-        raise AnalysisError(f"{text}: no path {expectation.path!r}; there is: {known}")
-    path = measured[expectation.path]
-    hop = expectation.hop
+    part = _part(expectation, measured)
     try:
-        part = path.loop if hop is None else path.part((hop.start, hop.end))
+        assert expectation.stat is not None
         bracket = part.bracket(expectation.stat)
     except ValueError as error:
         raise AnalysisError(f"{text}: {error}") from error
@@ -224,14 +141,73 @@ def _judge(expectation: Expectation, measured: dict[str, _MeasuredPath]) -> Expe
     return ExpectationResult(
         text=text,
         verdict=verdict,
-        measured=_printed(bracket),
+        measured=printed(bracket),
         err_ns=bracket.err if bracket and expectation.is_time else None,
         is_time=expectation.is_time,
         reason=reason,
     )
 
 
-def _doubt(expectation: Expectation, part: _MeasuredInterval, bracket: Bracket) -> str:
+def _part(wanted: Expectation | Statistic, measured: dict[str, MeasuredPath]) -> MeasuredInterval:
+    """The path, or the part of it, that a statistic is of."""
+    if wanted.path not in measured:
+        known = ", ".join(measured) or "none"
+        raise AnalysisError(f"{wanted.text}: no path {wanted.path!r}; there is: {known}")
+    path, hop = measured[wanted.path], wanted.hop
+    try:
+        return path.loop if hop is None else path.part((hop.start, hop.end))
+    except ValueError as error:
+        raise AnalysisError(f"{wanted.text}: {error}") from error
+
+
+def _judge_value(expectation: Expectation, numbers: dict[str, ValueResult]) -> ExpectationResult:
+    from loopscope.analysis.measured import some_dropped
+    from loopscope.analysis.statistic import Bracket
+
+    if expectation.path not in numbers:
+        known = ", ".join(numbers) or "none"
+        raise AnalysisError(f"{expectation.text}: no value {expectation.path!r}; there is: {known}")
+    found = numbers[expectation.path]
+    reason = None
+    if found.value is None:
+        reason = f"no {found.entity} was seen"
+    elif found.missing:
+        reason = f"{some_dropped(found.missing)} events may be missing from the trace"
+    verdict = Verdict.UNKNOWN
+    if reason is None and found.value is not None:
+        exact = Fraction(found.value)
+        verdict = judge(expectation, Bracket(exact, exact, exact))
+    return ExpectationResult(
+        text=expectation.text,
+        verdict=verdict,
+        measured=found.value,
+        err_ns=None,
+        is_time=False,
+        reason=reason,
+        unit=found.unit,
+    )
+
+
+def _statistic(
+    wanted: Statistic, measured: dict[str, MeasuredPath], numbers: dict[str, ValueResult]
+) -> StatisticResult:
+    from loopscope.analysis.expectation import COUNTS
+    from loopscope.analysis.measured import printed
+
+    if wanted.stat is None:
+        found = numbers[wanted.path]
+        return StatisticResult(wanted.text, found.value, None, found.unit)
+    part = _part(wanted, measured)
+    if wanted.stat == "settling":
+        return StatisticResult(wanted.text, part.settling(), None, "ns")
+    bracket = part.bracket(wanted.stat)
+    unit = "" if wanted.stat in COUNTS else "ns"
+    return StatisticResult(wanted.text, printed(bracket), bracket.err if bracket else None, unit)
+
+
+def _doubt(expectation: Expectation, part: MeasuredInterval, bracket: Bracket) -> str:
+    from loopscope.analysis.measured import some_dropped
+
     def show(value: int | Fraction) -> str:
         return duration(float(value)) if expectation.is_time else number(int(value))
 
@@ -241,20 +217,8 @@ def _doubt(expectation: Expectation, part: _MeasuredInterval, bracket: Bracket) 
         span = f"{show(bracket.lower)} to {show(bracket.upper)}"
     if part.missing.before or part.missing.after:
         dropped = part.missing.before + part.missing.after
-        return f"{_dropped(dropped)} events may be missing from the trace, which leaves {span}"
+        return f"{some_dropped(dropped)} events may be missing from the trace, which leaves {span}"
     return f"the clock's error leaves {span}"
-
-
-def _dropped(n: int) -> str:
-    from loopscope.analysis.account import UNACCOUNTED
-
-    return "an unknown number of" if n >= UNACCOUNTED else f"up to {number(n)}"
-
-
-def _printed(bracket: Bracket | None) -> int | float | None:
-    if bracket is None:
-        return None
-    return bracket.value if isinstance(bracket.value, int) else float(round(bracket.value, 1))
 
 
 def _costs(run: Run) -> dict[tuple[int, str], tuple[float, float]]:

@@ -36,7 +36,7 @@ def judge(expectation: Expectation, measured: Bracket) -> Verdict:
     return Verdict.UNKNOWN
 
 
-def _holds_throughout(op: str, value: int, measured: Bracket) -> bool:
+def _holds_throughout(op: str, value: int | float, measured: Bracket) -> bool:
     lower, upper, compare = measured.lower, measured.upper, _OPERATORS[op]
     if op == "==":
         return lower == upper == value

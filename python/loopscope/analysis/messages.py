@@ -43,6 +43,21 @@ class Intervals:
         return np.flatnonzero(self.length < -self.err)
 
 
+def half_widths(
+    length: Nanoseconds,
+    sum_of_stamps: Nanoseconds,
+    drift_ppm: npt.NDArray[np.float64],
+    one_host: Mask,
+) -> Nanoseconds:
+    """Of intervals: both stamps' half-widths together.
+
+    Where both stamps are of one host, only the wander of its rate within the interval counts, if
+    that is less: 2·drift·Δ, rounded up, plus 1 ns. NaN: a drift that is not known.
+    """
+    wander = np.ceil(2e-6 * drift_ppm * np.abs(length)) + 1
+    return np.where(one_host & (wander < sum_of_stamps), wander, sum_of_stamps).astype(np.int64)
+
+
 class Messages:
     """One row per message in each array; the lists have one array per event of the path."""
 
@@ -78,11 +93,12 @@ class Messages:
     def __len__(self) -> int:
         return len(self.id)
 
+    def hosts(self, event: int) -> pa.ChunkedArray:
+        """Where each message was seen at an event; null where it was not."""
+        return self._table[f"host_{event}"]
+
     def intervals(self, first: int, last: int) -> Intervals:
         """From one event (its index in the path) to another.
-
-        The half-width is the sum of both stamps'. Where both are of one host, only the wander of
-        its rate within the interval counts, if that is less: 2·drift·Δ, rounded up, plus 1 ns.
 
         Costs that are to be subtracted take from the length, and their half-widths add to its own.
         """
@@ -91,9 +107,7 @@ class Messages:
         err = self.err[first][both] + self.err[last][both]
         host = self._host[first][both]
         drift = self._drift[self.repeat[both], host]
-        wander = np.ceil(2e-6 * drift * np.abs(length)) + 1
-        one_host = (host == self._host[last][both]) & (wander < err)
-        err[one_host] = wander[one_host].astype(np.int64)
+        err = half_widths(length, err, drift, host == self._host[last][both])
         if self._costs is not None:
             cost, spread = self._cost(first, last, both)
             whole = np.rint(cost)
@@ -176,12 +190,11 @@ def read_messages(
     for first in later:
         joined = joined.left_join(first, ["repeat", "id"]).drop("repeat_right", "id_right")
     table = joined.order_by("repeat", "ts_0", "id").to_pyarrow()
-    drift = {
-        (row["repeat"], row["host"]): row["drift_ppm"]
-        for row in run.hosts.select("repeat", "host", "drift_ppm").to_pyarrow().to_pylist()
-        if row["drift_ppm"] is not None
-    }
+    drift = drifts(run)
     messages = Messages(path, table, drift, costs)
+    strangers = int(firsts[-1].count().to_pyarrow().as_py()) - int(messages.seen[-1].sum())
+    if path.trim_ns:
+        messages = Messages(path, _trimmed(table, path.trim_ns), drift, costs)
 
     first, last = path.events[0], path.events[-1]
     if again := int((messages.occurrences[0] > 1).sum()):
@@ -189,13 +202,31 @@ def read_messages(
             f"path {path.name}: {again} of {len(messages)} values of {path.key} occur more than "
             f"once at {first}; the first occurrence counts"
         )
-    arrived = int(firsts[-1].count().to_pyarrow().as_py())
-    if strangers := arrived - int(messages.seen[-1].sum()):
+    if strangers:
         problems.append(
             f"path {path.name}: {strangers} messages were seen at {last} but not at {first}; "
             "they are in no statistic"
         )
     return messages, problems
+
+
+def drifts(run: Run) -> dict[tuple[int, str], float]:
+    """Bound on the difference between a host's rate and its mean, ppm, by repeat and host."""
+    return {
+        (row["repeat"], row["host"]): row["drift_ppm"]
+        for row in run.hosts.select("repeat", "host", "drift_ppm").to_pyarrow().to_pylist()
+        if row["drift_ppm"] is not None
+    }
+
+
+def _trimmed(table: pa.Table, trim_ns: int) -> pa.Table:
+    """Without the messages that set out within this time of their repeat's first."""
+    repeat, ts = table["repeat"].to_numpy(), table["ts_0"].to_numpy()
+    kept = np.zeros(len(ts), dtype=np.bool_)
+    for number in np.unique(repeat):
+        here = repeat == number
+        kept |= here & (ts >= ts[here].min() + trim_ns)
+    return table.filter(pa.array(kept))
 
 
 def _first_occurrences(run: Run, path: MessagePath, index: int, problems: list[str]) -> ibis.Table:

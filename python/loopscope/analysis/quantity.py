@@ -28,6 +28,32 @@ def half_width(ns: int) -> str:
     return f"± {math.ceil(ns * 10**digits / scale) / 10**digits:.{digits}f} {unit}"
 
 
+def quantity(value: float, unit: str) -> str:
+    """A value with its unit, four significant digits: `94.13 Mbit/s`, `41.27 µs`, `80 000`."""
+    if unit == "ns":
+        return duration(value)
+    if unit in PREFIXED:
+        scale, unit = scaled(abs(value), unit)
+        value /= scale
+    whole = value == round(value) or abs(value) >= 10_000
+    text = number(round(value)) if whole else f"{value:.4g}"
+    return f"{text} {unit}".rstrip()
+
+
+def scaled(magnitude: float, unit: str) -> tuple[float, str]:
+    """How many of `unit` the unit has that suits a value, and its name."""
+    if unit == "ns":
+        return _unit(magnitude)
+    if unit not in PREFIXED:
+        return 1, unit
+    exponent = next((e for e in (9, 6, 3) if magnitude >= 10**e), 0)
+    return 10**exponent, {9: "G", 6: "M", 3: "k", 0: ""}[exponent] + unit
+
+
+PREFIXED = ("bit/s", "B/s", "B", "Hz")
+"""Units that take k, M and G."""
+
+
 def number(n: int) -> str:
     """Digits in groups of three: `80 000`."""
     return f"{n:,}".replace(",", " ")

@@ -18,6 +18,58 @@ if TYPE_CHECKING:
 TIMES = ("min", "mean", "p50", "p99", "p999", "max")
 """The statistics of every interval, in order; `<name>_ns` in the JSON."""
 
+PATTERN_TIMES = ("min", "p50", "p99", "max")
+"""The statistics of a pattern's rows, likewise."""
+
+
+SPLIT_TIMES = ("mean", "p50", "p99")
+"""The statistics of each part of a hop."""
+
+
+@dataclass(frozen=True)
+class PartResult:
+    """A part of the time of a hop's messages."""
+
+    times: Mapping[str, int | float | None]
+    """By the names in `SPLIT_TIMES`, ns."""
+    err_ns: int | None
+    """The largest half-width among them."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**{f"{name}_ns": self.times[name] for name in SPLIT_TIMES}, "err_ns": self.err_ns}
+
+
+@dataclass(frozen=True)
+class SplitResult:
+    """A hop over an emulated link: of each message before + emulated + after is the hop's time."""
+
+    sender: str
+    receiver: str
+    """Hosts."""
+    matched: int
+    """Messages seen at both ends of the hop and once on the link in between."""
+    unseen: int
+    """Messages that were not seen on the link in between."""
+    ambiguous: int
+    """Messages whose number several packets had that passed the link in between."""
+    before: PartResult
+    """From the hop's first event to the packet's arrival at the link."""
+    emulated: PartResult
+    """On the link: what was asked for and what the mover added."""
+    after: PartResult
+    """From the packet's departure to the hop's last event."""
+
+    def to_dict(self) -> dict[str, Any]:
+        parts = {"before": self.before, "emulated": self.emulated, "after": self.after}
+        return {
+            "from": self.sender,
+            "to": self.receiver,
+            "matched": self.matched,
+            "unseen": self.unseen,
+            "ambiguous": self.ambiguous,
+            **{name: part.to_dict() for name, part in parts.items()},
+        }
+
 
 @dataclass(frozen=True)
 class IntervalResult:
@@ -36,6 +88,8 @@ class IntervalResult:
     err_ns: int | None
     """The largest half-width among them. No statistic is farther from its true value, as long as
     the trace dropped nothing."""
+    splits: tuple[SplitResult, ...] = ()
+    """Of a hop, where links' events were recorded: one for each emulated link that it goes over."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -54,8 +108,72 @@ class PathResult:
     hops: tuple[IntervalResult, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        hops = [{"from": hop.first, "to": hop.last, **hop.to_dict()} for hop in self.hops]
+        hops = [
+            {
+                "from": hop.first,
+                "to": hop.last,
+                **hop.to_dict(),
+                "splits": [split.to_dict() for split in hop.splits],
+            }
+            for hop in self.hops
+        ]
         return {**self.loop.to_dict(), "hops": hops}
+
+
+@dataclass(frozen=True)
+class PatternRow:
+    """One type of message at one consumer, which several of a multicast group are."""
+
+    message_type: str
+    receiver: str
+    transport: str
+    size: int
+    period_ns: int
+    sent: int
+    """Distinct messages."""
+    count: int
+    """Those of them that arrived."""
+    lost: int
+    times: Mapping[str, int | None]
+    """Latency from the intended send time, ns, by the names in `PATTERN_TIMES`."""
+    err_ns: int | None
+    """How far the true maximum may be from `max`; None where nothing bounds it."""
+    target_ns: int | None
+    verdict: Verdict | None
+    """None where there is no target."""
+    reason: str | None
+    """Why it is not PASS."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "type": self.message_type,
+            "receiver": self.receiver,
+            "transport": self.transport,
+            "size": self.size,
+            "period_ns": self.period_ns,
+            "sent": self.sent,
+            "count": self.count,
+            "lost": self.lost,
+            **{f"{name}_ns": self.times[name] for name in PATTERN_TIMES},
+            "err_ns": self.err_ns,
+            "target_ns": self.target_ns,
+            "verdict": None if self.verdict is None else str(self.verdict),
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True)
+class PatternResult:
+    name: str
+    verdict: Verdict | None
+    """Of all its rows; None where no row has a target."""
+    rows: tuple[PatternRow, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "verdict": None if self.verdict is None else str(self.verdict),
+            "rows": [row.to_dict() for row in self.rows],
+        }
 
 
 @dataclass(frozen=True)
@@ -63,13 +181,15 @@ class ExpectationResult:
     text: str
     verdict: Verdict
     measured: int | float | None
-    """ns or a number of messages; None where nothing was measured."""
+    """ns, a number of messages or, of a value, in `unit`; None where nothing was measured."""
     err_ns: int | None
     """How far the true value may be from `measured`; None for numbers of messages, where nothing
     was measured and where nothing bounds it."""
     is_time: bool
     reason: str | None
     """Why it is UNKNOWN."""
+    unit: str | None = None
+    """Of a value, "" where it counts; None where this is about a path."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -78,7 +198,44 @@ class ExpectationResult:
             "measured": self.measured,
             "err_ns": self.err_ns,
             "reason": self.reason,
+            **({} if self.unit is None else {"unit": self.unit}),
         }
+
+
+@dataclass(frozen=True)
+class ValueResult:
+    """A value of `measure.values`."""
+
+    name: str
+    entity: str
+    component: str | None
+    field: str | None
+    stat: str
+    value: int | float | None
+    """None where no event was seen."""
+    unit: str
+    """Empty where it counts events."""
+    count: int
+    """Events that it is made of."""
+    missing: int
+    """The most events that may be missing from the trace."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {key: each for key, each in vars(self).items() if key != "name"}
+
+
+@dataclass(frozen=True)
+class StatisticResult:
+    """What a table's column or a figure asked for."""
+
+    text: str
+    value: int | float | None
+    err: int | None
+    """How far the true one may be from it; None where nothing bounds it or it is a value's."""
+    unit: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"value": self.value, "err": self.err, "unit": self.unit}
 
 
 @dataclass(frozen=True)
@@ -139,6 +296,91 @@ class LossResult:
 
 
 @dataclass(frozen=True)
+class Share:
+    """A number of packets of all that might have been concerned."""
+
+    found: int
+    of: int
+    low: float | None
+    high: float | None
+    """Ends of the 99 % interval of the share; None of nothing."""
+    asked: float | None
+    """None where a file of the experiment's says it."""
+    inside: bool | None
+    """Whether what was asked lies in the interval."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class LinkResult:
+    """One link while its settings stayed the same."""
+
+    repeat: int
+    sender: str
+    receiver: str
+    """Hosts."""
+    since_ns: int
+    """When the settings came into force, after the first measured phase began."""
+    mover: str
+    wait: str
+    asked: Mapping[str, Any]
+    """The settings, as in `schema/links.md`."""
+    packets: int
+    """That came."""
+    departed: int
+    """That left, duplicates among them."""
+    queued: int
+    dropped: Mapping[str, int]
+    delay: Mapping[str, float | None]
+    """From arrival to departure, ns: mean, deviation and percentiles."""
+    late: Mapping[str, float | None]
+    """From the time due to departure: what the mover added."""
+    asked_delay_ns: int | None
+    """The mean; None where a queue or a file of delays adds to what was asked."""
+    asked_deviation_ns: float | None
+    lost: Share
+    duplicated: Share
+    corrupted: Share
+    reordered: int
+    rate_bps: float | None
+    """From the first departure to the last."""
+    asked_rate_bps: int | None
+
+    @property
+    def delay_error_ns(self) -> float | None:
+        mean = self.delay["mean"]
+        return None if mean is None or self.asked_delay_ns is None else mean - self.asked_delay_ns
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "repeat": self.repeat,
+            "from": self.sender,
+            "to": self.receiver,
+            "since_ns": self.since_ns,
+            "mover": self.mover,
+            "wait": self.wait,
+            "asked": dict(self.asked),
+            "packets": self.packets,
+            "departed": self.departed,
+            "queued": self.queued,
+            "dropped": dict(self.dropped),
+            "delay_ns": dict(self.delay),
+            "late_ns": dict(self.late),
+            "asked_delay_ns": self.asked_delay_ns,
+            "delay_error_ns": self.delay_error_ns,
+            "asked_deviation_ns": self.asked_deviation_ns,
+            "lost": self.lost.to_dict(),
+            "duplicated": self.duplicated.to_dict(),
+            "corrupted": self.corrupted.to_dict(),
+            "reordered": self.reordered,
+            "rate_bps": self.rate_bps,
+            "asked_rate_bps": self.asked_rate_bps,
+        }
+
+
+@dataclass(frozen=True)
 class Results:
     run: str
     experiment: str
@@ -151,9 +393,15 @@ class Results:
     loss: LossResult
     subtracted: tuple[CostResult, ...] | None
     """The cost of recording, where it was subtracted from the times."""
+    links: tuple[LinkResult, ...]
+    """Empty where none are emulated."""
     problems: tuple[str, ...]
     messages: Mapping[str, Messages] = field(repr=False, compare=False)
     """Path name to its messages, for the figures; not in the JSON."""
+    patterns: tuple[PatternResult, ...] = ()
+    values: tuple[ValueResult, ...] = ()
+    statistics: Mapping[str, StatisticResult] = field(default_factory=dict)
+    """By text, those that were asked for besides; in the JSON of a sweep only."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -161,11 +409,18 @@ class Results:
             "verdict": None if self.verdict is None else str(self.verdict),
             "expectations": [each.to_dict() for each in self.expectations],
             "paths": {path.name: path.to_dict() for path in self.paths},
+            "patterns": {pattern.name: pattern.to_dict() for pattern in self.patterns},
+            **(
+                {"values": {each.name: each.to_dict() for each in self.values}}
+                if self.values
+                else {}
+            ),
             "clock": {"hosts": {each.host: each.to_dict() for each in self.clock}},
             "loss": self.loss.to_dict(),
             "subtracted": None
             if self.subtracted is None
             else {"hosts": {each.host: each.to_dict() for each in self.subtracted}},
+            "links": [each.to_dict() for each in self.links],
             "repeats": self.repeats,
             "problems": list(self.problems),
         }

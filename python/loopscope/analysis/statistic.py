@@ -68,28 +68,36 @@ class Sample:
         self._low = np.sort(intervals - half_widths)
         self._high = np.sort(intervals + half_widths)
         self._hidden = hidden
+        # The standard deviation is a distance from the mean over √n, so errors of these half-widths
+        # move it by their root mean square at most; 0.1 ns is for rounding.
+        squares = np.square(half_widths, dtype=np.float64)
+        self._reach = (
+            Fraction(math.ceil(math.sqrt(squares.mean()) * 10) + 1, 10) if len(squares) else 0
+        )
         self.largest_half_width = int(half_widths.max()) if len(half_widths) else None
 
     def __len__(self) -> int:
         return len(self._value)
 
     def bracket(self, statistic: str) -> Bracket | None:
-        """`min`, `max`, `mean` or a percentile; None where there is no interval.
+        """`min`, `max`, `mean`, `deviation` or a percentile; None where there is no interval.
 
         Raises `ValueError` for another word.
         """
         n, hidden = len(self), self._hidden
         if statistic == "mean":
             return self._mean() if n else None
+        if statistic == "deviation":
+            return self._deviation() if n else None
         if statistic == "min":
             value, low, high = 1, 1, 1
         elif statistic == "max":
             value, low, high = n, n + hidden, n + hidden
         elif (q := quantile(statistic)) is not None:
-            value = _nearest_rank(q, n)
-            low = high = _nearest_rank(q, n + hidden)
+            value = nearest_rank(q, n)
+            low = high = nearest_rank(q, n + hidden)
         else:
-            raise ValueError(f"no statistic {statistic!r}: min, mean, max or a percentile as p99")
+            raise ValueError(f"no statistic {statistic!r}: min, mean, max, deviation, a percentile")
         if n == 0:
             return None
         return Bracket(
@@ -111,8 +119,17 @@ class Sample:
             upper=None if hidden else Fraction(_sum(self._high), n),
         )
 
+    def _deviation(self) -> Bracket:
+        """The standard deviation, of these messages and not of a larger population."""
+        value = Fraction(round(float(np.std(self._value - self._value[0])), 1))
+        return Bracket(
+            value=value,
+            lower=Fraction(0) if self._hidden else max(Fraction(0), value - self._reach),
+            upper=None if self._hidden else value + self._reach,
+        )
 
-def _nearest_rank(q: Fraction, n: int) -> int:
+
+def nearest_rank(q: Fraction, n: int) -> int:
     return max(1, math.ceil(q * n))
 
 

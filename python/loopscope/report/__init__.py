@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from rich.console import Console
 
-    from loopscope.analysis import Results
+    from loopscope.analysis import Results, SweepResults
+    from loopscope.report.plots import Drawn
     from loopscope.timeline import Run
 
-FIGURES = ("response-time", "response-histogram", "hops", "clock")
-"""What can be drawn to files, each as `figures/<name>.svg` and `.pdf`. A run with several paths has
-`<name>-<path>` for all but `clock`."""
+FIGURES = ("response-time", "response-histogram", "hops", "patterns", "clock")
+"""What can be drawn to files, each as `figures/<name>.svg`, `.pdf` and `.png`. A run with several
+paths has `<name>-<path>` for all but `clock`, one with several patterns `patterns-<pattern>`."""
 
 
 def render_terminal(results: Results, console: Console | None = None) -> None:
@@ -25,11 +26,20 @@ def render_terminal(results: Results, console: Console | None = None) -> None:
     render(results, console)
 
 
-def write_report(run: Run, results: Results, figures: Iterable[str] = FIGURES) -> Path:
+def render_sweep(results: SweepResults, console: Console | None = None) -> None:
+    """Prints a sweep's table and verdict."""
+    from loopscope.report.sweep_terminal import render
+
+    render(results, console)
+
+
+def write_report(
+    run: Run, results: Results, figures: Iterable[str] = FIGURES, own: Sequence[Drawn] = ()
+) -> Path:
     """Writes `report.html` and the named `figures/`, returns the page's path.
 
-    Raises `ValueError` for a figure that is not in `FIGURES`, `OSError` where the run directory
-    cannot be written.
+    `own` are the experiment's own figures, drawn besides. Raises `ValueError` for a figure that is
+    not in `FIGURES`, `OSError` where the run directory cannot be written.
     """
     if unknown := set(figures) - set(FIGURES):
         raise ValueError(f"no figure {', '.join(sorted(unknown))}; there is: {', '.join(FIGURES)}")
@@ -38,9 +48,30 @@ def write_report(run: Run, results: Results, figures: Iterable[str] = FIGURES) -
 
     drawings = read_drawings(run, results)
     target = run.output / "report.html"
-    target.write_text(page(run, results, drawings), encoding="utf-8")
+    target.write_text(page(run, results, drawings, own), encoding="utf-8")
     if wanted := [name for name in FIGURES if name in set(figures)]:
         from loopscope.report.files import draw_files
 
         draw_files(drawings, run.output / "figures", wanted)
+    _draw_own(own, run.output)
     return target
+
+
+def write_sweep(path: Path, results: SweepResults, own: Sequence[Drawn]) -> Path:
+    """Writes `report.html` and `figures/` of a sweep, returns the page's path.
+
+    Raises `OSError` where the run directory cannot be written.
+    """
+    from loopscope.report.sweep_page import sweep_page
+
+    target = path / "report.html"
+    target.write_text(sweep_page(path, results, own), encoding="utf-8")
+    _draw_own(own, path)
+    return target
+
+
+def _draw_own(own: Sequence[Drawn], output: Path) -> None:
+    if own:
+        from loopscope.report.plot_files import draw_plots
+
+        draw_plots(own, output / "figures")

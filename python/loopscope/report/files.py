@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from loopscope.report.palette import BLUE, ORANGE, series_colour
+from loopscope.analysis.results import PatternResult
+from loopscope.report.palette import BLUE, ORANGE, TARGET, series_colour
 from loopscope.report.series import ClockDrawing, Drawings, IntervalDrawing, PathDrawing, unit_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_WIDTH = 6.5
+WIDTH = 6.5
 """Inches: the text width of a page."""
-_STYLE: dict[str, Any] = {
+STYLE: dict[str, Any] = {
     "pdf.fonttype": 42,
     "svg.fonttype": "none",
     "svg.hashsalt": "loopscope",
@@ -38,7 +39,7 @@ _SECONDS = "s since the first message"
 
 
 def draw_files(drawings: Drawings, folder: Path, names: Sequence[str]) -> None:
-    """Writes `<name>.svg` and `<name>.pdf` into `folder` for each of `names` that has data."""
+    """Writes `<name>.svg`, `.pdf` and `.png` into `folder` for each of `names` that has data."""
     draw: dict[str, Callable[[PathDrawing], Figure | None]] = {
         "response-time": _response_time,
         "response-histogram": _response_histogram,
@@ -49,26 +50,36 @@ def draw_files(drawings: Drawings, folder: Path, names: Sequence[str]) -> None:
         if name == "clock":
             wanted.append((name, partial(_clock, drawings.clock)))
             continue
+        if name == "patterns":
+            for pattern in drawings.patterns:
+                suffix = "" if len(drawings.patterns) == 1 else f"-{pattern.name}"
+                wanted.append((name + suffix, partial(_pattern, pattern)))
+            continue
         for path in drawings.paths:
             suffix = "" if len(drawings.paths) == 1 else f"-{path.name}"
             wanted.append((name + suffix, partial(draw[name], path)))
     folder.mkdir(exist_ok=True)
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         for file, make in wanted:
             figure = make()
             if figure is None:
                 continue
-            # Without dates, so that the same run gives the same bytes.
-            figure.savefig(folder / f"{file}.svg", metadata={"Date": None})
-            figure.set_layout_engine("none")  # the SVG's layout holds for the PDF too
-            undated = {"CreationDate": None, "ModDate": None}
-            figure.savefig(folder / f"{file}.pdf", metadata=undated)
+            save(figure, folder / file)
+
+
+def save(figure: Figure, stem: Path) -> None:
+    """Writes `<stem>.svg`, `.pdf`, `.png`, without dates, so that the same run gives the same."""
+    figure.savefig(stem.with_name(f"{stem.name}.svg"), metadata={"Date": None})
+    figure.set_layout_engine("none")  # the SVG's layout holds for the other files too
+    undated = {"CreationDate": None, "ModDate": None}
+    figure.savefig(stem.with_name(f"{stem.name}.pdf"), metadata=undated)
+    figure.savefig(stem.with_name(f"{stem.name}.png"), dpi=160, metadata={"Software": None})
 
 
 def _response_time(path: PathDrawing) -> Figure | None:
     if path.response is None:
         return None
-    figure = Figure(figsize=(_WIDTH, 3))
+    figure = Figure(figsize=(WIDTH, 3))
     axes = figure.subplots()
     _scatter(axes, path.response)
     if len(path.lost_seconds):
@@ -83,7 +94,7 @@ def _response_time(path: PathDrawing) -> Figure | None:
 def _response_histogram(path: PathDrawing) -> Figure | None:
     if path.response is None:
         return None
-    figure = Figure(figsize=(_WIDTH, 2.4))
+    figure = Figure(figsize=(WIDTH, 2.4))
     axes = figure.subplots()
     _bars(axes, path.response)
     axes.set_xlabel(f"response time ({unit_of(path.response.median_ns)[1]})")
@@ -95,7 +106,7 @@ def _hops(path: PathDrawing) -> Figure | None:
     if not path.hops:
         return None
     n = len(path.hops)
-    figure = Figure(figsize=(_WIDTH, 0.3 + 1.25 * n))
+    figure = Figure(figsize=(WIDTH, 0.3 + 1.25 * n))
     rows = figure.subplots(n, 2, squeeze=False, width_ratios=(3, 1))
     for (left, right), hop in zip(rows, path.hops, strict=False):
         _scatter(left, hop)
@@ -107,10 +118,30 @@ def _hops(path: PathDrawing) -> Figure | None:
     return figure
 
 
+def _pattern(result: PatternResult) -> Figure | None:
+    rows = result.rows
+    place = {name: i for i, name in enumerate(dict.fromkeys(row.message_type for row in rows))}
+    figure = Figure(figsize=(WIDTH, 3.2))
+    axes = figure.subplots()
+    for name, values, mark, size, colour in (
+        ("target", [row.target_ns for row in rows], "_", 6, TARGET),
+        ("p99", [row.times["p99"] for row in rows], ".", 4, BLUE),
+        ("max", [row.times["max"] for row in rows], ".", 4, ORANGE),
+    ):
+        given = [(place[row.message_type], ns) for row, ns in zip(rows, values, strict=True) if ns]
+        x, y = [at for at, _ in given], [ns / 1e6 for _, ns in given]
+        axes.plot(x, y, mark, ms=size, color=colour, label=name)
+    axes.set_yscale("log")
+    axes.set_ylabel("latency (ms)")
+    axes.set_xticks(list(place.values()), list(place), rotation=90, fontsize=6)
+    axes.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
+    return figure
+
+
 def _clock(hosts: tuple[ClockDrawing, ...]) -> Figure | None:
     if not hosts:
         return None
-    figure = Figure(figsize=(_WIDTH, 0.3 + 1.9 * len(hosts)))
+    figure = Figure(figsize=(WIDTH, 0.3 + 1.9 * len(hosts)))
     rows = figure.subplots(len(hosts), 1, squeeze=False)[:, 0]
     for axes, host in zip(rows, hosts, strict=False):
         scale, unit = unit_of(max(float(abs(curve.deviation_ns).max()) for curve in host.curves))

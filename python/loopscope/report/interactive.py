@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from loopscope.analysis.quantity import duration, half_width, number
-from loopscope.report.palette import BLUE, ERROR, ORANGE, series_colour
+from loopscope.analysis.results import PatternResult
+from loopscope.report.palette import BLUE, ERROR, ORANGE, TARGET, series_colour
 from loopscope.report.series import (
     ClockCurve,
     ClockDrawing,
@@ -29,7 +30,7 @@ _SECONDS = "s since the first message"
 def response_time(path: PathDrawing) -> dict[str, Any]:
     """The whole path's interval over time; marks along the top where a message was lost."""
     if path.response is None:
-        return _figure([], {}, 320)
+        return figure_of([], {}, 320)
     data = _scatters(path.response, "x", "y")
     layout = {
         "xaxis": {"title": {"text": _SECONDS}},
@@ -42,26 +43,26 @@ def response_time(path: PathDrawing) -> dict[str, Any]:
                 "type": "scatter",
                 "mode": "markers",
                 "name": "lost",
-                "x": _rounded(path.lost_seconds, 6),
+                "x": rounded(path.lost_seconds, 6),
                 "y": [0.985] * len(path.lost_seconds),
                 "yaxis": "y2",
                 "marker": {"symbol": "line-ns-open", "size": 9, "color": ORANGE},
                 "hovertemplate": "lost, sent at %{x:.6f} s<extra></extra>",
             }
         )
-    return _figure(data, layout, 380, legend=len(data) > 1)
+    return figure_of(data, layout, 380, legend=len(data) > 1)
 
 
 def response_histogram(path: PathDrawing) -> dict[str, Any]:
     if path.response is None:
-        return _figure([], {}, 280)
+        return figure_of([], {}, 280)
     _, unit = unit_of(path.response.median_ns)
     layout = {
         "xaxis": {"title": {"text": f"response time ({unit})"}},
         "yaxis": {"title": {"text": "messages"}},
         "bargap": 0.02,
     }
-    return _figure([_bars(path.response, "x", "y")], layout, 280)
+    return figure_of([_bars(path.response, "x", "y")], layout, 280)
 
 
 def hops(path: PathDrawing) -> dict[str, Any]:
@@ -71,25 +72,69 @@ def hops(path: PathDrawing) -> dict[str, Any]:
     n = len(path.hops)
     for row, hop in enumerate(path.hops):
         rows = [(n - row - 1) / n, (n - row - 0.28) / n]
-        time, length = _axis_names(2 * row)
-        bin_, messages = _axis_names(2 * row + 1)
+        time, length = axis_names(2 * row)
+        bin_, messages = axis_names(2 * row + 1)
         for trace in _scatters(hop, time, length):
             data.append({**trace, "showlegend": row == 0 and len(hop.scatters) > 1})
         data.append(_bars(hop, bin_, messages))
         _, unit = unit_of(hop.median_ns)
         layout |= {
-            _key(time): {"domain": [0, 0.68], "anchor": length, "showticklabels": row == n - 1},
-            _key(length): {**_interval_axis(hop, 1), "domain": rows, "anchor": time, "nticks": 5},
-            _key(bin_): {"domain": [0.76, 1], "anchor": messages, "nticks": 5},
-            _key(messages): {"domain": rows, "anchor": bin_, "nticks": 4},
+            axis_key(time): {"domain": [0, 0.68], "anchor": length, "showticklabels": row == n - 1},
+            axis_key(length): {
+                **_interval_axis(hop, 1),
+                "domain": rows,
+                "anchor": time,
+                "nticks": 5,
+            },
+            axis_key(bin_): {"domain": [0.76, 1], "anchor": messages, "nticks": 5},
+            axis_key(messages): {"domain": rows, "anchor": bin_, "nticks": 4},
         }
-        layout[_key(bin_)]["ticksuffix"] = f" {unit}"
+        layout[axis_key(bin_)]["ticksuffix"] = f" {unit}"
         if row:
-            layout[_key(time)]["matches"] = "x"
+            layout[axis_key(time)]["matches"] = "x"
         if row == n - 1:
-            layout[_key(time)]["title"] = {"text": _SECONDS}
-        layout["annotations"].append(_title(_hop_title(hop), rows[1]))
-    return _figure(data, layout, 60 + _HOP_HEIGHT * n, legend=True)
+            layout[axis_key(time)]["title"] = {"text": _SECONDS}
+        layout["annotations"].append(row_title(_hop_title(hop), rows[1]))
+    return figure_of(data, layout, 60 + _HOP_HEIGHT * n, legend=True)
+
+
+PATTERN_CAPTION = (
+    "From each message's intended send time to its arrival, a dot for each receiver; the bar is "
+    "the target. Logarithmic scale."
+)
+
+
+def pattern(result: PatternResult) -> dict[str, Any]:
+    """The maximum and p99 of each row above its type, and its target."""
+
+    def series(
+        name: str, values: Sequence[int | None], symbol: str, size: int, colour: str
+    ) -> dict[str, Any]:
+        given = [(row, ns) for row, ns in zip(result.rows, values, strict=True) if ns]
+        return {
+            "type": "scatter",
+            "mode": "markers",
+            "name": name,
+            "x": [row.message_type for row, _ in given],
+            "y": [ns / 1e6 for _, ns in given],
+            "customdata": [row.receiver for row, _ in given],
+            "marker": {"symbol": symbol, "size": size, "color": colour},
+            "hovertemplate": f"%{{x}} at %{{customdata}}: {name} %{{y}} ms<extra></extra>",
+        }
+
+    rows = result.rows
+    data = [
+        series("target", [row.target_ns for row in rows], "line-ew-open", 12, TARGET),
+        series("p99", [row.times["p99"] for row in rows], "circle", 5, BLUE),
+        series("max", [row.times["max"] for row in rows], "circle", 5, ORANGE),
+    ]
+    types = list(dict.fromkeys(row.message_type for row in rows))
+    layout = {
+        "xaxis": {"type": "category", "categoryarray": types, "tickangle": -90, "dtick": 1},
+        "yaxis": {"title": {"text": "latency (ms)"}, "type": "log", "dtick": 1},
+        "margin": {"l": 64, "r": 84, "t": 28, "b": 100},
+    }
+    return figure_of(data, layout, 420, legend=True)
 
 
 def clock(hosts: Sequence[ClockDrawing]) -> dict[str, Any]:
@@ -99,8 +144,8 @@ def clock(hosts: Sequence[ClockDrawing]) -> dict[str, Any]:
     n = len(hosts)
     for row, host in enumerate(hosts):
         rows = [(n - row - 1) / n, (n - row - 0.2) / n]
-        time, offset = _axis_names(2 * row)
-        rate = _axis_names(2 * row + 1)[1]
+        time, offset = axis_names(2 * row)
+        rate = axis_names(2 * row + 1)[1]
         scale, unit = unit_of(max(float(np.abs(curve.deviation_ns).max()) for curve in host.curves))
         for index, curve in enumerate(host.curves):
             named = {"showlegend": row == index == 0}
@@ -108,9 +153,13 @@ def clock(hosts: Sequence[ClockDrawing]) -> dict[str, Any]:
             data += [{**on_offset, **trace} for trace in _offset_traces(curve, scale, unit)]
             data.append({**on_offset, "yaxis": rate, **_rate_trace(curve)})
         layout |= {
-            _key(time): {"anchor": offset},
-            _key(offset): {"title": {"text": f"offset ({unit})"}, "domain": rows, "anchor": time},
-            _key(rate): {
+            axis_key(time): {"anchor": offset},
+            axis_key(offset): {
+                "title": {"text": f"offset ({unit})"},
+                "domain": rows,
+                "anchor": time,
+            },
+            axis_key(rate): {
                 "title": {"text": "rate (ppm)"},
                 "overlaying": offset,
                 "side": "right",
@@ -120,37 +169,37 @@ def clock(hosts: Sequence[ClockDrawing]) -> dict[str, Any]:
             },
         }
         if row == n - 1:
-            layout[_key(time)]["title"] = {"text": "s since the first knot of the clock's map"}
+            layout[axis_key(time)]["title"] = {"text": "s since the first knot of the clock's map"}
         title = f"{host.host}: offset from a straight line of {host.mean_ppm:+.4f} ppm"
-        layout["annotations"].append(_title(title, rows[1]))
-    return _figure(data, layout, 60 + _CLOCK_HEIGHT * n, legend=True)
+        layout["annotations"].append(row_title(title, rows[1]))
+    return figure_of(data, layout, 60 + _CLOCK_HEIGHT * n, legend=True)
 
 
 def _offset_traces(curve: ClockCurve, scale: int, unit: str) -> list[dict[str, Any]]:
     """The lower and the upper edge of the band, then the points."""
-    seconds = _rounded(curve.seconds, 6)
+    seconds = rounded(curve.seconds, 6)
     deviation, err = curve.deviation_ns / scale, curve.err_ns / scale
     edge = {"x": seconds, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
-    lower = {**edge, "y": _rounded(deviation - err, 4), "showlegend": False}
-    upper = {**edge, "y": _rounded(deviation + err, 4), "name": "clock error"}
+    lower = {**edge, "y": rounded(deviation - err, 4), "showlegend": False}
+    upper = {**edge, "y": rounded(deviation + err, 4), "name": "clock error"}
     points = {
         "mode": "markers",
         "name": "offset",
         "x": seconds,
-        "y": _rounded(deviation, 4),
+        "y": rounded(deviation, 4),
         "marker": {"size": 4, "color": BLUE},
-        "customdata": _rounded(err, 4),
+        "customdata": rounded(err, 4),
         "hovertemplate": f"%{{x:.3f}} s: %{{y}} ± %{{customdata}} {unit}<extra></extra>",
     }
     return [lower, {**upper, "fill": "tonexty", "fillcolor": ERROR}, points]
 
 
 def _rate_trace(curve: ClockCurve) -> dict[str, Any]:
-    rate = [None if np.isnan(ppm) else ppm for ppm in _rounded(curve.rate_ppm, 6)]
+    rate = [None if np.isnan(ppm) else ppm for ppm in rounded(curve.rate_ppm, 6)]
     return {
         "mode": "lines",
         "name": "rate",
-        "x": _rounded(curve.seconds, 6),
+        "x": rounded(curve.seconds, 6),
         "y": rate,
         "line": {"shape": "hv", "width": 1.2, "color": ORANGE},
         "hovertemplate": "%{x:.3f} s: %{y:.4f} ppm<extra></extra>",
@@ -197,7 +246,7 @@ def _scatter(scatter: Scatter, scale: int, unit: str, x: str, y: str) -> dict[st
         "type": "scatter",
         "mode": "markers",
         "name": f"repeat {scatter.repeat}",
-        "x": _rounded(scatter.seconds, 6),
+        "x": rounded(scatter.seconds, 6),
         "y": (scatter.ns / scale).tolist(),
         "xaxis": x,
         "yaxis": y,
@@ -214,7 +263,7 @@ def _bars(drawing: IntervalDrawing, x: str, y: str) -> dict[str, Any]:
     bins = np.round(np.column_stack([edges[:-1], edges[1:]]), 4).tolist()
     return {
         "type": "bar",
-        "x": _rounded((edges[:-1] + edges[1:]) / 2, 5),
+        "x": rounded((edges[:-1] + edges[1:]) / 2, 5),
         "y": drawing.histogram.counts.tolist(),
         "width": float(edges[1] - edges[0]),
         "customdata": bins,
@@ -234,7 +283,7 @@ def _interval_axis(drawing: IntervalDrawing, dtick: int | str) -> dict[str, Any]
     return {**axis, "rangemode": "tozero"}
 
 
-def _figure(
+def figure_of(
     data: list[dict[str, Any]], layout: dict[str, Any], height: int, legend: bool = False
 ) -> dict[str, Any]:
     shared = {
@@ -258,21 +307,21 @@ def _hop_title(hop: IntervalDrawing) -> str:
     return f"{hop.first} → {hop.last} (clock error {half_width(hop.max_err_ns)})"
 
 
-def _title(text: str, top: float) -> dict[str, Any]:
+def row_title(text: str, top: float) -> dict[str, Any]:
     place = {"x": 0, "y": top, "xref": "paper", "yref": "paper", "xanchor": "left"}
     return {**place, "text": text, "yanchor": "bottom", "showarrow": False}
 
 
-def _axis_names(index: int) -> tuple[str, str]:
+def axis_names(index: int) -> tuple[str, str]:
     """Plotly's names of the axes of the subplot with this index: `x`, `y`, then `x2`, `y2` …"""
     suffix = "" if index == 0 else str(index + 1)
     return f"x{suffix}", f"y{suffix}"
 
 
-def _key(axis: str) -> str:
+def axis_key(axis: str) -> str:
     return f"{axis[0]}axis{axis[1:]}"
 
 
-def _rounded(values: Any, digits: int) -> list[float]:
+def rounded(values: Any, digits: int) -> list[float]:
     rounded: list[float] = np.round(values, digits).tolist()
     return rounded

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -11,9 +11,14 @@ from typing import Any
 
 from loopscope.analysis import Results, Verdict
 from loopscope.analysis.quantity import number
+from loopscope.analysis.results import PatternResult
 from loopscope.report import interactive
+from loopscope.report.link_rows import Row, Table, tables
+from loopscope.report.plot_interactive import plot_caption, plot_figure
+from loopscope.report.plots import Drawn
 from loopscope.report.rows import (
     ABSENT,
+    PATTERN_HEADINGS,
     Cell,
     IntervalRow,
     clock_line,
@@ -22,6 +27,10 @@ from loopscope.report.rows import (
     interval_rows,
     loss_line,
     measured,
+    pattern_cells,
+    pattern_line,
+    value_rows,
+    value_source,
 )
 from loopscope.report.series import Drawings, PathDrawing
 from loopscope.timeline import Run
@@ -29,9 +38,12 @@ from loopscope.timeline import Run
 _SYMBOL = {Verdict.PASS: "✓", Verdict.FAIL: "✕", Verdict.UNKNOWN: "?"}
 
 
-def page(run: Run, results: Results, drawings: Drawings) -> str:
+def page(run: Run, results: Results, drawings: Drawings, own: Sequence[Drawn] = ()) -> str:
+    """``own`` are the experiment's own figures."""
     figures: dict[str, Any] = {}
-    sections = [_path_figures(path, figures) for path in drawings.paths]
+    sections = [own_figures(own, figures)] if own else []
+    sections += [_pattern(pattern, figures) for pattern in drawings.patterns]
+    sections += [_path_figures(path, figures) for path in drawings.paths]
     if drawings.clock:
         caption = (
             "How each host's clock wandered against the reference: its offset, less what its mean "
@@ -40,27 +52,99 @@ def page(run: Run, results: Results, drawings: Drawings) -> str:
         figures["clock"] = interactive.clock(drawings.clock)
         sections.append(f"<h2>Clocks</h2>{_figure('clock', 'Clock offset and rate', caption)}")
     repeats = "1 repeat" if results.repeats == 1 else f"{number(results.repeats)} repeats"
-    return Template(_asset("page.html")).substitute(
-        title=escape(f"{results.experiment} · {results.run}"),
-        experiment=escape(results.experiment),
-        run=escape(results.run),
-        repeats=repeats,
-        verdict="" if results.verdict is None else _badge(results.verdict),
-        expectations=_expectations(results),
-        problems=_problems(results),
-        intervals=_intervals(results),
+    main = Template(_asset("run.html")).substitute(
+        expectations=expectation_table(results),
+        problems=problem_list(results.problems),
+        values=value_table(results),
+        intervals=interval_table(results),
+        network=network_tables(results),
         loss=escape(loss_line(results.loss)),
         drops=_drops(results),
         clock=_clock(results),
         cost=_cost(results),
-        environment=_environment(run.environment),
+        environment=environment_table(run.environment),
         sections="".join(sections),
+    )
+    return shell(
+        results.experiment, results.run, repeats, results.verdict, main, results.to_dict(), figures
+    )
+
+
+def shell(
+    experiment: str,
+    run: str,
+    extent: str,
+    verdict: Verdict | None,
+    main: str,
+    results: Mapping[str, Any],
+    figures: Mapping[str, Any],
+) -> str:
+    """The whole page around what it tells."""
+    return Template(_asset("page.html")).substitute(
+        title=escape(f"{experiment} · {run}"),
+        experiment=escape(experiment),
+        run=escape(run),
+        extent=extent,
+        verdict="" if verdict is None else badge(verdict),
+        main=main,
         style=_asset("page.css"),
         plotly=_plotly(),
         script=_asset("page.js"),
-        results=_embedded(results.to_dict()),
+        results=_embedded(results),
         figures=_embedded(figures),
     )
+
+
+def _pattern(pattern: PatternResult, figures: dict[str, Any]) -> str:
+    name = f"pattern-{pattern.name}"
+    figures[name] = interactive.pattern(pattern)
+    head = "".join(
+        f"<th{_number(place)}>{escape(text)}</th>" for place, text in enumerate(PATTERN_HEADINGS)
+    )
+    rows = []
+    for row in pattern.rows:
+        cells = "".join(
+            f'<td{_number(place)} data-value="{_value(cell.value)}">{escape(cell.text)}</td>'
+            for place, cell in enumerate(pattern_cells(row))
+        )
+        verdict = "" if row.verdict is None else badge(row.verdict)
+        rows.append(f"<tr>{cells}<td>{verdict}</td><td>{escape(row.reason or '')}</td></tr>")
+    table = (
+        f'<div class="wide"><table id="{escape(name)}"><thead><tr>{head}<th></th><th></th></tr>'
+        f"</thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )
+    return (
+        f"<h2>Pattern {escape(pattern.name)}</h2><p>{escape(pattern_line(pattern))}.</p>"
+        f"{_figure(name, 'Latency against its target', interactive.PATTERN_CAPTION)}{table}"
+    )
+
+
+def _number(place: int) -> str:
+    """The class of a pattern's column: type and receiver are names."""
+    return "" if place < 2 else ' class="number"'
+
+
+def own_figures(own: Sequence[Drawn], figures: dict[str, Any]) -> str:
+    """The experiment's own figures; adds their data to `figures`."""
+    html = "<h2>Figures</h2>"
+    for each in own:
+        name = f"own-{each.figure.name}"
+        figures[name] = plot_figure(each)
+        html += _figure(name, each.title, plot_caption(each))
+    return html
+
+
+def value_table(results: Results) -> str:
+    """The values of `measure.values`; nothing where there are none."""
+    if not results.values:
+        return ""
+    rows = (
+        f"<tr><th>{escape(each.name)}</th>"
+        f'<td class="number" data-value="{_value(each.value)}">{escape(shown)}</td>'
+        f"<td>{escape(value_source(each))}</td></tr>"
+        for each, shown in value_rows(results)
+    )
+    return f'<h2>Values</h2><table id="values"><tbody>{"".join(rows)}</tbody></table>'
 
 
 def _path_figures(path: PathDrawing, figures: dict[str, Any]) -> str:
@@ -91,37 +175,45 @@ def _figure(name: str, title: str, caption: str) -> str:
     )
 
 
-def _badge(verdict: Verdict) -> str:
+def badge(verdict: Verdict) -> str:
     symbol = _SYMBOL[verdict]
     return f'<span class="badge {str(verdict).lower()}">{symbol} {verdict}</span>'
 
 
-def _expectations(results: Results) -> str:
-    if not results.expectations:
+def expectation_table(results: Results) -> str:
+    if results.verdict is None:
         return "<p>Nothing was expected of this run.</p>"
-    rows = (
-        f"<tr><td>{_badge(each.verdict)}</td><td><code>{escape(each.text)}</code></td>"
+    rows = [
+        f"<tr><td>{badge(each.verdict)}</td><td><code>{escape(each.text)}</code></td>"
         f'<td class="number" data-value="{_value(each.measured)}">{escape(measured(each))}</td>'
         f"<td>{escape(each.reason or '')}</td></tr>"
         for each in results.expectations
-    )
+    ]
+    rows += [
+        f"<tr><td>{badge(pattern.verdict)}</td><td>every target of {escape(pattern.name)}</td>"
+        f'<td class="number">{escape(pattern_line(pattern))}</td><td></td></tr>'
+        for pattern in results.patterns
+        if pattern.verdict is not None
+    ]
     head = '<tr><th></th><th>expected</th><th class="number">measured</th><th></th></tr>'
     return f'<table id="expectations"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
 
 
-def _problems(results: Results) -> str:
-    if not results.problems:
+def problem_list(problems: Sequence[str]) -> str:
+    if not problems:
         return ""
-    items = "".join(f"<li>{escape(problem)}</li>" for problem in results.problems)
+    items = "".join(f"<li>{escape(problem)}</li>" for problem in problems)
     return f'<section class="problems"><h2>Problems</h2><ul>{items}</ul></section>'
 
 
-def _intervals(results: Results) -> str:
+def interval_table(results: Results) -> str:
+    if not results.paths:
+        return ""
     head = "".join(f'<th class="number">{escape(name)}</th>' for name in headings(results))
     rows = "".join(map(_interval_row, interval_rows(results)))
     return (
-        f'<div class="wide"><table id="intervals"><thead><tr><th></th>{head}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
+        f'<div class="wide"><table id="intervals" class="intervals"><thead><tr><th></th>{head}</tr>'
+        f"</thead><tbody>{rows}</tbody></table></div>"
     )
 
 
@@ -132,6 +224,26 @@ def _interval_row(row: IntervalRow) -> str:
         label = f'<strong>{escape(row.name)}</strong><span class="ends">{ends}</span>'
         return f'<tr class="path"><th>{label}</th>{cells}</tr>'
     return f"<tr><th>{ends}</th>{cells}</tr>"
+
+
+def network_tables(results: Results) -> str:
+    """What the emulated links did; nothing where there were none."""
+    return "".join(map(_network, tables(results)))
+
+
+def _network(table: Table) -> str:
+    head = "".join(f'<th class="number">{escape(name)}</th>' for name in table.headings)
+    rows = "".join(map(_network_row, table.rows))
+    return (
+        f'<section><h2>{escape(table.title)}</h2><div class="wide"><table id="{table.name}">'
+        f"<thead><tr><th></th>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+        f'<p class="note">{escape(table.note)}</p></section>'
+    )
+
+
+def _network_row(row: Row) -> str:
+    start = '<tr class="path">' if row.heads else "<tr>"
+    return f"{start}<th>{escape(row.label.strip())}</th>{''.join(map(_cell, row.cells))}</tr>"
 
 
 def _cell(cell: Cell) -> str:
@@ -166,7 +278,7 @@ def _cost(results: Results) -> str:
     return f'<dt>cost</dt><dd id="cost">{escape(line)}</dd>' if line else ""
 
 
-def _environment(hosts: Mapping[str, Mapping[str, Any]]) -> str:
+def environment_table(hosts: Mapping[str, Mapping[str, Any]]) -> str:
     if not hosts:
         return "<p>Nothing was noted.</p>"
     flat = {host: dict(_flattened(environment)) for host, environment in hosts.items()}

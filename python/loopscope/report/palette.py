@@ -7,6 +7,8 @@ BLUE = "#2b8cc4"
 ORANGE = "#d55e00"
 SERIES = (BLUE, "#e69f00", "#009e73", "#cc79a7", "#56b4e9", ORANGE)
 """One per repeat, in turn."""
+TARGET = "#808080"
+"""What was asked for, beside what was measured."""
 ERROR = "#2b8cc440"
 """The clock's error, as a band."""
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from loopscope.analysis.quantity import duration, half_width, number
+from loopscope.analysis.expectation import Verdict
+from loopscope.analysis.quantity import duration, half_width, number, quantity
 from loopscope.analysis.results import (
     TIMES,
     ClockResult,
     ExpectationResult,
     IntervalResult,
     LossResult,
+    PatternResult,
+    PatternRow,
     Results,
+    ValueResult,
 )
 
 ABSENT = "–"
@@ -62,9 +66,51 @@ def measured(expectation: ExpectationResult) -> str:
     value, err = expectation.measured, expectation.err_ns
     if value is None:
         return "not measured"
+    if expectation.unit is not None:
+        return quantity(value, expectation.unit)
     if not expectation.is_time:
         return number(int(value))
     return duration(value) + (f" {half_width(err)}" if err is not None else "")
+
+
+PATTERN_HEADINGS = ("type", "receiver", "n", "lost", "max", "target")
+"""Of the columns of every pattern's row, but for its verdict and the reason of that."""
+
+
+def pattern_cells(row: PatternRow) -> tuple[Cell, ...]:
+    """`t0-01 c1 100 0 1.204 ms ± 4.1 µs 40 ms`, a cell for each of `PATTERN_HEADINGS`."""
+    slowest, target = row.times["max"], row.target_ns
+    spread = "" if row.err_ns is None else f" {half_width(row.err_ns)}"
+    return (
+        Cell(row.message_type, None),
+        Cell(row.receiver, None),
+        Cell(number(row.count), row.count),
+        Cell(number(row.lost), row.lost),
+        Cell(ABSENT if slowest is None else duration(slowest) + spread, slowest),
+        Cell(ABSENT if target is None else duration(target), target),
+    )
+
+
+def pattern_line(pattern: PatternResult) -> str:
+    """`72 of 72 targets met`."""
+    judged = [row for row in pattern.rows if row.verdict is not None]
+    met = sum(row.verdict is Verdict.PASS for row in judged)
+    return f"{met} of {len(judged)} targets met"
+
+
+def value_rows(results: Results) -> list[tuple[ValueResult, str]]:
+    """Each value with its number and unit."""
+    return [
+        (each, ABSENT if each.value is None else quantity(each.value, each.unit))
+        for each in results.values
+    ]
+
+
+def value_source(value: ValueResult) -> str:
+    """`mean of rate of 10 pace:second of sender`."""
+    of = f"{value.stat} of {value.field} of " if value.field else ""
+    at = f" of {value.component}" if value.component else ""
+    return f"{of}{number(value.count)} {value.entity}{at}"
 
 
 def loss_line(loss: LossResult) -> str:

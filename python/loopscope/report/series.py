@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.results import Results
+from loopscope.analysis.results import PatternResult, Results
 from loopscope.timeline import Run
 
 if TYPE_CHECKING:
@@ -97,12 +97,14 @@ class ClockDrawing:
 
 @dataclass(frozen=True)
 class Drawings:
+    patterns: tuple[PatternResult, ...]
     paths: tuple[PathDrawing, ...]
     clock: tuple[ClockDrawing, ...]
 
 
 def read_drawings(run: Run, results: Results) -> Drawings:
     return Drawings(
+        patterns=results.patterns,
         paths=tuple(_path(messages) for messages in results.messages.values()),
         clock=_clock(run, {each.host for each in results.clock if each.reference}),
     )

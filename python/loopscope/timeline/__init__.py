@@ -1,6 +1,22 @@
 """Open a finished run and read its tables (`schema/run-directory.md`)."""
 
 from loopscope.timeline.loss import ProcessLoss, SiteLoss
-from loopscope.timeline.run import Run, RunError, UnknownTableError, open_run
+from loopscope.timeline.run import (
+    Run,
+    RunError,
+    UnknownTableError,
+    open_run,
+    points_of,
+    read_manifest,
+)
 
-__all__ = ["ProcessLoss", "Run", "RunError", "SiteLoss", "UnknownTableError", "open_run"]
+__all__ = [
+    "ProcessLoss",
+    "Run",
+    "RunError",
+    "SiteLoss",
+    "UnknownTableError",
+    "open_run",
+    "points_of",
+    "read_manifest",
+]

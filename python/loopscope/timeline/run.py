@@ -29,6 +29,42 @@ def open_run(path: str | Path, point: str | None = None) -> Run:
     `point` names the combination of swept parameters; it may be left out where there is only one.
     Raises `RunError` where `path` is not a run directory or the point is not in it.
     """
+    root, points = _points(path)
+    if point is None:
+        if len(points) > 1:
+            raise RunError(f"{path} has several points; name one of: {', '.join(points)}")
+        point = next(iter(points))
+    if point not in points:
+        raise RunError(f"{path} has no point {point!r}; it has: {', '.join(points)}")
+    manifest = read_manifest(root)
+    swept = {each["name"]: each for each in manifest.get("experiment", {}).get("points", ())}
+    if point in swept:
+        # What is said of a point is said of it alone.
+        how = manifest.get("points", {}).get(point, {})
+        manifest = {**manifest, "experiment": swept[point]["experiment"], **how}
+    output = root if len(points) == 1 and point not in swept else root / point
+    return Run(root, point, points[point], manifest, output)
+
+
+def points_of(path: str | Path) -> list[str]:
+    """The points of a run that have something to show, those of a sweep in its order.
+
+    Raises `RunError` where `path` is not a run directory.
+    """
+    root, points = _points(path)
+    swept = read_manifest(root).get("experiment", {}).get("points", ())
+    names = [each["name"] for each in swept]
+    return [name for name in names if name in points] or list(points)
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """What the run says of itself; empty where it has no manifest."""
+    file = path / "manifest.json"
+    return _json(file) if file.exists() else {}
+
+
+def _points(path: str | Path) -> tuple[Path, dict[str, dict[int, Path]]]:
+    """The run's directory, and its points' repeats by name."""
     root = Path(path).resolve()
     if not root.is_dir():
         raise RunError(f"{path}: no such run directory")
@@ -42,15 +78,7 @@ def open_run(path: str | Path, point: str | None = None) -> Run:
             f"{path} is not a run directory: it has no <point>/<repeat>/hosts. "
             "Give a directory like runs/<experiment>/latest."
         )
-    if point is None:
-        if len(points) > 1:
-            raise RunError(f"{path} has several points; name one of: {', '.join(points)}")
-        point = next(iter(points))
-    if point not in points:
-        raise RunError(f"{path} has no point {point!r}; it has: {', '.join(points)}")
-    manifest = _json(root / "manifest.json") if (root / "manifest.json").exists() else {}
-    output = root if len(points) == 1 else root / point
-    return Run(root, point, points[point], manifest, output)
+    return root, points
 
 
 class Run:

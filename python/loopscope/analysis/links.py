@@ -1,0 +1,181 @@
+"""What emulated links were asked to do and what they did, from the router's `links.json`.
+
+A share of packets is compared by its 99 % interval (Wilson 1927): what was asked lies in it, or
+this run did not do what was asked, but for one run in a hundred. Losses that come in bursts tell
+less than as many independent ones; the interval allows for it by the chain's autocorrelation.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from loopscope.analysis.results import LinkResult, Share
+from loopscope.timeline import Run, RunError
+
+ROUTER = "_router"
+_FILE = f"hosts/{ROUTER}/components/_links/files/links.json"
+_Z99 = 2.5758293035489
+
+
+def read_links(run: Run) -> tuple[tuple[LinkResult, ...], list[str]]:
+    """Every link's settings and what came of them, in every repeat; and what is wrong with them.
+
+    Raises `RunError` where a `links.json` cannot be read.
+    """
+    found: list[LinkResult] = []
+    problems: list[str] = []
+    for repeat, directory in run.repeats.items():
+        file = directory / _FILE
+        if not file.exists():
+            if (directory / "hosts" / ROUTER).exists():
+                problems.append(
+                    f"{ROUTER}, repeat {repeat}: the links left no account ({_FILE}); what they "
+                    "did to packets is not known"
+                )
+            continue
+        try:
+            links, doubts = _of_repeat(json.loads(file.read_text()), repeat)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunError(f"{file}: not an account of links: {error}") from error
+        found += links
+        problems += doubts
+    return tuple(found), problems
+
+
+def ports(run: Run) -> Mapping[int, list[str]]:
+    """By repeat the hosts in the order in which link events count them."""
+    files = {repeat: directory / _FILE for repeat, directory in run.repeats.items()}
+    return {repeat: _hosts(file) for repeat, file in files.items() if file.exists()}
+
+
+def share(found: int, of: int, asked: float | None, spread: float = 1.0) -> Share:
+    """`spread` is by how much the variance of the number is that of independent packets'."""
+    if of == 0 or math.isinf(spread):
+        return Share(found, of, None, None, asked, None)
+    n, k = of / spread, found / spread
+    middle = (k + _Z99**2 / 2) / (n + _Z99**2)
+    half = _Z99 / (n + _Z99**2) * math.sqrt(k * (n - k) / n + _Z99**2 / 4)
+    low, high = max(0.0, middle - half), min(1.0, middle + half)
+    # Rounding must not exclude the ends.
+    low, high = (0.0 if found == 0 else low), (1.0 if found == of else high)
+    inside = None if asked is None else low <= asked <= high
+    return Share(found, of, low, high, asked, inside)
+
+
+def _hosts(file: Path) -> list[str]:
+    try:
+        return [str(host) for host in json.loads(file.read_text())["hosts"]]
+    except (OSError, ValueError, KeyError) as error:
+        raise RunError(f"{file}: not an account of links: {error}") from error
+
+
+def _of_repeat(account: Mapping[str, Any], repeat: int) -> tuple[list[LinkResult], list[str]]:
+    if account["version"] != 1:
+        raise ValueError(f"version {account['version']} is not known")
+    found = []
+    problems = [f"{ROUTER}, repeat {repeat}: {each}" for each in account.get("problems", ())]
+    for link in account["links"]:
+        segments = [_segment(account, repeat, link, each) for each in link["segments"]]
+        found += segments
+        where = f"link {link['from']} → {link['to']}, repeat {repeat}"
+        if moving := sum(each.dropped.get("moving", 0) for each in segments):
+            problems.append(
+                f"{where}: the mover itself lost {moving} packets, which nobody asked for; it "
+                "cannot keep up with them: take load off this machine, or send less"
+            )
+        came = sum(each.packets for each in segments)
+        went = sum(each.departed - each.duplicated.found + each.queued for each in segments)
+        dropped = sum(sum(each.dropped.values()) for each in segments)
+        if came != went + dropped:
+            problems.append(
+                f"{where}: its account does not balance: {came} packets came, {went} went on or "
+                f"are waiting, {dropped} were dropped"
+            )
+    return found, problems
+
+
+def _segment(
+    account: Mapping[str, Any], repeat: int, link: Mapping[str, Any], segment: Mapping[str, Any]
+) -> LinkResult:
+    asked, dropped = segment["asked"], dict(segment["dropped"])
+    came, went = segment["in"], segment["out"]
+    fitting = came["packets"] - dropped.get("mtu", 0)
+    lost = dropped.get("loss", 0)
+    probability, spread = _loss(asked.get("loss"))
+    first, last = segment["first_ns"], segment["last_ns"]
+    rate = None
+    if first is not None and last > first:
+        rate = went["bytes"] * 8e9 / (last - first)
+    duplicated = segment["duplicated"]
+    # What waits has shown nothing of its fate.
+    carried = fitting - lost - segment["queued"]
+    jitter = asked.get("jitter")
+    return LinkResult(
+        repeat=repeat,
+        sender=link["from"],
+        receiver=link["to"],
+        since_ns=segment["since_ns"],
+        mover=account["mover"],
+        wait=account["wait"],
+        asked=asked,
+        packets=came["packets"],
+        departed=went["packets"],
+        queued=segment["queued"],
+        dropped=dropped,
+        delay=segment["delay_ns"],
+        late=segment["late_ns"],
+        asked_delay_ns=_delay(asked),
+        asked_deviation_ns=None if jitter is None else _deviation(jitter),
+        lost=share(lost, fitting, probability, spread),
+        duplicated=share(duplicated, carried, asked.get("duplicate", 0.0)),
+        corrupted=share(segment["corrupted"], carried + duplicated, asked.get("corrupt", 0.0)),
+        reordered=segment["reordered"],
+        rate_bps=rate,
+        asked_rate_bps=asked.get("rate_bps"),
+    )
+
+
+def _delay(asked: Mapping[str, Any]) -> int | None:
+    """The mean that was asked for; None where a queue or a file of delays adds to it."""
+    if any(asked.get(key) is not None for key in ("rate_bps", "opportunities", "delays")):
+        return None
+    delay = asked.get("delay_ns", 0)
+    return int(delay)
+
+
+def _deviation(jitter: Mapping[str, Any]) -> float:
+    # Of a uniform distribution the settings give half the width.
+    ns = float(jitter["ns"])
+    return ns / math.sqrt(3) if jitter["distribution"] == "uniform" else ns
+
+
+def _loss(loss: Mapping[str, Any] | None) -> tuple[float | None, float]:
+    """The share asked for, None where only a file knows it, and the spread of `share`."""
+    if loss is None:
+        return 0.0, 1.0
+    if loss["kind"] == "independent":
+        correlation = loss.get("correlation", 0.0)
+        return loss["probability"], _clustering(correlation, 1.0)
+    if loss["kind"] == "gilbert-elliott":
+        p, r = loss["p"], loss["r"]
+        good, bad = loss.get("good", 0.0), loss.get("bad", 1.0)
+        if p + r == 0:
+            return good, 1.0
+        in_bad = p / (p + r)
+        mean = in_bad * bad + (1 - in_bad) * good
+        of_states = (bad - good) ** 2 * in_bad * (1 - in_bad)
+        total = mean * (1 - mean)
+        return mean, _clustering(1 - p - r, of_states / total if total else 0.0)
+    if loss["kind"] == "periodic":
+        return 1 / loss["every"], 1.0
+    return None, 1.0
+
+
+def _clustering(memory: float, part: float) -> float:
+    """Variance of a sum against that of independent terms, where the correlation over k packets is
+    part · memory^k: 1 + 2 · part · memory / (1 − memory). Not below 1: no interval is narrower."""
+    return max(1.0, 1 + 2 * part * memory / (1 - memory)) if memory < 1 else math.inf

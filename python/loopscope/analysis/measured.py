@@ -1,0 +1,178 @@
+"""A path or a part of it with all that its statistics need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loopscope.analysis.account import UNACCOUNTED, Missing, missing_events
+from loopscope.analysis.expectation import COUNTS
+from loopscope.analysis.quantity import duration, half_width, number
+from loopscope.analysis.results import TIMES, IntervalResult, PathResult
+from loopscope.analysis.statistic import Bracket, Sample
+
+if TYPE_CHECKING:
+    from loopscope.analysis.messages import Intervals, Messages
+    from loopscope.analysis.split import LinkEvents
+    from loopscope.timeline import Run
+
+SETTLED_OF, _SETTLED = 50, 45
+"""Of so many messages in succession, so many are within the band of what has settled."""
+
+
+class MeasuredInterval:
+    """A path or a hop with all that its statistics need."""
+
+    def __init__(self, messages: Messages, ends: tuple[int, int], dropped: Sequence[int]) -> None:
+        """`ends` are indices of events, `dropped` how many of each event may be missing."""
+        first, last = ends
+        self.intervals: Intervals = messages.intervals(first, last)
+        # A message whose first event is missing is in no row, so at no later event either.
+        before = dropped[0] + (dropped[first] if first else 0)
+        self.missing = Missing(before, after=dropped[last])
+        self.at_first = int(messages.seen[first].sum())
+        self.complete = len(self.intervals.length)
+        self.lost = self.at_first - self.complete
+        arrived = messages.seen[first] & messages.seen[last]
+        self.duplicates = int((messages.occurrences[last][arrived] - 1).sum())
+        self.hidden = self.missing.unseen_arrivals(self.lost)
+        self.sample = Sample(self.intervals.length, self.intervals.err, self.hidden)
+
+    @property
+    def name(self) -> str:
+        return f"{self.intervals.first} → {self.intervals.last}"
+
+    def bracket(self, stat: str) -> Bracket | None:
+        """None where there is nothing to measure. Raises `ValueError` for an unknown statistic."""
+        before, after = self.missing.before, self.missing.after
+        if stat == "count":
+            return Bracket(self.count, self.count, self.count + self.uncounted)
+        if stat in COUNTS and self.at_first == 0:
+            return None
+        if stat == "lost":
+            return Bracket(self.lost, self.lost - min(self.lost, after), self.lost + before)
+        if stat == "duplicates":
+            # A message unknown at the first end may have been duplicated any number of times.
+            most = None if before else self.duplicates + after
+            return Bracket(self.duplicates, self.duplicates, most)
+        return self.sample.bracket(stat)
+
+    def settling(self) -> int | None:
+        """How long after the first message, ns, intervals came to what they were to be: the first
+        message of the first 50 in succession of which 45 are within 5 % of the largest excursion
+        from the median of the messages of the second half of the time, or between the p1 and p99 of
+        those where that is wider. Of several repeats the longest; None where one has too few
+        messages.
+        """
+        longest = 0
+        for repeat in np.unique(self.intervals.repeat):
+            here = np.flatnonzero(self.intervals.repeat == repeat)
+            here = here[np.argsort(self.intervals.start[here], kind="stable")]
+            start, length = self.intervals.start[here], self.intervals.length[here]
+            final = np.sort(length[start - start[0] >= (start[-1] - start[0]) // 2])
+            if len(final) < SETTLED_OF or len(start) < 2 * SETTLED_OF:
+                return None
+            middle = final[len(final) // 2]
+            band = int(np.abs(length - middle).max()) // 20
+            low = min(final[len(final) // 100], middle - band)
+            high = max(final[len(final) - 1 - len(final) // 100], middle + band)
+            within = np.cumsum(np.r_[0, (length >= low) & (length <= high)])
+            settled = np.flatnonzero(within[SETTLED_OF:] - within[:-SETTLED_OF] >= _SETTLED)
+            # Of the second half's own windows some are within what 98 % of it are.
+            longest = max(longest, int(start[settled[0]] - start[0]))
+        return longest if len(self.intervals.repeat) else None
+
+    @property
+    def count(self) -> int:
+        return self.complete
+
+    @property
+    def uncounted(self) -> int:
+        """The most messages that `count` may lack."""
+        return self.hidden
+
+    def result(self) -> IntervalResult:
+        brackets = {name: self.sample.bracket(name) for name in TIMES}
+        return IntervalResult(
+            first=str(self.intervals.first),
+            last=str(self.intervals.last),
+            count=self.count,
+            lost=self.lost,
+            duplicates=self.duplicates,
+            times={name: printed(bracket) for name, bracket in brackets.items()},
+            err_ns=self.sample.largest_half_width,
+        )
+
+
+class MeasuredLoop(MeasuredInterval):
+    """From a path's first event to its last. Its count is of the messages that set out."""
+
+    @property
+    def count(self) -> int:
+        return self.at_first
+
+    @property
+    def uncounted(self) -> int:
+        return self.missing.before
+
+
+class MeasuredPath:
+    def __init__(self, run: Run, messages: Messages, link_events: LinkEvents) -> None:
+        path = messages.path
+        self._link_events = link_events
+        self.messages = messages
+        self.dropped = [missing_events(run, event.component, event.entity) for event in path.events]
+        self.loop = MeasuredLoop(messages, path.loop, self.dropped)
+        self.hops = [self.part(hop) for hop in path.hops]
+
+    def part(self, ends: tuple[int, int]) -> MeasuredInterval:
+        """Between any two of its events. Raises `ValueError` where it does not have them."""
+        last = self.messages.path.loop[1]
+        if not 0 <= ends[0] < ends[1] <= last:
+            raise ValueError(f"its events are 0 to {last}, in this order")
+        return MeasuredInterval(self.messages, ends, self.dropped)
+
+    def result(self) -> PathResult:
+        hops = tuple(
+            replace(hop.result(), splits=self._link_events.splits(self.messages, *ends))
+            for hop, ends in zip(self.hops, self.messages.path.hops, strict=True)
+        )
+        return PathResult(self.messages.path.name, self.loop.result(), hops)
+
+    def problems(self) -> list[str]:
+        found = []
+        path = self.messages.path
+        for event, dropped in zip(path.events, self.dropped, strict=True):
+            if dropped:
+                found.append(
+                    f"path {path.name}: {some_dropped(dropped)} {event} may be missing from the "
+                    "trace; verdicts allow for it, the statistics are of what was recorded"
+                )
+        parts: list[MeasuredInterval] = [self.loop, *self.hops]
+        for part in parts:
+            intervals = part.intervals
+            if len(backwards := intervals.contradictions):
+                worst = backwards[intervals.length[backwards].argmin()]
+                found.append(
+                    f"path {path.name}, {part.name}: {len(backwards)} messages arrived before they "
+                    f"were sent by more than the clock's error (worst: {path.key} "
+                    f"{intervals.id[worst]} of repeat {intervals.repeat[worst]}, "
+                    f"{duration(int(intervals.length[worst]))} "
+                    f"{half_width(int(intervals.err[worst]))}); that error was too small"
+                )
+        return found
+
+
+def some_dropped(n: int) -> str:
+    """`up to 3`, for before the word events."""
+    return "an unknown number of" if n >= UNACCOUNTED else f"up to {number(n)}"
+
+
+def printed(bracket: Bracket | None) -> int | float | None:
+    """A value as results hold it: whole, or rounded to a tenth."""
+    if bracket is None:
+        return None
+    return bracket.value if isinstance(bracket.value, int) else float(round(bracket.value, 1))

@@ -1,0 +1,120 @@
+"""The results of a sweep: each point's own, and the verdict over them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from loopscope.analysis.analyse import AnalysisError, analyse
+from loopscope.analysis.expectation import Verdict, overall
+from loopscope.analysis.results import Results, StatisticResult
+from loopscope.experiment import Experiment, Statistic, from_manifest
+from loopscope.timeline import Run, open_run, points_of, read_manifest
+
+NOT_RUN = "it was not run"
+
+
+@dataclass(frozen=True)
+class PointResult:
+    """What was found at one combination of swept parameters."""
+
+    name: str
+    params: Mapping[str, str | int | float | bool]
+    results: Results | None
+    """None where nothing was measured."""
+    error: str | None
+    """Why it failed, if it did."""
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """None where nothing was expected, or the point failed."""
+        return self.results.verdict if self.results and self.error is None else None
+
+    def statistic(self, text: str) -> StatisticResult | None:
+        """None where nothing was measured."""
+        return self.results.statistics.get(text) if self.results else None
+
+    def to_dict(self) -> dict[str, Any]:
+        document: dict[str, Any] = {"point": self.name, "params": dict(self.params)}
+        if self.results is None:
+            return {**document, "verdict": None, "error": self.error}
+        own = {key: each for key, each in self.results.to_dict().items() if key != "run"}
+        statistics = {text: each.to_dict() for text, each in self.results.statistics.items()}
+        return {**document, **own, "statistics": statistics, "error": self.error}
+
+
+@dataclass(frozen=True)
+class SweepResults:
+    run: str
+    experiment: Experiment
+    points: tuple[PointResult, ...]
+
+    @property
+    def failed(self) -> list[PointResult]:
+        """The points that failed or were not reached."""
+        return [point for point in self.points if point.error is not None]
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The worst of the points; None where nothing was expected.
+
+        What a point that failed would have shown nobody knows, so without a FAIL it is UNKNOWN.
+        """
+        verdicts = [point.verdict for point in self.points if point.verdict is not None]
+        if self.failed:
+            verdicts.append(Verdict.UNKNOWN)
+        return overall(verdicts)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "run": self.run,
+            "verdict": None if self.verdict is None else str(self.verdict),
+            "points": [point.to_dict() for point in self.points],
+        }
+
+    def to_json(self) -> str:
+        """The content of `results.json`, which is what `loopscope run --json` prints."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
+
+
+def wanted(experiment: Experiment) -> list[Statistic]:
+    """The statistics that the table and the figures of an experiment show, each once."""
+    found = list(experiment.table)
+    for figure in experiment.figures:
+        if figure.x != "time":
+            found += [*figure.y, *([figure.error] if figure.error else [])]
+    return list({each.text: each for each in found}.values())
+
+
+def analyse_sweep(
+    path: Path, seen: Callable[[Run, Results], None] = lambda run, results: None
+) -> SweepResults:
+    """Measures and judges every point of a run, one after the other.
+
+    ``seen`` is called for each with its messages, which are not kept. Raises `AnalysisError`, and
+    `RunError` where a table is missing.
+    """
+    manifest = read_manifest(path)
+    try:
+        experiment = from_manifest(manifest["experiment"])
+    except (KeyError, ValueError) as error:
+        raise AnalysisError(f"{path / 'manifest.json'}: experiment: {error}") from error
+    there = set(points_of(path))
+    statistics = wanted(experiment)
+    points = []
+    for point in experiment.points:
+        said = manifest.get("points", {}).get(point.name, {})
+        why = said.get("error")
+        if why is None and said.get("status") != "complete":
+            why = f"it was {said['status']}" if "status" in said else NOT_RUN
+        results = None
+        if point.name in there and said.get("status") == "complete":
+            run = open_run(path, point.name)
+            results = analyse(run, statistics=statistics)
+            seen(run, results)
+            results = replace(results, messages={})
+        points.append(PointResult(point.name, point.params, results, why))
+    return SweepResults(path.resolve().name, experiment, tuple(points))

@@ -1,0 +1,333 @@
+"""What an experiment's own figures draw: points of a sweep, or a run over time; no drawing here.
+
+Numbers are kept as measured; an axis says by what they are divided for people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loopscope.analysis.quantity import scaled
+from loopscope.experiment import Experiment, Figure
+from loopscope.experiment.quantity import dimension_of, parse
+from loopscope.report.series import thin
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from loopscope.analysis import PointResult, Results, SweepResults
+    from loopscope.timeline import Run
+
+    Floats = npt.NDArray[np.float64]
+
+Scalar = str | int | float | bool
+TIME = "time"
+_PANEL_POINTS = 2500
+_MOST_MARKS = 10
+_UNITS = {"ns": "ns", "B": "B", "bit": "bit/s", "Hz": "Hz", "ppm": "ppm"}
+"""Of a dimension's base unit, the one that axes show."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    name: str
+    """What it shows, without the unit."""
+    unit: str
+    """Of the numbers; empty for plain numbers and texts."""
+    scale: float
+    """What the numbers are divided by for people, who then read `shown`."""
+    shown: str
+    logarithmic: bool = False
+    categories: tuple[str, ...] = ()
+    """Where it shows texts: those at 0, 1, 2 …"""
+    marks: tuple[tuple[float, str], ...] = ()
+    """Numbers and their texts, units included, where these stand at the axis in place of others."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} ({self.shown})" if self.shown and not self.marks else self.name
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Points of a sweep that differ in the parameter x alone, in the order of x."""
+
+    label: str
+    colour: int
+    dash: int
+    points: tuple[str, ...]
+    x: Floats
+    y: Floats
+    bar: Floats | None
+    """Half the height of the error bars."""
+    doubt: Floats
+    """How far the true y may be off, by the clocks; NaN where nothing bounds it."""
+    fit: tuple[float, float] | None = None
+    """Intercept and slope of the line that fits best."""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Statistics against a swept parameter."""
+
+    figure: Figure
+    title: str
+    x: Axis
+    y: Axis
+    curves: tuple[Curve, ...]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """One y of one repeat over time, thinned, extremes kept."""
+
+    repeat: int
+    label: str
+    seconds: Floats
+    y: Floats
+
+
+@dataclass(frozen=True)
+class Panel:
+    point: str
+    title: str
+    stretches: tuple[Stretch, ...]
+
+
+@dataclass(frozen=True)
+class Panels:
+    """Messages and values over time, a panel for each point."""
+
+    figure: Figure
+    title: str
+    x: Axis
+    y: Axis
+    panels: tuple[Panel, ...]
+    total: int
+    """Messages and events; `shown` of them are drawn."""
+
+    @property
+    def shown(self) -> int:
+        return sum(len(each.y) for panel in self.panels for each in panel.stretches)
+
+
+Drawn = Plot | Panels
+
+
+class Recorder:
+    """Takes from each point what its figures over time need, so that messages need not be kept."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self._experiment = experiment
+        self._panels: dict[str, list[Panel]] = {}
+        self._total: dict[str, int] = {}
+
+    def see(self, run: Run, results: Results) -> None:
+        """A point with its messages."""
+        points = {point.name: point.params for point in self._experiment.points}
+        params = points.get(run.point, {})
+        for figure in self._experiment.figures:
+            if figure.x == TIME and _chosen(figure, params):
+                title = ", ".join(
+                    f"{name} = {value}" for name, value in params.items() if name not in figure.only
+                )
+                stretches, total = _stretches(run, results, self._experiment, figure)
+                panel = Panel(run.point, title, stretches)
+                self._panels.setdefault(figure.name, []).append(panel)
+                self._total[figure.name] = self._total.get(figure.name, 0) + total
+
+    def drawn(self, sweep: SweepResults | None) -> list[Drawn]:
+        """Every figure that has something to show, in the file's order."""
+        found: list[Drawn] = []
+        for figure in self._experiment.figures:
+            if figure.x == TIME:
+                if any(panel.stretches for panel in self._panels.get(figure.name, ())):
+                    found.append(self._over_time(figure))
+            elif sweep is not None and (plot := _plot(sweep, figure)) is not None:
+                found.append(plot)
+        return found
+
+    def _over_time(self, figure: Figure) -> Panels:
+        panels = tuple(self._panels[figure.name])
+        every = [each.y for panel in panels for each in panel.stretches]
+        units = {value.name: value.unit for value in self._experiment.values}
+        unit = units.get(figure.y[0].path, "ns")
+        # An outlier must not choose the unit.
+        y = _axis(figure.y_label or _name(figure), unit, np.concatenate(every), "y" in figure.log)
+        first = "message" if unit == "ns" and figure.y[0].path not in units else "event"
+        x = Axis(figure.x_label or f"time since the first {first}", "ns", 1e9, "s")
+        return Panels(
+            figure, figure.title or _title(figure), x, y, panels, self._total[figure.name]
+        )
+
+
+def _stretches(
+    run: Run, results: Results, experiment: Experiment, figure: Figure
+) -> tuple[tuple[Stretch, ...], int]:
+    from loopscope.analysis.value import read_samples
+    from loopscope.timeline import UnknownTableError
+
+    values = {value.name: value for value in experiment.values}
+    found: list[tuple[int, str, npt.NDArray[np.int64], Floats]] = []
+    for y in figure.y:
+        label = figure.label(y.text)
+        if y.path in values:
+            try:
+                repeat, ts, samples = read_samples(run, values[y.path])
+            except UnknownTableError:
+                continue
+        else:
+            messages = results.messages[y.path]
+            intervals = messages.intervals(*messages.path.loop)
+            repeat, ts = intervals.repeat, intervals.start
+            samples = intervals.length.astype(np.float64)
+        for number in np.unique(repeat):
+            here = np.flatnonzero(repeat == number)
+            here = here[np.argsort(ts[here], kind="stable")]
+            found.append((int(number), label, ts[here], samples[here]))
+    stretches, total = [], 0
+    for number, label, ts, samples in found:
+        elapsed = ts - ts[0]
+        if figure.until_ns is not None:
+            early = elapsed <= figure.until_ns
+            elapsed, samples = elapsed[early], samples[early]
+        total += len(samples)
+        kept = thin(samples, max(4, _PANEL_POINTS // len(found)))
+        stretches.append(Stretch(number, label, elapsed[kept] / 1e9, samples[kept]))
+    return tuple(stretches), total
+
+
+def _plot(sweep: SweepResults, figure: Figure) -> Plot | None:
+    chosen = [point for point in sweep.points if _chosen(figure, point.params)]
+    x_values, x_unit, categories = _places([point.params[figure.x] for point in chosen])
+    groups: dict[tuple[str, Scalar | None, tuple[tuple[str, Scalar], ...]], list[int]] = {}
+    beside = (figure.x, figure.series, *figure.only)
+    for y in figure.y:
+        for i, point in enumerate(chosen):
+            rest = tuple(pair for pair in point.params.items() if pair[0] not in beside)
+            of = point.params.get(figure.series) if figure.series else None
+            groups.setdefault((y.text, of, rest), []).append(i)
+    curves = []
+    seen: dict[str, list[object]] = {"colour": [], "dash": []}
+    for (text, of, rest), indices in groups.items():
+        curve = _curve(figure, text, [chosen[i] for i in indices], x_values[indices])
+        if curve is None:
+            continue
+        named = [figure.label(text)] if len(figure.y) > 1 else []
+        named += [f"{figure.series} = {of}"] if figure.series else []
+        named += [f"{name} = {value}" for name, value in rest]
+        by_series = figure.series is not None
+        colour = of if by_series else (rest if len({r for _, _, r in groups}) > 1 else text)
+        dash = (text, rest) if by_series else (text if colour == rest else None)
+        curves.append(
+            Curve(
+                ", ".join(named),
+                _index(seen["colour"], colour),
+                _index(seen["dash"], dash),
+                *curve,
+            )
+        )
+    if not curves:
+        return None
+    unit = next(
+        found.unit
+        for point in chosen
+        for y in figure.y
+        if (found := point.statistic(y.text)) is not None
+    )
+    log = figure.log
+    x = _axis(figure.x_label or _words(figure.x), x_unit, x_values, "x" in log, categories)
+    texts = {at: str(point.params[figure.x]) for at, point in zip(x_values, chosen, strict=True)}
+    if x.logarithmic and len(texts) <= _MOST_MARKS:
+        x = replace(x, marks=tuple(sorted(texts.items())))
+    ys = np.concatenate([curve.y for curve in curves])
+    name = figure.y_label or _name(figure)
+    return Plot(
+        figure, figure.title or _title(figure), x, _axis(name, unit, ys, "y" in log), tuple(curves)
+    )
+
+
+def _curve(
+    figure: Figure, text: str, points: Sequence[PointResult], x: Floats
+) -> (
+    tuple[tuple[str, ...], Floats, Floats, Floats | None, Floats, tuple[float, float] | None] | None
+):
+    """Names of the points, x, y, error bars, doubt and fit; None where nothing was measured."""
+    found = [point.statistic(text) for point in points]
+    there = [i for i, each in enumerate(found) if each is not None and each.value is not None]
+    if not there:
+        return None
+    order = sorted(there, key=lambda i: (x[i], i))
+    y, doubt, bars = [], [], []
+    for i in order:
+        each = found[i]
+        assert each is not None and each.value is not None
+        y.append(float(each.value))
+        doubt.append(float("nan") if each.err is None else float(each.err))
+        bar = points[i].statistic(figure.error.text) if figure.error else None
+        bars.append(float("nan") if bar is None or bar.value is None else float(bar.value))
+    xs, ys = x[order], np.array(y)
+    fit = None
+    if figure.compare == "linear" and len(np.unique(xs)) > 1:
+        slope, intercept = np.polyfit(xs, ys, 1)
+        fit = float(intercept), float(slope)
+    names = tuple(points[i].name for i in order)
+    return names, xs, ys, np.array(bars) if figure.error else None, np.array(doubt), fit
+
+
+def _places(values: Sequence[Scalar]) -> tuple[Floats, str, tuple[str, ...]]:
+    """Where parameters' values lie on an axis, in which unit, and their texts if they are none."""
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return np.array(values, dtype=np.float64), "", ()
+    dimensions = [dimension_of(value) if isinstance(value, str) else None for value in values]
+    if dimensions and dimensions[0] is not None and len(set(dimensions)) == 1:
+        exact = [float(parse(value, dimensions[0])) for value in values]
+        return np.array(exact), _UNITS[dimensions[0].base], ()
+    texts = list(dict.fromkeys(str(value) for value in values))
+    places = np.array([texts.index(str(value)) for value in values], dtype=np.float64)
+    return places, "", tuple(texts)
+
+
+def _axis(
+    name: str, unit: str, values: Floats, logarithmic: bool, categories: tuple[str, ...] = ()
+) -> Axis:
+    """With the unit that suits the values' middle where they span decades, else their largest."""
+    size = np.abs(values[np.isfinite(values)])
+    if not len(size):
+        return Axis(name, unit, 1.0, unit, logarithmic, categories)
+    middle = float(np.median(size[size > 0])) if (size > 0).any() else 0.0
+    scale, shown = scaled(middle, unit)
+    return Axis(name, unit, float(scale), shown, logarithmic, categories)
+
+
+def _chosen(figure: Figure, params: Mapping[str, Scalar]) -> bool:
+    return all(params.get(name) == value for name, value in figure.only.items())
+
+
+def _name(figure: Figure) -> str:
+    """What the vertical axis shows, where nobody said."""
+    if len(figure.y) > 1:
+        return "time" if figure.y[0].stat not in (None, "count", "lost", "duplicates") else "value"
+    y = figure.y[0]
+    if y.stat is not None:
+        return f"{y.stat} of {y.text.rpartition('.')[0]}"
+    return _words(y.path)
+
+
+def _title(figure: Figure) -> str:
+    what = ", ".join(y.text for y in figure.y)
+    return f"{what} over time" if figure.x == TIME else f"{what} against {figure.x}"
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _index(seen: list[object], key: object) -> int:
+    if key not in seen:
+        seen.append(key)
+    return seen.index(key)
