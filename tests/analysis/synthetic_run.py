@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 from collections import Counter, defaultdict
@@ -22,7 +23,10 @@ from loopscope.experiment import (
     MessagePath,
     Network,
     PathEvent,
+    Pattern,
     Phase,
+    Point,
+    Value,
 )
 
 SECOND = 1_000_000_000
@@ -39,6 +43,8 @@ class Row:
     err: int = 0
     host: str = "h1"
     repeat: int = 1
+    fields: tuple[tuple[str, int], ...] = ()
+    """Integer fields of its own, alike in every row of the entity."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,7 @@ class SyntheticRun:
     hosts: Sequence[Host] = (Host("h1", reference=True, max_err_ns=0, drift_ppm=0.0), Host("h2"))
     paths: Sequence[MessagePath] = ()
     expect: Sequence[Expectation] = ()
+    values: Sequence[Value] = ()
     components: Iterable[str] = ()
     """Components that give an account of loss though they may have no event."""
     drops: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -67,15 +74,23 @@ class SyntheticRun:
     """Components whose account is left out."""
     repeats: int = 1
     subtract_cost: bool = False
+    patterns: Sequence[Pattern] = ()
+    point: str = "base"
+    """Of a sweep; `write_sweep` makes the whole of several."""
 
     def write(self) -> Path:
         for repeat in range(1, self.repeats + 1):
             rows = [row for row in self.rows if row.repeat == repeat]
-            directory = self.root / "base" / str(repeat)
+            directory = self.root / self.point / str(repeat)
             self._timeline(directory, rows)
             self._tables(directory, rows)
             self._hosts(directory, rows, first=repeat == 1)
-        experiment = Experiment(
+        manifest = {"version": 1, "experiment": self.experiment().to_manifest()}
+        (self.root / "manifest.json").write_text(json.dumps(manifest))
+        return self.root
+
+    def experiment(self) -> Experiment:
+        return Experiment(
             name="synthetic",
             description="",
             testbed="local",
@@ -91,10 +106,9 @@ class SyntheticRun:
             expectations=tuple(self.expect),
             repeat=self.repeats,
             subtract_cost=self.subtract_cost,
+            patterns=tuple(self.patterns),
+            values=tuple(self.values),
         )
-        manifest = {"version": 1, "experiment": experiment.to_manifest()}
-        (self.root / "manifest.json").write_text(json.dumps(manifest))
-        return self.root
 
     def _timeline(self, directory: Path, rows: Sequence[Row]) -> None:
         tables = defaultdict(list)
@@ -105,6 +119,7 @@ class SyntheticRun:
             of_entity.sort(key=lambda row: row.ts)
             n = len(of_entity)
             group, name = entity.split(":")
+            own = [dict(row.fields) for row in of_entity]
             table = pa.table(
                 {
                     "ts": pa.array([row.ts for row in of_entity], pa.int64()),
@@ -118,6 +133,7 @@ class SyntheticRun:
                     "id": pa.array([row.id for row in of_entity], pa.int64()),
                     "seq": pa.array([row.id for row in of_entity], pa.uint32()),
                     "size": pa.array([0.5] * n, pa.float64()),
+                    **{key: pa.array([each[key] for each in own], pa.int64()) for key in own[0]},
                 }
             )
             folder = directory / "timeline" / group / name
@@ -255,3 +271,24 @@ def pipeline(
     events = [event(component, *entity.split(":")) for component, entity, _ in PIPELINE]
     given: dict[str, Any] = {"paths": [path("loop", "id", events)], "expect": expect} | more
     return SyntheticRun(root, rows, hosts, repeats=repeats, **given)
+
+
+def write_sweep(
+    points: Sequence[tuple[dict[str, Any], SyntheticRun]], failed: Mapping[str, str], **whole: Any
+) -> Path:
+    """A sweep of runs that share their root; `failed` are points with a reason, `whole` the keys of
+    the experiment as a whole, such as its figures."""
+    made, said = [], {}
+    for params, run in points:
+        name = ",".join(f"{key}={value}" for key, value in params.items())
+        run.point = name
+        made.append(Point(name, params, dataclasses.replace(run.experiment(), params=params)))
+        said[name] = {"status": "failed", "error": failed[name]} if name in failed else {}
+        if name not in failed:
+            run.write()
+            said[name] = {"status": "complete"}
+    root = points[0][1].root
+    experiment = dataclasses.replace(made[0].experiment, points=tuple(made), **whole)
+    manifest = {"version": 1, "experiment": experiment.to_manifest(), "points": said}
+    (root / "manifest.json").write_text(json.dumps(manifest))
+    return root

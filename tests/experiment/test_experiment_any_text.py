@@ -15,6 +15,7 @@ SHIPPED = ["pipeline", "stimulus-response"]
 PIECES = [
     "name", "hosts", "params", "network", "components", "phases", "trace", "measure", "paths",
     "expect", "repeat", "clocks", "clock", "default", "h1 -> h2", "run", "with", "ready", "after",
+    "h1 <-> h2", "at 1s", "delay", "loss", "jitter", "queue", "none",
     "&a ", "*a", "<<: *a", "!!str ", "!x ", "? ", "- ", ": ", "\n", "\n  ", "\n    ", "[", "]", "{",
     "}", ",", '"', "'", "|", ">", "%", "@", "$", "$count", "${", "$$", "~", "null", "true", "5ms",
     "1e999", "0x1", "9" * 30, "9" * 5000, "\t", "#", "---", "...", "\\", '"\\UFFFFFFFF"', '"\\0"',

@@ -70,17 +70,7 @@ MISTAKES = {
     "clock rate": ("hosts: [", "clock: {rate: «10}\nhosts: [", "such as 10Hz", None),
     "clock range": ("hosts: [", "clock: {rate: «1MHz}\nhosts: [", "at most 1kHz", None),
     "wander": ("hosts: [", "clock: {wander: «1ms}\nhosts: [", "is a duration", None),
-    "delay": ("delay: 0ms", "delay: «5ms", "does not emulate links yet: remove 'delay'", None),
-    "jitter": (
-        "{loss: 0%}",
-        "{jitter: «{normal: 1ms}}",
-        "not emulate links yet: remove 'jitter'",
-        None,
-    ),
-    "rate": ("{loss: 0%}", "{rate: «1Gbit}", "remove 'rate'", None),
-    "zero without unit": ("{loss: 0%}", "{loss: «0}", "set it to 0%", None),
     "mtu range": ("1400B", "«9001B", "at most 9000B", None),
-    "mtu of a link": ("{loss: 0%}", "{«mtu: 1400B}", "unknown key 'mtu'", None),
     "link to nowhere": ("h1 -> h2", "«h1 -> h3", "no host 'h3'", "h2"),
     "link to itself": ("h1 -> h2", "«h1 -> h1", "itself", None),
     "link twice": (

@@ -1,8 +1,12 @@
+from pathlib import Path
+
 import pytest
 import yaml
 
 from loopscope import experiment
 from loopscope.experiment import schema
+
+EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 
 
 @pytest.mark.parametrize("name", schema.published())
@@ -29,7 +33,7 @@ def validator(made):
     return jsonschema.Draft202012Validator(made)
 
 
-@pytest.mark.parametrize("name", ["pipeline", "stimulus-response"])
+@pytest.mark.parametrize("name", sorted(path.stem for path in EXPERIMENTS.glob("*.yaml")))
 def test_the_shipped_experiments_are_valid(root, name):
     path = root / f"experiments/{name}.yaml"
     given = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -46,8 +50,14 @@ def test_the_shipped_experiments_are_valid(root, name):
         (("60s", "60sec"), False),
         (("measured: true", "measured: $count"), True),
         (("measured: true", "measurd: true"), False),
-        (("{loss: 0%}", "{loss: 1%}"), False),
-        (("{loss: 0%}", "{rate: 1Gbit}"), False),
+        (("{loss: 0%}", "{loss: 1%, at 30s: {loss: none}}"), True),
+        (("{loss: 0%}", "{loss: {gilbert-elliott: {p: 1%, r: 30%}}, rate: $period}"), True),
+        (("{loss: 0%}", "{loss: {gilbert-elliott: {p: 1%}}}"), False),
+        (("{loss: 0%}", "{loss: 1}"), False),
+        (("{loss: 0%}", "{queue: 100packets, jitter: {pareto: 1ms}, reorder: by-jitter}"), True),
+        (("{loss: 0%}", "{queue: {limit: 64kB, discipline: codel}}"), True),
+        (("{loss: 0%}", "{queue: 100}"), False),
+        (("{loss: 0%}", "{at 30s: {delay: 5}}"), False),
         (("h1 -> h2: {loss", "h1 -> h2: {los"), False),
         (("--to, a]}", "--to, a], ready: {exit: 0}}"), True),
         (("--to, a]}", "--to, a], ready: {exit: 0, port: 1}}"), False),

@@ -1,5 +1,6 @@
 """The page says what the JSON says, by itself, and its figures appear."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -9,6 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 from synthetic_run import Row, SyntheticRun, pipeline
+from test_patterns import ONE, good
 
 from loopscope.analysis import analyse
 from loopscope.analysis.results import TIMES
@@ -50,10 +52,14 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A run with duplicates, losses, drops and names that need escaping."""
+    """A run with duplicates, losses, drops, a pattern, and names that need escaping."""
     synthetic = pipeline(tmp_path_factory.mktemp("run"), messages=6000, repeats=2, lose_every=500)
     synthetic.drops = {("source", "other:<script>"): 3}
     synthetic.rows = [*synthetic.rows, Row("sink", "pipe:received", 0, 6_000_000_000, 0, "h1")]
+    of_type = dataclasses.replace(ONE.types[0], name="a<b>")
+    synthetic.patterns = [dataclasses.replace(ONE, types=(of_type,))]
+    synthetic.components = ["p", "c", "d"]
+    synthetic.rows += [row for row in good() if (row.component, row.id) != ("d", 7)]
     run = open_run(synthetic.write())
     results = analyse(run)
     path = write_report(run, results)
@@ -78,8 +84,29 @@ def test_the_table_shows_what_the_results_say(made):
     assert head == []
     assert [[json.loads(value) for value in row] for row in rows] == expected
     assert found["duplicates"] == 1
-    judged = [json.loads(value) for (value,) in page.tables["expectations"][1:]]
+    *judged, targets = page.tables["expectations"][1:]
+    judged = [json.loads(value) for (value,) in judged]
     assert judged == [each["measured"] for each in results.to_dict()["expectations"]]
+    assert targets == []
+
+
+def test_a_pattern_has_a_row_for_each_receiver(made):
+    _, results, path, page = made
+    (pattern,) = results.to_dict()["patterns"].values()
+    head, *rows = page.tables["pattern-bed"]
+    keys = ("count", "lost", "max_ns", "target_ns")
+    assert [[json.loads(value) for value in row if value] for row in rows] == [
+        [row[key] for key in keys] for row in pattern["rows"]
+    ]
+    assert [row["verdict"] for row in pattern["rows"]] == ["PASS", "FAIL"]
+    text = path.read_text()
+    assert "1 of 2 targets met" in text
+    assert "a&lt;b&gt;" in text
+    assert "<td>a<b>" not in text
+    figure = json.loads(page.scripts["figures"])["pattern-bed"]
+    drawn = {trace["name"]: trace["y"] for trace in figure["data"]}
+    assert drawn["max"] == [row["max_ns"] / 1e6 for row in pattern["rows"]]
+    assert drawn["target"] == [10.0, 10.0]
 
 
 def test_the_page_loads_nothing(made):
@@ -107,7 +134,7 @@ def test_plotly_accepts_the_figures(made):
 
     *_, page = made
     figures = json.loads(page.scripts["figures"])
-    names = ["response-time-loop", "response-histogram-loop", "hops-loop", "clock"]
+    names = ["pattern-bed", "response-time-loop", "response-histogram-loop", "hops-loop", "clock"]
     assert list(figures) == page.plots == names
     for figure in figures.values():
         go.Figure(figure)
@@ -139,7 +166,7 @@ def test_the_files_are_what_papers_take(made):
     run, *_ = made
     folder = run.output / "figures"
     assert {file.name for file in folder.iterdir()} == {
-        f"{name}.{suffix}" for name in FIGURES for suffix in ("svg", "pdf")
+        f"{name}.{suffix}" for name in FIGURES for suffix in ("svg", "pdf", "png")
     }
     hops = (folder / "hops.svg").read_text()
     assert "<text" in hops
@@ -154,7 +181,8 @@ def test_only_what_is_asked_is_drawn(tmp_path):
     run = open_run(pipeline(tmp_path, messages=20).write())
     results = analyse(run)
     write_report(run, results, figures=["clock"])
-    assert {file.name for file in (tmp_path / "figures").iterdir()} == {"clock.svg", "clock.pdf"}
+    files = {file.name for file in (tmp_path / "figures").iterdir()}
+    assert files == {"clock.svg", "clock.pdf", "clock.png"}
     with pytest.raises(ValueError, match="no figure x; there is: response-time"):
         write_report(run, results, figures=["x"])
 

@@ -6,6 +6,8 @@ import re
 import pytest
 from rich.console import Console
 from synthetic_run import Row, SyntheticRun, pipeline
+from test_patterns import ONE as PATTERN
+from test_patterns import good, measured
 
 from loopscope.analysis import analyse
 from loopscope.analysis.quantity import duration, half_width, number
@@ -91,6 +93,18 @@ def test_what_was_not_measured_is_a_dash_and_not_a_zero(tmp_path):
     loop = next(line for line in lines if line.startswith("loop"))
     assert loop.split() == ["loop", "1", "1", *["–"] * 7]
     assert any("not measured" in line for line in lines)
+
+
+def test_every_type_at_every_receiver_has_its_line(tmp_path):
+    rows = [row for row in good() if (row.component, row.id) != ("d", 7)]
+    lines = printed(measured(rows, tmp_path, PATTERN)).splitlines()
+    assert [re.split(r"\s{2,}", line) for line in lines[:3]] == [
+        ["type", "receiver", "n", "lost", "max", "target"],
+        ["a", "c", "50", "0", "1.000 ms ± 32 ns", "10.00 ms", "PASS", ""],
+        ["a", "d", "49", "1", "1.000 ms ± 32 ns", "10.00 ms", "FAIL", "1 lost"],
+    ]
+    assert lines[3] == "bed: 1 of 2 targets met"
+    assert lines[-1] == "FAIL"
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,8 @@ def test_shipped_experiments_are_good(machine: Machine, name: str) -> None:
         "trigger",
         "enable",
         "disable",
+        "net show",
+        "net set",
         "entities",
         "report",
         "reset",
@@ -73,16 +75,16 @@ def test_shipped_experiments_are_good(machine: Machine, name: str) -> None:
     ],
 )
 def test_every_verb_has_help_and_json(machine: Machine, verb: str) -> None:
-    done = machine.command(verb, "--help")
+    done = machine.command(*verb.split(), "--help")
     assert done.returncode == 0
     assert "--json" in done.stdout
 
 
 def test_doctor(machine: Machine) -> None:
     findings = json.loads(machine.command("doctor", "--json").stdout)["findings"]
-    assert {"kernel", "root", "invariant counter", "loopscope-host"} <= {
-        f["what"] for f in findings
-    }
+    found = {finding["what"] for finding in findings}
+    assert {"kernel", "root", "invariant counter", "loopscope-host"} <= found
+    assert len([what for what in found if what.startswith("mover ")]) == 3
     for finding in findings:
         assert finding["ok"] or finding["cost"], finding
 
@@ -98,6 +100,8 @@ def test_doctor(machine: Machine) -> None:
         ["run", "missing.yaml", "-p", "count"],
         ["record", "--", "true"],
         ["resume", "nowhere"],
+        ["net", "set", "h1 -> h2", "delay=5"],
+        ["net", "show"],
     ],
 )
 def test_mistakes_exit_2_without_a_traceback(machine: Machine, words: list[str]) -> None:

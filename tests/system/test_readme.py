@@ -21,8 +21,17 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_readmes_experiment_is_the_guides() -> None:
-    (shown,) = blocks("yaml")
+    shown, _ = blocks("yaml")
     assert shown == (ROOT / "docs/guide/own-loop/own.yaml").read_text()
+
+
+def test_the_readmes_network_is_a_right_one(machine: Machine) -> None:
+    _, network = blocks("yaml")
+    file = machine.directory / "network.yaml"
+    hosts = "hosts: [h1, h2, h3, h4]\ncomponents: {c: {host: h1, run: 'true'}}\n"
+    file.write_text(f"name: network\n{hosts}phases: [{{name: run, timeout: 60s}}]\n{network}")
+    done = machine.command("check", str(file))
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_readmes_lines_of_c_are_the_guides() -> None:

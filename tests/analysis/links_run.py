@@ -1,0 +1,85 @@
+"""Runs whose router left an account of its links, and what it told of packets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+ROUTER = "_router"
+
+
+def times(mean=None, deviation=None, p50=None, p99=None):
+    """As in `links.json`; of nothing they are null."""
+    return {
+        "mean": mean,
+        "deviation": deviation,
+        "min": p50,
+        "p50": p50,
+        "p99": p99,
+        "p999": p99,
+        "max": p99,
+    }
+
+
+def segment(asked, came=0, dropped=(), **more):
+    """Of one link; all that came and was not dropped or left waiting has left."""
+    drops = {"mtu": 0, "loss": 0, "queue": 0, "codel": 0, "moving": 0} | dict(dropped)
+    found = {
+        "since_ns": 0,
+        "asked": {"duplicate": 0.0, "corrupt": 0.0, "delay_ns": 0} | asked,
+        "queued": 0,
+        "dropped": drops,
+        "duplicated": 0,
+        "corrupted": 0,
+        "reordered": 0,
+        "first_ns": None,
+        "last_ns": None,
+        "delay_ns": times(),
+        "late_ns": times(),
+    } | more
+    left = came + found["duplicated"] - found["queued"] - sum(drops.values())
+    return {
+        "in": {"packets": came, "bytes": 100 * came},
+        "out": {"packets": left, "bytes": 100 * left},
+    } | found
+
+
+def write_account(root: Path, hosts, links, repeat=1, problems=()):
+    """`links` has by (from, to) the segments."""
+    files = root / "base" / str(repeat) / "hosts" / ROUTER / "components" / "_links" / "files"
+    files.mkdir(parents=True)
+    account = {"version": 1, "mover": "xdp", "why": "", "wait": "sleep", "hosts": list(hosts)}
+    account["problems"] = list(problems)
+    account["links"] = [
+        {"from": sender, "to": receiver, "segments": segments}
+        for (sender, receiver), segments in links.items()
+    ]
+    (files / "links.json").write_text(json.dumps(account))
+
+
+def write_events(root: Path, packets, err=0, repeat=1):
+    """`packets`: (from, to, number, id, arrival, departures), hosts by index."""
+    enqueued = [(came, id, number, a, b) for a, b, number, id, came, _ in packets]
+    departed = [(at, id, number, a, b) for a, b, number, id, _, left in packets for at in left]
+    for name, rows in (("enqueued", enqueued), ("departed", departed)):
+        rows.sort()
+        n = len(rows)
+        text = pa.dictionary(pa.int32(), pa.string())
+        table = pa.table(
+            {
+                "ts": pa.array([row[0] for row in rows], pa.int64()),
+                "err_ns": pa.array([err] * n, pa.int64()),
+                "host": pa.array([ROUTER] * n, text),
+                "process": pa.array(["_links"] * n, text),
+                "id": pa.array([row[1] for row in rows], pa.int64()),
+                "number": pa.array([row[2] for row in rows], pa.uint64()),
+                "from": pa.array([row[3] for row in rows], pa.uint16()),
+                "to": pa.array([row[4] for row in rows], pa.uint16()),
+            }
+        )
+        folder = root / "base" / str(repeat) / "timeline" / "link" / name
+        folder.mkdir(parents=True)
+        pq.write_table(table, folder / "part-0.parquet")

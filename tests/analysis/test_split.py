@@ -1,0 +1,145 @@
+"""Real delay beside emulated: every hop's time in three parts, against plain Python."""
+
+import json
+import random
+from fractions import Fraction
+
+import pytest
+from links_run import ROUTER, segment, write_account, write_events
+from synthetic_run import SECOND, Host, Row, SyntheticRun, event, path
+from test_statistic import plain
+
+from loopscope.analysis import analyse
+from loopscope.timeline import open_run
+
+NAMES = ["h3", "h1", "h2"]
+"""Of the router's ports, in an order of their own."""
+ERR = {"h1": 100, "h2": 300, ROUTER: 40}
+LOOP = path("loop", "id", [event("a", "io", "out"), event("b", "io", "in"), event("b", "io", "x")])
+HOSTS = [Host("h1", True, 0, 0.0), Host("h2", False, 300, 0.0), Host(ROUTER, False, 40, 50.0)]
+
+
+def made(tmp_path, rows, packets, links=None, path=LOOP, err=ERR[ROUTER], **more):
+    """The hops of a run whose router told of these packets."""
+    root = SyntheticRun(tmp_path, rows, HOSTS, [path], **more).write()
+    links = {("h1", "h2"): [segment({}, len(packets))]} if links is None else links
+    write_account(root, NAMES, links)
+    write_events(root, packets, err=err)
+    hops = analyse(open_run(root)).to_dict()["paths"]["loop"]["hops"]
+    return [hop["splits"] for hop in hops]
+
+
+def crossing(id, start, before, emulated, after, number=None):
+    """A message from h1 to h2: its events and its packet."""
+    came, left = start + before, start + before + emulated
+    rows = [
+        Row("a", "io:out", id, start, ERR["h1"], "h1"),
+        Row("b", "io:in", id, left + after, ERR["h2"], "h2"),
+        Row("b", "io:x", id, left + after + 50, ERR["h2"], "h2"),
+    ]
+    return rows, (1, 2, number or id + 1, id, came, [left])
+
+
+def test_the_three_parts_are_the_hop_and_each_has_its_statistics(tmp_path):
+    chance = random.Random(7)
+    parts = [tuple(chance.randint(1, 10**6) for _ in range(3)) for _ in range(157)]
+    sent = [crossing(i, SECOND + i * 10**7, *each) for i, each in enumerate(parts)]
+    rows = [row for each, _ in sent for row in each]
+    first, second = made(tmp_path, rows, [packet for _, packet in sent])
+    assert second == []  # It stays on h2.
+    (split,) = first
+    assert (split["from"], split["to"]) == ("h1", "h2")
+    assert (split["matched"], split["unseen"], split["ambiguous"]) == (157, 0, 0)
+    for name, lengths in zip(
+        ("before", "emulated", "after"), zip(*parts, strict=True), strict=True
+    ):
+        for statistic in ("mean", "p50", "p99"):
+            expected = plain(statistic, list(lengths))
+            if statistic == "mean":
+                expected = float(round(expected, 1))
+            assert split[name][f"{statistic}_ns"] == expected
+    assert split["before"]["err_ns"] == ERR["h1"] + ERR[ROUTER]
+    assert split["after"]["err_ns"] == ERR[ROUTER] + ERR["h2"]
+    # On the router only its rate counts: 50 ppm twice over the longest, rounded up, and 1 ns; or
+    # both stamps' half-widths where those are less.
+    longest = max(emulated for _, emulated, _ in parts)
+    assert split["emulated"]["err_ns"] == min(2 * ERR[ROUTER], -(-longest * 100 // 10**6) + 1)
+
+
+def test_the_means_of_the_parts_sum_to_that_of_the_hop(tmp_path):
+    sent = [crossing(i, SECOND + i * 10**6, 11 * i, 7 * i + 3, i * i) for i in range(40)]
+    rows = [row for each, _ in sent for row in each]
+    ((split,), _) = made(tmp_path, rows, [packet for _, packet in sent])
+    hop = json.loads(analyse(open_run(tmp_path)).to_json())["paths"]["loop"]["hops"][0]
+    total = sum(Fraction(split[part]["mean_ns"]) for part in ("before", "emulated", "after"))
+    assert float(total) == pytest.approx(hop["mean_ns"], abs=0.16)
+
+
+def test_who_is_not_on_the_link_is_counted_and_in_no_part(tmp_path):
+    sent = [crossing(i, SECOND + i * 10**6, 10, 20, 30) for i in range(10)]
+    rows = [row for each, _ in sent for row in each]
+    # One packet is missing; one is of the other direction; one left before its message set out.
+    packets = [packet for _, packet in sent]
+    packets[0] = (1, 2, 1, 99, SECOND, [SECOND + 1])
+    packets[1] = (2, 1, *packets[1][2:])
+    packets[2] = (1, 2, 3, 2, SECOND, [SECOND + 1])
+    ((split,), _) = made(tmp_path, rows, packets)
+    assert (split["matched"], split["unseen"], split["ambiguous"]) == (7, 3, 0)
+    assert split["before"]["p99_ns"] == 10
+
+
+def test_a_number_that_two_packets_had_tells_nothing(tmp_path):
+    sent = [crossing(i, SECOND + i * 10**6, 1000, 2000, 3000) for i in range(10)]
+    rows = [row for each, _ in sent for row in each]
+    start = SECOND + 4 * 10**6
+    # Another program's message 4, on its way at the same time, and its message 5, long before.
+    others = [(1, 2, 77, 4, start + 500, [start + 900]), (1, 2, 78, 5, 10, [20])]
+    ((split,), _) = made(tmp_path, rows, [*(packet for _, packet in sent), *others])
+    assert (split["matched"], split["unseen"], split["ambiguous"]) == (9, 0, 1)
+
+
+def test_of_a_packet_and_its_duplicate_the_first_that_left_counts(tmp_path):
+    rows, (a, b, number, id, came, [left]) = crossing(3, SECOND, 10, 20, 5000)
+    ((split,), _) = made(tmp_path, rows, [(a, b, number, id, came, [left + 700, left])])
+    assert (split["matched"], split["emulated"]["p50_ns"]) == (1, 20)
+
+
+def test_a_packet_that_was_dropped_and_sent_again_is_one(tmp_path):
+    rows, packet = crossing(3, SECOND, 5000, 20, 10)
+    dropped = (1, 2, 1, 3, SECOND + 100, [])
+    ((split,), _) = made(tmp_path, rows, [dropped, packet])
+    assert (split["matched"], split["ambiguous"]) == (1, 0)
+    assert split["before"]["p50_ns"] == 5000
+
+
+def test_stamps_may_be_off_by_their_half_widths(tmp_path):
+    # It seems to have come before it was sent, by less than the clocks know.
+    rows, packet = crossing(3, SECOND, -(ERR["h1"] + ERR[ROUTER]), 200, -(ERR["h2"] + ERR[ROUTER]))
+    ((split,), _) = made(tmp_path / "in", rows, [packet])
+    assert (split["matched"], split["before"]["p50_ns"]) == (1, -140)
+    off = {
+        "early": (-(ERR["h1"] + ERR[ROUTER] + 1), 10),
+        "late": (10, -(ERR["h2"] + ERR[ROUTER] + 1)),
+    }
+    for name, (before, after) in off.items():
+        rows, packet = crossing(3, SECOND, before, 2000, after)
+        ((split,), _) = made(tmp_path / name, rows, [packet])
+        assert (split["matched"], split["unseen"]) == (0, 1)
+
+
+def test_a_hop_between_hosts_without_an_emulated_link_has_no_parts(tmp_path):
+    rows, packet = crossing(3, SECOND, 10, 20, 30)
+    assert made(tmp_path, rows, [packet], links={("h2", "h1"): [segment({}, 0)]}) == [[], []]
+
+
+def test_another_key_than_the_packets_number_has_no_parts(tmp_path):
+    rows, packet = crossing(3, SECOND, 10, 20, 30)
+    assert made(tmp_path, rows, [packet], path=path("loop", "seq", LOOP.events)) == [[], []]
+
+
+def test_without_the_routers_events_there_are_no_parts(tmp_path):
+    rows, _ = crossing(3, SECOND, 10, 20, 30)
+    root = SyntheticRun(tmp_path, rows, HOSTS, [LOOP]).write()
+    write_account(root, NAMES, {("h1", "h2"): [segment({}, 1)]})
+    hops = analyse(open_run(root)).to_dict()["paths"]["loop"]["hops"]
+    assert [hop["splits"] for hop in hops] == [[], []]

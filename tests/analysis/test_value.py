@@ -1,0 +1,119 @@
+"""Values of entities against plain Python."""
+
+import math
+import statistics
+from dataclasses import replace
+
+import pytest
+from synthetic_run import Row, SyntheticRun, event, expectation, path
+
+from loopscope.analysis import AnalysisError, Verdict, analyse
+from loopscope.experiment import Expectation, Value
+from loopscope.timeline import RunError, open_run
+
+ROWS = [
+    Row(component, "s:second", second, 1_000 * second + repeat + i, repeat=repeat)
+    for repeat in (1, 2)
+    for i, component in enumerate(("a", "b", "a"))
+    for second in range(7 + repeat)
+]
+RATE = Value("rate", "a", "s", "second", "seq", "mean", "bit/s", 8.0)
+
+
+def of(tmp_path, *values, rows=ROWS, expect=(), **more):
+    run = SyntheticRun(
+        tmp_path, rows, paths=[], expect=expect, values=values, repeats=2, **more
+    ).write()
+    results = analyse(open_run(run))
+    return {each.name: each for each in results.values}, results
+
+
+def samples(component):
+    return [8.0 * row.id for row in ROWS if component in (None, row.component)]
+
+
+@pytest.mark.parametrize(
+    ("stat", "oracle"),
+    [
+        ("mean", statistics.fmean),
+        ("deviation", statistics.pstdev),
+        ("min", min),
+        ("max", max),
+        ("sum", math.fsum),
+        ("p50", lambda values: sorted(values)[math.ceil(0.5 * len(values)) - 1]),
+        ("p99", lambda values: sorted(values)[math.ceil(0.99 * len(values)) - 1]),
+        # The last of the last repeat.
+        ("last", lambda values: 8.0 * 8),
+    ],
+)
+@pytest.mark.parametrize("component", ["a", None])
+def test_statistics_agree_with_plain_python(tmp_path, stat, oracle, component):
+    found, results = of(tmp_path, replace(RATE, stat=stat, component=component))
+    assert found["rate"].value == pytest.approx(oracle(samples(component)))
+    assert found["rate"].count == len(samples(component))
+    assert results.to_dict()["values"]["rate"]["unit"] == "bit/s"
+
+
+def test_events_are_counted(tmp_path):
+    found, _ = of(tmp_path, Value("n", "b", "s", "second", None, "count", "", 1.0))
+    assert (found["n"].value, found["n"].unit) == (8 + 9, "")
+
+
+def test_what_belongs_together_is_added_first_and_ends_are_left_out(tmp_path):
+    per = replace(RATE, component=None, per="id")
+    found, _ = of(tmp_path, per, replace(per, name="inner", skip_first=2, skip_last=3))
+    # Three processes tell of each second.
+    whole = [3 * 8.0 * second for repeat in (1, 2) for second in range(7 + repeat)]
+    inner = [3 * 8.0 * second for repeat in (1, 2) for second in range(2, 7 + repeat - 3)]
+    assert found["rate"].value == pytest.approx(statistics.fmean(whole))
+    assert found["inner"].value == pytest.approx(statistics.fmean(inner))
+    assert found["inner"].count == len(inner)
+
+
+def test_nothing_recorded_is_no_number(tmp_path):
+    never = replace(RATE, event="never", stat="mean")
+    expect = [Expectation("rate > 1bit", "rate", None, None, ">", 1.0, False)]
+    found, results = of(tmp_path, never, expect=expect)
+    assert (found["rate"].value, found["rate"].count) == (None, 0)
+    assert any("no s:never was recorded" in problem for problem in results.problems)
+    assert results.verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("op", "value", "verdict"),
+    [("<", 24.0, "FAIL"), ("<=", 31.0, "PASS"), (">", 31.0, "FAIL"), ("!=", 1.0, "PASS")],
+)
+def test_expectations_of_values_are_judged(tmp_path, op, value, verdict):
+    expect = [Expectation("rate", "rate", None, None, op, value, False)]
+    _, results = of(tmp_path, RATE, expect=expect)
+    (judged,) = results.expectations
+    assert 24.0 < judged.measured < 31.0
+    assert str(judged.verdict) == verdict
+    assert (judged.unit, judged.err_ns) == ("bit/s", None)
+
+
+def test_dropped_events_leave_it_open(tmp_path):
+    expect = [Expectation("rate", "rate", None, None, "<=", 1e9, False)]
+    _, results = of(tmp_path, RATE, expect=expect, drops={("a", "s:second"): 1})
+    (judged,) = results.expectations
+    assert judged.verdict is Verdict.UNKNOWN
+    assert "up to 1 events may be missing" in judged.reason
+
+
+def test_a_field_that_is_no_number_is_refused(tmp_path):
+    with pytest.raises(RunError, match="host is no number of s:second; its fields: .*seq"):
+        of(tmp_path, replace(RATE, field="host"))
+
+
+def test_a_run_without_values_says_nothing_of_them(tmp_path):
+    found = path("loop", "id", [event("a", "s", "second"), event("b", "s", "second")])
+    run = SyntheticRun(tmp_path, ROWS[:20], paths=[found], expect=[expectation("x", "p99", "<", 5)])
+    document = analyse(open_run(run.write())).to_dict()
+    assert "values" not in document
+    assert "unit" not in document["expectations"][0]
+
+
+def test_an_expectation_of_no_value_is_an_error(tmp_path):
+    expect = [Expectation("rote", "rote", None, None, "<", 1.0, False)]
+    with pytest.raises(AnalysisError, match="no value 'rote'; there is: rate"):
+        of(tmp_path, RATE, expect=expect)

@@ -1,0 +1,49 @@
+"""docs/guide/studies.md, command by command."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import ROOT, Machine
+
+PAGE = (ROOT / "docs/guide/studies.md").read_text()
+
+
+def test_what_the_guide_shows_is_in_its_file() -> None:
+    study = yaml.safe_load((ROOT / "docs/guide/studies/study.yaml").read_text())
+    shown = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    assert len(shown) == 3
+    for block in shown:
+        for key, part in yaml.safe_load(block).items():
+            assert part.items() <= study[key].items()
+
+
+@pytest.mark.usefixtures("root")
+def test_the_guides_commands(machine: Machine) -> None:
+    home = machine.directory
+    shutil.copytree(ROOT / "docs/guide/studies", home / "docs/guide/studies")
+    # How fast a shared machine is, is not this test's business.
+    study = home / "docs/guide/studies/study.yaml"
+    study.write_text(study.read_text().replace("p99 < 50ms", "p99 < 30s"))
+    (home / ".venv").symlink_to(Path(sys.executable).parents[1])
+    script = "set -eu\n" + "".join(re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S))
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=home,
+        env={**machine.environment, "VIRTUAL_ENV": "", "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    # Four points and the whole, twice; then one point's two expectations and its verdict.
+    assert done.stdout.count("PASS") == 2 * 5 + 6, done.stdout
+    for kind in ("svg", "pdf", "png", "csv"):
+        assert f"response.{kind}\n" in done.stdout
