@@ -1,7 +1,6 @@
 """Runs the benchmarks, prints their ratios and stores them under bench/results/.
 
-``run.py`` runs all; ``run.py NAME…`` some: timeline, or a figure of trace (costs, tails, size,
-sustained, instructions, library, python).
+``run.py`` runs all; ``run.py NAME…`` some; bench/README.md names them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,10 @@ BENCH = Path(__file__).resolve().parent
 sys.path.insert(0, str(BENCH / "trace"))
 
 import measure  # noqa: E402
+import network  # noqa: E402
+import network.table  # noqa: E402
 import table  # noqa: E402
+import targets  # noqa: E402
 
 PREFIX = Path(sys.executable).parents[1]
 TIMELINE_EVENTS = 4_000_000
@@ -34,32 +36,37 @@ ISOLATE = 'mount -t tmpfs bench /run && mount -t tmpfs -o size=75% bench /dev/sh
 
 def isolated() -> list[str]:
     """Words that run a command in namespaces of its own; none where that is not allowed."""
-    words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    words = ["setpriv", "--pdeathsig", "KILL"]  # Whatever ends this program ends them.
+    words += ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if os.geteuid() != 0:
         words += ["--user", "--map-root-user"]
     words += ["sh", "-c", ISOLATE, "sh"]
-    if shutil.which("unshare") is None:
+    if shutil.which("unshare") is None or shutil.which("setpriv") is None:
         return []
     tried = subprocess.run([*words, "true"], capture_output=True, check=False)
     return words if tried.returncode == 0 else []
 
 
-def trace(wanted: list[str]) -> dict[str, Any]:
-    """What tracing costs: bench/trace/measure.py, in namespaces of its own."""
-    words = isolated()
-    environment = dict(os.environ)
-    if not words:
-        print("trace: no namespaces here, so no session daemon of LTTng's", file=sys.stderr)
-        environment[measure.WITHOUT_PEER] = "this machine allows no namespaces for its daemon"
+def run_isolated(program: list[str | Path], environment: dict[str, str]) -> dict[str, Any]:
+    """What a program of the bench's prints, in namespaces of its own where there are any."""
     done = subprocess.run(
-        [*words, sys.executable, str(BENCH / "trace/measure.py"), *wanted],
+        [*isolated(), sys.executable, *program],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
-        env=environment,
+        env={**os.environ, "PYTHONPATH": str(BENCH), **environment},
     )
     results: dict[str, Any] = json.loads(done.stdout)
     return results
+
+
+def trace(wanted: list[str]) -> dict[str, Any]:
+    """What tracing costs: bench/trace/measure.py."""
+    environment = {}
+    if not isolated():
+        print("trace: no namespaces here, so no session daemon of LTTng's", file=sys.stderr)
+        environment[measure.WITHOUT_PEER] = "this machine allows no namespaces for its daemon"
+    return run_isolated([BENCH / "trace/measure.py", *wanted], environment)
 
 
 def timeline() -> dict[str, Any]:
@@ -92,9 +99,9 @@ def timeline() -> dict[str, Any]:
             theirs.append(events / (time.perf_counter() - began))
     return {
         "events": events,
-        "tables_events_per_s": measure.spread(ours),
-        "babeltrace2_events_per_s": measure.spread(theirs),
-        "ratio": measure.spread([a / b for a, b in zip(ours, theirs, strict=True)]),
+        "tables_events_per_s": targets.spread(ours),
+        "babeltrace2_events_per_s": targets.spread(theirs),
+        "ratio": targets.spread([a / b for a, b in zip(ours, theirs, strict=True)]),
     }
 
 
@@ -106,10 +113,15 @@ def show_timeline(results: dict[str, Any]) -> None:
         print(f"  {figure:28} {value}")
 
 
+def verdicts(rows: list[targets.Row]) -> dict[str, str]:
+    return {row.what.strip(): row.verdict for row in rows if row.verdict}
+
+
 def main(wanted: list[str]) -> int:
-    unknown = [name for name in wanted if name not in (*measure.FIGURES, "timeline")]
+    known = (*measure.FIGURES, "timeline", *network.FIGURES)
+    unknown = [name for name in wanted if name not in known]
     if unknown:
-        print(f"no benchmark is called {', '.join(unknown)}", file=sys.stderr)
+        print(f"no benchmark is called {', '.join(unknown)}: {', '.join(known)}", file=sys.stderr)
         return 2
     load = os.getloadavg()[0]
     results: dict[str, Any] = {
@@ -121,15 +133,20 @@ def main(wanted: list[str]) -> int:
         print(f"the machine is not idle (load {load:.2f}): expect worse tails and rates")
     of_trace = [name for name in wanted if name in measure.FIGURES]
     if of_trace or not wanted:
-        results["trace"] = trace(of_trace)
-        print(table.render(results["trace"]))
-        results["verdicts"] = {
-            row.what.strip(): row.verdict for row in table.rows(results["trace"]) if row.verdict
-        }
-        results["notes"] = list(table.notes(results["trace"]))
+        found = results["trace"] = trace(of_trace)
+        print(table.render(found))
+        results["verdicts"] = verdicts(table.rows(found))
+        results["notes"] = list(table.notes(found))
     if "timeline" in wanted or not wanted:
         results["timeline"] = timeline()
         show_timeline(results["timeline"])
+    of_network = [name for name in wanted if name in network.FIGURES]
+    if of_network or not wanted:
+        found = results["network"] = run_isolated(["-m", "network", *of_network], {})
+        rows, notes = network.table.rows(found), list(network.table.notes(found))
+        print(targets.render(rows, notes))
+        results.setdefault("verdicts", {}).update(verdicts(rows))
+        results.setdefault("notes", []).extend(notes)
     place = BENCH / "results"
     place.mkdir(exist_ok=True)
     file = place / f"{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}.json"

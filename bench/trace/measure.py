@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import lttng
+from targets import spread
 
 HERE = Path(__file__).resolve().parent
 PREFIX = Path(sys.executable).parents[1]
@@ -39,14 +40,6 @@ PARTS = 8  # of the target's rate: steps of the search
 STEPS = 4 * PARTS
 SIZE_RATE = 500_000
 FREE_BYTES = 20 << 30  # what the sustained figures may take on disk
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    return {
-        "median": round(statistics.median(values), 4),
-        "min": round(min(values), 4),
-        "max": round(max(values), 4),
-    }
 
 
 class Bench:

@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-NOT_MEASURED = "not measured"
-
-
-@dataclass
-class Row:
-    """One target."""
-
-    what: str
-    target: str
-    measured: str
-    ratio: str
-    verdict: str
-
-
-def _verdict(met: bool) -> str:
-    return "met" if met else "MISSED"
+import targets
+from targets import NOT_MEASURED, Row
+from targets import verdict as _verdict
 
 
 def _ns(value: dict[str, float]) -> str:
@@ -248,14 +234,6 @@ def _limit(sustained: dict[str, Any]) -> Iterator[str]:
 
 def render(results: dict[str, Any]) -> str:
     """The table as text, its notes below."""
-    heading = Row("what", "target", "measured", "ratio", "verdict")
-    table = [heading, *rows(results)]
-    cells = [[row.what, row.target, row.measured, row.ratio, row.verdict] for row in table]
-    widths = [max(len(row[i]) for row in cells) for i in range(5)]
-    lines = [
-        "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells
-    ]
-    if not results["lttng"][0].isdigit():
-        lines.append(f"LTTng-UST is not measured: {results['lttng']}")
-    lines += [f"* {note}" for note in notes(results)]
-    return "\n".join(lines)
+    peer = results["lttng"]
+    unmeasured = [] if peer[0].isdigit() else [f"LTTng-UST is not measured: {peer}"]
+    return targets.render(rows(results), [*unmeasured, *notes(results)])
