@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
-use crate::error::EmulateError;
+use crate::EmulateError;
 
 /// In bytes; asked by a socket of any family in the device's namespace.
 #[allow(unsafe_code)]

@@ -10,7 +10,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
-use crate::error::EmulateError;
+use crate::EmulateError;
 use crate::settings::Wait;
 
 /// Most that is spun before an instant: an outlier among the wakes must not take the core for long.

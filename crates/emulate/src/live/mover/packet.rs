@@ -13,7 +13,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use self::socket::{Buffers, Socket};
 use super::{BATCH, Losses, Mover};
-use crate::error::EmulateError;
+use crate::EmulateError;
 use crate::frame::HEADER;
 use crate::router::Departure;
 use crate::settings::Port;

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::Mover;
 use super::packet::Packets;
 use super::xdp::Xdp;
-use crate::error::EmulateError;
+use crate::EmulateError;
 use crate::frame::Pool;
 use crate::model::{Fate, Outcome};
 use crate::router::Departure;

@@ -4,9 +4,9 @@ use std::io;
 
 use loopscope_timer::now;
 
+use crate::EmulateError;
 use crate::control::Commands;
 use crate::engine::Engine;
-use crate::error::EmulateError;
 use crate::mover::Mover;
 use crate::mover::packet::Packets;
 use crate::mover::xdp::Xdp;

@@ -6,8 +6,8 @@ use loopscope_phase::{Config, PhaseError, Session};
 use loopscope_timer::now;
 use serde_json::{Map, Value};
 
+use crate::EmulateError;
 use crate::control::{Command, Control};
-use crate::error::EmulateError;
 
 /// The session with the agent, if there is one; the phases are the document's.
 pub fn connect() -> Result<Option<Session>, PhaseError> {

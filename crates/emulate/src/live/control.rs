@@ -7,7 +7,7 @@ use loopscope_time::MonotonicNs;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use serde_json::{Map, Value};
 
-use crate::error::EmulateError;
+use crate::EmulateError;
 
 /// What it is told.
 #[derive(Debug)]

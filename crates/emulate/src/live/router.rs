@@ -7,8 +7,8 @@ use loopscope_time::MonotonicNs;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::error::EmulateError;
-use crate::events::{self, Place};
+use super::events::{self, Place};
+use crate::EmulateError;
 use crate::frame::{Address, Frame};
 use crate::model::{Fate, Link, Outcome, Packet as _};
 use crate::record::{Achieved, Record};

@@ -6,13 +6,13 @@ use loopscope_time::MonotonicNs;
 use loopscope_timer::now;
 use serde_json::{Map, Value};
 
+use super::wait::Waiter;
+use crate::EmulateError;
 use crate::control::{Command, Commands};
-use crate::error::EmulateError;
 use crate::frame::Pool;
 use crate::mover::{BATCH, Losses, Mover};
 use crate::router::{Departure, Router, Shown};
 use crate::settings::{Document, Wait};
-use crate::wait::Waiter;
 
 /// How long before it is taken a frame's stamp may lie; what lies farther is no stamp of it.
 const STAMP_AGE: i64 = 1_000_000_000;

@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use super::ring::{Consumer, Producer};
-use crate::error::EmulateError;
+use crate::EmulateError;
 use crate::mover::bpf::STAMP;
 
 /// What bursts of all senders together may fill before the mover looks: at a million frames per

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use loopscope_time::MonotonicNs;
 use serde::Serialize;
 
-use crate::error::EmulateError;
+use crate::EmulateError;
 use crate::router::Departure;
 
 mod bpf;

@@ -4,8 +4,8 @@ use std::io;
 
 use nix::sys::signal::{SigSet, Signal};
 
+use crate::EmulateError;
 use crate::control::{Command, Control};
-use crate::error::EmulateError;
 
 /// From now on both signals are told as [`Command::End`]. To be called before other threads are
 /// started, which would take them otherwise.

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use nix::errno::Errno;
 
-use crate::error::EmulateError;
+use crate::EmulateError;
 use crate::mover::BATCH;
 
 /// Bytes of a frame, with a VLAN tag that is put back: the largest that a sender's kernel hands on

@@ -11,7 +11,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use self::socket::Socket;
 use super::bpf::Redirect;
 use super::{BATCH, Losses, Mover, mtu};
-use crate::error::EmulateError;
+use crate::EmulateError;
 use crate::frame::HEADER;
 use crate::router::Departure;
 use crate::settings::Port;

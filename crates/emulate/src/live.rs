@@ -1,0 +1,19 @@
+//! What works on devices, now: without it the crate is the model and what is asked of it.
+
+pub mod control;
+pub mod engine;
+mod error;
+mod events;
+pub mod frame;
+pub mod mover;
+pub mod phases;
+pub mod record;
+pub mod report;
+pub mod router;
+pub mod run;
+pub mod signals;
+pub mod tally;
+mod wait;
+
+pub use error::EmulateError;
+pub use events::prepare as prepare_events;
