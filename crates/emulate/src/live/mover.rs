@@ -1,8 +1,9 @@
 //! What takes frames off devices and puts them on others.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use loopscope_time::MonotonicNs;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use serde::Serialize;
 
 use crate::EmulateError;
@@ -77,4 +78,18 @@ impl Losses {
         }
         advice
     }
+}
+
+/// Readable when any of the sockets is; an event's data is its socket's place.
+fn readiness<'a, S: AsFd + 'a>(
+    sockets: impl Iterator<Item = &'a S>,
+) -> Result<Epoll, EmulateError> {
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
+        .map_err(EmulateError::system("cannot make an epoll descriptor"))?;
+    for (place, socket) in (0..).zip(sockets) {
+        epoll
+            .add(socket, EpollEvent::new(EpollFlags::EPOLLIN, place))
+            .map_err(EmulateError::system("cannot wait for a socket"))?;
+    }
+    Ok(epoll)
 }

@@ -8,11 +8,11 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use loopscope_time::MonotonicNs;
 use loopscope_timer::now;
 use nix::errno::Errno;
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::epoll::{Epoll, EpollEvent, EpollTimeout};
 use nix::time::{ClockId, clock_gettime};
 
 use self::socket::{Buffers, Socket};
-use super::{BATCH, Losses, Mover};
+use super::{BATCH, Losses, Mover, readiness};
 use crate::EmulateError;
 use crate::frame::HEADER;
 use crate::router::Departure;
@@ -48,19 +48,15 @@ struct PacketPort {
 impl Packets {
     /// On these devices of the current network namespace.
     pub fn open(ports: &[Port]) -> Result<Packets, EmulateError> {
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
-            .map_err(EmulateError::system("cannot make an epoll descriptor"))?;
         let mut opened = Vec::new();
-        for (number, port) in ports.iter().enumerate() {
+        for port in ports {
             let device = port.device.clone();
             let socket = Socket::open(&device)?;
-            epoll
-                .add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, number as u64))
-                .map_err(EmulateError::system("cannot wait for a socket"))?;
             let largest = socket.mtu()? + HEADER + VLAN;
             let (losses, pending) = (Losses::default(), Vec::with_capacity(BATCH));
             opened.push(PacketPort { device, socket, largest, ready: true, losses, pending });
         }
+        let epoll = readiness(opened.iter().map(|port| &port.socket))?;
         Ok(Packets { ports: opened, buffers: Buffers::new(), epoll, offset: 0 })
     }
 }

@@ -6,11 +6,11 @@ mod socket;
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 use loopscope_time::MonotonicNs;
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::epoll::Epoll;
 
 use self::socket::Socket;
 use super::bpf::Redirect;
-use super::{BATCH, Losses, Mover, mtu};
+use super::{BATCH, Losses, Mover, mtu, readiness};
 use crate::EmulateError;
 use crate::frame::HEADER;
 use crate::router::Departure;
@@ -39,8 +39,6 @@ struct XdpPort {
 impl Xdp {
     /// On these devices of the current network namespace.
     pub fn open(ports: &[Port]) -> Result<Xdp, EmulateError> {
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
-            .map_err(EmulateError::system("cannot make an epoll descriptor"))?;
         let mut opened = Vec::new();
         for Port { device, .. } in ports {
             let error = |what| EmulateError::device(device, what);
@@ -50,14 +48,12 @@ impl Xdp {
                 .map_err(EmulateError::system("cannot make a socket"))?;
             let largest = mtu::of(asking.as_fd(), device)? + HEADER + VLAN;
             let socket = Socket::open(index, device, largest, ports.len())?;
-            epoll
-                .add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, 0))
-                .map_err(EmulateError::system("cannot wait for a socket"))?;
             let redirect = Redirect::attach(index, socket.as_fd())
                 .map_err(error("cannot put an XDP program on it"))?;
             let (device, pending) = (device.clone(), Vec::with_capacity(BATCH));
             opened.push(XdpPort { _redirect: redirect, socket, device, pending });
         }
+        let epoll = readiness(opened.iter().map(|port| &port.socket))?;
         Ok(Xdp { ports: opened, epoll })
     }
 }
