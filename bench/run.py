@@ -135,7 +135,7 @@ def main(wanted: list[str]) -> int:
     if of_trace or not wanted:
         found = results["trace"] = trace(of_trace)
         print(table.render(found))
-        results["verdicts"] = verdicts(table.rows(found))
+        results["verdicts"] = verdicts(targets.rows(table.PARTS, found))
         results["notes"] = list(table.notes(found))
     if "timeline" in wanted or not wanted:
         results["timeline"] = timeline()
@@ -143,7 +143,7 @@ def main(wanted: list[str]) -> int:
     of_network = [name for name in wanted if name in network.FIGURES]
     if of_network or not wanted:
         found = results["network"] = run_isolated(["-m", "network", *of_network], {})
-        rows, notes = network.table.rows(found), list(network.table.notes(found))
+        rows, notes = targets.rows(network.table.PARTS, found), list(network.table.notes(found))
         print(targets.render(rows, notes))
         results.setdefault("verdicts", {}).update(verdicts(rows))
         results.setdefault("notes", []).extend(notes)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 NOT_MEASURED = "not measured"
 
@@ -18,6 +19,17 @@ class Row:
     measured: str
     ratio: str
     verdict: str
+
+
+Parts = Mapping[str, Callable[[Any], Iterable[Row]]]
+"""By the figure whose results they take."""
+
+
+def rows(parts: Parts, results: Mapping[str, Any]) -> list[Row]:
+    """The targets of all that was measured."""
+    return [
+        row for figure, part in parts.items() if figure in results for row in part(results[figure])
+    ]
 
 
 def verdict(met: bool) -> str:

@@ -164,13 +164,6 @@ PARTS = {
 }
 
 
-def rows(results: dict[str, Any]) -> list[Row]:
-    """The targets of all that was measured."""
-    return [
-        row for figure, part in PARTS.items() if figure in results for row in part(results[figure])
-    ]
-
-
 def notes(results: dict[str, Any]) -> Iterator[str]:
     """What a reader of the table must know, and of a missed target what the rest is."""
     if "skipped" in results:

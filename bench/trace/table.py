@@ -163,16 +163,9 @@ PARTS = {
 }
 
 
-def rows(results: dict[str, Any]) -> list[Row]:
-    """The targets of all that was measured."""
-    return [
-        row for figure, part in PARTS.items() if figure in results for row in part(results[figure])
-    ]
-
-
 def notes(results: dict[str, Any]) -> Iterator[str]:
     """What a reader of the table must know, and of a missed target what the rest is."""
-    missed = {row.what for row in rows(results) if row.verdict == "MISSED"}
+    missed = {row.what for row in targets.rows(PARTS, results) if row.verdict == "MISSED"}
     tails = results.get("tails")
     if tails:
         read = tails["counter-read"]
@@ -236,4 +229,4 @@ def render(results: dict[str, Any]) -> str:
     """The table as text, its notes below."""
     peer = results["lttng"]
     unmeasured = [] if peer[0].isdigit() else [f"LTTng-UST is not measured: {peer}"]
-    return targets.render(rows(results), [*unmeasured, *notes(results)])
+    return targets.render(targets.rows(PARTS, results), [*unmeasured, *notes(results)])
