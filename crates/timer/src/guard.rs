@@ -14,6 +14,12 @@ pub struct Guard {
     total: u32,
     /// Waits since the last sleep.
     awake: u32,
+    /// Waits with a spin since one lost the CPU.
+    undisturbed: u32,
+    /// Waits still to go without spinning.
+    resting: u32,
+    /// As many as the last time it gave up spinning.
+    rest: u32,
 }
 
 /// A first guess; real sleeps overshoot by 30 to 60 us on ordinary kernels.
@@ -34,6 +40,12 @@ const MISSES: u32 = 200;
 /// Without a sleep for so many waits, the worst latencies are forgotten: they may be over.
 const PATIENCE: u32 = 256;
 
+/// A second loss of the CPU within so many waits: it is wanted by more than it can carry.
+const DISTURBED: u32 = 512;
+/// Waits without spinning then; twice as many each time that spinning was in vain again.
+const FIRST_REST: u32 = 1024;
+const LONGEST_REST: u32 = 32 * FIRST_REST;
+
 impl Default for Guard {
     fn default() -> Guard {
         Guard::below(MOST)
@@ -44,12 +56,46 @@ impl Guard {
     /// A guard that never is above `most` nanoseconds.
     pub fn below(most: u64) -> Guard {
         let most = most.clamp(LEAST, MOST);
-        Guard { ns: FIRST.min(most), most, wakes: [0; CLASSES], total: 0, awake: 0 }
+        Guard {
+            ns: FIRST.min(most),
+            most,
+            wakes: [0; CLASSES],
+            total: 0,
+            awake: 0,
+            undisturbed: DISTURBED,
+            resting: 0,
+            rest: 0,
+        }
     }
 
-    /// Nanoseconds before the instant.
+    /// Nanoseconds before the instant, as learned.
     pub fn ns(&self) -> u64 {
         self.ns
+    }
+
+    /// How long to spin before the next instant, ns: [`Guard::ns`], or 0 while it has given up
+    /// spinning because others want the CPU. Called once for each wait.
+    pub fn spin_ns(&mut self) -> u64 {
+        if self.resting > 0 {
+            self.resting -= 1;
+            return 0;
+        }
+        self.undisturbed = self.undisturbed.saturating_add(1);
+        self.ns
+    }
+
+    /// The CPU was taken away in the middle of a spin. Who spins against others gets whole time
+    /// slices and then none; who sleeps has the CPU when it is needed. So after the second loss in
+    /// succession there is none for a while.
+    pub fn lost_the_cpu(&mut self) {
+        if self.undisturbed < DISTURBED {
+            // What came soon after a rest shows that nothing has changed.
+            self.rest = (2 * self.rest).clamp(FIRST_REST, LONGEST_REST);
+            self.resting = self.rest;
+        } else if self.undisturbed > LONGEST_REST {
+            self.rest = 0;
+        }
+        self.undisturbed = 0;
     }
 
     /// A sleep that was to end at some instant ended `late_ns` after it.
@@ -213,5 +259,29 @@ mod tests {
         let mut guard = Guard::default();
         (0..5 * PATIENCE).for_each(|_| guard.stayed_awake());
         assert!(guard.ns() < 10_000);
+    }
+    /// Waits that spin, of `waits` in which the CPU is lost at every `losses`-th spin.
+    fn spins(guard: &mut Guard, waits: u32, losses: u32) -> u32 {
+        let mut spins = 0;
+        for _ in 0..waits {
+            if guard.spin_ns() > 0 {
+                spins += 1;
+                if spins % losses == 0 {
+                    guard.lost_the_cpu();
+                }
+            }
+        }
+        spins
+    }
+
+    #[test]
+    fn who_shares_the_cpu_gives_up_spinning_and_one_pause_is_no_reason_to() {
+        let mut guard = Guard::default();
+        assert_eq!(spins(&mut guard, 100_000, DISTURBED + 1), 100_000);
+        let shared = spins(&mut guard, 100_000, 25);
+        assert!(shared < 500, "spun {shared} times of 100000 against others");
+        // Alone again it comes back to all of them.
+        spins(&mut guard, LONGEST_REST, u32::MAX);
+        assert_eq!(spins(&mut guard, 10_000, u32::MAX), 10_000);
     }
 }

@@ -28,7 +28,12 @@ pub struct Timer {
     guard: Guard,
     /// The thread's timer slack (50 us from the start) is the least there is.
     exact: bool,
+    without_spinning: u64,
 }
+
+/// Between two readings of the clock in a spin: so long only others can have had the CPU. An
+/// interrupt takes less, a time slice more.
+const OTHERS: i64 = 500_000;
 
 /// This host's CLOCK_MONOTONIC.
 pub fn now() -> MonotonicNs {
@@ -45,7 +50,7 @@ impl Timer {
 
     /// A timer with a guard of the caller's.
     pub fn with(wait: Wait, guard: Guard) -> Timer {
-        Timer { wait, guard, exact: false }
+        Timer { wait, guard, exact: false, without_spinning: 0 }
     }
 
     /// The guard, as learned so far.
@@ -53,12 +58,17 @@ impl Timer {
         &self.guard
     }
 
+    /// Waits that were a sleep only, though a spin was asked for: others wanted the CPU.
+    pub fn without_spinning(&self) -> u64 {
+        self.without_spinning
+    }
+
     /// Waits until `instant` and returns the time then; at once if it has passed. A signal that
     /// interrupts the sleep is not an error. For one thread: its timer slack is set at the first
     /// sleep.
     pub fn until(&mut self, instant: MonotonicNs) -> Result<MonotonicNs, Errno> {
         if self.wait != Wait::Spin {
-            let ahead = if self.wait == Wait::Sleep { 0 } else { self.guard.ns() };
+            let ahead = if self.wait == Wait::Sleep { 0 } else { self.guard.spin_ns() };
             let wake = MonotonicNs(instant.0.saturating_sub(ahead));
             let before = now();
             if before < wake {
@@ -67,6 +77,7 @@ impl Timer {
                     let _ = set_timerslack(1);
                     self.exact = true;
                 }
+                self.without_spinning += u64::from(self.wait == Wait::SleepThenSpin && ahead == 0);
                 sleep_until(wake)?;
                 let time = now();
                 self.guard.woke(time.ns_since(wake).max(0).cast_unsigned());
@@ -77,13 +88,15 @@ impl Timer {
                 self.guard.stayed_awake();
             }
         }
-        loop {
-            let time = now();
-            if time >= instant {
-                return Ok(time);
-            }
+        let mut time = now();
+        while time < instant {
             std::hint::spin_loop();
+            let before = std::mem::replace(&mut time, now());
+            if time.ns_since(before) > OTHERS {
+                self.guard.lost_the_cpu();
+            }
         }
+        Ok(time)
     }
 }
 

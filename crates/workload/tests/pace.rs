@@ -340,7 +340,7 @@ fn results_have_the_keys_that_are_promised() {
         "after_stall asked asked_bit_s asked_packets_s bit_s bytes confirmed distribution drift \
          guard_ns interrupted interval_ns late_ns longest_burst of_processes packets_s per_second \
          processes program protocol refused rejected second_to_second seconds seed sent size \
-         skipped timer to unsent version"
+         skipped timer to unsent version without_spinning"
     );
     assert_eq!(keys(&sent["late_ns"]).join(" "), "max mean p50 p90 p99 p999");
     assert_eq!(

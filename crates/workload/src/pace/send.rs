@@ -160,6 +160,7 @@ fn report(task: &Task, accounts: Vec<SentParts>) -> Result<()> {
             "late_ns": one.late.percentiles(),
             "longest_burst": one.longest_burst,
             "guard_ns": one.guard_ns,
+            "without_spinning": one.without_spinning,
         }));
         all.merge(one.parts());
     }
@@ -219,6 +220,7 @@ fn result(task: &Task, all: &Sent, processes: Vec<Value>) -> Value {
         "late_ns": all.late.percentiles(),
         "longest_burst": all.longest_burst,
         "guard_ns": all.guard_ns,
+        "without_spinning": all.without_spinning,
         "second_to_second": spread(&packets).map(|packets| json!({
             "seconds": whole_seconds, "packets": packets, "bits": spread(&bits),
         })),

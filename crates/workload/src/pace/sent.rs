@@ -77,13 +77,15 @@ pub(super) struct Sent {
     /// Whether the receiver has confirmed the end; `None` before it.
     pub(super) confirmed: Option<bool>,
     pub(super) guard_ns: Option<u64>,
+    /// Waits that were to spin and only slept.
+    pub(super) without_spinning: u64,
     line: Line,
 }
 
 /// [`Sent`] as it goes from a process to the one that started it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SentParts {
-    counts: [u64; 6],
+    counts: [u64; 7],
     late: Counted,
     final_ns: Option<i64>,
     longest_burst: u64,
@@ -113,6 +115,7 @@ impl Sent {
             interrupted: false,
             confirmed: None,
             guard_ns: None,
+            without_spinning: 0,
             line: Line::default(),
         }
     }
@@ -163,6 +166,7 @@ impl Sent {
                 self.rejected,
                 self.unsent,
                 self.refused,
+                self.without_spinning,
             ],
             late: self.late.counted(),
             final_ns: self.final_ns,
@@ -178,7 +182,7 @@ impl Sent {
 
     /// Adds what another process sent.
     pub(super) fn merge(&mut self, other: SentParts) {
-        let [packets, bytes, skipped, rejected, unsent, refused] = other.counts;
+        let [packets, bytes, skipped, rejected, unsent, refused, without_spinning] = other.counts;
         self.packets += packets;
         self.bytes += bytes;
         self.skipped += skipped;
@@ -202,6 +206,7 @@ impl Sent {
             (all, one) => all.or(one),
         };
         self.guard_ns = self.guard_ns.max(other.guard_ns);
+        self.without_spinning += without_spinning;
         self.line.merge(&other.line);
     }
 }

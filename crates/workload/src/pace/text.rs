@@ -98,6 +98,10 @@ pub(super) fn sent(result: &Value) -> String {
             format!("{} of spinning before each packet", maybe(&result["guard_ns"], time)),
         );
     }
+    if result["without_spinning"].as_u64().is_some_and(|n| n > 0) {
+        let waits = count(&result["without_spinning"]);
+        line("", format!("{waits} waits without spinning: others wanted the CPU"));
+    }
     format!(
         "pace send: {} of {} packets of {} B{missing} in {}{}{text}",
         count(&result["sent"]),

@@ -147,6 +147,7 @@ impl Worker<'_> {
         }
         if wait == Wait::SleepThenSpin {
             run.sent.guard_ns = Some(timer.guard().ns());
+            run.sent.without_spinning = timer.without_spinning();
         }
         Ok(())
     }
