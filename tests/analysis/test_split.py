@@ -19,12 +19,12 @@ LOOP = path("loop", "id", [event("a", "io", "out"), event("b", "io", "in"), even
 HOSTS = [Host("h1", True, 0, 0.0), Host("h2", False, 300, 0.0), Host(ROUTER, False, 40, 50.0)]
 
 
-def made(tmp_path, rows, packets, links=None, path=LOOP, err=ERR[ROUTER], **more):
+def made(tmp_path, rows, packets, links=None, path=LOOP, err=ERR[ROUTER], ago=0, **more):
     """The hops of a run whose router told of these packets."""
     root = SyntheticRun(tmp_path, rows, HOSTS, [path], **more).write()
     links = {("h1", "h2"): [segment({}, len(packets))]} if links is None else links
     write_account(root, NAMES, links)
-    write_events(root, packets, err=err)
+    write_events(root, packets, err=err, ago=ago)
     hops = analyse(open_run(root)).to_dict()["paths"]["loop"]["hops"]
     return [hop["splits"] for hop in hops]
 
@@ -73,6 +73,16 @@ def test_the_means_of_the_parts_sum_to_that_of_the_hop(tmp_path):
     hop = json.loads(analyse(open_run(tmp_path)).to_json())["paths"]["loop"]["hops"][0]
     total = sum(Fraction(split[part]["mean_ns"]) for part in ("before", "emulated", "after"))
     assert float(total) == pytest.approx(hop["mean_ns"], abs=0.16)
+
+
+def test_what_the_router_wrote_down_later_is_where_it_was(tmp_path):
+    """Even after the message was read: the kernel hands it over before it returns to the router."""
+    sent = [crossing(i, SECOND + i * 10**6, 10, 2000, 30) for i in range(10)]
+    rows = [row for each, _ in sent for row in each]
+    ((split,), _) = made(tmp_path, rows, [packet for _, packet in sent], ago=9000)
+    assert (split["matched"], split["before"]["p50_ns"], split["after"]["p50_ns"]) == (10, 10, 30)
+    # 500 ppm of 9 us.
+    assert split["before"]["err_ns"] == ERR["h1"] + ERR[ROUTER] + 5
 
 
 def test_who_is_not_on_the_link_is_counted_and_in_no_part(tmp_path):

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from loopscope.analysis.links import ROUTER, ports
+from loopscope.analysis.patterns import SLEW_PPM
 from loopscope.analysis.results import SPLIT_TIMES, LinkResult, PartResult, SplitResult
 from loopscope.analysis.statistic import Sample
 
@@ -106,13 +107,14 @@ class LinkEvents:
 
 
 def _packets(run: Run) -> ibis.Table:
-    """One row for each packet that went through a link; the first of its copies to leave."""
+    """One row for each packet that went through a link: when the kernel saw it come, and when the
+    first of its copies was given to the device. The router writes both down a little later."""
     key = ["repeat", "from", "to", "number"]
-    enqueued, departed = run.table(ENQUEUED), run.table(DEPARTED)
+    enqueued, departed = _back(run.table(ENQUEUED)), _back(run.table(DEPARTED))
     left = departed.group_by(key).agg(
-        left=departed.ts.min(), left_err=departed.err_ns.argmin(departed.ts)
+        left=departed.at.min(), left_err=departed.at_err.argmin(departed.at)
     )
-    came = enqueued.select(*key, "id", came="ts", came_err="err_ns")
+    came = enqueued.select(*key, "id", came="at", came_err="at_err")
     names = _names(ports(run))
     packets = came.join(left, key)
     for end, port in (("sender", "from"), ("receiver", "to")):
@@ -120,6 +122,12 @@ def _packets(run: Run) -> ibis.Table:
         packets = packets.join(named, ["repeat", port])
     columns = ["repeat", "sender", "receiver", "id", "came", "came_err", "left", "left_err"]
     return packets.select(columns)
+
+
+def _back(events: ibis.Table) -> ibis.Table:
+    """With the instant that an event is of, and how far the kernel may slew its clock meanwhile."""
+    slew = (events.ago_ns * (SLEW_PPM / 1e6)).ceil().cast("int64")
+    return events.mutate(at=events.ts - events.ago_ns, at_err=events.err_ns + slew)
 
 
 def _names(hosts: Mapping[int, list[str]]) -> ibis.Table:

@@ -137,10 +137,12 @@ impl<M: Mover> Engine<M> {
                 return Ok(any);
             }
             any = true;
+            let given = clock();
             self.mover.transmit(&mut self.batch)?;
             // They left before this, never after.
             let left = clock();
-            self.batch.drain(..).for_each(|departure| self.router.departed(&departure, left));
+            let router = &mut self.router;
+            self.batch.drain(..).for_each(|departure| router.departed(&departure, given, left));
         }
     }
 

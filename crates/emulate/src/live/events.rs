@@ -1,5 +1,7 @@
 //! What the router tells of each packet: the group `link`.
 
+use loopscope_time::MonotonicNs;
+use loopscope_timer::now;
 use loopscope_trace::{describe, describe_group, event};
 
 use crate::frame::Frame;
@@ -9,8 +11,14 @@ describe_group!(
     "link",
     "Packets on emulated links. The id is the message's number; `from` and `to` are indexes of hosts."
 );
-describe!("link", "enqueued", "", "The packet came to the link.");
-describe!("link", "departed", "", "The packet left, `late_ns` after its time.");
+describe!("link", "enqueued", "", "The packet came to the link, `ago_ns` before this.");
+describe!(
+    "link",
+    "departed",
+    "",
+    "The packet was given to the device, `ago_ns` before this, and has left at the latest `late_ns` \
+     after its time."
+);
 describe!("link", "dropped", "", "The packet is lost, for this reason.");
 describe!("link", "corrupted", "", "The packet that leaves differs in a bit.");
 describe!("link", "duplicated", "", "The packet that leaves is the second one.");
@@ -30,7 +38,8 @@ impl Place {
     }
 }
 
-pub(crate) fn enqueued(at: Place, frame: &Frame) {
+/// `came`: when the kernel saw it.
+pub(crate) fn enqueued(at: Place, frame: &Frame, came: MonotonicNs) {
     let (from, to) = at.ends();
     let size = frame.size() as u32;
     event!(
@@ -40,11 +49,14 @@ pub(crate) fn enqueued(at: Place, frame: &Frame) {
         number = at.number,
         from = from,
         to = to,
-        size = size
+        size = size,
+        ago_ns = ago(came)
     );
 }
 
-pub(crate) fn departed(at: Place, outcome: &Outcome<Frame>, late_ns: i64) {
+/// `given`: before the kernel was asked to send it. It may have been read at its other end before the
+/// kernel returned.
+pub(crate) fn departed(at: Place, outcome: &Outcome<Frame>, given: MonotonicNs, late_ns: i64) {
     let frame = &outcome.packet;
     let (from, to) = at.ends();
     let number = at.number;
@@ -55,7 +67,8 @@ pub(crate) fn departed(at: Place, outcome: &Outcome<Frame>, late_ns: i64) {
         number = number,
         from = from,
         to = to,
-        late_ns = late_ns
+        late_ns = late_ns,
+        ago_ns = ago(given)
     );
     if outcome.corrupted {
         event!("link", "corrupted", frame.message(), number = number, from = from, to = to);
@@ -88,4 +101,8 @@ pub(crate) fn set(segment: usize, from: usize, to: usize) {
 /// Makes this thread's ring, of the thread that runs the router. The error is for a person.
 pub fn prepare() -> Result<(), String> {
     loopscope_trace::thread_init().map_err(|problem| problem.to_string())
+}
+
+fn ago(instant: MonotonicNs) -> u32 {
+    u32::try_from(now().ns_since(instant).max(0)).unwrap_or(u32::MAX)
 }

@@ -154,7 +154,7 @@ impl Router {
         let Some(wire) = &mut self.wires[index] else { return };
         wire.record.came(now, frame.size());
         wire.number += 1;
-        events::enqueued(Place { number: wire.number, from, to }, &frame);
+        events::enqueued(Place { number: wire.number, from, to }, &frame, now);
         wire.link.enqueue(now, frame);
         self.agree(index);
     }
@@ -195,8 +195,8 @@ impl Router {
         }
     }
 
-    /// The mover has sent it, or lost it.
-    pub fn departed(&mut self, departure: &Departure, at: MonotonicNs) {
+    /// The mover has sent it, or lost it: the kernel got it at `given` and had it by `at`.
+    pub fn departed(&mut self, departure: &Departure, given: MonotonicNs, at: MonotonicNs) {
         let Departure { from, to, outcome, lost } = departure;
         let index = self.index(*from, *to);
         let Some(wire) = &mut self.wires[index] else { return };
@@ -206,7 +206,7 @@ impl Router {
             events::dropped(place, &outcome.packet, None);
         } else {
             wire.record.left(outcome, at);
-            events::departed(place, outcome, at.ns_since(outcome.due));
+            events::departed(place, outcome, given, at.ns_since(outcome.due));
         }
     }
 
