@@ -94,8 +94,12 @@ impl<S: Iterator<Item = Slot>> Pacer<S> {
     fn catch_up(&mut self, now: u64, most: usize, batch: &mut Vec<Slot>) {
         let slack = TOLERANCE_NS.saturating_sub(self.spacing_ns);
         let mut earliest = self.not_before.unwrap_or(now).max(now.saturating_sub(slack));
-        while batch.len() < most && earliest <= now {
-            let Some(slot) = self.take() else { return };
+        let until = now.saturating_add(self.lead_ns);
+        while batch.len() < most
+            && earliest <= now
+            && let Some(slot) = self.next.filter(|slot| slot.offset <= until)
+        {
+            self.take();
             batch.push(slot);
             if now < slot.offset.saturating_add(self.spacing_ns) {
                 self.not_before = None;
@@ -190,6 +194,15 @@ mod tests {
         assert!(log.windows(2).all(|pair| pair[1].1.number == pair[0].1.number + 1));
         // 100 packets are made up for in the time of 200.
         assert!(log[1205].0 == log[1205].1.offset && log[1190].0 > log[1190].1.offset);
+    }
+
+    /// The last overdue packet is sent, and the next one's time is not yet.
+    #[test]
+    fn who_has_caught_up_is_not_early() {
+        let mut pacer = pacer(2438, 50_000_000, AfterStall::Spread);
+        let stalls = [100_323, 0, 33_148, 65_404];
+        let stall = |wake: u64| stalls.get(wake as usize).copied().unwrap_or(0);
+        run(&mut pacer, stall, |now, slot| assert!(now >= slot.offset, "{now} {slot:?}"));
     }
 
     #[test]
