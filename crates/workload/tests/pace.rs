@@ -193,7 +193,11 @@ fn after_a_stall_each_policy_does_what_it_says() {
         match policy {
             "skip" => {
                 assert!(skipped >= 46, "{skipped} skipped");
-                assert!(number(&sent, "longest_burst") <= 2, "{sent}");
+                // Two at once at most, whenever the CPU is taken away: the third one's time is half
+                // an interval after that of the lateness at which packets are skipped.
+                for three in packets.windows(3) {
+                    assert!(three[2].sent - three[0].sent > 450_000, "{three:?}");
+                }
                 assert!(packets.iter().all(|packet| late(packet) < 1_500_000));
             }
             "spread" => {
