@@ -26,7 +26,7 @@ def times(mean=None, deviation=None, p50=None, p99=None):
 
 def segment(asked, came=0, dropped=(), **more):
     """Of one link; all that came and was not dropped or left waiting has left."""
-    drops = {"mtu": 0, "loss": 0, "queue": 0, "codel": 0, "moving": 0} | dict(dropped)
+    drops = {"mtu": 0, "loss": 0, "queue": 0, "codel": 0, "moving": 0, "kernel": 0} | dict(dropped)
     found = {
         "since_ns": 0,
         "asked": {"duplicate": 0.0, "corrupt": 0.0, "delay_ns": 0} | asked,
@@ -47,11 +47,11 @@ def segment(asked, came=0, dropped=(), **more):
     } | found
 
 
-def write_account(root: Path, hosts, links, repeat=1, problems=()):
+def write_account(root: Path, hosts, links, repeat=1, problems=(), mover="xdp"):
     """`links` has by (from, to) the segments."""
     files = root / "base" / str(repeat) / "hosts" / ROUTER / "components" / "_links" / "files"
     files.mkdir(parents=True)
-    account = {"version": 1, "mover": "xdp", "why": "", "wait": "sleep", "hosts": list(hosts)}
+    account = {"version": 1, "mover": mover, "why": "", "wait": "sleep", "hosts": list(hosts)}
     account["problems"] = list(problems)
     account["links"] = [
         {"from": sender, "to": receiver, "segments": segments}

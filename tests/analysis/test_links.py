@@ -86,6 +86,34 @@ def test_loss_is_of_the_packets_that_fit_and_duplicates_of_what_was_not_lost(tmp
     assert link["dropped"]["mtu"] == 100
 
 
+def by_netem(tmp_path, given):
+    root = pipeline(tmp_path, messages=5).write()
+    write_account(root, ["h1", "h2"], {("h1", "h2"): [given]}, mover="netem")
+    return analyse(open_run(root))
+
+
+def test_what_netem_does_not_say_is_compared_with_nothing(tmp_path):
+    loss = {"kind": "independent", "probability": 0.1}
+    given = segment({"loss": loss, "rate_bps": 10**6}, 1000, {"kernel": 300})
+    results = by_netem(tmp_path / "both", given)
+    link = of(results)
+    assert link["lost"]["inside"] is link["lost"]["low"] is None
+    assert link["dropped"]["kernel"] == 300
+    assert results.problems == ()
+    # Nor where it threw away what was in a queue.
+    link = of(by_netem(tmp_path / "some", segment({"loss": loss}, 1000, {"loss": 99, "kernel": 1})))
+    assert link["lost"]["inside"] is None
+
+
+def test_of_netem_only_what_came_out_or_cannot_any_more_shows_a_fate(tmp_path):
+    asked = {"loss": {"kind": "independent", "probability": 0.1}, "duplicate": 0.05}
+    given = segment(asked, 1000, {"loss": 90}, queued=100, duplicated=40)
+    link = of(by_netem(tmp_path, given))
+    assert (link["lost"]["found"], link["lost"]["of"], link["lost"]["inside"]) == (90, 900, True)
+    assert (link["duplicated"]["found"], link["duplicated"]["of"]) == (40, 810)
+    assert link["late_ns"]["p50"] is None
+
+
 def test_a_loss_that_nobody_asked_for_is_outside(tmp_path):
     found = of(judged(tmp_path, segment({}, 1000, {"loss": 1})))["lost"]
     assert found["asked"] == 0

@@ -18,6 +18,11 @@ def run(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, check=check, timeout=120)
 
 
+def address(i: int) -> str:
+    """Of the end at host ``i``."""
+    return f"02:00:00:00:00:{i:02x}"
+
+
 class Network:
     """Hosts ``h1``, ``h2``, …, each at an end of a veth pair; the others, ``d1``, ``d2``, …, stand
     in the router's namespace."""
@@ -43,8 +48,8 @@ class Network:
             run("ip", "-n", self.name(host), "link", "set", "lo", "up")
         for i, host in enumerate(self.hosts, 1):
             here, router = self.name(host), self.name("router")
-            pair = ["data0", "netns", here, "type", "veth", "peer", "name", f"d{i}"]
-            run("ip", "link", "add", *pair, "netns", router)
+            pair = ["data0", "address", address(i), "netns", here, "type", "veth"]
+            run("ip", "link", "add", *pair, "peer", "name", f"d{i}", "netns", router)
             run("ip", "-n", here, "address", "add", f"10.9.0.{i}/24", "dev", "data0")
             run("ip", "-n", here, "link", "set", "data0", "up")
             run("ip", "-n", here, "route", "add", "224.0.0.0/4", "dev", "data0")
@@ -81,7 +86,10 @@ class Network:
         return self.start(host, sys.executable, "-c", textwrap.dedent(program), *words)
 
     def document(self, mover: str, links: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
-        ports = [{"host": host, "device": f"d{i}"} for i, host in enumerate(self.hosts, 1)]
+        ports = [
+            {"host": host, "device": f"d{i}", "address": address(i)}
+            for i, host in enumerate(self.hosts, 1)
+        ]
         return {"version": 1, "seed": 3, "mover": mover, "ports": ports, "links": links, **more}
 
     def emulate(self, document: dict[str, Any]) -> subprocess.Popen[str]:

@@ -170,15 +170,14 @@ def test_the_links_document(network):
     path = network(
         "mover: tap", "wait: spin", "seed: 7", "h1 -> h3: {delay: 1ms, at 2s: {mtu: none}}"
     )
-    document = experiment.links_document(
-        experiment.load(path), {"h1": "d1", "h2": "d2", "h3": "d3"}
-    )
+    ports = [{"host": f"h{i}", "device": f"d{i}"} for i in (1, 2, 3)]
+    document = experiment.links_document(experiment.load(path), ports)
     assert document == {
         "version": 1,
         "seed": 7,
         "mover": "tap",
         "wait": "spin",
-        "ports": [{"host": f"h{i}", "device": f"d{i}"} for i in (1, 2, 3)],
+        "ports": ports,
         "links": [
             {
                 "from": "h1",
@@ -189,6 +188,20 @@ def test_the_links_document(network):
         ],
         "phases": ["connect", "run", "after"],
     }
+
+
+def test_netem_has_steps_and_a_router_of_its_own(network):
+    path = network(
+        "default: {mtu: 1400B}",
+        "mover: netem",
+        "h1 -> h3: {delay: 1ms, at 1s: {loss: 1%, mtu: 1400B}, at 2s: {delay: 2ms, loss: none}}",
+    )
+    assert [p for p in experiment.check(path) if p.severity == "error"] == []
+    document = experiment.links_document(experiment.load(path), [])
+    (link,) = (link for link in document["links"] if (link["from"], link["to"]) == ("h1", "h3"))
+    # The devices' own MTU is nothing that netem has to do.
+    assert [set(step["set"]) for step in link["steps"]] == [{"loss"}, {"delay_ns", "loss"}]
+    assert experiment.check(network("mover: netem", "emulate: true")) == []
 
 
 # The lines below ``network``, with « where the one error must be told; its message and its hint.
@@ -289,9 +302,22 @@ MISTAKES = {
     "mover": (["mover: «xpd", "emulate: true"], "not known here", "xdp"),
     "seed": (["seed: «1.5"], "whole number", None),
     "emulate": (["emulate: «yes"], "true or false", "true"),
-    "netem and steps": (
-        ["mover: netem", "h1 -> h2: {«at 1s: {delay: 1ms}}"],
-        "netem",
+    "netem and a step that it has not": (
+        ["mover: netem", "h1 -> h2: {delay: 1ms, at 1s: {loss: «{every: 10}}}"],
+        "netem does not count packets. Use mover: auto",
+        None,
+    ),
+    "netem and a step that does not go with what was before": (
+        [
+            "mover: netem",
+            "h1 -> h2: {rate: 1Mbit, queue: 9packets, at 1s: {loss: 1%}, «at 2s: {delay: 1ms}}",
+        ],
+        "netem counts those on the wire as well",
+        None,
+    ),
+    "netem and a wait": (
+        ["mover: netem", "wait: «spin", "h1 -> h2: {delay: 1ms}"],
+        "netem has no wait",
         None,
     ),
     "netem and opportunities": (

@@ -5,7 +5,6 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use loopscope_emulate::EmulateError;
 use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStderr};
@@ -34,8 +33,6 @@ pub(crate) enum MachineError {
         "the socket path {0} is longer than {SOCKET_PATH_LIMIT} bytes; use a shorter directory"
     )]
     SocketPath(String),
-    #[error(transparent)]
-    Links(#[from] EmulateError),
     #[error("cannot start the agent of host {host}: {reason}")]
     Agent { host: String, reason: String },
 }
@@ -73,7 +70,8 @@ impl Machine {
         let run = self.ledger.run();
         let mtu = (request.data_mtu != 0).then_some(request.data_mtu);
         let (data, clock) = (&request.data_network, &request.clock_network);
-        let plan = Plan::new(run, &request.hosts, data, clock, mtu, joint(request)?)?;
+        let joint = if request.router { Joint::Router } else { Joint::Bridge };
+        let plan = Plan::new(run, &request.hosts, data, clock, mtu, joint)?;
         let folder = self.sockets.join(format!("ls-{}", short_id(run)));
         let mut made: Vec<TestbedHost> = plan.hosts.iter().map(described).collect();
         made.extend(plan.router.as_ref().map(described_router));
@@ -161,16 +159,6 @@ impl Machine {
     }
 }
 
-fn joint(request: &BuildTestbedRequest) -> Result<Joint, MachineError> {
-    if request.router {
-        return Ok(Joint::Router);
-    }
-    if request.netem_json.is_empty() {
-        return Ok(Joint::Bridge);
-    }
-    Ok(Joint::Netem(loopscope_emulate::run::read(&request.netem_json)?))
-}
-
 fn described(host: &Host) -> TestbedHost {
     TestbedHost {
         name: host.name.clone(),
@@ -178,6 +166,7 @@ fn described(host: &Host) -> TestbedHost {
         clock_address: host.clock.to_string(),
         namespace: host.namespace.clone(),
         port: host.port.clone(),
+        data_link_address: host.address.map(|own| own.to_string()).unwrap_or_default(),
         ..TestbedHost::default()
     }
 }

@@ -1,17 +1,14 @@
 //! The local testbed: one network namespace for each host, and one that holds the two bridges, one
 //! for data and one for clock traffic, which the hosts' links plug into. Where links are emulated
 //! the data links end there unbridged: an agent in it, the router's, runs what moves packets between
-//! them; or the kernel's netem sits on the bridge's ports. Nothing is put into the namespace that
-//! loopscope itself runs in.
+//! them. Nothing is put into the namespace that loopscope itself runs in.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
+use std::io;
 use std::net::Ipv4Addr;
-use std::path::Path;
-use std::process::{Command, Stdio};
 
-use loopscope_emulate::settings::{Document, Port};
-use nix::sched::{CloneFlags, unshare};
+use loopscope_emulate::address::Address;
+use loopscope_emulate::iproute::{self, BatchError};
 use thiserror::Error;
 
 use crate::ledger::{Entry, Ledger, LedgerError};
@@ -28,8 +25,6 @@ pub struct Plan {
     pub hosts: Vec<Host>,
     /// Where the data links end unbridged, if they do.
     pub router: Option<Router>,
-    /// For `tc`, where netem is on the bridge's ports.
-    netem: Option<String>,
     /// Namespace of the bridges.
     switch: String,
     prefixes: (u8, u8),
@@ -50,8 +45,6 @@ pub struct Router {
 pub enum Joint {
     /// A bridge.
     Bridge,
-    /// A bridge with the kernel's netem on its ports, which the plan fills in.
-    Netem(Document),
     /// Nothing but what is done by an agent that sees all their ends.
     Router,
 }
@@ -69,6 +62,8 @@ pub struct Host {
     pub clock: Ipv4Addr,
     /// Other end of `data0`, among the bridges.
     pub port: String,
+    /// Ethernet address of `data0`; `None`: the kernel's choice.
+    pub address: Option<Address>,
 }
 
 /// Why there is no testbed.
@@ -91,15 +86,9 @@ pub enum TestbedError {
     Links {
         /// Where.
         namespace: String,
-        /// What `ip` or `tc` says.
+        /// What `ip` says.
         reason: BatchError,
     },
-    /// The mover that was asked for.
-    #[error(
-        "mover: netem cannot be used here: {0}; load the module sch_netem into the kernel, or use \
-         mover: auto"
-    )]
-    Netem(BatchError),
     /// What they leave to each other.
     #[error("cannot switch off the offloads of the links in namespace {namespace}: {reason}")]
     Offload {
@@ -108,20 +97,6 @@ pub enum TestbedError {
         /// What the system says.
         reason: io::Error,
     },
-}
-
-/// `ip` or `tc` did not do what it was asked for.
-#[derive(Debug, Error)]
-pub enum BatchError {
-    /// There is none.
-    #[error("there is no `{0}` program; install iproute2")]
-    Missing(&'static str),
-    /// It could not be run.
-    #[error("cannot run `{0}`: {1}")]
-    Run(&'static str, io::Error),
-    /// It refused.
-    #[error("{0}: {1}")]
-    Refused(&'static str, String),
 }
 
 /// Whether `name` can be part of names of namespaces and files: letters, digits, `-`, `_` and `.`,
@@ -173,26 +148,19 @@ impl Plan {
                 data: data.host(i)?,
                 clock: clock.host(i)?,
                 port: format!("d{i}"),
+                address: matches!(joint, Joint::Router).then(|| address(i)),
             });
         }
         let switch = format!("ls-{short}-net");
-        let (mut router, mut netem) = (None, None);
-        match joint {
-            Joint::Bridge => {}
-            Joint::Netem(mut document) => {
-                let port =
-                    |host: &Host| Port { host: host.name.clone(), device: host.port.clone() };
-                document.ports = planned.iter().map(port).collect();
-                let commands = loopscope_emulate::netem::commands(&document);
-                netem = Some(commands.map_err(TestbedError::Plan)?);
-            }
+        let router = match joint {
+            Joint::Bridge => None,
             Joint::Router => {
                 let after = u32::try_from(hosts.len()).unwrap_or(u32::MAX).saturating_add(1);
-                router = Some(Router { namespace: switch.clone(), clock: clock.host(after)? });
+                Some(Router { namespace: switch.clone(), clock: clock.host(after)? })
             }
-        }
+        };
         let prefixes = (data.prefix(), clock.prefix());
-        Ok(Plan { hosts: planned, router, netem, switch, prefixes, mtu })
+        Ok(Plan { hosts: planned, router, switch, prefixes, mtu })
     }
 
     /// Makes it.
@@ -200,32 +168,20 @@ impl Plan {
         if !nix::unistd::geteuid().is_root() {
             return Err(TestbedError::NotRoot);
         }
-        if self.netem.is_some() {
-            try_out_netem().map_err(TestbedError::Netem)?;
-        }
         let names = self.hosts.iter().map(|h| &h.namespace).chain([&self.switch]);
         let entries: Vec<Entry> =
             names.map(|name| Entry::Namespace { name: name.clone() }).collect();
         ledger.make(&entries)?;
-        let in_namespace = |program, namespace: &str, batch: &str| {
-            run_batch(program, &["-n", namespace], batch)
+        let in_namespace = |namespace: &str, batch: &str| {
+            iproute::run("ip", &["-n", namespace], batch)
                 .map_err(|reason| TestbedError::Links { namespace: namespace.to_owned(), reason })
         };
-        in_namespace("ip", &self.switch, &self.switch_batch())?;
-        self.hosts
-            .iter()
-            .try_for_each(|h| in_namespace("ip", &h.namespace, &self.host_batch(h)))?;
-        if let Some(batch) = &self.netem {
-            in_namespace("tc", &self.switch, batch)?;
+        in_namespace(&self.switch, &self.switch_batch())?;
+        self.hosts.iter().try_for_each(|h| in_namespace(&h.namespace, &self.host_batch(h)))?;
+        match self.router {
+            Some(_) => self.make_packets_whole(),
+            None => Ok(()),
         }
-        match self.is_emulated() {
-            true => self.make_packets_whole(),
-            false => Ok(()),
-        }
-    }
-
-    fn is_emulated(&self) -> bool {
-        self.router.is_some() || self.netem.is_some()
     }
 
     /// What goes through a router is read by a program; and what happens to packets happens to each
@@ -243,36 +199,25 @@ impl Plan {
 
     fn switch_batch(&self) -> String {
         let mut batch = String::new();
-        let quiet = quiet_ipv6();
         let mtu = self.mtu.map_or(String::new(), |mtu| format!("mtu {mtu}"));
         let bridges: &[&str] = if self.router.is_some() { &["clock"] } else { &["data", "clock"] };
         for bridge in bridges {
-            // Without spanning tree and snooping a bridge adds no packets of its own and forwards
-            // from the first one.
-            lines(
-                &mut batch,
-                format_args!(
-                    "link add {bridge} type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
-                 link set dev {bridge} {quiet} up"
-                ),
-            );
+            batch += &iproute::bridge(bridge);
+            batch += &iproute::up(bridge, "");
         }
         for (i, host) in (1..).zip(&self.hosts) {
             let (namespace, port) = (&host.namespace, &host.port);
-            let address = match self.netem {
-                Some(_) => format!("address {} ", loopscope_emulate::netem::address(i - 1)),
-                None => String::new(),
-            };
+            let address = host.address.map_or(String::new(), |own| format!("address {own} "));
             let master = if self.router.is_some() { "" } else { "master data" };
             lines(
                 &mut batch,
                 format_args!(
                     "link add {port} {mtu} type veth peer name data0 {address}{mtu} netns {namespace}\n\
-                 link add c{i} type veth peer name clock0 netns {namespace}\n\
-                 link set dev {port} {master} {quiet} up\n\
-                 link set dev c{i} master clock {quiet} up"
+                 link add c{i} type veth peer name clock0 netns {namespace}"
                 ),
             );
+            batch += &iproute::up(port, master);
+            batch += &iproute::up(&format!("c{i}"), "master clock");
         }
         if let Some(router) = &self.router {
             let (clock, prefix) = (router.clock, self.prefixes.1);
@@ -286,18 +231,18 @@ impl Plan {
 
     fn host_batch(&self, host: &Host) -> String {
         let mut batch = String::new();
-        let (quiet, Host { data, clock, .. }) = (quiet_ipv6(), host);
+        let Host { data, clock, .. } = host;
         let (data_prefix, clock_prefix) = self.prefixes;
         lines(
             &mut batch,
             format_args!(
                 "link set dev lo up\n\
              address add {data}/{data_prefix} brd + dev data0\n\
-             address add {clock}/{clock_prefix} brd + dev clock0\n\
-             link set dev data0 {quiet} up\n\
-             link set dev clock0 {quiet} up"
+             address add {clock}/{clock_prefix} brd + dev clock0"
             ),
         );
+        batch += &iproute::up("data0", "");
+        batch += &iproute::up("clock0", "");
         batch
     }
 }
@@ -307,10 +252,11 @@ fn lines(batch: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = writeln!(batch, "{text}");
 }
 
-/// Keeps a link from giving itself an IPv6 address, and so from solicitations and duplicate
-/// address detection in the middle of a measurement.
-fn quiet_ipv6() -> &'static str {
-    if Path::new("/proc/sys/net/ipv6").exists() { "addrgenmode none" } else { "" }
+/// Of host `i`, from 1, behind a router, which may tell hosts by it.
+fn address(i: u32) -> Address {
+    let [a, b, c, d] = i.to_be_bytes();
+    // Locally administered.
+    Address([2, 0, a, b, c, d])
 }
 
 /// Makes named network namespaces.
@@ -319,43 +265,7 @@ pub(crate) fn add_namespaces(names: &[&str]) -> Result<(), BatchError> {
         return Ok(());
     }
     let batch: String = names.iter().map(|name| format!("netns add {name}\n")).collect();
-    run_batch("ip", &[], &batch)
-}
-
-/// One process of `program`, which is `ip` or `tc`, for all the lines of `batch`.
-fn run_batch(program: &'static str, options: &[&str], batch: &str) -> Result<(), BatchError> {
-    let mut child = Command::new(program)
-        .args(options)
-        .args(["-batch", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => BatchError::Missing(program),
-            _ => BatchError::Run(program, e),
-        })?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // If it ended early, its own message says why.
-        let _ = stdin.write_all(batch.as_bytes());
-    }
-    let output = child.wait_with_output().map_err(|e| BatchError::Run(program, e))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    let said = if said.is_empty() { output.status.to_string() } else { said };
-    Err(BatchError::Refused(program, said))
-}
-
-/// Has the kernel make a netem where nobody is: in a namespace that ends with the thread in it.
-fn try_out_netem() -> Result<(), BatchError> {
-    let make = || {
-        unshare(CloneFlags::CLONE_NEWNET).map_err(|e| BatchError::Run("tc", e.into()))?;
-        run_batch("tc", &[], "qdisc add dev lo root netem delay 1ms\n")
-    };
-    std::thread::scope(|scope| scope.spawn(make).join())
-        .unwrap_or_else(|_| Err(BatchError::Run("tc", io::Error::other("the thread failed"))))
+    iproute::run("ip", &[], &batch)
 }
 
 #[cfg(test)]
@@ -399,28 +309,15 @@ mod tests {
         let batch = plan.switch_batch();
         assert!(!batch.contains("data type bridge") && !batch.contains("master data"), "{batch}");
         assert!(batch.contains("link set dev c2 master clock"), "{batch}");
+        // By which netem tells them.
+        assert_eq!(plan.hosts[1].address.unwrap().to_string(), "02:00:00:00:00:02");
+        let one = "link add d1  type veth peer name data0 address 02:00:00:00:00:01 ";
+        assert!(batch.contains(one), "{batch}");
         assert!(batch.contains("address add 10.2.0.3/29 brd + dev clock\n"), "{batch}");
         // Its network has no address for a third.
         let narrow = |joint| Plan::new("x", &hosts, "10.1.0.0/24", "10.2.0.0/30", None, joint);
         assert!(narrow(Joint::Router).is_err());
         assert!(narrow(Joint::Bridge).is_ok());
-    }
-
-    #[test]
-    fn netem_is_on_the_bridges_ports_and_knows_hosts_by_their_addresses() {
-        let hosts = ["h1".to_owned(), "h2".to_owned()];
-        let document = serde_json::json!({
-            "version": 1, "seed": 1, "ports": [],
-            "links": [{"from": "h1", "to": "h2", "settings": {"delay_ns": 5}}]
-        });
-        let joint = Joint::Netem(serde_json::from_value(document).unwrap());
-        let plan = Plan::new("x", &hosts, "10.1.0.0/24", "10.2.0.0/24", None, joint).unwrap();
-        let batch = plan.switch_batch();
-        let one = "link add d1  type veth peer name data0 address 02:00:00:00:00:00";
-        assert!(batch.contains(one) && batch.contains("master data"), "{batch}");
-        let tc = plan.netem.as_ref().unwrap();
-        assert!(tc.contains("dev d2") && tc.contains("src 02:00:00:00:00:00 "), "{tc}");
-        assert!(!tc.contains("dev d1"), "{tc}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! a switch whose ports are joined by such links, [`mover`] what takes its frames off devices and puts
 //! them on others, and [`engine`] the loop around both.
 
+pub mod address;
 #[cfg(feature = "router")]
 mod live;
 pub mod model;

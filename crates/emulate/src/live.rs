@@ -1,11 +1,16 @@
 //! What works on devices, now: without it the crate is the model and what is asked of it.
 
 pub mod control;
+mod course;
 pub mod engine;
 mod error;
 mod events;
 pub mod frame;
+pub mod hosts;
+pub mod iproute;
+pub mod kernel;
 pub mod mover;
+pub mod observe;
 pub mod phases;
 pub mod record;
 pub mod report;

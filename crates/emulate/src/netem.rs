@@ -4,70 +4,102 @@
 
 use std::fmt::Write as _;
 
+use crate::address::Address;
 use crate::model;
 use crate::settings::{
-    Discipline, Distribution, Document, Jitter, Limit, Loss, Mistake, Queue, Reorder, Settings,
+    Discipline, Distribution, Jitter, Limit, Loss, Mistake, Queue, Reorder, Settings,
 };
 
 /// Above any that a link has: HTB is there for its classes alone, and netem keeps packets in order
 /// only where there is a rate.
 const NO_LIMIT_BPS: u64 = 100_000_000_000;
+/// Handles from here on are of queues that took another one's place.
+const SECOND: usize = 0x8000;
 /// As many as in a queue that is not to drop.
 const NO_LIMIT_PACKETS: u64 = 1_000_000;
 
-/// The address of the host behind a document's port, from 0: what it sends is known by that.
-pub fn address(port: usize) -> String {
-    let [.., a, b] = port.to_be_bytes();
-    format!("02:00:00:00:{a:02x}:{b:02x}")
+/// What makes a device of the bridge sort what goes out by who sent it. What belongs to no class
+/// passes at once.
+pub fn root(device: &str) -> String {
+    format!("qdisc add dev {device} root handle 1: htb default 0\n")
 }
 
-/// What makes the document's links, on devices that are a bridge's and have nothing yet.
-pub fn commands(document: &Document) -> Result<String, String> {
-    let mut batch = String::new();
-    for port in &document.ports {
-        let links = document.links.iter().filter(|link| link.to == port.host);
-        let mut device = String::new();
-        for link in links {
-            let name = format!("{} -> {}", link.from, link.to);
-            let number = document.ports.iter().position(|from| from.host == link.from);
-            let number = number.ok_or_else(|| format!("{name}: {} has no port", link.from))?;
-            if !link.steps.is_empty() {
-                return Err(format!("{name}: netem takes no steps"));
-            }
-            let netem = words(&link.settings).map_err(|mistake| format!("{name}: {mistake}"))?;
-            let (dev, class, address) = (&port.device, number + 1, address(number));
-            // Writing to a String cannot fail.
-            let _ = write!(
-                device,
-                "class add dev {dev} parent 1: classid 1:{class:x} htb rate {NO_LIMIT_BPS}bit \
-                 burst 1000000 cburst 1000000 quantum 60000\n\
-                 qdisc add dev {dev} parent 1:{class:x} handle {:x}: netem {netem}\n\
-                 filter add dev {dev} parent 1: protocol all prio 1 u32 match ether src {address} \
-                 flowid 1:{class:x}\n",
-                class + 1
-            );
-        }
-        if !device.is_empty() {
-            // What belongs to no class passes at once.
-            let _ = write!(
-                batch,
-                "qdisc add dev {} root handle 1: htb default 0\n{device}",
-                port.device
-            );
-        }
+/// A link's class on the device to its receiver.
+#[derive(Clone, Copy, Debug)]
+pub struct Class<'a> {
+    /// The receiver's port.
+    pub device: &'a str,
+    /// Where the sender's port stands in the document, from 0.
+    pub from: usize,
+    /// By which the sender is known.
+    pub address: Address,
+    /// Whether the queue in it is the one that took the first one's place, or the other way around.
+    pub second: bool,
+}
+
+impl Class<'_> {
+    /// What makes it, with this queue in it.
+    pub fn add(&self, queue: &str) -> String {
+        let Class { device, address, .. } = self;
+        let class = self.number();
+        format!(
+            "class add dev {device} parent 1: classid 1:{class:x} htb rate {NO_LIMIT_BPS}bit \
+             burst 1000000 cburst 1000000 quantum 60000\n\
+             qdisc add {}\
+             filter add dev {device} parent 1: protocol all prio 1 u32 match ether src {address} \
+             flowid 1:{class:x}\n",
+            self.queue(queue)
+        )
     }
-    Ok(batch)
+
+    /// What has the queue in it do something else from now on. What is in it stays there.
+    pub fn change(&self, queue: &str) -> String {
+        format!("qdisc change {}", self.queue(queue))
+    }
+
+    /// What puts a new queue into it, of the other handle. What was in the old one is lost.
+    pub fn replace(&self, queue: &str) -> String {
+        format!("qdisc replace {}", self.queue(queue))
+    }
+
+    fn queue(&self, queue: &str) -> String {
+        let class = self.number();
+        let handle = class + 1 + if self.second { SECOND } else { 0 };
+        format!("dev {} parent 1:{class:x} handle {handle:x}: {queue}\n", self.device)
+    }
+
+    fn number(&self) -> usize {
+        self.from + 1
+    }
 }
 
-/// A link's settings as netem's.
+/// Whether netem has a table for these, which no change takes away from it again.
+pub fn has_table(settings: &Settings) -> bool {
+    let shape = settings.jitter.as_ref().map(|jitter| &jitter.distribution);
+    shape.is_some_and(|shape| *shape != Distribution::Uniform)
+}
+
+/// The longest that netem holds a packet by these, as far as it is on time.
+pub fn longest_ns(settings: &Settings) -> u64 {
+    // Its tables end at four deviations.
+    let jitter = settings.jitter.as_ref().map_or(0, |jitter| jitter.ns.saturating_mul(4));
+    let held = limit(settings).unwrap_or(NO_LIMIT_PACKETS);
+    let waiting = settings.rate_bps.map_or(0, |rate| {
+        let bits = u128::from(held) * u128::from(settings.largest_frame()) * 8;
+        u64::try_from(bits * 1_000_000_000 / u128::from(rate.max(1))).unwrap_or(u64::MAX)
+    });
+    settings.delay_ns.saturating_add(jitter).saturating_add(waiting)
+}
+
+/// A link's settings as netem's, whole: for one that is made and for one that has others.
 pub fn words(settings: &Settings) -> Result<String, Mistake> {
-    let mut words = format!("limit {}", limit(settings)?);
+    let mut words = format!("netem limit {}", limit(settings)?);
     let in_order = settings.reorder != Some(Reorder::ByJitter);
     if let Some(key) = unknown(settings) {
         return refuse(key, "netem does not have it");
     }
     if settings.delay_ns > 0 {
-        let _ = write!(words, " delay {}ns", settings.delay_ns);
+        let _ = write!(words, " delay {}", time(settings.delay_ns));
         if let Some(jitter) = &settings.jitter {
             words += &variation(jitter)?;
         }
@@ -84,18 +116,17 @@ pub fn words(settings: &Settings) -> Result<String, Mistake> {
     if let Some(loss) = &settings.loss {
         words += &lost(loss)?;
     }
-    for (word, probability) in [("duplicate", settings.duplicate), ("corrupt", settings.corrupt)] {
-        if probability > 0.0 {
-            let _ = write!(words, " {word} {}", percent(probability));
-        }
+    if settings.duplicate > 0.0 {
+        let _ = write!(words, " duplicate {}", percent(settings.duplicate));
     }
-    match settings.rate_bps {
-        Some(rate) => words += &format!(" rate {rate}bit"),
-        None if settings.jitter.is_some() && in_order => {
-            let _ = write!(words, " rate {NO_LIMIT_BPS}bit");
-        }
-        None => {}
-    }
+    // What a change leaves out becomes nothing, but for these two, which stay (netem_change() in
+    // net/sched/sch_netem.c), and what is not used here: correlations, slots.
+    let rate = match settings.rate_bps {
+        Some(rate) => rate,
+        None if settings.jitter.is_some() && in_order => NO_LIMIT_BPS,
+        None => 0,
+    };
+    let _ = write!(words, " corrupt {} rate {rate}bit", percent(settings.corrupt));
     Ok(words)
 }
 
@@ -127,7 +158,7 @@ fn variation(jitter: &Jitter) -> Result<String, Mistake> {
         // Its correlated random numbers are weighted means, no longer uniform.
         return refuse("jitter", "netem's correlated delays vary less than is asked");
     }
-    Ok(format!(" {}ns{shape}", jitter.ns))
+    Ok(format!(" {}{shape}", time(jitter.ns)))
 }
 
 fn lost(loss: &Loss) -> Result<String, Mistake> {
@@ -202,6 +233,11 @@ impl model::Packet for Nothing {
     fn flip(&mut self, _: u64) {}
 }
 
+/// In microseconds: the `tc` of older distributions (iproute2 6.1) knows no `ns`; it drops fractions.
+fn time(ns: u64) -> String {
+    format!("{}us", ns as f64 / 1e3)
+}
+
 fn percent(probability: f64) -> String {
     // Its own numbers have 32 bits.
     format!("{}%", (probability * 1e12).round() / 1e10)
@@ -218,37 +254,40 @@ mod tests {
 
     #[test]
     fn each_link_is_a_class_of_the_device_to_its_receiver_by_its_senders_address() {
-        let document: Document = serde_json::from_value(json!({
-            "version": 1, "seed": 1, "mover": "netem",
-            "ports": [{"host": "h1", "device": "d1"}, {"host": "h2", "device": "d2"},
-                      {"host": "h3", "device": "d3"}],
-            "links": [
-                {"from": "h1", "to": "h3", "settings": {"delay_ns": 20_000_000}},
-                {"from": "h2", "to": "h3", "settings": {"duplicate": 0.01}},
-                {"from": "h3", "to": "h1", "settings": {"delay_ns": 1000}},
-            ]
-        }))
-        .unwrap();
+        let mut class =
+            Class { device: "d3", from: 1, address: Address([2, 0, 0, 0, 0, 9]), second: false };
         assert_eq!(
-            commands(&document).unwrap(),
-            "qdisc add dev d1 root handle 1: htb default 0\n\
-             class add dev d1 parent 1: classid 1:3 htb rate 100000000000bit \
+            class.add("netem limit 5"),
+            "class add dev d3 parent 1: classid 1:2 htb rate 100000000000bit \
              burst 1000000 cburst 1000000 quantum 60000\n\
-             qdisc add dev d1 parent 1:3 handle 4: netem limit 1000000 delay 1000ns\n\
-             filter add dev d1 parent 1: protocol all prio 1 u32 match ether src \
-             02:00:00:00:00:02 flowid 1:3\n\
-             qdisc add dev d3 root handle 1: htb default 0\n\
-             class add dev d3 parent 1: classid 1:1 htb rate 100000000000bit \
-             burst 1000000 cburst 1000000 quantum 60000\n\
-             qdisc add dev d3 parent 1:1 handle 2: netem limit 1000000 delay 20000000ns\n\
+             qdisc add dev d3 parent 1:2 handle 3: netem limit 5\n\
              filter add dev d3 parent 1: protocol all prio 1 u32 match ether src \
-             02:00:00:00:00:00 flowid 1:1\n\
-             class add dev d3 parent 1: classid 1:2 htb rate 100000000000bit \
-             burst 1000000 cburst 1000000 quantum 60000\n\
-             qdisc add dev d3 parent 1:2 handle 3: netem limit 1000000 duplicate 1%\n\
-             filter add dev d3 parent 1: protocol all prio 1 u32 match ether src \
-             02:00:00:00:00:01 flowid 1:2\n"
+             02:00:00:00:00:09 flowid 1:2\n"
         );
+        assert_eq!(
+            class.change("netem limit 6"),
+            "qdisc change dev d3 parent 1:2 handle 3: netem limit 6\n"
+        );
+        class.second = true;
+        assert_eq!(
+            class.replace("netem limit 7"),
+            "qdisc replace dev d3 parent 1:2 handle 8003: netem limit 7\n"
+        );
+    }
+
+    #[test]
+    fn a_table_and_the_longest_stay_are_those_of_the_settings() {
+        let settings = |json| serde_json::from_value::<Settings>(json).unwrap();
+        let normal = settings(json!({"delay_ns": 5000,
+            "jitter": {"distribution": "normal", "ns": 1000}}));
+        let uniform = settings(json!({"delay_ns": 5000,
+            "jitter": {"distribution": "uniform", "ns": 1000}}));
+        assert!(has_table(&normal) && !has_table(&uniform) && !has_table(&Settings::default()));
+        assert_eq!(longest_ns(&normal), 9000);
+        // 10 frames of 1514 bytes at 1 Mbit/s.
+        let narrow = settings(json!({"rate_bps": 1_000_000, "queue": {"limit": {"packets": 10}}}));
+        assert_eq!(longest_ns(&narrow), 121_120_000);
+        assert_eq!(longest_ns(&Settings::default()), 0);
     }
 
     #[test]
@@ -258,8 +297,8 @@ mod tests {
                    "jitter": {"distribution": distribution, "ns": 1_000_000}})
         };
         // A rate is what has it keep the order.
-        let varied = "limit 1000000 delay 5000000ns 1000000ns";
-        let fast = "rate 100000000000bit";
+        let varied = "netem limit 1000000 delay 5000us 1000us";
+        let fast = "corrupt 0% rate 100000000000bit";
         for (settings, wanted) in [
             (jitter("normal"), format!("{varied} distribution normal {fast}")),
             (jitter("uniform"), format!("{varied} {fast}")),
@@ -267,23 +306,29 @@ mod tests {
             (
                 json!({"delay_ns": 5_000_000, "reorder": "by-jitter",
                        "jitter": {"distribution": "uniform", "ns": 1_000_000}}),
-                "limit 1000000 delay 5000000ns 1000000ns".to_owned(),
+                "netem limit 1000000 delay 5000us 1000us corrupt 0% rate 0bit".to_owned(),
             ),
             (
-                json!({"delay_ns": 1000, "reorder": {"skip": {"probability": 0.003}}}),
-                "limit 1000000 delay 1000ns reorder 0.3%".to_owned(),
+                json!({"delay_ns": 1001, "reorder": {"skip": {"probability": 0.003}}}),
+                "netem limit 1000000 delay 1.001us reorder 0.3% corrupt 0% rate 0bit".to_owned(),
             ),
             (
                 json!({"loss": {"kind": "independent", "probability": 0.1, "correlation": 0.5}}),
-                "limit 1000000 loss gemodel 5% 45% 100% 0%".to_owned(),
+                "netem limit 1000000 loss gemodel 5% 45% 100% 0% corrupt 0% rate 0bit".to_owned(),
             ),
             (
                 json!({"loss": {"kind": "gilbert-elliott", "p": 0.01, "r": 0.3, "good": 0.001}}),
-                "limit 1000000 loss gemodel 1% 30% 100% 0.1%".to_owned(),
+                "netem limit 1000000 loss gemodel 1% 30% 100% 0.1% corrupt 0% rate 0bit".to_owned(),
+            ),
+            // What it had before and is not to have any more is said as well.
+            (json!({}), "netem limit 1000000 corrupt 0% rate 0bit".to_owned()),
+            (
+                json!({"duplicate": 0.5}),
+                "netem limit 1000000 duplicate 50% corrupt 0% rate 0bit".to_owned(),
             ),
             (
                 json!({"rate_bps": 1_000_000, "queue": {"limit": {"packets": 50}}, "corrupt": 0.5}),
-                "limit 50 corrupt 50% rate 1000000bit".to_owned(),
+                "netem limit 50 corrupt 50% rate 1000000bit".to_owned(),
             ),
         ] {
             assert_eq!(of(settings.clone()).unwrap(), wanted, "{settings}");
@@ -294,7 +339,7 @@ mod tests {
     #[test]
     fn without_a_queue_it_holds_what_the_model_would() {
         let words = of(json!({"rate_bps": 100_000_000, "delay_ns": 100_000_000})).unwrap();
-        let limit: u64 = words.split(' ').nth(1).unwrap().parse().unwrap();
+        let limit: u64 = words.split(' ').nth(2).unwrap().parse().unwrap();
         assert!((826..10_000).contains(&limit), "{words}");
     }
 

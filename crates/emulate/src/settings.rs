@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::address::Address;
+
 pub use check::{Mistake, check_json};
 
 /// All links of an experiment.
@@ -41,6 +43,9 @@ pub struct Port {
     pub host: String,
     /// Its veth's end in the router's namespace.
     pub device: String,
+    /// That of the host's own end, by which netem tells who sent a frame. Needed for it only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<Address>,
 }
 
 /// What moves the packets.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use loopscope_agent::control::{Description, Reply, Request, Server};
 use loopscope_agent::ledger;
-use loopscope_emulate::control::{Control, channel};
+use loopscope_emulate::control::{Commands, Control, channel};
 use loopscope_emulate::mover::probe::probe;
 use loopscope_emulate::run::{self, Emulator};
 use loopscope_emulate::settings::Document;
@@ -17,7 +17,7 @@ use loopscope_emulate::{phases, signals, simulate};
 /// Be a switch whose ports are joined by emulated links, until SIGINT or SIGTERM.
 ///
 /// The devices are those of the current network namespace that the settings name, unbridged: one end
-/// of a veth pair for each host. In an experiment the settings are its `network:`.
+/// of a veth pair for each host. With mover netem the kernel is the switch, and this watches it. In an experiment the settings are its `network:`.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The links, as schema/links.md describes them
@@ -52,14 +52,23 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if let Some(settings) = &arguments.simulate {
         return simulate_link(settings, arguments);
     }
-    match phases::connect()? {
+    let session = phases::connect()?;
+    // Before anything is made that has to be taken away again.
+    let (control, commands) = channel()?;
+    signals::end_on_signals(control.clone())?;
+    // And before anything is moved: making a ring takes system calls and page faults.
+    if let Err(problem) = loopscope_emulate::prepare_events() {
+        eprintln!("warning: {problem}; the links' events are lost, and counted as such");
+    }
+    match session {
         Some(mut session) => {
             let opened = run::read_value(&phases::document(session.config()))
                 .and_then(|document| Ok((document.clone(), Emulator::open(document)?)));
             match opened {
                 Ok((document, emulator)) => {
-                    let follow = |control| phases::follow(session, control);
-                    emulate(&document, emulator, &arguments.report, follow)
+                    let reachable = Reachable::start(&document, control.clone());
+                    phases::follow(session, control)?;
+                    emulate(&document, emulator, &arguments.report, &commands, reachable)
                 }
                 Err(error) => {
                     phases::refuse(&mut session, &error.to_string());
@@ -75,29 +84,23 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             let text = std::fs::read_to_string(path).with_context(place)?;
             let document = run::read(&text).with_context(place)?;
             let emulator = Emulator::open(document.clone()).with_context(place)?;
-            emulate(&document, emulator, &arguments.report, |_| Ok(()))
+            let reachable = Reachable::start(&document, control);
+            emulate(&document, emulator, &arguments.report, &commands, reachable)
         }
     }
 }
 
-/// Works until the end; `begin` is given what ends it.
+/// Works until the end.
 fn emulate(
     document: &Document,
     mut emulator: Emulator,
     report_path: &Path,
-    begin: impl FnOnce(Control) -> Result<(), loopscope_emulate::EmulateError>,
+    commands: &Commands,
+    reachable: Reachable,
 ) -> anyhow::Result<ExitCode> {
-    // Before anything is moved: making a ring takes system calls and page faults.
-    if let Err(problem) = loopscope_emulate::prepare_events() {
-        eprintln!("warning: {problem}; the links' events are lost, and counted as such");
-    }
-    let (control, commands) = channel()?;
-    signals::end_on_signals(control.clone())?;
-    let reachable = Reachable::start(document, control.clone());
-    begin(control)?;
     let (mover, why) = emulator.mover();
     println!("emulating {} hosts' links by {mover}: {why}", document.ports.len());
-    let (report, result) = emulator.run(&commands);
+    let (report, result) = emulator.run(commands);
     drop(reachable);
     print!("{}", report.table());
     let written = report.write(report_path);

@@ -103,7 +103,10 @@ fn shown(link: &Value) -> String {
             .push(format!("  packets: {} in, {} out", now["in"]["packets"], now["out"]["packets"]));
         lines.push(format!("  dropped: {}", now["dropped"]));
         lines.push(format!("  delay: {}", time(&now["delay_ns"])));
-        lines.push(format!("  late: {}", time(&now["late_ns"])));
+        // Of what the kernel moves nobody knows it.
+        if now["late_ns"]["p50"].is_null() == now["delay_ns"]["p50"].is_null() {
+            lines.push(format!("  late: {}", time(&now["late_ns"])));
+        }
     }
     lines.iter().map(|line| format!("{line}\n")).collect()
 }

@@ -106,6 +106,7 @@ def _segment(
     fitting = came["packets"] - dropped.get("mtu", 0)
     lost = dropped.get("loss", 0)
     probability, spread = _loss(asked.get("loss"))
+    kernels = account["mover"] == "netem"
     first, last = segment["first_ns"], segment["last_ns"]
     rate = None
     if first is not None and last > first:
@@ -113,6 +114,12 @@ def _segment(
     duplicated = segment["duplicated"]
     # What waits has shown nothing of its fate.
     carried = fitting - lost - segment["queued"]
+    if kernels:
+        # All that is known of it is seen as it leaves.
+        fitting -= segment["queued"]
+        carried = went["packets"] - duplicated
+    both = asked.get("loss") is not None and asked.get("rate_bps") is not None
+    told = not (kernels and (both or dropped.get("kernel", 0)))
     jitter = asked.get("jitter")
     return LinkResult(
         repeat=repeat,
@@ -130,7 +137,8 @@ def _segment(
         late=segment["late_ns"],
         asked_delay_ns=_delay(asked),
         asked_deviation_ns=None if jitter is None else _deviation(jitter),
-        lost=share(lost, fitting, probability, spread),
+        # Of a full queue's drops and those that were asked for only the sum may be known.
+        lost=share(lost, fitting if told else 0, probability, spread),
         duplicated=share(duplicated, carried, asked.get("duplicate", 0.0)),
         corrupted=share(segment["corrupted"], carried + duplicated, asked.get("corrupt", 0.0)),
         reordered=segment["reordered"],

@@ -42,7 +42,6 @@ def testbed(experiment: Experiment, run_id: str) -> LocalTestbed:
         data_mtu=experiment.network.mtu,
         synthetic_seed=experiment.clocks.seed,
         router=router.is_needed(experiment),
-        netem=router.netem(experiment),
     )
 
 

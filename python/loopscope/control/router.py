@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 from loopscope.experiment import (
@@ -20,18 +19,8 @@ LINKS = "_links"
 
 
 def is_needed(experiment: Experiment) -> bool:
-    """Whether packets are moved by a program, and not by the kernel."""
-    emulation = experiment.network.emulation
-    return emulation is not None and emulation.mover != "netem"
-
-
-def netem(experiment: Experiment) -> str:
-    """What the kernel's netem is told, where it is what the links are made of; else empty."""
-    emulation = experiment.network.emulation
-    if emulation is None or is_needed(experiment):
-        return ""
-    # The testbed knows its ports.
-    return json.dumps(links_document(experiment, {}))
+    """Whether anything stands between the hosts but a bridge."""
+    return experiment.network.emulation is not None
 
 
 def links(experiment: Experiment, hosts: Mapping[str, Host], router: Host) -> Component:
@@ -40,7 +29,13 @@ def links(experiment: Experiment, hosts: Mapping[str, Host], router: Host) -> Co
         name=LINKS,
         host=router.name,
         argv=("loopscope-host", "emulate"),
-        config=links_document(experiment, {host.name: host.port for host in hosts.values()}),
+        config=links_document(
+            experiment,
+            [
+                {"host": host.name, "device": host.port, "address": host.data_link_address}
+                for host in hosts.values()
+            ],
+        ),
         env={},
         ready=PhasesReady(),
         start=None,
@@ -51,6 +46,7 @@ def links(experiment: Experiment, hosts: Mapping[str, Host], router: Host) -> Co
 def streams(experiment: Experiment) -> str:
     """What is recorded there, whatever the experiment's own streams are; empty: nothing."""
     emulation = experiment.network.emulation
-    if emulation is None or not emulation.trace:
+    # Of what the kernel does with a packet there are no events.
+    if emulation is None or not emulation.trace or emulation.mover == "netem":
         return ""
     return streams_document([main_stream(["link:*"])])

@@ -145,8 +145,8 @@ def link_change(link: str, words: Sequence[str]) -> tuple[list[tuple[str, str]],
     return read(link, words)
 
 
-def links_document(experiment: Experiment, ports: Mapping[str, str]) -> dict[str, Any]:
-    """What the router is told (``schema/links.md``); ``ports`` are its devices by host."""
+def links_document(experiment: Experiment, ports: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """What the router is told (``schema/links.md``), whose ports these are."""
     from .links import document
 
     return document(experiment, ports)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -60,7 +60,8 @@ def emulation(network: Network, hosts: tuple[str, ...]) -> plan.Emulation | None
         settings = {key: value for key, value in settings.items() if value}
         if network.mover == "netem":
             # The devices'; netem knows no other, and none is needed.
-            settings.pop("mtu", None)
+            for each in (settings, *steps.values()):
+                each.pop("mtu", None)
         made = tuple(plan.LinkStep(at, steps[at]) for at in sorted(steps))
         links.append(plan.Link(source, target, settings, made))
     if not links and not network.emulate and not network.emulate_clock:
@@ -89,11 +90,8 @@ def _step_ns(key: str) -> int:
     return quantity.parse_whole(key.removeprefix(_STEP).strip(), quantity.DURATION)
 
 
-def document(experiment: plan.Experiment, ports: Mapping[str, str]) -> dict[str, Any]:
-    """What the router is told: the links document of ``schema/links.md``.
-
-    ``ports`` are the router's devices by host.
-    """
+def document(experiment: plan.Experiment, ports: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """What the router is told: the links document of ``schema/links.md``, whose ports these are."""
     emulation = experiment.network.emulation
     assert emulation is not None
     return {
@@ -101,7 +99,7 @@ def document(experiment: plan.Experiment, ports: Mapping[str, str]) -> dict[str,
         "seed": emulation.seed,
         "mover": emulation.mover,
         "wait": emulation.wait,
-        "ports": [{"host": host, "device": device} for host, device in ports.items()],
+        "ports": list(ports),
         "links": [
             {
                 "from": link.source,
@@ -277,15 +275,11 @@ def _mistake(
 
 def _without_netem(network: Tree | None, report: Report) -> None:
     """Refuses what the kernel's netem does not have, besides single settings."""
-    remedy = "use mover: auto, or leave it out"
-    for key in ("wait", "seed", "trace", "emulate"):
+    for key in ("wait", "seed", "trace"):
         given = child(network, key)
         if given is not None:
-            report(given.mark, ("network", key), f"netem has no {key}: {remedy}")
-    for key, _, link in entries(network):
-        for step, mark, _ in entries(link):
-            if step.startswith(_STEP):
-                report(mark, ("network", key, step), f"netem has no changes in time: {remedy}")
+            message = f"netem has no {key}: use mover: auto, or leave it out"
+            report(given.mark, ("network", key), message)
 
 
 def _links(network: Tree | None, known: Names) -> Iterator[tuple[str, Tree | None]]:

@@ -120,7 +120,7 @@ def _time(ns: float | None) -> Cell:
 
 def _share(share: Share) -> Cell | None:
     """`1.02 % (0.94 to 1.11)`; where nobody asked and there is none, nothing."""
-    if not share.found and not share.asked:
+    if not share.found and (not share.asked or not share.of):
         return None
     if share.low is None or share.high is None:
         return Cell(number(share.found), share.found)

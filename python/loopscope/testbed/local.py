@@ -33,6 +33,8 @@ class Host:
     namespace: str
     port: str
     """The device of the router that its data link ends at."""
+    data_link_address: str
+    """Ethernet address of its own end of it; empty: the kernel's choice."""
     agent: Agent
 
 
@@ -61,9 +63,8 @@ def host_binary() -> Path:
 class LocalTestbed:
     """Hosts made by the machine's agent. ``async with`` makes them and removes them.
 
-    With a ``router`` the data links end at it; else they are one bridge, on which ``netem`` says
-    what the kernel does (schema/links.md, JSON). ``problems`` lists afterwards what could not be
-    removed.
+    With a ``router`` the data links end at it; else they are one bridge. ``problems`` lists
+    afterwards what could not be removed.
     """
 
     def __init__(
@@ -76,7 +77,6 @@ class LocalTestbed:
         data_mtu: int | None = None,
         synthetic_seed: int | None = None,
         router: bool = False,
-        netem: str = "",
     ) -> None:
         self._run_id = run_id
         self._request = pb.BuildTestbedRequest(
@@ -86,7 +86,6 @@ class LocalTestbed:
             data_mtu=data_mtu or 0,
             synthetic_seed=synthetic_seed,
             router=router,
-            netem_json=netem,
             working_directory=os.getcwd(),
             path=os.environ.get("PATH", os.defpath),
         )
@@ -205,5 +204,6 @@ def _host(made: pb.TestbedHost) -> Host:
         clock_address=made.clock_address,
         namespace=made.namespace,
         port=made.port,
+        data_link_address=made.data_link_address,
         agent=Agent(made.name, made.agent_socket),
     )

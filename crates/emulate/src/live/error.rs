@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::iproute::BatchError;
+
 /// Why links cannot be emulated.
 #[derive(Debug, thiserror::Error)]
 pub enum EmulateError {
@@ -11,6 +13,20 @@ pub enum EmulateError {
     /// Who told the router what to do is gone.
     #[error("{0}")]
     Abandoned(String),
+    /// The mover that was asked for.
+    #[error(
+        "mover: netem cannot be used here: {0}; load the module sch_netem into the kernel, or use \
+         mover: auto"
+    )]
+    NoNetem(BatchError),
+    /// What the kernel is to do.
+    #[error("{what}: {cause}")]
+    Kernel {
+        /// What was tried.
+        what: String,
+        /// What `ip`, `bridge` or `tc` says.
+        cause: BatchError,
+    },
     /// A port's device.
     #[error("device {device}: {what}: {cause}")]
     Device {

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use crate::address::Address;
 use crate::model::Packet;
 
 /// Bytes of an Ethernet header.
@@ -50,20 +51,6 @@ impl Frame {
         &self.bytes
     }
 
-    /// Address of the one it goes to; `None` of what is too short to be a frame.
-    pub fn destination(&self) -> Option<Address> {
-        self.address(0)
-    }
-
-    /// Address of the one it comes from.
-    pub fn source(&self) -> Option<Address> {
-        self.address(6)
-    }
-
-    fn address(&self, at: usize) -> Option<Address> {
-        (self.bytes.len() >= HEADER).then(|| Address(part(&self.bytes, at)))
-    }
-
     /// The message's number as loopscope's generators write it: the first up to eight bytes of the
     /// payload of UDP or TCP, little-endian, without the sign's bit; 0 without any.
     pub fn message(&self) -> u64 {
@@ -93,15 +80,18 @@ impl Packet for Frame {
     }
 }
 
-/// An Ethernet address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Address([u8; 6]);
+/// Where a frame goes; `None` of what is too short to be one.
+pub fn destination(frame: &[u8]) -> Option<Address> {
+    address(frame, 0)
+}
 
-impl Address {
-    /// Of several: multicast, or broadcast.
-    pub fn is_group(self) -> bool {
-        self.0[0] & 1 != 0
-    }
+/// Where it comes from.
+pub fn source(frame: &[u8]) -> Option<Address> {
+    address(frame, 6)
+}
+
+fn address(frame: &[u8], at: usize) -> Option<Address> {
+    (frame.len() >= HEADER).then(|| Address(part(frame, at)))
 }
 
 /// What a UDP datagram or a TCP segment carries. Of fragments only the first has a header.

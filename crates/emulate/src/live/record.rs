@@ -37,6 +37,45 @@ pub struct Dropped {
     pub codel: u64,
     /// By the mover itself.
     pub moving: u64,
+    /// By the kernel's netem, which does not say whether by the loss or by a full queue.
+    pub kernel: u64,
+}
+
+/// A packet that left.
+#[derive(Clone, Copy, Debug)]
+pub struct Left {
+    /// When it came.
+    pub came: MonotonicNs,
+    /// Whether that is known, and not of one of several that are alike.
+    pub timed: bool,
+    /// When it left.
+    pub at: MonotonicNs,
+    /// When it should have; `None` where nobody knows.
+    pub due: Option<MonotonicNs>,
+    /// Of the link's packets, from 1.
+    pub number: u64,
+    /// Bytes.
+    pub size: usize,
+    /// A second one.
+    pub duplicate: bool,
+    /// With a bit flipped.
+    pub corrupted: bool,
+}
+
+impl Left {
+    /// What the model let go.
+    pub fn of(outcome: &Outcome<Frame>, at: MonotonicNs) -> Left {
+        Left {
+            came: outcome.enqueued,
+            timed: true,
+            at,
+            due: Some(outcome.due),
+            number: outcome.number,
+            size: outcome.packet.size(),
+            duplicate: outcome.duplicate,
+            corrupted: outcome.corrupted,
+        }
+    }
 }
 
 /// A link's packets.
@@ -117,7 +156,7 @@ impl Record {
     /// One was dropped; `None`: by the mover.
     pub fn dropped(&mut self, outcome: &Outcome<Frame>, cause: Option<Drop>) {
         let segment = self.segment(outcome.enqueued);
-        segment.marks(outcome);
+        segment.marks(outcome.duplicate, outcome.corrupted);
         *match cause {
             Some(Drop::Mtu) => &mut segment.dropped.mtu,
             Some(Drop::Loss) => &mut segment.dropped.loss,
@@ -127,24 +166,50 @@ impl Record {
         } += 1;
     }
 
+    /// The kernel has dropped one that came then. `asked`: nothing but what was asked of the link
+    /// can be why; even then it does not say which of a loss and a full queue.
+    pub fn swallowed(&mut self, came: MonotonicNs, asked: bool) {
+        let segment = self.segment(came);
+        let (loss, rate) = (segment.asked.loss.is_some(), segment.asked.rate_bps.is_some());
+        *match (asked, loss, rate) {
+            (true, true, false) => &mut segment.dropped.loss,
+            (true, false, true) => &mut segment.dropped.queue,
+            _ => &mut segment.dropped.kernel,
+        } += 1;
+    }
+
     /// One left.
-    pub fn left(&mut self, outcome: &Outcome<Frame>, at: MonotonicNs) {
-        let late = outcome.number < self.highest && !outcome.duplicate;
-        self.highest = self.highest.max(outcome.number);
-        let segment = self.segment(outcome.enqueued);
-        segment.marks(outcome);
+    pub fn left(&mut self, left: &Left) {
+        let late = left.number < self.highest && !left.duplicate;
+        self.highest = self.highest.max(left.number);
+        let segment = self.segment(left.came);
+        segment.marks(left.duplicate, left.corrupted);
         segment.reordered += u64::from(late);
-        segment.left.add(outcome.packet.size());
-        segment.span = Some((segment.span.map_or(at, |(first, _)| first), at));
-        segment.delay.add(since(at, outcome.enqueued));
-        segment.late.add(since(at, outcome.due));
+        segment.goes(left.at, left.size);
+        if left.timed {
+            segment.delay.add(since(left.at, left.came));
+        }
+        if let Some(due) = left.due {
+            segment.late.add(since(left.at, due));
+        }
+    }
+
+    /// One left that nobody has seen coming.
+    pub fn appeared(&mut self, at: MonotonicNs, size: usize) {
+        let segment = self.segment(at);
+        segment.came.add(size);
+        segment.goes(at, size);
     }
 
     /// One is still there at the end.
     pub fn queued(&mut self, outcome: &Outcome<Frame>) {
-        let segment = self.segment(outcome.enqueued);
-        segment.marks(outcome);
-        segment.queued += 1;
+        self.segment(outcome.enqueued).marks(outcome.duplicate, outcome.corrupted);
+        self.waits(outcome.enqueued);
+    }
+
+    /// As [`Record::queued`], of one that came then and of which nothing else is known.
+    pub fn waits(&mut self, came: MonotonicNs) {
+        self.segment(came).queued += 1;
     }
 
     /// Whether any packet came.
@@ -199,9 +264,15 @@ impl Segment {
         }
     }
 
-    fn marks(&mut self, outcome: &Outcome<Frame>) {
-        self.duplicated += u64::from(outcome.duplicate);
-        self.corrupted += u64::from(outcome.corrupted);
+    fn marks(&mut self, duplicate: bool, corrupted: bool) {
+        self.duplicated += u64::from(duplicate);
+        self.corrupted += u64::from(corrupted);
+    }
+
+    fn goes(&mut self, at: MonotonicNs, size: usize) {
+        self.left.add(size);
+        let (first, last) = self.span.unwrap_or((at, at));
+        self.span = Some((first.min(at), last.max(at)));
     }
 }
 

@@ -15,7 +15,7 @@ use crate::settings::{Document, Wait};
 pub struct Report {
     /// 1.
     pub version: u32,
-    /// What moved the packets: `xdp` or `tap`.
+    /// What moved the packets: `xdp`, `tap` or `netem`.
     pub mover: &'static str,
     /// Why that.
     pub why: String,
@@ -25,6 +25,9 @@ pub struct Report {
     pub hosts: Vec<String>,
     /// What the ports lost before any link could take it.
     pub ports: Vec<PortReport>,
+    /// Sights of frames that the account of what the kernel moved does not have; of other movers
+    /// `None`: what they move they see.
+    pub missed: Option<u64>,
     /// By link.
     pub links: Vec<Shown>,
     /// What went wrong and what to do, for people.
@@ -49,6 +52,7 @@ impl Report {
         (mover, why): (&'static str, String),
         links: Vec<Shown>,
         lost: &[Losses],
+        missed: Option<u64>,
         mut problems: Vec<String>,
     ) -> Report {
         let mut ports = Vec::new();
@@ -58,7 +62,8 @@ impl Report {
             ports.push(PortReport { host, device, lost: *lost });
         }
         let hosts = document.ports.iter().map(|port| port.host.clone()).collect();
-        Report { version: 1, mover, why, wait: document.wait, hosts, ports, links, problems }
+        let wait = document.wait;
+        Report { version: 1, mover, why, wait, hosts, ports, missed, links, problems }
     }
 
     /// Writes links.json, all of it or nothing.
@@ -86,6 +91,7 @@ impl Report {
                     ("queue", dropped.queue),
                     ("codel", dropped.codel),
                     ("moving", dropped.moving),
+                    ("kernel", dropped.kernel),
                 ];
                 let said = reasons.iter().filter(|(_, count)| *count > 0);
                 let said: Vec<_> = said.map(|(name, count)| format!("{name} {count}")).collect();

@@ -7,11 +7,14 @@ use loopscope_time::MonotonicNs;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::course::Links;
 use super::events::{self, Place};
 use crate::EmulateError;
-use crate::frame::{Address, Frame};
+use crate::address::Address;
+use crate::frame::{self, Frame};
+use crate::hosts::Hosts;
 use crate::model::{Fate, Link, Outcome, Packet as _};
-use crate::record::{Achieved, Record};
+use crate::record::{Achieved, Left, Record};
 use crate::settings::{Document, Settings};
 
 /// Addresses that the switch learns; what lies beyond goes to all ports.
@@ -20,7 +23,7 @@ const ADDRESSES: usize = 1 << 14;
 /// A switch with a link from each port to each other one.
 #[derive(Debug)]
 pub struct Router {
-    hosts: Vec<String>,
+    hosts: Hosts,
     seed: u64,
     start: MonotonicNs,
     table: HashMap<Address, usize>,
@@ -64,15 +67,20 @@ pub struct Shown {
     pub segments: Vec<Achieved>,
 }
 
+impl Shown {
+    pub(crate) fn new(hosts: &Hosts, link: usize, segments: Vec<Achieved>) -> Shown {
+        let (from, to) = hosts.ports(link);
+        let name = |port: usize| hosts.names()[port].clone();
+        Shown { from: name(from), to: name(to), segments }
+    }
+}
+
 impl Router {
     /// Of the document's ports and links, which are used from `now` on.
     pub fn new(document: &Document, now: MonotonicNs) -> Result<Router, EmulateError> {
-        let hosts: Vec<String> = document.ports.iter().map(|port| port.host.clone()).collect();
-        if let Some(twice) = hosts.iter().enumerate().find(|(i, host)| hosts[..*i].contains(host)) {
-            return Err(EmulateError::Document(format!("`ports` has host {:?} twice", twice.1)));
-        }
+        let hosts = Hosts::of(document)?;
         let mut wires = Vec::new();
-        wires.resize_with(hosts.len() * hosts.len(), || None);
+        wires.resize_with(hosts.count() * hosts.count(), || None);
         let mut router = Router {
             hosts,
             seed: document.seed,
@@ -81,43 +89,18 @@ impl Router {
             wires,
             agenda: BinaryHeap::new(),
         };
-        for (i, link) in document.links.iter().enumerate() {
-            let wrong = |what: String| {
-                EmulateError::Document(format!(
-                    "`links[{i}]` ({} -> {}): {what}",
-                    link.from, link.to
-                ))
-            };
-            let (from, to) = router.pair(&link.from, &link.to).map_err(wrong)?;
-            let index = router.index(from, to);
-            if router.wires[index].is_some() {
-                return Err(wrong("is there twice".into()));
-            }
-            router.wires[index] =
-                Some(router.wire(index, link.settings.clone(), true).map_err(wrong)?);
-        }
+        router.hosts.clone().each_link(document, |index, link| {
+            router.wires[index] = Some(router.wire(index, link.settings.clone(), true)?);
+            Ok(())
+        })?;
         Ok(router)
-    }
-
-    /// The hosts by port.
-    pub fn hosts(&self) -> &[String] {
-        &self.hosts
-    }
-
-    /// The ports of two hosts. The error is for a person.
-    pub fn pair(&self, from: &str, to: &str) -> Result<(usize, usize), String> {
-        let port = |host: &str| {
-            let known =
-                || format!("there is no host {host:?} (there are {})", self.hosts.join(", "));
-            self.hosts.iter().position(|known| known == host).ok_or_else(known)
-        };
-        let (from, to) = (port(from)?, port(to)?);
-        if from == to { Err("a link joins two hosts".into()) } else { Ok((from, to)) }
     }
 
     /// A frame came in by port `from`. Earlier than the last one it must not be.
     pub fn arrive(&mut self, now: MonotonicNs, from: usize, frame: Frame) {
-        let (Some(source), Some(destination)) = (frame.source(), frame.destination()) else {
+        let (Some(source), Some(destination)) =
+            (frame::source(frame.bytes()), frame::destination(frame.bytes()))
+        else {
             return;
         };
         if !source.is_group() && (self.table.len() < ADDRESSES || self.table.contains_key(&source))
@@ -132,8 +115,8 @@ impl Router {
                 }
             }
             _ => {
-                let last = (0..self.hosts.len()).rev().find(|to| *to != from);
-                for to in 0..self.hosts.len() {
+                let last = (0..self.hosts.count()).rev().find(|to| *to != from);
+                for to in 0..self.hosts.count() {
                     if to != from && Some(to) != last {
                         self.enqueue(now, from, to, frame.duplicate());
                     }
@@ -146,7 +129,7 @@ impl Router {
     }
 
     fn enqueue(&mut self, now: MonotonicNs, from: usize, to: usize, frame: Frame) {
-        let index = self.index(from, to);
+        let index = self.hosts.index(from, to);
         if self.wires[index].is_none() {
             // Without impairments nothing can be wrong with it.
             self.wires[index] = self.wire(index, Settings::default(), false).ok();
@@ -177,7 +160,7 @@ impl Router {
             && due <= now
             && let Some(Reverse((_, index))) = self.agenda.pop()
         {
-            let (from, to) = self.ports(index);
+            let (from, to) = self.hosts.ports(index);
             let Some(wire) = &mut self.wires[index] else { continue };
             wire.agreed = None;
             // Not at `now`: frames whose stamps are earlier may still come.
@@ -198,57 +181,15 @@ impl Router {
     /// The mover has sent it, or lost it: the kernel got it at `given` and had it by `at`.
     pub fn departed(&mut self, departure: &Departure, given: MonotonicNs, at: MonotonicNs) {
         let Departure { from, to, outcome, lost } = departure;
-        let index = self.index(*from, *to);
+        let index = self.hosts.index(*from, *to);
         let Some(wire) = &mut self.wires[index] else { return };
         let place = Place { number: outcome.number, from: *from, to: *to };
         if *lost {
             wire.record.dropped(outcome, None);
             events::dropped(place, &outcome.packet, None);
         } else {
-            wire.record.left(outcome, at);
+            wire.record.left(&Left::of(outcome, at));
             events::departed(place, outcome, given, at.ns_since(outcome.due));
-        }
-    }
-
-    /// Changes some of a link's settings; those in force. The error is for a person.
-    pub fn set(
-        &mut self,
-        now: MonotonicNs,
-        (from, to): (usize, usize),
-        change: &Map<String, Value>,
-    ) -> Result<Settings, String> {
-        let index = self.index(from, to);
-        if self.wires[index].is_none() {
-            self.wires[index] = Some(self.wire(index, Settings::default(), false)?);
-        }
-        let Some(wire) = &mut self.wires[index] else { return Err("there is no such link".into()) };
-        let settings = wire.link.settings().changed(change)?;
-        wire.link.set(now, settings.clone())?;
-        wire.asked_for = true;
-        let segment = wire.record.set(now, settings.clone());
-        events::set(segment, from, to);
-        self.agree(index);
-        Ok(settings)
-    }
-
-    /// The links that were asked for and those that carried something, with times from `start` on.
-    pub fn shown(&self, start: MonotonicNs) -> Vec<Shown> {
-        let each = |(index, wire): (usize, &Option<Box<Wire>>)| {
-            let wire = wire.as_ref().filter(|wire| wire.asked_for || wire.record.is_used())?;
-            let (from, to) = self.ports(index);
-            let (from, to) = (self.hosts[from].clone(), self.hosts[to].clone());
-            Some(Shown { from, to, segments: wire.record.achieved(start) })
-        };
-        self.wires.iter().enumerate().filter_map(each).collect()
-    }
-
-    /// The experiment's measured time begins: what the links do by time or count begins anew.
-    pub fn restart(&mut self, now: MonotonicNs) {
-        for index in 0..self.wires.len() {
-            if let Some(wire) = &mut self.wires[index] {
-                wire.link.restart(now);
-                self.agree(index);
-            }
         }
     }
 
@@ -272,18 +213,52 @@ impl Router {
     }
 
     fn wire(&self, index: usize, asked: Settings, asked_for: bool) -> Result<Box<Wire>, String> {
-        let (from, to) = self.ports(index);
-        let name = format!("{} -> {}", self.hosts[from], self.hosts[to]);
+        let name = self.hosts.link(index);
         let record = Record::new(self.start, asked.clone());
         let link = Link::new(asked, self.seed, &name)?;
         Ok(Box::new(Wire { link, record, asked_for, agreed: None, number: 0 }))
     }
+}
 
-    fn index(&self, from: usize, to: usize) -> usize {
-        from * self.hosts.len() + to
+impl Links for Router {
+    fn hosts(&self) -> &Hosts {
+        &self.hosts
     }
 
-    fn ports(&self, index: usize) -> (usize, usize) {
-        (index / self.hosts.len(), index % self.hosts.len())
+    fn set(
+        &mut self,
+        now: MonotonicNs,
+        (from, to): (usize, usize),
+        change: &Map<String, Value>,
+    ) -> Result<Settings, String> {
+        let index = self.hosts.index(from, to);
+        if self.wires[index].is_none() {
+            self.wires[index] = Some(self.wire(index, Settings::default(), false)?);
+        }
+        let Some(wire) = &mut self.wires[index] else { return Err("there is no such link".into()) };
+        let settings = wire.link.settings().changed(change)?;
+        wire.link.set(now, settings.clone())?;
+        wire.asked_for = true;
+        let segment = wire.record.set(now, settings.clone());
+        events::set(segment, from, to);
+        self.agree(index);
+        Ok(settings)
+    }
+
+    fn shown(&self, start: MonotonicNs) -> Vec<Shown> {
+        let each = |(index, wire): (usize, &Option<Box<Wire>>)| {
+            let wire = wire.as_ref().filter(|wire| wire.asked_for || wire.record.is_used())?;
+            Some(Shown::new(&self.hosts, index, wire.record.achieved(start)))
+        };
+        self.wires.iter().enumerate().filter_map(each).collect()
+    }
+
+    fn restart(&mut self, now: MonotonicNs) {
+        for index in 0..self.wires.len() {
+            if let Some(wire) = &mut self.wires[index] {
+                wire.link.restart(now);
+                self.agree(index);
+            }
+        }
     }
 }

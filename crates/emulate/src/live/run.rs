@@ -7,9 +7,12 @@ use loopscope_timer::now;
 use crate::EmulateError;
 use crate::control::Commands;
 use crate::engine::Engine;
+use crate::iproute;
+use crate::kernel::Kernel;
 use crate::mover::Mover;
 use crate::mover::packet::Packets;
 use crate::mover::xdp::Xdp;
+use crate::netem;
 use crate::report::Report;
 use crate::settings::{self, Document};
 
@@ -25,6 +28,7 @@ pub struct Emulator {
 enum Moved {
     Xdp(Engine<Xdp>),
     Tap(Engine<Packets>),
+    Netem(Kernel),
 }
 
 /// The document that `text` says; the error names the key.
@@ -78,11 +82,9 @@ impl Emulator {
                 }
             },
             settings::Mover::Netem => {
-                return Err(EmulateError::Document(
-                    "`mover`: with netem the kernel moves the packets, there is nothing to run; \
-                     write auto, xdp or tap"
-                        .into(),
-                ));
+                iproute::try_out_netem().map_err(EmulateError::NoNetem)?;
+                let kernel = Kernel::open(&document, netem::words, now())?;
+                (Moved::Netem(kernel), "asked for".to_owned())
             }
         };
         Ok(Emulator { document, engine, why })
@@ -93,6 +95,7 @@ impl Emulator {
         let name = match &self.engine {
             Moved::Xdp(_) => "xdp",
             Moved::Tap(_) => "tap",
+            Moved::Netem(_) => "netem",
         };
         (name, &self.why)
     }
@@ -104,6 +107,10 @@ impl Emulator {
         match &mut self.engine {
             Moved::Xdp(engine) => work(engine, document, mover, commands),
             Moved::Tap(engine) => work(engine, document, mover, commands),
+            Moved::Netem(kernel) => {
+                let result = kernel.run(commands);
+                (kernel.report(document, mover), result)
+            }
         }
     }
 }
@@ -116,7 +123,7 @@ fn work<M: Mover>(
 ) -> (Report, Result<(), EmulateError>) {
     let result = precise_sleeps().and_then(|()| engine.run(commands, document.wait));
     let (lost, problems) = engine.close();
-    (Report::new(document, mover, engine.links(), &lost, problems), result)
+    (Report::new(document, mover, engine.links(), &lost, None, problems), result)
 }
 
 /// Has the kernel end this thread's sleeps as soon as it can, not within 50 us.

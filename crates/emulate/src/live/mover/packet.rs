@@ -2,6 +2,7 @@
 //! of frames each way.
 
 mod socket;
+pub mod watch;
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -94,8 +95,7 @@ impl Mover for Packets {
                 continue;
             }
             port.losses.unfinished += u64::from(frame.unfinished);
-            let stamp = frame.real_ns.and_then(|ns| ns.checked_add(self.offset));
-            let stamp = stamp.map(|ns| MonotonicNs(ns.max(0).cast_unsigned()));
+            let stamp = frame.real_ns.and_then(|ns| monotonic(ns, self.offset));
             sink(stamp, frame.bytes);
         }
         Ok(received)
@@ -159,4 +159,8 @@ fn realtime_offset() -> i64 {
     let real = clock_gettime(ClockId::CLOCK_REALTIME)
         .map_or(0, |time| time.tv_sec() * 1_000_000_000 + time.tv_nsec());
     now().0.cast_signed() - real
+}
+
+fn monotonic(real_ns: i64, offset: i64) -> Option<MonotonicNs> {
+    Some(MonotonicNs(real_ns.checked_add(offset)?.max(0).cast_unsigned()))
 }

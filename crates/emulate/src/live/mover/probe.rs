@@ -13,6 +13,7 @@ use super::packet::Packets;
 use super::xdp::Xdp;
 use crate::EmulateError;
 use crate::frame::Pool;
+use crate::iproute;
 use crate::model::{Fate, Outcome};
 use crate::router::Departure;
 use crate::settings::Port;
@@ -39,13 +40,17 @@ pub fn probe() -> Vec<Probe> {
         let why = format!("cannot make a network namespace to try it in: {error}");
         return movers.map(|mover| Probe { mover, works: false, why: why.clone() }).to_vec();
     }
-    let ports = ["lsprobe0", "lsprobe1"]
-        .map(|device| Port { host: device.to_owned(), device: device.to_owned() });
+    let ports = ["lsprobe0", "lsprobe1"].map(|device| Port {
+        host: device.to_owned(),
+        device: device.to_owned(),
+        address: None,
+    });
     let tried = [
         pair(&ports).and_then(|()| crosses(&mut Xdp::open(&ports).map_err(text)?)),
         pair(&ports).and_then(|()| crosses(&mut Packets::open(&ports).map_err(text)?)),
-        command("tc", &["qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"])
-            .map(|()| "the kernel takes it".to_owned()),
+        iproute::try_out_netem()
+            .map(|()| "the kernel takes it".to_owned())
+            .map_err(|error| error.to_string()),
     ];
     let probe = |(mover, tried): (_, Result<String, String>)| match tried {
         Ok(why) => Probe { mover, works: true, why },

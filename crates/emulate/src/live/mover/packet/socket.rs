@@ -24,10 +24,22 @@ const CONTROL: usize = 128;
 const RECEIVE_BUFFER: c_int = 64 << 20;
 const SEND_BUFFER: c_int = 16 << 20;
 const ALL_PROTOCOLS: u16 = (libc::ETH_P_ALL as u16).to_be();
+const NOBODY: libc::sockaddr_ll = libc::sockaddr_ll {
+    sll_family: 0,
+    sll_protocol: 0,
+    sll_ifindex: 0,
+    sll_hatype: 0,
+    sll_pkttype: 0,
+    sll_halen: 0,
+    sll_addr: [0; 8],
+};
 
-/// A frame that came in.
+/// A frame that came in, or went out.
 pub(super) struct Received<'a> {
     pub(super) bytes: &'a [u8],
+    /// Of the device.
+    pub(super) index: c_int,
+    pub(super) outgoing: bool,
     /// Left to the device to put a checksum in, of which there is none.
     pub(super) unfinished: bool,
     /// The kernel's CLOCK_REALTIME when it came.
@@ -39,8 +51,18 @@ pub(super) struct Received<'a> {
 pub(super) struct Buffers {
     frames: Vec<u8>,
     control: Vec<Control>,
-    /// Of each frame: where it begins, where it ends, whether unfinished, its stamp.
-    taken: Vec<(usize, usize, bool, Option<i64>)>,
+    taken: Vec<Taken>,
+}
+
+/// Where a frame begins and ends, and what else is known of it.
+#[derive(Debug)]
+struct Taken {
+    start: usize,
+    end: usize,
+    index: c_int,
+    outgoing: bool,
+    unfinished: bool,
+    real_ns: Option<i64>,
 }
 
 /// Control messages, aligned as their headers have to be.
@@ -59,12 +81,12 @@ impl Buffers {
 
     /// The `i`th that was received last.
     pub(super) fn frame(&self, i: usize) -> Received<'_> {
-        let (start, end, unfinished, real_ns) = self.taken[i];
-        Received { bytes: &self.frames[start..end], unfinished, real_ns }
+        let Taken { start, end, index, outgoing, unfinished, real_ns } = self.taken[i];
+        Received { bytes: &self.frames[start..end], index, outgoing, unfinished, real_ns }
     }
 
     /// Notes slot `i`'s frame, and puts the tag back that the kernel has taken off.
-    fn take(&mut self, i: usize, length: usize, said: Said) {
+    fn take(&mut self, i: usize, length: usize, from: &libc::sockaddr_ll, said: Said) {
         let mut start = i * (TAG + FRAME) + TAG;
         let end = start + length.min(FRAME);
         if let Some((tpid, tci)) = said.tag
@@ -76,7 +98,14 @@ impl Buffers {
             self.frames[at..at + 2].copy_from_slice(&tpid.to_be_bytes());
             self.frames[at + 2..at + TAG].copy_from_slice(&tci.to_be_bytes());
         }
-        self.taken.push((start, end, said.unfinished, said.real_ns));
+        self.taken.push(Taken {
+            start,
+            end,
+            index: from.sll_ifindex,
+            outgoing: from.sll_pkttype == libc::PACKET_OUTGOING,
+            unfinished: said.unfinished,
+            real_ns: said.real_ns,
+        });
     }
 }
 
@@ -89,10 +118,11 @@ struct Said {
     tag: Option<(u16, u16)>,
 }
 
-/// A raw socket on a device, which takes and sends whole frames.
+/// A raw socket on a device, which takes and sends whole frames, or on several, which takes them.
 #[derive(Debug)]
 pub(super) struct Socket {
     fd: OwnedFd,
+    /// For messages.
     device: String,
 }
 
@@ -103,10 +133,40 @@ impl AsFd for Socket {
 }
 
 impl Socket {
+    /// What comes in by this device, and nothing that is sent.
     pub(super) fn open(device: &str) -> Result<Socket, EmulateError> {
+        let index = index(device)?;
+        let socket = Socket::make(device)?;
+        let level = libc::SOL_PACKET;
+        socket.set(
+            level,
+            libc::PACKET_IGNORE_OUTGOING,
+            &1,
+            "cannot leave out what it sends itself",
+        )?;
+        socket.bind(index)?;
+        let member = libc::packet_mreq {
+            mr_ifindex: index,
+            mr_type: libc::PACKET_MR_PROMISC as u16,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        let what = "cannot take frames to other addresses";
+        socket.set(level, libc::PACKET_ADD_MEMBERSHIP, &member, what)?;
+        Ok(socket)
+    }
+
+    /// What comes in and goes out by these devices, in the order in which the kernel has it.
+    pub(super) fn watch(devices: &[&str]) -> Result<(Socket, Vec<c_int>), EmulateError> {
+        let socket = Socket::make(&devices.join(", "))?;
+        let indexes = devices.iter().map(|device| index(device)).collect::<Result<Vec<_>, _>>()?;
+        socket.set_filter(&indexes)?;
+        socket.bind(0)?;
+        Ok((socket, indexes))
+    }
+
+    fn make(device: &str) -> Result<Socket, EmulateError> {
         let error = |what| EmulateError::device(device, what);
-        let index = nix::net::if_::if_nametoindex(device)
-            .map_err(|errno| error("there is no such device here")(errno.into()))?;
         // Of no protocol until it is bound: nothing of other devices comes in between.
         let flags = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
         // SAFETY: touches no memory; the result is checked.
@@ -118,14 +178,7 @@ impl Socket {
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let socket = Socket { fd, device: device.to_owned() };
 
-        let level = libc::SOL_PACKET;
-        socket.set(
-            level,
-            libc::PACKET_IGNORE_OUTGOING,
-            &1,
-            "cannot leave out what it sends itself",
-        )?;
-        socket.set(level, libc::PACKET_AUXDATA, &1, "cannot ask for VLAN tags")?;
+        socket.set(libc::SOL_PACKET, libc::PACKET_AUXDATA, &1, "cannot ask for VLAN tags")?;
         socket.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1, "cannot ask for stamps")?;
         // Sizes up to the system's own limits without privilege.
         let own = libc::SOL_SOCKET;
@@ -137,28 +190,47 @@ impl Socket {
                 socket.set(own, plain, &size, "cannot set the size of its buffers")?;
             }
         }
-        // SAFETY: all zeros is a value of this plain structure.
-        let mut address: libc::sockaddr_ll = unsafe { zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = ALL_PROTOCOLS;
-        address.sll_ifindex = index.cast_signed();
+        Ok(socket)
+    }
+
+    /// 0: all devices.
+    fn bind(&self, index: c_int) -> Result<(), EmulateError> {
+        let address = libc::sockaddr_ll {
+            sll_family: libc::AF_PACKET as u16,
+            sll_protocol: ALL_PROTOCOLS,
+            sll_ifindex: index,
+            ..NOBODY
+        };
         // SAFETY: the address is a sockaddr_ll of the length given.
         let bound = unsafe {
             let address = (&raw const address).cast();
-            libc::bind(socket.raw(), address, size_of::<libc::sockaddr_ll>() as u32)
+            libc::bind(self.raw(), address, size_of::<libc::sockaddr_ll>() as u32)
         };
-        if bound != 0 {
-            return Err(error("cannot bind to it")(io::Error::last_os_error()));
+        if bound == 0 {
+            return Ok(());
         }
-        let member = libc::packet_mreq {
-            mr_ifindex: index.cast_signed(),
-            mr_type: libc::PACKET_MR_PROMISC as u16,
-            mr_alen: 0,
-            mr_address: [0; 8],
+        Err(EmulateError::device(&self.device, "cannot bind to it")(io::Error::last_os_error()))
+    }
+
+    /// Has the kernel keep to itself what is of other devices.
+    fn set_filter(&self, indexes: &[c_int]) -> Result<(), EmulateError> {
+        const INDEX: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_IFINDEX).cast_unsigned();
+        let instruction =
+            |code: u32, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+        let accept = instruction(libc::BPF_RET | libc::BPF_K, 0, u32::MAX);
+        let is_it = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+        let mut filter = vec![instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, INDEX)];
+        for index in indexes {
+            filter.extend([instruction(is_it, 1, index.cast_unsigned()), accept]);
+        }
+        filter.push(instruction(libc::BPF_RET | libc::BPF_K, 0, 0));
+        let what = "cannot watch these devices alone";
+        let Ok(len) = u16::try_from(filter.len()) else {
+            let many = io::Error::other("there are too many of them");
+            return Err(EmulateError::device(&self.device, what)(many));
         };
-        let what = "cannot take frames to other addresses";
-        socket.set(level, libc::PACKET_ADD_MEMBERSHIP, &member, what)?;
-        Ok(socket)
+        let program = libc::sock_fprog { len, filter: filter.as_mut_ptr() };
+        self.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program, what)
     }
 
     fn raw(&self) -> c_int {
@@ -208,9 +280,12 @@ impl Socket {
         let mut messages: [libc::mmsghdr; BATCH] = unsafe { zeroed() };
         // SAFETY: as above.
         let mut parts: [libc::iovec; BATCH] = unsafe { zeroed() };
+        let mut names = [NOBODY; BATCH];
         let frames = buffers.frames.chunks_exact_mut(TAG + FRAME);
-        let slots = frames.zip(&mut buffers.control).zip(&mut parts).zip(&mut messages);
-        for (((frame, control), part), message) in slots {
+        let slots = frames.zip(&mut buffers.control).zip(&mut parts).zip(&mut names);
+        for ((((frame, control), part), name), message) in slots.zip(&mut messages) {
+            message.msg_hdr.msg_name = std::ptr::from_mut(name).cast();
+            message.msg_hdr.msg_namelen = size_of::<libc::sockaddr_ll>() as u32;
             part.iov_base = frame[TAG..].as_mut_ptr().cast();
             part.iov_len = FRAME;
             message.msg_hdr.msg_iov = part;
@@ -219,8 +294,8 @@ impl Socket {
             message.msg_hdr.msg_controllen = CONTROL as _;
         }
         buffers.taken.clear();
-        // SAFETY: each message points to a part and control bytes that live until the end of this
-        // function, with their lengths.
+        // SAFETY: each message points to a part, control bytes and a name that live until the end of
+        // this function, with their lengths.
         let count = unsafe {
             let messages = messages.as_mut_ptr();
             libc::recvmmsg(self.raw(), messages, BATCH as u32, 0, std::ptr::null_mut())
@@ -233,9 +308,9 @@ impl Socket {
                 _ => Err(error),
             };
         };
-        for (i, message) in messages[..count].iter().enumerate() {
+        for (i, (message, name)) in messages[..count].iter().zip(&names).enumerate() {
             let said = said(&message.msg_hdr);
-            buffers.take(i, message.msg_len as usize, said);
+            buffers.take(i, message.msg_len as usize, name, said);
         }
         Ok(count)
     }
@@ -259,6 +334,13 @@ impl Socket {
         let sent = unsafe { libc::sendmmsg(self.raw(), messages.as_mut_ptr(), count, 0) };
         usize::try_from(sent).map_err(|_| Errno::last())
     }
+}
+
+/// The device's number.
+fn index(device: &str) -> Result<c_int, EmulateError> {
+    let index = nix::net::if_::if_nametoindex(device);
+    let missing = EmulateError::device(device, "there is no such device here");
+    index.map(u32::cast_signed).map_err(|errno| missing(errno.into()))
 }
 
 /// Reads the control messages of a message that recvmmsg has filled in.
