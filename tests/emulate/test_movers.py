@@ -327,30 +327,14 @@ def test_it_takes_part_in_an_experiment(network: Make, mover: str) -> None:
     steps = [{"at_ns": 0, "set": {"delay_ns": 30_000_000}}]
     links = [{**link("h1", "h2", delay_ns=1_000_000), "steps": steps}]
     document = net.document(mover, links, phases=["warm", "run"])
-    agent, program = socket.socketpair()
-    net.environment["LOOPSCOPE_PHASE_FD"] = str(program.fileno())
-    router = net.start("router", HOST, "emulate", pass_fds=[program.fileno()])
-    del net.environment["LOOPSCOPE_PHASE_FD"]
-    program.close()
-    agent.settimeout(60)
-    lines = agent.makefile("rw")
-
-    def say(**message: object) -> None:
-        lines.write(json.dumps(message) + "\n")
-        lines.flush()
-
-    def phase(name: str, measured: bool) -> None:
-        say(type="phase", phase=name, measured=measured, peers={})
-        assert json.loads(lines.readline()) == {"type": "done", "phase": name}
-
-    say(type="configure", version=1, component="_links", host="_router", config=document)
-    hello = json.loads(lines.readline())
-    assert hello["phases"] == ["warm", "run"]
-    phase("warm", measured=False)
-    greet(net)
-    phase("run", measured=True)
-    greet(net)
-    say(type="end")
+    router, agent = under_an_agent(net)
+    agent.say(type="configure", version=1, component="_links", host="_router", config=document)
+    assert agent.heard()["phases"] == ["warm", "run"]
+    for phase, measured in (("warm", False), ("run", True)):
+        agent.say(type="phase", phase=phase, measured=measured, peers={})
+        assert agent.heard() == {"type": "done", "phase": phase}
+        greet(net)
+    agent.say(type="end")
     output, errors = router.communicate(timeout=60)
     assert router.returncode == 0, errors
     assert "30.000 ms" in output
@@ -415,20 +399,11 @@ def test_every_packets_way_is_in_the_trace(network: Make) -> None:
 def test_an_experiment_hears_why_there_is_no_router(network: Make) -> None:
     net = network(2)
     document = net.document("tap", [link("h1", "h7")], phases=["run"])
-    agent, program = socket.socketpair()
-    net.environment["LOOPSCOPE_PHASE_FD"] = str(program.fileno())
-    router = net.start("router", HOST, "emulate", pass_fds=[program.fileno()])
-    del net.environment["LOOPSCOPE_PHASE_FD"]
-    program.close()
-    agent.settimeout(60)
-    lines = agent.makefile("rw")
-    configure = {"type": "configure", "version": 1, "component": "c", "host": "r"}
-    lines.write(json.dumps({**configure, "config": document}) + "\n")
-    start = {"type": "phase", "phase": "run", "measured": True, "peers": {}}
-    lines.write(json.dumps(start) + "\n")
-    lines.flush()
-    assert json.loads(lines.readline())["type"] == "hello"
-    failed = json.loads(lines.readline())
+    router, agent = under_an_agent(net)
+    agent.say(type="configure", version=1, component="c", host="r", config=document)
+    agent.say(type="phase", phase="run", measured=True, peers={})
+    assert agent.heard()["type"] == "hello"
+    failed = agent.heard()
     assert failed["type"] == "failed" and "h7" in failed["error"]
     router.communicate(timeout=60)
     assert router.returncode == 1
@@ -437,19 +412,44 @@ def test_an_experiment_hears_why_there_is_no_router(network: Make) -> None:
 def test_without_its_agent_it_ends_with_an_error(network: Make) -> None:
     net = network(2)
     document = net.document("tap", [link("h1", "h2")], phases=["run"])
-    agent, program = socket.socketpair()
-    net.environment["LOOPSCOPE_PHASE_FD"] = str(program.fileno())
-    router = net.start("router", HOST, "emulate", pass_fds=[program.fileno()])
-    del net.environment["LOOPSCOPE_PHASE_FD"]
-    program.close()
-    configure = {"type": "configure", "version": 1, "component": "c", "host": "r"}
-    agent.sendall((json.dumps({**configure, "config": document}) + "\n").encode())
-    assert b"hello" in agent.recv(1000)
-    agent.close()
+    router, agent = under_an_agent(net)
+    agent.say(type="configure", version=1, component="c", host="r", config=document)
+    assert agent.heard()["type"] == "hello"
+    agent.leave()
     _, errors = router.communicate(timeout=60)
     assert router.returncode == 1
     assert errors.startswith("loopscope-host: ") and "\n" not in errors.strip(), errors
     assert (net.directory / "links.json").exists()
+
+
+class Agent:
+    """The agent's end of the phase protocol."""
+
+    def __init__(self, end: socket.socket) -> None:
+        end.settimeout(60)
+        self._end = end
+        self._lines = end.makefile("rw")
+
+    def say(self, **message: object) -> None:
+        self._lines.write(json.dumps(message) + "\n")
+        self._lines.flush()
+
+    def heard(self) -> dict[str, object]:
+        message: dict[str, object] = json.loads(self._lines.readline())
+        return message
+
+    def leave(self) -> None:
+        self._lines.close()
+        self._end.close()
+
+
+def under_an_agent(net: Network) -> tuple[subprocess.Popen[str], Agent]:
+    ours, program = socket.socketpair()
+    net.environment["LOOPSCOPE_PHASE_FD"] = str(program.fileno())
+    router = net.start("router", HOST, "emulate", pass_fds=[program.fileno()])
+    del net.environment["LOOPSCOPE_PHASE_FD"]
+    program.close()
+    return router, Agent(ours)
 
 
 def link(source: str, sink: str, **settings: object) -> dict[str, object]:
