@@ -61,7 +61,7 @@ def write_account(root: Path, hosts, links, repeat=1, problems=(), mover="xdp"):
 
 
 def write_events(root: Path, packets, err=0, repeat=1, ago=0):
-    """`packets`: (from, to, number, id, arrival, departures), hosts by index; told so much later."""
+    """`packets`: (from, to, number, id, arrival, departures), hosts by index; told later."""
     enqueued = [(came, id, number, a, b) for a, b, number, id, came, _ in packets]
     departed = [(at, id, number, a, b) for a, b, number, id, _, left in packets for at in left]
     for name, rows in (("enqueued", enqueued), ("departed", departed)):
