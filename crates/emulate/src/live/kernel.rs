@@ -41,6 +41,8 @@ pub struct Kernel {
     watch: Watch,
     /// What came before was not for the bridge.
     since: MonotonicNs,
+    /// Until when all has been taken that was seen.
+    known: MonotonicNs,
     course: Course,
 }
 
@@ -98,7 +100,7 @@ impl Kernel {
                 cause,
             })?;
         }
-        Ok(Kernel { shaped, watch, since, course })
+        Ok(Kernel { shaped, watch, since, known: since, course })
     }
 
     /// Watches until told to end.
@@ -116,9 +118,10 @@ impl Kernel {
                 let _ = commands.wake.read();
             }
         }
-        // What is on its way when the end comes is waited for.
-        let end = now().plus(LAST_NS);
-        while now() < end && self.shaped.observer.is_waiting() {
+        // What was seen until the end, and then what is on its way.
+        let end = now();
+        while self.look()? && self.known < end {}
+        while now() < end.plus(LAST_NS) && self.shaped.observer.is_waiting() {
             if !self.look()? {
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
@@ -129,12 +132,14 @@ impl Kernel {
     /// Takes some of what was seen; whether there was anything.
     fn look(&mut self) -> Result<bool, EmulateError> {
         let (observer, since) = (&mut self.shaped.observer, self.since);
-        let (mut taken, mut latest) = (0, None);
+        let mut known = self.known;
+        let mut taken = 0;
         for _ in 0..ROUNDS {
             let before = now();
             let received = self.watch.receive(&mut |seen| {
                 let at = seen.at.unwrap_or_else(now);
-                latest = Some(at);
+                // Whatever somebody sets the clock to.
+                known = known.max(at.min(before));
                 if at < since {
                     return;
                 }
@@ -147,22 +152,19 @@ impl Kernel {
             taken += received;
             if received < BATCH {
                 // Then all is known that was until there was no more, else until the latest.
-                latest = Some(before);
+                known = known.max(before);
                 break;
             }
         }
-        if let Some(known) = latest {
-            observer.settle(known);
-        }
+        observer.settle(known);
+        self.known = known;
         Ok(taken > 0)
     }
 
     /// The end: takes everything off the ports and closes the account.
     pub fn report(&mut self, document: &Document, mover: (&'static str, String)) -> Report {
         let mut problems = self.course.problems();
-        // Seen until nothing can be sent any more.
-        problems.extend(self.look().err().map(|error| error.to_string()));
-        self.shaped.observer.close(now());
+        self.shaped.observer.close(self.known);
         problems.extend(self.shaped.unmake());
         let (missed, unseen) = (self.watch.missed(), self.shaped.observer.unseen());
         if missed > 0 {
