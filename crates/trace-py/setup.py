@@ -1,4 +1,5 @@
-"""Builds the extension: this crate's C files and the C core of crates/trace, in one module."""
+"""Builds the extension: this crate's C files and those of crates/trace and crates/clock, in one
+module."""
 
 import os
 import platform
@@ -21,8 +22,8 @@ setup(
     ext_modules=[
         Extension(
             "loopscope_trace._core",
-            sources=files("crates/trace-py/c/*.c", "crates/trace/c/*.c"),
-            depends=files("crates/trace-py/c/*.h", "crates/trace/c/*.h", "include/loopscope/*.h"),
+            sources=files("crates/trace-py/c/*.c", "crates/trace/c/*.c", "crates/clock/c/*.c"),
+            depends=files("crates/*/c/*.h", "include/loopscope/*.h"),
             include_dirs=files("include"),
             define_macros=[("_GNU_SOURCE", None)],
             extra_compile_args=[

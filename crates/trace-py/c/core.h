@@ -1,5 +1,5 @@
 /* What the extension's files share. Built against the limited API of Python 3.8, and statically with
- * the C core of crates/trace. */
+ * the C core of crates/trace and the reader of crates/clock. */
 #ifndef LOOPSCOPE_PY_CORE_H
 #define LOOPSCOPE_PY_CORE_H
 
@@ -58,6 +58,15 @@ PyObject *histogram_new(PyObject *module, PyObject *arguments);
 int event_init(PyObject *module);
 int interval_init(PyObject *module);
 int totals_init(PyObject *module);
+
+/* clock.c: functions of the module, and the types that they return. */
+PyObject *clock_now(PyObject *module, PyObject *none);
+PyObject *clock_map(PyObject *module, PyObject *counter);
+PyObject *clock_monotonic(PyObject *module, PyObject *none);
+PyObject *clock_elapsed(PyObject *module, PyObject *arguments);
+PyObject *clock_utc(PyObject *module, PyObject *none);
+PyObject *clock_open(PyObject *module, PyObject *arguments);
+int clock_init(PyObject *module);
 
 /* module.c. Makes a type and puts it into the module under a name; null on failure. The module keeps
  * it. */

@@ -67,6 +67,32 @@ static PyMethodDef functions[] = {
      "Makes the calling thread's rings, which its first enabled hits would otherwise do.\n\n"
      "For real-time threads, before their loop. Raises OSError if there is a collector but no ring\n"
      "could be made; the thread's hits are then counted as dropped."},
+    {"now", clock_now, METH_NOARGS,
+     "now()\n--\n\n"
+     "This instant on the global clock, as a Time. Neither waits nor raises: without a clock, or with\n"
+     "one that has expired, its status is UNKNOWN."},
+    {"map", clock_map, METH_O,
+     "map(counter, /)\n--\n\n"
+     "The instant of a reading of this machine's cycle counter, by what is known now, as a Time.\n\n"
+     "Hours from now it is UNKNOWN. Raises TypeError or OverflowError for what is no counter."},
+    {"monotonic", clock_monotonic, METH_NOARGS,
+     "monotonic()\n--\n\n"
+     "As now(), and best is never less than any call in this process has returned before.\n\n"
+     "Where an estimate is corrected back, best stands still until time has caught up, and latest\n"
+     "reaches up to it. An UNKNOWN one repeats the best before it."},
+    {"elapsed", clock_elapsed, METH_VARARGS,
+     "elapsed(start, end, /)\n--\n\n"
+     "The time between two Times of this machine as a Span, negative where end is the earlier.\n\n"
+     "What is unknown of their offset to global time cancels. None where one of the two is UNKNOWN,\n"
+     "or where they are of different epochs, or not of the present one."},
+    {"utc", clock_utc, METH_NOARGS,
+     "utc()\n--\n\n"
+     "How far UTC is from global time, as a Utc; None where that is not known."},
+    {"open", clock_open, METH_VARARGS,
+     "open(path=None, /)\n--\n\n"
+     "Opens the clock page at a path, or the one that now() would open by itself, and stays with it.\n\n"
+     "Raises OSError with the reason if it cannot be read. Call it before other threads read the\n"
+     "clock."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -80,7 +106,7 @@ PyMODINIT_FUNC PyInit__core(void)
 {
     PyObject *module = PyModule_Create(&definition);
     if (!module || event_init(module) == 0 || interval_init(module) == 0
-        || totals_init(module) == 0) {
+        || totals_init(module) == 0 || clock_init(module) == 0) {
         Py_XDECREF(module);
         return NULL;
     }

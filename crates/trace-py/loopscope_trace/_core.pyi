@@ -1,5 +1,6 @@
 from collections.abc import Callable
-from typing import Any, Protocol, SupportsIndex, TypeVar, final, overload
+from os import PathLike
+from typing import Any, NamedTuple, Protocol, SupportsIndex, TypeVar, final, overload
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -46,3 +47,29 @@ def counter(*form: Any) -> Counter: ...
 def histogram(*form: Any) -> Histogram: ...
 def describe(group: str, name: str, file: bytes, line: int, text: bytes, /) -> None: ...
 def thread_init() -> None: ...
+
+class ClockTime(NamedTuple):
+    earliest: int
+    best: int
+    latest: int
+    counter: int
+    calibrated: int
+    epoch: int
+    status: int
+
+class ClockSpan(NamedTuple):
+    shortest: int
+    best: int
+    longest: int
+    status: int
+
+class ClockUtc(NamedTuple):
+    offset: int
+    error: int
+
+def now() -> ClockTime: ...
+def map(counter: int, /) -> ClockTime: ...
+def monotonic() -> ClockTime: ...
+def elapsed(start: ClockTime, end: ClockTime, /) -> ClockSpan | None: ...
+def utc() -> ClockUtc | None: ...
+def open(path: str | bytes | PathLike[str] | PathLike[bytes] | None = None, /) -> None: ...

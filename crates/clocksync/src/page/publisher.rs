@@ -1,0 +1,98 @@
+//! A thread that keeps a page up to date.
+
+use std::io;
+use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use loopscope_time::{Counter, Frequency};
+
+use super::file::PageError;
+use super::hidden::on_true_counter;
+use super::service::Service;
+use super::writer::PageWriter;
+use crate::bound::SPAN_S;
+use crate::stamp::ordered_counter;
+use crate::state::{State, Status};
+use crate::synthetic::{BEND, SyntheticClock};
+
+/// Between two publications.
+const GAP: Duration = Duration::from_millis(10);
+
+/// Epochs begin with the time since boot in this unit: 32 bits are 16 months of it.
+const EPOCH_NS: i64 = 10_000_000;
+
+/// What is published.
+pub struct Published {
+    /// On the host's counter.
+    pub state: State,
+    /// And beside it.
+    pub service: Service,
+}
+
+/// Publishes a hundred times a second until it is dropped, and then takes the page away.
+#[derive(Debug)]
+pub struct Publisher {
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Publisher {
+    /// Makes the page, or goes on with it in a new epoch; it has its first publication when this
+    /// returns. `now` tells what is known at a reading of the host's counter: that of this machine,
+    /// of frequency `frequency`, or the hidden one if there is one.
+    pub fn start(
+        path: &Path,
+        frequency: Frequency,
+        hidden: Option<SyntheticClock>,
+        mut now: impl FnMut(Counter) -> Published + Send + 'static,
+    ) -> Result<Publisher, PageError> {
+        let mut writer = PageWriter::create(path, frequency)?;
+        // Of a page that was taken away or replaced nobody knows the last epoch: these are later all
+        // the same.
+        let booted = (frequency.scale(ordered_counter()).0 / EPOCH_NS) as u32;
+        let base = writer.epoch().map_or(booted, |epoch| booted.max(epoch.wrapping_add(1)));
+        // The service may be killed: nobody would say then that the counter was disturbed.
+        let span = (SPAN_S * frequency.hz() as f64) as u64;
+        let mut publish = move |writer: &mut PageWriter| {
+            let counter = ordered_counter();
+            let counter = hidden.map_or(counter, |clock| clock.apply(counter));
+            let Published { state, service } = now(counter);
+            let expires = state.expires.min(Counter(counter.0 + span));
+            let state = State { epoch: base.wrapping_add(state.epoch), expires, ..state };
+            let shown = match hidden {
+                Some(clock) if state.status != Status::Unknown => {
+                    on_true_counter(&state, |at| clock.apply(at), |at| clock.invert(at), BEND)
+                }
+                _ => Some(state),
+            };
+            if shown.is_none_or(|state| writer.publish(&state, service).is_err()) {
+                // What no page can hold is no knowledge of the time, and this can be held.
+                let unknown = State { status: Status::Unknown, ..state };
+                writer.publish(&unknown, service).expect("that nothing is known fits any page");
+            }
+        };
+        publish(&mut writer);
+        let (end, ended) = mpsc::channel();
+        let run = move || {
+            while ended.recv_timeout(GAP) == Err(RecvTimeoutError::Timeout) {
+                publish(&mut writer);
+            }
+            writer.retire()
+        };
+        let thread = std::thread::Builder::new().name("clock-page".into()).spawn(run);
+        let thread = thread.map_err(|error| PageError::Io { path: path.into(), error })?;
+        Ok(Publisher { end: Some(end), thread: Some(thread) })
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        self.end = None;
+        if let Some(thread) = self.thread.take() {
+            // A page that somebody has removed already needs no more.
+            let _ = thread.join();
+        }
+    }
+}
