@@ -14,7 +14,7 @@ impl Point {
         Point { y: -self.y, ..self }
     }
 
-    fn slope_to(self, later: Point) -> f64 {
+    pub(crate) fn slope_to(self, later: Point) -> f64 {
         (later.y - self.y) / (later.x - self.x)
     }
 }
@@ -77,48 +77,6 @@ impl Envelope {
     }
 }
 
-/// The steepest slope from a point of `from` to a later one of `to`, over all pairs; both by
-/// ascending `x`. `None` if there is no such pair.
-pub(crate) fn steepest(from: &[Point], to: &[Point]) -> Option<f64> {
-    // The steepest line to a point touches the lower convex hull of the points before it.
-    let mut hull: Vec<Point> = Vec::new();
-    let mut from = from.iter().copied().peekable();
-    let mut best: Option<f64> = None;
-    for &target in to {
-        while let Some(point) = from.next_if(|p| p.x < target.x) {
-            match hull.last() {
-                Some(last) if last.x == point.x && last.y <= point.y => continue,
-                Some(last) if last.x == point.x => drop(hull.pop()),
-                _ => {}
-            }
-            while let [.., a, b] = hull[..] {
-                if a.slope_to(b) < b.slope_to(point) {
-                    break;
-                }
-                hull.pop();
-            }
-            hull.push(point);
-        }
-        if hull.is_empty() {
-            continue;
-        }
-        // The hull's edges, drawn on to the target's place, rise from left to right: the touching
-        // vertex is where the target is no longer above them.
-        let (mut low, mut high) = (0, hull.len() - 1);
-        while low < high {
-            let mid = (low + high) / 2;
-            if hull[mid].slope_to(hull[mid + 1]) < hull[mid + 1].slope_to(target) {
-                low = mid + 1;
-            } else {
-                high = mid;
-            }
-        }
-        let slope = hull[low].slope_to(target);
-        best = Some(best.map_or(slope, |b| b.max(slope)));
-    }
-    best
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,24 +104,6 @@ mod tests {
             // Peaks lie on whole ticks, so one tick's worth of slope may be missing there.
             prop_assert!(value <= lowest + 1e-9, "{value} above {lowest}");
             prop_assert!(value >= lowest - rho - 1e-9, "{value} below {lowest}");
-        }
-
-        #[test]
-        fn the_steepest_slope_is_that_of_all_pairs(from in points(30), to in points(30)) {
-            let mut best: Option<f64> = None;
-            for a in &from {
-                for b in to.iter().filter(|b| b.x > a.x) {
-                    let slope = (b.y - a.y) / (b.x - a.x);
-                    best = Some(best.map_or(slope, |s: f64| s.max(slope)));
-                }
-            }
-            match (steepest(&from, &to), best) {
-                (None, None) => {}
-                (Some(found), Some(best)) => {
-                    prop_assert!((found - best).abs() <= 1e-9 * best.abs().max(1.0));
-                }
-                (found, best) => prop_assert!(false, "{found:?} for {best:?}"),
-            }
         }
     }
 }

@@ -6,21 +6,47 @@
 //! what it saw on its own counter to its own log ([`record`]). Afterwards [`log::solve_run`] joins
 //! the logs and [`offline::solve`] makes the [`ClockMap`](loopscope_time::ClockMap)s.
 //!
-//! What must be known earlier is in [`online`].
+//! What must be known earlier is in [`online`], which sees each [`probe::Outcome`]; programs read it
+//! from the [`page`]. Other people's clocks, which each side reads beside its probes, are mapped by
+//! [`foreign`]; [`others`] tells of them on a run's time line.
 //!
-//! [`offline`], [`online`] and [`synthetic`] are pure. Sockets, clocks and threads are in [`probe`] and the
-//! reading functions of [`stamp`].
+//! Both take messages as constraints (`constraint`): what is left of rate and offset is in `rate`,
+//! `envelope` and `bound`, what contradicts in `epoch`; the finer guess is made in `track` and
+//! `follow`, by the clock filter of `filter` and what `path` knows of paths.
+//!
+//! [`foreign`], [`offline`], [`online`], [`others`], [`pairs`] and [`synthetic`] are pure. Sockets, clocks and
+//! threads are in [`probe`] and the reading functions of [`anchor`], [`counter`], [`key`] and
+//! [`stamp`].
 
-mod calm;
+pub mod anchor;
+mod bound;
+mod constraint;
+pub mod counter;
 mod envelope;
+mod epoch;
+pub mod exchange;
+mod filter;
+mod follow;
+pub mod foreign;
+pub mod key;
 pub mod log;
 pub mod offline;
 pub mod online;
+pub mod others;
+pub mod page;
+pub mod pairs;
+mod path;
+mod phc;
 pub mod probe;
+mod rate;
 pub mod record;
 pub mod stamp;
+pub mod state;
 pub mod synthetic;
+mod track;
+pub mod utc;
 
+pub use constraint::{Message, Way};
 use loopscope_time::Counter;
 
 /// An interval of one host's counter that surely contains an instant.
@@ -30,4 +56,14 @@ pub struct Span {
     pub lo: Counter,
     /// The instant is not after this tick's end.
     pub hi: Counter,
+}
+
+impl Span {
+    /// Nothing is known.
+    pub const ANY: Span = Span { lo: Counter(0), hi: Counter(u64::MAX) };
+
+    /// Its width in ticks; negative if the ends are in the wrong order.
+    pub fn width(self) -> i64 {
+        self.hi.ticks_since(self.lo)
+    }
 }

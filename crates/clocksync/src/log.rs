@@ -7,13 +7,17 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use loopscope_ctf::{
-    FieldType, Metadata, PacketError, Packets, ParseError, Records, StreamClass, Value, packet,
+    EventClass, FieldType, Metadata, PacketError, Packets, ParseError, Records, StreamClass, Value,
+    packet,
 };
 use loopscope_time::{ClockMap, Counter, Frequency};
 
-use crate::Span;
-use crate::offline::{Estimate, Exchange, SolveError, solve};
+use crate::anchor::Anchor;
+use crate::counter::{CounterEvent, Disturbance};
+use crate::exchange::Exchange;
+use crate::offline::{self, Solution, SolveError, solve};
 use crate::record::{self, Identity, Moment, Observation, RecordError, Source, TraceFile, event};
+use crate::{Span, pairs};
 
 /// Why a run's clocks cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +89,10 @@ pub struct ProbeLog {
     pub identity: Identity,
     /// In the order of logging.
     pub observations: Vec<Observation>,
+    /// Readings of other clocks, in the order of logging.
+    pub anchors: Vec<Anchor>,
+    /// What happened to the counter.
+    pub counter_events: Vec<CounterEvent>,
     /// Size of what no longer reads as packets at the end of its stream: its writer was killed in
     /// the middle of one.
     pub torn_bytes: usize,
@@ -96,8 +104,19 @@ impl ProbeLog {
         let metadata = read_metadata(directory)?;
         let class = probe_class(&metadata).ok_or_else(|| LogError::NotProbes(directory.into()))?;
         let records = Records::new(class);
-        let mut observations = Vec::new();
-        let mut torn_bytes = 0;
+        let identity = Identity {
+            host: metadata.host.clone(),
+            trace_uuid: metadata.uuid,
+            clock_uuid: metadata.clock_uuid,
+            frequency: metadata.frequency,
+        };
+        let mut log = ProbeLog {
+            identity,
+            observations: Vec::new(),
+            anchors: Vec::new(),
+            counter_events: Vec::new(),
+            torn_bytes: 0,
+        };
         for path in streams(directory)? {
             let bytes = std::fs::read(&path).map_err(io_error(&path))?;
             let stream_error = |source| LogError::Stream { path: path.clone(), source };
@@ -105,49 +124,90 @@ impl ProbeLog {
             let mut good = 0;
             while let Some(packet) = packets.next() {
                 let Ok((context, content)) = packet else {
-                    torn_bytes += bytes.len() - good;
+                    log.torn_bytes += bytes.len() - good;
                     break;
                 };
                 let decoded = records.decode(&context, content, |record| {
-                    observations.extend(observation(class, &record));
+                    log.take(&class.events[record.class], &record);
                 });
                 decoded.map_err(stream_error)?;
                 good = packets.offset();
             }
         }
-        let identity = Identity {
-            host: metadata.host,
-            trace_uuid: metadata.uuid,
-            clock_uuid: metadata.clock_uuid,
-            frequency: metadata.frequency,
+        Ok(log)
+    }
+
+    fn take(&mut self, class: &EventClass, record: &loopscope_ctf::Record) {
+        let mut fields = Fields(class.values(record.fields).map(|(_, value)| value));
+        // `probe_class` has checked what the fields are.
+        let _ = match Moment::ALL.into_iter().find(|m| m.name() == class.name) {
+            Some(moment) => {
+                fields.observation(moment, record.id).map(|o| self.observations.push(o))
+            }
+            None if class.name == "anchor" => fields.anchor().map(|a| self.anchors.push(a)),
+            None => fields.counter_event().map(|e| self.counter_events.push(e)),
         };
-        Ok(ProbeLog { identity, observations, torn_bytes })
     }
 }
 
 fn probe_class(metadata: &Metadata) -> Option<&StreamClass> {
     let mut classes = metadata.streams.values();
     let class = classes.next()?;
-    let fields: Vec<(String, FieldType)> =
-        record::FIELDS.iter().map(|(name, kind)| ((*name).to_owned(), *kind)).collect();
-    let known = |e: &loopscope_ctf::EventClass| {
-        e.group == "clock" && Moment::ALL.iter().any(|m| m.name() == e.name) && e.fields == fields
+    let known = record::classes();
+    let is_known = |e: &EventClass| {
+        let same = |k: &EventClass| k.name == e.name && k.fields == e.fields;
+        e.group == "clock" && known.iter().any(same)
     };
-    (classes.next().is_none() && class.events.iter().all(known)).then_some(class)
+    (classes.next().is_none() && class.events.iter().all(is_known)).then_some(class)
 }
 
-fn observation(class: &StreamClass, record: &loopscope_ctf::Record) -> Option<Observation> {
-    let name = &class.events[record.class].name;
-    let moment = Moment::ALL.into_iter().find(|m| m.name() == name)?;
-    let mut values = class.events[record.class].values(record.fields);
-    let [peer, lo, hi, source] = record::FIELDS.map(|_| match values.next() {
-        Some((_, Value::Unsigned(value))) => value,
-        // `probe_class` has checked the fields.
-        _ => 0,
-    });
-    let source = if source == Source::Kernel as u64 { Source::Kernel } else { Source::User };
-    let span = Span { lo: Counter(lo), hi: Counter(hi) };
-    Some(Observation { moment, peer: peer as u32, seq: record.id.cast_unsigned(), span, source })
+/// A record's values, one after the other.
+struct Fields<I>(I);
+
+impl<'a, I: Iterator<Item = Value<'a>>> Fields<I> {
+    fn unsigned(&mut self) -> Option<u64> {
+        match self.0.next()? {
+            Value::Unsigned(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    fn signed(&mut self) -> Option<i64> {
+        match self.0.next()? {
+            Value::Signed(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    fn text(&mut self) -> Option<String> {
+        match self.0.next()? {
+            Value::String(text) => Some(String::from_utf8_lossy(text).into_owned()),
+            _ => None,
+        }
+    }
+
+    fn span(&mut self) -> Option<Span> {
+        Some(Span { lo: Counter(self.unsigned()?), hi: Counter(self.unsigned()?) })
+    }
+
+    fn observation(&mut self, moment: Moment, id: i64) -> Option<Observation> {
+        let (peer, span) = (self.unsigned()? as u32, self.span()?);
+        let source = Source::of(self.unsigned()?)?;
+        Some(Observation { moment, peer, seq: id.cast_unsigned(), span, source })
+    }
+
+    fn anchor(&mut self) -> Option<Anchor> {
+        let clock = self.text()?.parse().ok()?;
+        Some(Anchor { clock, ns: self.signed()?, at: self.span()? })
+    }
+
+    fn counter_event(&mut self) -> Option<CounterEvent> {
+        let name = self.text()?;
+        let disturbance = Disturbance::ALL.into_iter().find(|d| d.name() == name)?;
+        let (ns, within) = (self.signed()?, self.span()?);
+        let processors = [self.unsigned()? as u32, self.unsigned()? as u32];
+        Some(CounterEvent { disturbance, within, ns, processors })
+    }
 }
 
 /// What two logs say about their exchanges.
@@ -191,7 +251,17 @@ pub fn join(follower: &ProbeLog, reference: &ProbeLog) -> Joined {
             }
         }
     }
-    joined.exchanges = probes.into_values().collect();
+    let clocks = [follower, reference].map(|log| log.identity.frequency);
+    let mut probes: Vec<((u32, u64), Exchange)> = probes.into_iter().collect();
+    let pair = |a: &((u32, u64), Exchange), b: &((u32, u64), Exchange)| {
+        a.0.0 == b.0.0 && a.0.1 == pairs::partner(b.0.1)
+    };
+    for probes in probes.chunk_by_mut(pair) {
+        if let [(_, first), (_, second)] = probes {
+            pairs::judge(first, second, clocks[0], clocks[1]);
+        }
+    }
+    joined.exchanges = probes.into_iter().map(|(_, exchange)| exchange).collect();
     joined
 }
 
@@ -207,14 +277,22 @@ pub struct HostClock {
     pub map: ClockMap,
     /// Exchanges used; 0 for the reference.
     pub exchanges: usize,
-    /// See [`crate::offline::Solution::contradictions`].
-    pub contradictions: usize,
+    /// How many messages contradicted the others and were left out.
+    pub rejected: usize,
+    /// See [`crate::offline::Solution::disturbances`].
+    pub disturbances: Vec<offline::Disturbance>,
+    /// See [`crate::offline::Solution::unbelievable_ppm`].
+    pub unbelievable_ppm: Option<f64>,
     /// Nominal frequency of its counter.
     pub frequency: Frequency,
     /// See [`Joined::ambiguous`].
     pub ambiguous: usize,
     /// See [`ProbeLog::torn_bytes`].
     pub torn_bytes: usize,
+    /// See [`ProbeLog::anchors`].
+    pub anchors: Vec<Anchor>,
+    /// See [`ProbeLog::counter_events`].
+    pub counter_events: Vec<CounterEvent>,
 }
 
 /// The clocks of all hosts under `hosts` (a run's `hosts/` directory) that have probed, and of
@@ -228,39 +306,42 @@ pub fn solve_run(
     let mut clocks = BTreeMap::new();
     clocks.insert(reference.to_owned(), reference_clock(&hosts.join(reference))?);
     let reference_probes = hosts.join(reference).join("clock/probes");
-    let mut reference_log = None;
+    let reference_log =
+        reference_probes.is_dir().then(|| ProbeLog::read(&reference_probes)).transpose()?;
     for host in names(hosts)? {
         let probes = hosts.join(&host).join("clock/probes");
         if host == reference || !probes.is_dir() {
             continue;
         }
-        if !reference_probes.is_dir() {
+        let Some(reference_log) = &reference_log else {
             return Err(LogError::NoReferenceProbes { reference: reference.into(), host });
-        }
-        let reference_log = match &mut reference_log {
-            Some(log) => log,
-            none => none.insert(ProbeLog::read(&reference_probes)?),
         };
         let log = ProbeLog::read(&probes)?;
         let frequency = log.identity.frequency;
         let joined = join(&log, reference_log);
         let solution =
-            solve(&joined.exchanges, frequency, reference_log.identity.frequency, wander)
+            solve(&joined.exchanges, &[], frequency, reference_log.identity.frequency, wander)
                 .map_err(|source| LogError::Solve { host: host.clone(), source })?;
         let directory = hosts.join(&host).join("clock/estimates");
-        write_estimates(&directory, &log.identity, &solution.estimates)?;
+        write_estimates(&directory, &log.identity, &solution)?;
         let clock = HostClock {
             map: solution.map,
             exchanges: solution.exchanges,
-            contradictions: solution.contradictions,
+            rejected: solution.rejected.len(),
+            disturbances: solution.disturbances,
+            unbelievable_ppm: solution.unbelievable_ppm,
             frequency,
             ambiguous: joined.ambiguous,
             torn_bytes: log.torn_bytes,
+            anchors: log.anchors,
+            counter_events: log.counter_events,
         };
         clocks.insert(host, clock);
     }
     if let (Some(log), Some(clock)) = (reference_log, clocks.get_mut(reference)) {
         clock.torn_bytes = log.torn_bytes;
+        clock.anchors = log.anchors;
+        clock.counter_events = log.counter_events;
     }
     Ok(clocks)
 }
@@ -288,26 +369,35 @@ pub fn reference_clock(host: &Path) -> Result<HostClock, LogError> {
         return Ok(HostClock {
             map: ClockMap::reference(frequency, near),
             exchanges: 0,
-            contradictions: 0,
+            rejected: 0,
+            disturbances: Vec::new(),
+            unbelievable_ppm: None,
             frequency,
             ambiguous: 0,
             torn_bytes: 0,
+            anchors: Vec::new(),
+            counter_events: Vec::new(),
         });
     }
     Err(LogError::NoReference { host: host.into() })
 }
 
-/// Fields of `clock:estimate`, in the order of [`Estimate`]'s.
-const ESTIMATE: [(&str, FieldType); 3] =
-    [("offset_ns", FieldType::F64), ("rate_ppm", FieldType::F64), ("err_ns", FieldType::F64)];
+/// Fields of `clock:estimate`: those of [`offline::Estimate`] in their order, then its knot's.
+const ESTIMATE: [(&str, FieldType); 5] = [
+    ("offset_ns", FieldType::F64),
+    ("rate_ppm", FieldType::F64),
+    ("err_ns", FieldType::F64),
+    ("calibrated_ns", FieldType::F64),
+    ("epoch", FieldType::U32),
+];
 
-/// Writes `estimates` as the trace directory `directory`, in place of an earlier one: events
-/// `clock:estimate`, id the row's index, stamped with the follower's counter. `probes` is the
+/// Writes what a solution estimates as the trace directory `directory`, in place of an earlier one:
+/// events `clock:estimate`, id the row's index, stamped with the follower's counter. `probes` is the
 /// identity of the probe log that they were made of.
 pub fn write_estimates(
     directory: &Path,
     probes: &Identity,
-    estimates: &[Estimate],
+    solution: &Solution,
 ) -> Result<(), RecordError> {
     match std::fs::remove_dir_all(directory) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => {
@@ -320,11 +410,12 @@ pub fn write_estimates(
     identity.trace_uuid[15] ^= 1;
     let events = vec![event(0, "estimate", &ESTIMATE)];
     let mut trace = TraceFile::create(directory, "estimates", &identity, events)?;
-    for (index, row) in (0..).zip(estimates) {
-        let fields: Vec<u8> = [row.offset_ns, row.rate_ppm, row.err_ns]
-            .into_iter()
-            .flat_map(f64::to_le_bytes)
-            .collect();
+    for ((index, row), knot) in (0..).zip(&solution.estimates).zip(solution.map.knots()) {
+        // A knot is in an epoch.
+        let epoch = solution.map.epoch(knot.counter).unwrap_or_default();
+        let numbers = [row.offset_ns, row.rate_ppm, row.err_ns, knot.calibrated_ns];
+        let mut fields: Vec<u8> = numbers.into_iter().flat_map(f64::to_le_bytes).collect();
+        fields.extend(epoch.to_le_bytes());
         trace.record(0, row.counter, index, &fields)?;
     }
     trace.flush()

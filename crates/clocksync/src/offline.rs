@@ -3,25 +3,36 @@
 //! A message cannot arrive before it was sent. A probe that left when the follower's counter was
 //! `t1` and arrived when the reference's was `t2` says that global time at `t1` was at most `t2`
 //! (an upper constraint); a reply says that global time at `t4` was at least `t3` (a lower one).
-//! Nothing is assumed about the delays, their symmetry least of all.
+//! Nothing is assumed about the delays, their symmetry least of all. Messages of programs say the
+//! same where their sending and their receiving were stamped.
 //!
 //! One assumption carries these facts to the instants between and around them: at every moment of
-//! the run the follower's rate against the reference's lies within ±`wander` of one mean rate, and
+//! an epoch the follower's rate against the reference's lies within ±`wander` of one mean rate, and
 //! that mean within ±[`MAX_RATE_PPM`] of nominal. The mean itself is only known to lie in a range
-//! that all pairs of constraints leave open, so the residual against the middle of that range
-//! moves at most `rho` = wander + half the range. Each constraint then is a tent over the whole
-//! run, and truth lies between the lowest upper and the highest lower tent: the hard interval.
+//! that all pairs of constraints leave open (the `rate` module), so the residual against the middle
+//! of that range moves at most `rho` = wander + half the range. Each constraint then is a tent over
+//! the whole epoch, and truth lies between the lowest upper and the highest lower tent: the hard
+//! interval. That is what convex hulls give (Duda, Harrus, Haddad and Bernard, "Estimating global
+//! time in distributed systems", ICDCS 1987), for clocks that wander.
 //!
-//! Inside that interval the map is where the smallest delays of both directions put it: oscillators
-//! are far calmer than the assumption allows, so messages of many seconds may speak for each other
-//! (the `calm` module). The half-width reaches to the interval's farther end, so that nothing of
-//! this finer guess has to be believed.
+//! Where no mean rate suits all messages, single ones are rejected or the run falls into epochs
+//! (the `epoch` module). Between epochs nothing is known.
+//!
+//! Inside the interval the map is where the smallest delays of both directions put it (the `track`
+//! module): oscillators are far calmer than the assumption allows, so messages of many seconds may
+//! speak for each other. The hard half-width reaches to the interval's farther end, so that nothing
+//! of this finer guess has to be believed. The calibrated one is what the guess says of itself: it
+//! claims [`CLAIM`] of all instants, for the noise that showed and an unseen asymmetry of zero.
 
-use loopscope_time::{ClockMap, Counter, Frequency, GlobalNs, Knot, MapError};
+use loopscope_time::{ClockMap, Counter, Epoch, Frequency, GlobalNs, Knot, MapError};
 
-use crate::Span;
-use crate::calm::Calm;
-use crate::envelope::{Envelope, Point, steepest};
+use crate::constraint::{Constraint, Frame, Message, Way};
+use crate::envelope::{Envelope, Point};
+use crate::epoch;
+use crate::exchange::Exchange;
+use crate::rate::RateRange;
+pub use crate::track::CLAIM;
+use crate::track::Track;
 
 /// The wander assumed where nothing else is known: 1 ppm, ample for a quartz within a run's
 /// changes of temperature.
@@ -33,20 +44,6 @@ pub const MAX_RATE_PPM: f64 = 500.0;
 
 /// Messages needed in each direction.
 const MIN_MESSAGES: usize = 2;
-
-/// A probe and its reply, as far as their stamps are known. Each message counts by itself: a probe
-/// whose reply was lost still is an upper constraint.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Exchange {
-    /// The follower sent the probe (follower's counter).
-    pub t1: Option<Span>,
-    /// The reference received it (reference's counter).
-    pub t2: Option<Span>,
-    /// The reference sent the reply (reference's counter).
-    pub t3: Option<Span>,
-    /// The follower received it (follower's counter).
-    pub t4: Option<Span>,
-}
 
 /// Why probes do not give a map.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -67,6 +64,12 @@ pub enum SolveError {
     /// Not a usable assumption.
     #[error("a wander of {0} is not a rate between 0 and 0.001: 1e-6 stands for 1 ppm")]
     BadWander(f64),
+    /// No stretch of the run has enough messages that agree.
+    #[error(
+        "the probes contradict each other all along ({0} epochs): do all stamps of a side come \
+         from one counter, and is it invariant?"
+    )]
+    NoEpoch(usize),
     /// The knots do not increase: stamps of more than one counter were mixed.
     #[error("the probes make no map ({0}): do all stamps of a side come from one counter?")]
     NoMap(#[from] MapError),
@@ -79,11 +82,43 @@ pub struct Estimate {
     pub counter: Counter,
     /// Global time less the counter scaled by its nominal frequency, in nanoseconds.
     pub offset_ns: f64,
-    /// Rate against nominal from here to the next row (on the last row: the mean rate), in parts
-    /// per million.
+    /// Rate against nominal from here to the next row (on the last row: that from the row before),
+    /// in parts per million.
     pub rate_ppm: f64,
     /// Hard half-width in nanoseconds.
     pub err_ns: f64,
+}
+
+/// A moment at which one of the two clocks broke the assumption.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Disturbance {
+    /// It was after this reading of the follower's counter.
+    pub from: Counter,
+    /// And before this one: events between the two have no known time.
+    pub until: Counter,
+    /// What happened.
+    pub cause: Cause,
+}
+
+/// What a disturbance did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Cause {
+    /// Global time against the follower's counter jumped by this many nanoseconds.
+    Step(f64),
+    /// Their rate changed by this many parts per million.
+    Rate(f64),
+    /// On one of its sides too few messages agree to tell.
+    Unclear,
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Cause::Step(ns) => write!(f, "global time stepped by {ns:+.0} ns against its counter"),
+            Cause::Rate(ppm) => write!(f, "its rate changed by {ppm:+.2} ppm"),
+            Cause::Unclear => write!(f, "too few probes agree to tell what happened"),
+        }
+    }
 }
 
 /// What [`solve`] found.
@@ -95,17 +130,21 @@ pub struct Solution {
     pub estimates: Vec<Estimate>,
     /// Exchanges that gave at least one constraint.
     pub exchanges: usize,
-    /// Messages that contradict others under the assumption, and one more for each of these: no
-    /// mean rate suits all messages; none that does is within [`MAX_RATE_PPM`]. Where there are
-    /// any the assumption has failed: the half-width still reaches to both the upper and the lower
-    /// bound where they contradict, but it is no longer hard.
-    pub contradictions: usize,
+    /// Where messages contradict those of another epoch, in the order of time.
+    pub disturbances: Vec<Disturbance>,
+    /// When messages were sent or received that contradict those around them and were left out, on
+    /// the follower's counter.
+    pub rejected: Vec<Counter>,
+    /// The mean rate that is farthest from nominal, in parts per million, where it is beyond
+    /// [`MAX_RATE_PPM`]: nominal frequencies are wrong.
+    pub unbelievable_ppm: Option<f64>,
 }
 
-/// Finds the map. `wander` is the assumption that the page above states, as a ratio (1e-6 is
-/// 1 ppm).
+/// Finds the map from exchanges, and from messages of programs. `wander` is the assumption that
+/// the page above states, as a ratio (1e-6 is 1 ppm).
 pub fn solve(
     exchanges: &[Exchange],
+    messages: &[Message],
     follower: Frequency,
     reference: Frequency,
     wander: f64,
@@ -113,169 +152,205 @@ pub fn solve(
     if !(0.0..=1e-3).contains(&wander) {
         return Err(SolveError::BadWander(wander));
     }
-    let constraints = Constraints::collect(exchanges, reference)?;
-    let nominal = follower.ns_per_tick();
-    let (rate, mut contradictions) = constraints.mean_rate(nominal, wander);
+    let used = exchanges.iter().filter(|e| e.messages().next().is_some()).count();
+    let all: Vec<Message> =
+        exchanges.iter().flat_map(Exchange::messages).chain(messages.iter().copied()).collect();
+    let count = |way| all.iter().filter(|m| m.way == way).count();
+    let [probes, replies] = [Way::Forward, Way::Back].map(count);
+    if probes < MIN_MESSAGES || replies < MIN_MESSAGES {
+        return Err(SolveError::TooFew { probes, replies });
+    }
+    let first = all.iter().map(|m| m.own.lo).min().unwrap_or_default();
+    let first_reference = all.iter().map(|m| m.reference.lo).min().unwrap_or_default();
+    let frame = Frame::new((first, follower), (first_reference, reference));
+    let mut constraints: Vec<Constraint> = all.iter().map(|m| frame.constraint(m)).collect();
+    constraints.sort_by(|a, b| a.edge.x.total_cmp(&b.edge.x));
+
+    let nominal = frame.ns_per_tick();
+    let limit = MAX_RATE_PPM * 1e-6 * nominal;
     // Wander is relative to the rate, which may exceed nominal.
-    let rho = wander * rate.max_ns_per_tick + rate.half_range;
-    let residual = |p: &Point| Point { x: p.x, y: p.y - rate.ns_per_tick * p.x };
-    let uppers: Vec<Point> = constraints.uppers.iter().map(residual).collect();
-    let lowers: Vec<Point> = constraints.lowers.iter().map(|p| residual(p).negated()).collect();
-    let upper = Envelope::new(&uppers, rho);
-    let lower = Envelope::new(&lowers, rho);
-    // `lower` is of negated values, so a negative sum means upper below lower.
-    contradictions += uppers.iter().filter(|p| p.y + lower.at(p.x) < 0.0).count();
-    contradictions += lowers.iter().filter(|p| p.y + upper.at(p.x) < 0.0).count();
+    let wander = wander * (nominal + limit);
+    let (epochs, rejected) = epoch::split(&constraints, wander);
+    let last_epoch = epochs.len() - 1;
+    let mut solved: Vec<Solved> = Vec::new();
+    let mut disturbances: Vec<Disturbance> = Vec::new();
+    let mut disturbed_since = Counter(0);
+    for (number, range) in epochs.iter().enumerate() {
+        let kept: Vec<&Constraint> =
+            range.clone().filter(|n| !rejected.contains(n)).map(|n| &constraints[n]).collect();
+        let Some(mut epoch) = Solved::new(&kept, &frame, wander) else { continue };
+        epoch.number = number as u32;
+        if number > 0 {
+            epoch.from = frame.counter(epoch.first.ceil());
+            let cause =
+                solved.last().map_or(Cause::Unclear, |before| before.cause(&epoch, nominal));
+            let until = epoch.from;
+            disturbances.push(Disturbance { from: disturbed_since, until, cause });
+        }
+        if number < last_epoch {
+            epoch.until = frame.counter(epoch.last.floor());
+            disturbed_since = epoch.until;
+        }
+        solved.push(epoch);
+    }
+    let Some(last) = solved.last() else { return Err(SolveError::NoEpoch(epochs.len())) };
+    if last.until < Counter(u64::MAX) {
+        let (from, until) = (last.until, Counter(u64::MAX));
+        disturbances.push(Disturbance { from, until, cause: Cause::Unclear });
+    }
+    let ppm = |epoch: &Solved| epoch.slope / nominal * 1e6;
+    let unbelievable_ppm = solved.iter().filter(|e| !e.believable).map(ppm).next();
 
-    let calm = Calm::new(&uppers, &lowers, rate.half_range, nominal);
+    // Global time at the frame's begin is not a whole nanosecond.
+    let begin = fraction(reference, first_reference);
+    let origin = reference.scale(first_reference);
+    let epochs: Vec<Epoch> = solved.iter().map(|epoch| epoch.stretch(&frame, begin)).collect();
+    let map = ClockMap::of_epochs(origin, epochs)?;
+    Ok(Solution {
+        estimates: estimates(map.knots(), origin, &frame, follower),
+        map,
+        exchanges: used,
+        disturbances,
+        rejected: rejected.iter().map(|&n| frame.counter(constraints[n].edge.x)).collect(),
+        unbelievable_ppm,
+    })
+}
 
-    // Between the breaks of all envelopes all is linear but for the clamp, which is between its
-    // values at two breaks.
-    let mut breaks: Vec<f64> = upper.breaks().iter().chain(lower.breaks()).map(|p| p.x).collect();
-    breaks.extend(calm.breaks());
-    breaks.sort_by(f64::total_cmp);
-    breaks.dedup();
-    let knots: Vec<Knot> = breaks
-        .into_iter()
-        .map(|x| {
-            let (high, low) = (upper.at(x), -lower.at(x));
-            let middle = 0.5 * (high + low);
-            let best = if low <= high { calm.at(x).clamp(low, high) } else { middle };
-            Knot {
-                counter: Counter(constraints.first.0 + x as u64),
-                offset_ns: rate.ns_per_tick * x + best,
-                // The envelopes' peaks are moved to whole ticks.
-                err_ns: (high - best).abs().max((best - low).abs()) + rho,
-            }
+/// An epoch's messages, evaluated.
+struct Solved {
+    number: u32,
+    from: Counter,
+    until: Counter,
+    /// Of its first and last message.
+    first: f64,
+    last: f64,
+    /// Mean rate, against nominal, in nanoseconds a tick.
+    slope: f64,
+    /// How far the rate may be from that at any moment.
+    rho: f64,
+    /// The range of mean rates reaches to where they are believed.
+    believable: bool,
+    upper: Envelope,
+    /// Of negated values.
+    lower: Envelope,
+    track: Option<Track>,
+}
+
+impl Solved {
+    /// `None` if there are too few messages. `wander` in nanoseconds a tick.
+    fn new(messages: &[&Constraint], frame: &Frame, wander: f64) -> Option<Solved> {
+        let nominal = frame.ns_per_tick();
+        let mut range = RateRange::new(wander);
+        for (number, message) in messages.iter().enumerate() {
+            range.add(message, number);
+        }
+        let limit = MAX_RATE_PPM * 1e-6 * nominal;
+        let (low, high) = (range.low().unwrap_or(-limit), range.high().unwrap_or(limit));
+        let believable = low <= limit && high >= -limit;
+        // Where they agree on an unbelievable one, nominal frequencies are wrong.
+        let (low, high) = if believable { (low.max(-limit), high.min(limit)) } else { (low, high) };
+        let (slope, rho) = (0.5 * (low + high), wander + 0.5 * (high - low).max(0.0));
+        let residual = |way: Way| -> Vec<Point> {
+            let of = messages.iter().filter(|m| m.way == way);
+            let sign = if way == Way::Forward { 1.0 } else { -1.0 };
+            of.map(|m| Point { y: sign * (m.edge.y - slope * m.edge.x), ..m.edge }).collect()
+        };
+        let (uppers, lowers) = (residual(Way::Forward), residual(Way::Back));
+        if uppers.len() < MIN_MESSAGES || lowers.len() < MIN_MESSAGES {
+            return None;
+        }
+        Some(Solved {
+            number: 0,
+            from: Counter(0),
+            until: Counter(u64::MAX),
+            first: messages[0].edge.x,
+            last: messages[messages.len() - 1].edge.x,
+            slope,
+            rho,
+            believable,
+            upper: Envelope::new(&uppers, rho),
+            lower: Envelope::new(&lowers, rho),
+            track: Track::new(messages, slope, rho, nominal),
         })
-        .collect();
-    let estimates = estimates(&knots, &constraints, follower, rate.ns_per_tick);
-    let drift = rho / rate.ns_per_tick;
-    let map = ClockMap::new(constraints.origin, knots, rate.ns_per_tick, drift)?;
-    Ok(Solution { map, estimates, exchanges: constraints.exchanges, contradictions })
+    }
+
+    /// Nanoseconds gained at `x`, hard and calibrated half-width.
+    fn at(&self, x: f64) -> (f64, f64, f64) {
+        let (high, low) = (self.upper.at(x), -self.lower.at(x));
+        let middle = 0.5 * (high + low);
+        // Messages that only just agree may leave less than nothing, by rounding.
+        let guess = self.track.as_ref().filter(|_| low <= high).map(|track| track.at(x));
+        let (guess, calibrated) = guess.unwrap_or((middle, f64::INFINITY));
+        let best = if low <= high { guess.clamp(low, high) } else { middle };
+        // The envelopes' peaks are moved to whole ticks.
+        let hard = (high - best).abs().max((best - low).abs()) + self.rho;
+        (self.slope * x + best, hard, calibrated.min(hard))
+    }
+
+    /// What happened between this epoch and the next one.
+    fn cause(&self, next: &Solved, nominal: f64) -> Cause {
+        let changed = next.slope - self.slope;
+        // What their ranges of mean rates leave open.
+        if changed.abs() > self.rho + next.rho {
+            return Cause::Rate(changed / nominal * 1e6);
+        }
+        let x = 0.5 * (self.last + next.first);
+        Cause::Step(next.at(x).0 - self.at(x).0)
+    }
+
+    fn stretch(&self, frame: &Frame, begin: f64) -> Epoch {
+        // Between the breaks of all envelopes all is linear but for the clamp, which is between its
+        // values at two breaks.
+        let mut breaks: Vec<f64> =
+            self.upper.breaks().iter().chain(self.lower.breaks()).map(|p| p.x).collect();
+        breaks.extend(self.track.iter().flat_map(Track::xs).map(f64::round));
+        breaks.retain(|x| (self.first..=self.last).contains(x));
+        breaks.sort_by(f64::total_cmp);
+        breaks.dedup();
+        let ns_per_tick = frame.ns_per_tick() + self.slope;
+        let knot = |x: f64| {
+            let (gained, err_ns, calibrated_ns) = self.at(x);
+            let offset_ns = begin + frame.ns_per_tick() * x + gained;
+            // Large sums of doubles round, here and in the map.
+            let err_ns = err_ns + 16.0 * f64::EPSILON * offset_ns.abs();
+            Knot { counter: frame.counter(x), offset_ns, err_ns, calibrated_ns }
+        };
+        Epoch {
+            number: self.number,
+            from: self.from,
+            until: self.until,
+            knots: breaks.into_iter().map(knot).collect(),
+            ns_per_tick,
+            drift: self.rho / ns_per_tick,
+        }
+    }
 }
 
 fn estimates(
     knots: &[Knot],
-    constraints: &Constraints,
+    origin: GlobalNs,
+    frame: &Frame,
     follower: Frequency,
-    mean: f64,
 ) -> Vec<Estimate> {
     let nominal = follower.ns_per_tick();
     // Both origins are large; their difference is taken in integers.
-    let origin = (constraints.origin - follower.scale(constraints.first)) as f64
-        - fraction(follower, constraints.first);
-    let mut rows = Vec::with_capacity(knots.len());
-    for (i, knot) in knots.iter().enumerate() {
-        let ticks = knot.counter.ticks_since(constraints.first) as f64;
-        let rate = knots.get(i + 1).map_or(mean, |next| {
-            (next.offset_ns - knot.offset_ns) / next.counter.ticks_since(knot.counter) as f64
-        });
-        rows.push(Estimate {
-            counter: knot.counter,
-            offset_ns: origin + (knot.offset_ns - nominal * ticks),
-            rate_ppm: (rate / nominal - 1.0) * 1e6,
-            err_ns: knot.err_ns,
-        });
-    }
-    rows
+    let origin = (origin - follower.scale(frame.own())) as f64 - fraction(follower, frame.own());
+    let rate = |pair: &[Knot]| {
+        let ns = pair[1].offset_ns - pair[0].offset_ns;
+        (ns / pair[1].counter.ticks_since(pair[0].counter) as f64 / nominal - 1.0) * 1e6
+    };
+    let last = knots.len().saturating_sub(2);
+    let row = |(i, knot): (usize, &Knot)| Estimate {
+        counter: knot.counter,
+        offset_ns: origin + (knot.offset_ns - nominal * frame.x(knot.counter)),
+        rate_ppm: knots.windows(2).nth(i.min(last)).map_or(0.0, rate),
+        err_ns: knot.err_ns,
+    };
+    knots.iter().enumerate().map(row).collect()
 }
 
 /// What [`Frequency::scale`] cuts off, in nanoseconds.
 fn fraction(frequency: Frequency, counter: Counter) -> f64 {
     let rest = u128::from(counter.0) * 1_000_000_000 % u128::from(frequency.hz());
     rest as f64 / frequency.hz() as f64
-}
-
-/// Upper and lower constraints on global time, by ascending `x`: ticks after `first`, nanoseconds
-/// after `origin`.
-struct Constraints {
-    first: Counter,
-    origin: GlobalNs,
-    uppers: Vec<Point>,
-    lowers: Vec<Point>,
-    exchanges: usize,
-}
-
-impl Constraints {
-    fn collect(exchanges: &[Exchange], reference: Frequency) -> Result<Constraints, SolveError> {
-        // A reading stands for the whole tick that begins there: the later end of an interval is
-        // the begin of the next tick.
-        let probes: Vec<(Counter, Counter)> =
-            exchanges.iter().filter_map(|e| Some((e.t1?.lo, Counter(e.t2?.hi.0 + 1)))).collect();
-        let replies: Vec<(Counter, Counter)> =
-            exchanges.iter().filter_map(|e| Some((Counter(e.t4?.hi.0 + 1), e.t3?.lo))).collect();
-        if probes.len() < MIN_MESSAGES || replies.len() < MIN_MESSAGES {
-            return Err(SolveError::TooFew { probes: probes.len(), replies: replies.len() });
-        }
-        let all = || probes.iter().chain(&replies);
-        let first = all().map(|m| m.0).min().unwrap_or_default();
-        let first_reference = all().map(|m| m.1).min().unwrap_or_default();
-        let begin = fraction(reference, first_reference);
-        let global =
-            |c: Counter| begin + c.ticks_since(first_reference) as f64 * reference.ns_per_tick();
-        let last_ns = all().map(|m| global(m.1)).fold(0.0, f64::max);
-        // Room for the rounding of floating point, here and in the map.
-        let slack = 0.01 + 16.0 * f64::EPSILON * last_ns;
-        let points = |messages: &[(Counter, Counter)], slack: f64| {
-            let mut points: Vec<Point> = messages
-                .iter()
-                .map(|m| Point { x: m.0.ticks_since(first) as f64, y: global(m.1) + slack })
-                .collect();
-            points.sort_by(|a, b| a.x.total_cmp(&b.x));
-            points
-        };
-        let gives = |e: &&Exchange| {
-            (e.t1.is_some() && e.t2.is_some()) || (e.t3.is_some() && e.t4.is_some())
-        };
-        Ok(Constraints {
-            first,
-            origin: reference.scale(first_reference),
-            uppers: points(&probes, slack),
-            lowers: points(&replies, -slack),
-            exchanges: exchanges.iter().filter(gives).count(),
-        })
-    }
-
-    /// The range that is left for the mean rate, and how many assumptions that contradicts.
-    ///
-    /// Between two constraints the rate's mean may differ from that of the run by the wander, so
-    /// each pair bounds the run's mean only with that slack.
-    fn mean_rate(&self, nominal: f64, wander: f64) -> (Rate, usize) {
-        let limit = MAX_RATE_PPM * 1e-6 * nominal;
-        let wander = wander * (nominal + limit);
-        // Against nominal, where the numbers are small.
-        let against = |points: &[Point], sign: f64| -> Vec<Point> {
-            points.iter().map(|p| Point { x: p.x, y: sign * (p.y - nominal * p.x) }).collect()
-        };
-        let at_least = steepest(&against(&self.uppers, 1.0), &against(&self.lowers, 1.0));
-        let at_most = steepest(&against(&self.lowers, -1.0), &against(&self.uppers, -1.0));
-        let mut low = at_least.map_or(-limit, |slope| slope - wander);
-        let mut high = at_most.map_or(limit, |slope| wander - slope);
-        let mut contradictions = 0;
-        if low > high {
-            // A clock that jumped says nothing about its rate.
-            contradictions += 1;
-            (low, high) = (-limit, limit);
-        } else if low > limit || high < -limit {
-            // The nominal frequencies are wrong: the messages agree with each other.
-            contradictions += 1;
-            (low, high) = (low.min(limit), high.max(-limit));
-        } else {
-            (low, high) = (low.max(-limit), high.min(limit));
-        }
-        let rate = Rate {
-            ns_per_tick: nominal + 0.5 * (low + high),
-            max_ns_per_tick: nominal + high,
-            half_range: 0.5 * (high - low),
-        };
-        (rate, contradictions)
-    }
-}
-
-/// The middle of the range of mean rates, its upper end and half its size, in nanoseconds a tick.
-struct Rate {
-    ns_per_tick: f64,
-    max_ns_per_tick: f64,
-    half_range: f64,
 }

@@ -1,9 +1,6 @@
 //! The probe log: what one side saw, as a CTF trace directory (`clock/probes/`).
 //!
-//! Events `clock:probe_sent` and `clock:reply_received` (follower), `clock:probe_received` and
-//! `clock:reply_sent` (reference). The record's id is the probe's sequence number; `peer` is the
-//! follower's client id, `lo` and `hi` the counter interval that holds the instant, `source` says
-//! who stamped it. The record's own stamp is the counter when it was logged.
+//! Its events are in `schema/clock-log.md`.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,6 +13,8 @@ use loopscope_ctf::{EventClass, FieldType, Metadata, PacketWriter, StreamClass};
 use loopscope_time::{Counter, Frequency};
 
 use crate::Span;
+use crate::anchor::Anchor;
+use crate::counter::CounterEvent;
 use crate::stamp::ordered_counter;
 
 /// The one stream class of a clock log.
@@ -95,6 +94,18 @@ pub enum Source {
     Kernel = 1,
     /// The program, around its system call.
     User = 2,
+    /// The network interface, at the wire.
+    Hardware = 3,
+}
+
+impl Source {
+    /// All of them.
+    pub const ALL: [Source; 3] = [Source::Kernel, Source::User, Source::Hardware];
+
+    /// By its number.
+    pub(crate) fn of(number: u64) -> Option<Source> {
+        Source::ALL.into_iter().find(|source| *source as u64 == number)
+    }
 }
 
 /// One event of the log.
@@ -112,13 +123,40 @@ pub struct Observation {
     pub source: Source,
 }
 
-/// Name, type and, by position, offset of an observation's fields.
-pub(crate) const FIELDS: [(&str, FieldType); 4] = [
+/// Name and type of an event's fields, in their order.
+type Fields = [(&'static str, FieldType)];
+
+/// Of an observation.
+const SEEN: &Fields = &[
     ("peer", FieldType::U32),
     ("lo", FieldType::U64),
     ("hi", FieldType::U64),
     ("source", FieldType::U8),
 ];
+const ANCHOR: (u16, &str) = (4, "anchor");
+const ANCHOR_FIELDS: &Fields = &[
+    ("clock", FieldType::String),
+    ("ns", FieldType::I64),
+    ("lo", FieldType::U64),
+    ("hi", FieldType::U64),
+];
+const COUNTER_EVENT: (u16, &str) = (5, "counter_event");
+const COUNTER_EVENT_FIELDS: &Fields = &[
+    ("kind", FieldType::String),
+    ("ns", FieldType::I64),
+    ("lo", FieldType::U64),
+    ("hi", FieldType::U64),
+    ("cpu_before", FieldType::U32),
+    ("cpu_after", FieldType::U32),
+];
+
+/// The event classes of a probe log.
+pub(crate) fn classes() -> Vec<EventClass> {
+    let seen = Moment::ALL.map(|m| event(m as u16, m.name(), SEEN));
+    let others = [(ANCHOR, ANCHOR_FIELDS), (COUNTER_EVENT, COUNTER_EVENT_FIELDS)];
+    let others = others.map(|((id, name), fields)| event(id, name, fields));
+    seen.into_iter().chain(others).collect()
+}
 
 /// A CTF trace directory with one stream of one writer.
 #[derive(Debug)]
@@ -204,9 +242,10 @@ pub(crate) fn event(id: u16, name: &str, fields: &[(&str, FieldType)]) -> EventC
     }
 }
 
-/// Writes observations; packets go out when full, each second, and at the end.
+/// Writes what a side sees; packets go out when full, each second, and at the end.
 pub(crate) struct ProbeWriter {
-    trace: TraceFile,
+    /// `None`: nothing is kept.
+    trace: Option<TraceFile>,
     filter: Option<Filter>,
     last: Counter,
     /// When the oldest record of the open packet was logged.
@@ -215,26 +254,66 @@ pub(crate) struct ProbeWriter {
 
 impl ProbeWriter {
     pub(crate) fn create(
-        directory: &Path,
+        directory: Option<&Path>,
         identity: &Identity,
         filter: Option<Filter>,
     ) -> Result<ProbeWriter, RecordError> {
-        let events = Moment::ALL.map(|m| event(m as u16, m.name(), &FIELDS)).into();
-        let trace = TraceFile::create(directory, "probes", identity, events)?;
+        let create = |directory| TraceFile::create(directory, "probes", identity, classes());
+        let trace = directory.map(create).transpose()?;
         Ok(ProbeWriter { trace, filter, last: Counter(0), open_since: None })
     }
 
     /// Logs `seen`, whose span is on the true counter.
     pub(crate) fn log(&mut self, seen: &Observation) -> Result<(), RecordError> {
-        let filter = |c: Counter| self.filter.as_ref().map_or(c, |f| f(c));
         let mut fields = Vec::with_capacity(21);
         fields.extend_from_slice(&seen.peer.to_le_bytes());
-        fields.extend_from_slice(&filter(seen.span.lo).0.to_le_bytes());
-        fields.extend_from_slice(&filter(seen.span.hi).0.to_le_bytes());
+        self.put(&mut fields, seen.span);
         fields.push(seen.source as u8);
+        self.record(seen.moment as u16, seen.seq.cast_signed(), &fields)
+    }
+
+    /// Logs a reading of another clock, numbered by `turn`.
+    pub(crate) fn log_anchor(&mut self, turn: i64, anchor: &Anchor) -> Result<(), RecordError> {
+        let mut fields = text(&anchor.clock.to_string());
+        fields.extend_from_slice(&anchor.ns.to_le_bytes());
+        self.put(&mut fields, anchor.at);
+        self.record(ANCHOR.0, turn, &fields)
+    }
+
+    /// Logs what happened to the counter.
+    pub(crate) fn log_counter_event(
+        &mut self,
+        turn: i64,
+        event: &CounterEvent,
+    ) -> Result<(), RecordError> {
+        let mut fields = text(event.disturbance.name());
+        fields.extend_from_slice(&event.ns.to_le_bytes());
+        self.put(&mut fields, event.within);
+        fields.extend(event.processors.iter().flat_map(|cpu| cpu.to_le_bytes()));
+        self.record(COUNTER_EVENT.0, turn, &fields)
+    }
+
+    /// As it leaves: through the synthetic clock, if there is one.
+    pub(crate) fn shown(&self, span: Span) -> Span {
+        match &self.filter {
+            Some(filter) => Span { lo: filter(span.lo), hi: filter(span.hi) },
+            None => span,
+        }
+    }
+
+    fn put(&self, fields: &mut Vec<u8>, span: Span) {
+        let Span { lo, hi } = self.shown(span);
+        fields.extend_from_slice(&lo.0.to_le_bytes());
+        fields.extend_from_slice(&hi.0.to_le_bytes());
+    }
+
+    fn record(&mut self, class: u16, id: i64, fields: &[u8]) -> Result<(), RecordError> {
+        let Some(trace) = &mut self.trace else { return Ok(()) };
+        let now = ordered_counter();
+        let now = self.filter.as_ref().map_or(now, |filter| filter(now));
         // Counters of two processors may be a few ticks apart.
-        self.last = self.last.max(filter(ordered_counter()));
-        self.trace.record(seen.moment as u16, self.last, seen.seq.cast_signed(), &fields)?;
+        self.last = self.last.max(now);
+        trace.record(class, self.last, id, fields)?;
         self.open_since.get_or_insert_with(Instant::now);
         Ok(())
     }
@@ -250,6 +329,11 @@ impl ProbeWriter {
 
     pub(crate) fn flush(&mut self) -> Result<(), RecordError> {
         self.open_since = None;
-        self.trace.flush()
+        self.trace.as_mut().map_or(Ok(()), TraceFile::flush)
     }
+}
+
+/// A CTF string.
+fn text(text: &str) -> Vec<u8> {
+    [text.as_bytes(), &[0]].concat()
 }

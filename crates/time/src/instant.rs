@@ -5,6 +5,7 @@ use std::ops::Sub;
 
 /// A reading of one host's raw cycle counter (TSC on x86, CNTVCT on Arm), in ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
 pub struct Counter(pub u64);
 
 impl Counter {
@@ -16,6 +17,7 @@ impl Counter {
 
 /// An instant on the global clock, in nanoseconds of the reference host's counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
 pub struct GlobalNs(pub i64);
 
 impl Sub for GlobalNs {
@@ -52,22 +54,31 @@ pub struct Bound {
 }
 
 impl Bound {
+    /// Nothing is known of the instant: a clock was disturbed about then. Wider than any run, and
+    /// small enough that sums of several such widths fit 64 bits.
+    pub const UNKNOWN: Bound = Bound { ns: 1 << 60 };
+
     /// The bound of an estimate whose own error is `err_ns` (finite, not negative) and which is
     /// then rounded to whole nanoseconds; rounds up.
     pub fn of_rounded(err_ns: f64) -> Bound {
         // The half nanosecond is the rounding of the instant itself.
-        Bound { ns: (err_ns + 0.5).ceil() as u64 }
+        Bound { ns: (err_ns + 0.5).ceil() as u64 }.min(Bound::UNKNOWN)
     }
 
     /// Half-width in nanoseconds.
     pub fn ns(self) -> u64 {
         self.ns
     }
+
+    /// Whether it is a bound at all, and not [`Bound::UNKNOWN`].
+    pub fn is_known(self) -> bool {
+        self < Bound::UNKNOWN
+    }
 }
 
 impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "±{} ns", self.ns)
+        if self.is_known() { write!(f, "±{} ns", self.ns) } else { f.write_str("unknown") }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The map from one host's counter to global time.
 
 use std::fmt;
+use std::ops::Range;
 
 use crate::{Bound, Counter, Frequency, GlobalNs};
 
@@ -13,15 +14,36 @@ pub struct Knot {
     pub offset_ns: f64,
     /// Hard half-width there, in nanoseconds.
     pub err_ns: f64,
+    /// Half-width there that holds with the probability which the map's maker claims, in
+    /// nanoseconds; no more than the hard one.
+    pub calibrated_ns: f64,
+}
+
+/// A stretch of a host's counter in which nothing disturbed it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Epoch {
+    /// Counts disturbances from the begin of the run on.
+    pub number: u32,
+    /// Surely within the epoch.
+    pub from: Counter,
+    /// Surely within the epoch.
+    pub until: Counter,
+    /// At least one, with rising counters and global times.
+    pub knots: Vec<Knot>,
+    /// The host's mean rate in it, in global nanoseconds per tick.
+    pub ns_per_tick: f64,
+    /// Bounds the difference between the host's rate and that mean at any moment, in nanoseconds
+    /// per nanosecond.
+    pub drift: f64,
 }
 
 /// Why knots do not make a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MapError {
-    /// There is no knot.
+    /// There is no knot, or an epoch without one.
     Empty,
-    /// The knot at this index does not increase strictly in counter and global time, or its
-    /// half-width is not a finite number that is zero or more.
+    /// The knot at this index, counted through all epochs, does not increase strictly in counter
+    /// and global time, or its half-widths are not finite numbers that are zero or more.
     BadKnot(usize),
 }
 
@@ -39,84 +61,159 @@ impl fmt::Display for MapError {
 
 impl std::error::Error for MapError {}
 
-/// Continuous, strictly increasing, piecewise linear map `Counter → (GlobalNs, Bound)`.
+/// Strictly increasing, piecewise linear map `Counter → (GlobalNs, Bound)`, continuous within an
+/// epoch.
 ///
-/// Between knots both the global time and the half-width are linear; beyond the first and the last
-/// the map goes on at the rate `ns_per_tick` while the half-width grows by `drift` (nanoseconds per
-/// nanosecond).
+/// Between knots both the global time and the half-widths are linear; beyond the first and the last
+/// of an epoch the map goes on at the epoch's mean rate while the half-widths grow by its drift.
+/// Between epochs, where a clock was disturbed at an instant that nobody knows, global time is
+/// between the epochs' and its half-width [`Bound::UNKNOWN`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClockMap {
     origin: GlobalNs,
+    /// Of all epochs.
     knots: Vec<Knot>,
+    epochs: Vec<Stretch>,
+}
+
+/// An [`Epoch`] whose knots are among those of the map.
+#[derive(Clone, Debug, PartialEq)]
+struct Stretch {
+    number: u32,
+    from: Counter,
+    until: Counter,
+    knots: Range<usize>,
     ns_per_tick: f64,
     drift: f64,
 }
 
+/// Nanoseconds after the origin, hard and calibrated half-width.
+type Place = (f64, f64, f64);
+
 impl ClockMap {
-    /// `knots` are offsets from `origin`; `ns_per_tick` is the host's mean rate; `drift` bounds the
-    /// difference between the host's rate and that mean at any moment, in nanoseconds per
-    /// nanosecond.
+    /// The map of a host that nothing disturbed. `knots` are offsets from `origin`; `ns_per_tick`
+    /// and `drift` as in [`Epoch`].
     pub fn new(
         origin: GlobalNs,
         knots: Vec<Knot>,
         ns_per_tick: f64,
         drift: f64,
     ) -> Result<ClockMap, MapError> {
-        if knots.is_empty() {
+        let (from, until) = (Counter(0), Counter(u64::MAX));
+        let epoch = Epoch { number: 0, from, until, knots, ns_per_tick, drift };
+        ClockMap::of_epochs(origin, vec![epoch])
+    }
+
+    /// The map of a host with epochs, in the order of time.
+    pub fn of_epochs(origin: GlobalNs, epochs: Vec<Epoch>) -> Result<ClockMap, MapError> {
+        let mut map = ClockMap { origin, knots: Vec::new(), epochs: Vec::new() };
+        for epoch in epochs {
+            if epoch.knots.is_empty() {
+                return Err(MapError::Empty);
+            }
+            let begin = map.knots.len();
+            map.knots.extend(epoch.knots);
+            let Epoch { number, from, until, ns_per_tick, drift, .. } = epoch;
+            let knots = begin..map.knots.len();
+            map.epochs.push(Stretch { number, from, until, knots, ns_per_tick, drift });
+        }
+        if map.knots.is_empty() {
             return Err(MapError::Empty);
         }
-        for (i, knot) in knots.iter().enumerate() {
-            let ordered = i == 0
-                || (knot.counter > knots[i - 1].counter && knot.offset_ns > knots[i - 1].offset_ns);
-            if !ordered || !knot.err_ns.is_finite() || knot.err_ns < 0.0 {
+        let width = |ns: f64| ns.is_finite() && ns >= 0.0;
+        for (i, knot) in map.knots.iter().enumerate() {
+            let last = i.checked_sub(1).map(|last| &map.knots[last]);
+            let ordered = last
+                .is_none_or(|last| knot.counter > last.counter && knot.offset_ns > last.offset_ns);
+            if !ordered || !width(knot.err_ns) || !width(knot.calibrated_ns) {
                 return Err(MapError::BadKnot(i));
             }
         }
-        Ok(ClockMap { origin, knots, ns_per_tick, drift })
+        Ok(map)
     }
 
     /// The reference host's own map: its counter scaled by its nominal frequency, without error.
     /// `near` is any counter value of the run.
     pub fn reference(frequency: Frequency, near: Counter) -> ClockMap {
-        ClockMap {
-            origin: frequency.scale(near),
-            knots: vec![Knot { counter: near, offset_ns: 0.0, err_ns: 0.0 }],
+        let knot = Knot { counter: near, offset_ns: 0.0, err_ns: 0.0, calibrated_ns: 0.0 };
+        let stretch = Stretch {
+            number: 0,
+            from: Counter(0),
+            until: Counter(u64::MAX),
+            knots: 0..1,
             ns_per_tick: frequency.ns_per_tick(),
             drift: 0.0,
-        }
+        };
+        ClockMap { origin: frequency.scale(near), knots: vec![knot], epochs: vec![stretch] }
     }
 
     /// Global time and hard half-width at `counter`.
     pub fn map(&self, counter: Counter) -> (GlobalNs, Bound) {
-        let after = self.knots.partition_point(|k| k.counter <= counter);
-        let (offset_ns, err_ns) = if after == 0 {
-            self.extrapolate(&self.knots[0], counter)
-        } else if after == self.knots.len() {
-            self.extrapolate(&self.knots[after - 1], counter)
-        } else {
-            let (a, b) = (&self.knots[after - 1], &self.knots[after]);
-            let part =
-                counter.ticks_since(a.counter) as f64 / b.counter.ticks_since(a.counter) as f64;
-            (
-                a.offset_ns + part * (b.offset_ns - a.offset_ns),
-                a.err_ns + part * (b.err_ns - a.err_ns),
-            )
+        let (ns, hard) = match self.epoch_at(counter) {
+            Ok(epoch) => {
+                let (ns, hard, _) = self.place(epoch, counter);
+                (ns, Bound::of_rounded(hard))
+            }
+            Err(after) => (self.between(after, counter), Bound::UNKNOWN),
         };
-        (GlobalNs(self.origin.0 + offset_ns.round() as i64), Bound::of_rounded(err_ns))
+        (GlobalNs(self.origin.0 + ns.round() as i64), hard)
     }
 
-    fn extrapolate(&self, from: &Knot, counter: Counter) -> (f64, f64) {
-        let ns = counter.ticks_since(from.counter) as f64 * self.ns_per_tick;
-        // Years away the arithmetic itself rounds by more than a nanosecond: ticks, product and sum.
-        let rounding = 4.0 * f64::EPSILON;
-        (from.offset_ns + ns, from.err_ns + ns.abs() * (self.drift + rounding))
+    /// The half-width at `counter` that holds with the claimed probability.
+    pub fn calibrated(&self, counter: Counter) -> Bound {
+        let calibrated = |epoch| Bound::of_rounded(self.place(epoch, counter).2);
+        self.epoch_at(counter).map_or(Bound::UNKNOWN, calibrated)
+    }
+
+    /// The number of the epoch that `counter` is in: none while the clock was disturbed.
+    pub fn epoch(&self, counter: Counter) -> Option<u32> {
+        self.epoch_at(counter).ok().map(|epoch| epoch.number)
+    }
+
+    /// The epoch of a counter, or how many epochs are before it.
+    fn epoch_at(&self, counter: Counter) -> Result<&Stretch, usize> {
+        let after = self.epochs.partition_point(|e| e.from <= counter);
+        let epoch = after.checked_sub(1).map(|last| &self.epochs[last]);
+        epoch.filter(|e| counter <= e.until).ok_or(after)
+    }
+
+    fn place(&self, epoch: &Stretch, counter: Counter) -> Place {
+        let knots = &self.knots[epoch.knots.clone()];
+        let after = knots.partition_point(|k| k.counter <= counter);
+        if after == 0 || after == knots.len() {
+            return extrapolate(epoch, &knots[after.saturating_sub(1)], counter);
+        }
+        let (a, b) = (&knots[after - 1], &knots[after]);
+        let part = counter.ticks_since(a.counter) as f64 / b.counter.ticks_since(a.counter) as f64;
+        (
+            a.offset_ns + part * (b.offset_ns - a.offset_ns),
+            a.err_ns + part * (b.err_ns - a.err_ns),
+            a.calibrated_ns + part * (b.calibrated_ns - a.calibrated_ns),
+        )
+    }
+
+    /// Nanoseconds after the origin at a counter that is in no epoch and has `after` before it.
+    fn between(&self, after: usize, counter: Counter) -> f64 {
+        let before = after.checked_sub(1).map(|last| &self.epochs[last]);
+        match (before, self.epochs.get(after)) {
+            (Some(a), Some(b)) => {
+                let (begin, end) = (self.place(a, a.until).0, self.place(b, b.from).0);
+                let part = counter.ticks_since(a.until) as f64 / b.from.ticks_since(a.until) as f64;
+                begin + part * (end - begin).max(0.0)
+            }
+            (Some(only), None) | (None, Some(only)) => self.place(only, counter).0,
+            (None, None) => 0.0,
+        }
     }
 
     /// Hard half-width of an interval of `ns` nanoseconds measured on this one host. Its two ends
     /// share the offset's error, so only the rate's remains: map and truth each stay within
-    /// `drift` of the mean rate. Each end is rounded.
+    /// `drift` of the mean rate. Each end is rounded. Unknown where the host was disturbed, which
+    /// may have been within the interval.
     pub fn interval_bound(&self, ns: i64) -> Bound {
-        Bound::of_rounded(2.0 * self.drift * ns.unsigned_abs() as f64 + 0.5)
+        self.drift().map_or(Bound::UNKNOWN, |drift| {
+            Bound::of_rounded(2.0 * drift * ns.unsigned_abs() as f64 + 0.5)
+        })
     }
 
     /// The global instant that knots count from.
@@ -124,20 +221,26 @@ impl ClockMap {
         self.origin
     }
 
-    /// The knots, in order.
+    /// The knots of all epochs, in order.
     pub fn knots(&self) -> &[Knot] {
         &self.knots
     }
 
-    /// The host's mean rate, in global nanoseconds per tick.
-    pub fn ns_per_tick(&self) -> f64 {
-        self.ns_per_tick
+    /// Bound on the difference between the host's rate and its mean, in nanoseconds per nanosecond;
+    /// none where the host was disturbed.
+    pub fn drift(&self) -> Option<f64> {
+        match &self.epochs[..] {
+            [all] if (all.from, all.until) == (Counter(0), Counter(u64::MAX)) => Some(all.drift),
+            _ => None,
+        }
     }
+}
 
-    /// Bound on the difference between the host's rate and its mean, in nanoseconds per nanosecond.
-    pub fn drift(&self) -> f64 {
-        self.drift
-    }
+fn extrapolate(epoch: &Stretch, from: &Knot, counter: Counter) -> Place {
+    let ns = counter.ticks_since(from.counter) as f64 * epoch.ns_per_tick;
+    // Years away the arithmetic itself rounds by more than a nanosecond: ticks, product and sum.
+    let grown = ns.abs() * (epoch.drift + 4.0 * f64::EPSILON);
+    (from.offset_ns + ns, from.err_ns + grown, from.calibrated_ns + grown)
 }
 
 #[cfg(test)]
@@ -146,7 +249,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn knot(counter: u64, offset_ns: f64, err_ns: f64) -> Knot {
-        Knot { counter: Counter(counter), offset_ns, err_ns }
+        Knot { counter: Counter(counter), offset_ns, err_ns, calibrated_ns: err_ns / 2.0 }
     }
 
     #[test]
@@ -170,6 +273,37 @@ mod tests {
         assert_eq!(ClockMap::new(GlobalNs(0), vec![], 1.0, 0.0), Err(MapError::Empty));
         let knots = vec![knot(5, 0.0, f64::NAN)];
         assert_eq!(ClockMap::new(GlobalNs(0), knots, 1.0, 0.0), Err(MapError::BadKnot(0)));
+    }
+
+    /// Two epochs of different rates, and 300 ticks between them of which nothing is known.
+    fn disturbed() -> ClockMap {
+        let epoch = |number, from, until, knots, ns_per_tick| Epoch {
+            number,
+            from: Counter(from),
+            until: Counter(until),
+            knots,
+            ns_per_tick,
+            drift: 0.01,
+        };
+        let first = epoch(0, 0, 1_500, vec![knot(1_000, 0.0, 10.0)], 1.0);
+        let second = epoch(1, 1_800, u64::MAX, vec![knot(2_000, 700.0, 10.0)], 0.5);
+        ClockMap::of_epochs(GlobalNs(0), vec![first, second]).unwrap()
+    }
+
+    #[test]
+    fn between_epochs_nothing_is_known_and_time_does_not_go_back() {
+        let map = disturbed();
+        assert_eq!(map.map(Counter(1_500)), (GlobalNs(500), Bound::of_rounded(15.0)));
+        assert_eq!(map.map(Counter(1_800)), (GlobalNs(600), Bound::of_rounded(11.0)));
+        assert_eq!(map.map(Counter(1_650)), (GlobalNs(550), Bound::UNKNOWN));
+        assert_eq!(map.calibrated(Counter(1_650)), Bound::UNKNOWN);
+        assert_eq!(map.calibrated(Counter(2_000)), Bound::of_rounded(5.0));
+        let epochs = [900, 1_500, 1_501, 1_799, 1_800, 9_000].map(|c| map.epoch(Counter(c)));
+        assert_eq!(epochs, [Some(0), Some(0), None, None, Some(1), Some(1)]);
+        let instants: Vec<GlobalNs> = (0..4_000).map(|c| map.map(Counter(c)).0).collect();
+        assert!(instants.is_sorted());
+        // An interval may lie across the disturbance.
+        assert_eq!((map.drift(), map.interval_bound(5)), (None, Bound::UNKNOWN));
     }
 
     proptest! {

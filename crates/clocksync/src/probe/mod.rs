@@ -3,22 +3,36 @@
 //!
 //! Their sockets are bound by the calling thread, so they belong to its network namespace.
 
+mod faults;
+mod hardware;
+mod heard;
+mod load;
+mod outcome;
 mod packet;
 mod prober;
+mod replay;
 mod responder;
 mod socket;
+mod surroundings;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, PipeReader, PipeWriter, Write as _};
-use std::net::{IpAddr, SocketAddr};
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+pub use faults::{ClockSet, Faults};
+pub use heard::Heard;
+pub use outcome::{Observer, Outcome};
 pub use prober::{DEFAULT_BURST, DEFAULT_RATE_HZ, Prober, ProberConfig};
 pub use responder::Responder;
+pub use socket::{DSCP, Traffic};
 
+use crate::counter::CounterError;
+use crate::key::Key;
 use crate::record::{Filter, Identity, RecordError};
 
 /// How long a reply or a kernel stamp is waited for.
@@ -27,14 +41,18 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// What both sides need to know.
 #[derive(Clone)]
 pub struct Side {
-    /// Own address on the clock network.
-    pub address: IpAddr,
-    /// Where the log goes: `clock/probes`.
-    pub directory: PathBuf,
+    /// Own address on the clock network; port 0 is one that the system chooses.
+    pub address: SocketAddr,
+    /// Where the log goes, in a run `clock/probes`; `None`: there is none.
+    pub directory: Option<PathBuf>,
     /// What the log declares.
     pub identity: Identity,
+    /// What both sides share and nobody else has.
+    pub key: Key,
     /// The host's synthetic clock, if it has one.
     pub filter: Option<Filter>,
+    /// What goes wrong on purpose.
+    pub faults: Option<Faults>,
 }
 
 /// Why probes cannot start or had to end.
@@ -54,7 +72,8 @@ pub enum ProbeError {
     /// Nobody there.
     #[error(
         "no clock probe from {address} was answered by {reference} within {} s: is the \
-         reference's clock running, and does the clock network pass UDP between the two?",
+         reference's clock running with the same key, and does the clock network pass UDP between \
+         the two?",
         prober::FIRST_ANSWER.as_secs()
     )]
     NoAnswer {
@@ -63,6 +82,9 @@ pub enum ProbeError {
         /// The reference's.
         reference: SocketAddr,
     },
+    /// The counter does not tell time.
+    #[error(transparent)]
+    Counter(#[from] CounterError),
     /// The log could not be written.
     #[error(transparent)]
     Log(#[from] RecordError),
@@ -88,18 +110,29 @@ pub enum Cause {
     SendFailed,
     /// The system reported an error on receiving.
     ReceiveFailed,
-    /// The kernel gave no stamp of sending; the program's own was taken.
+    /// There was no stamp of sending; the program's own was taken.
     NoTxStamp,
-    /// The kernel gave no stamp of receiving; the program's own was taken.
+    /// There was no stamp of receiving; the program's own was taken.
     NoRxStamp,
-    /// The kernel's clock was set around the stamp; the program's own was taken.
+    /// The stamping clock was set around the stamp; the program's own was taken.
     ClockStep,
     /// A reply to no probe that is waited for: late, or doubled on its way.
     UnexpectedReply,
     /// Not a packet of this protocol.
     MalformedPacket,
+    /// A packet that was not coded by the key.
+    ForgedPacket,
+    /// A probe that has come before.
+    ReplayedPacket,
     /// A packet from or for somebody else.
     ForeignPacket,
+    /// A probe that knows nothing of this reference's session, one too many to be told of it.
+    UnknownSession,
+    /// The reference is another than before: its session has changed.
+    ReferenceRestarted,
+    /// The reference did not say when it sent a reply: the exchange is known in part until the logs
+    /// are joined.
+    UntoldStamp,
 }
 
 impl fmt::Display for Cause {
@@ -113,7 +146,12 @@ impl fmt::Display for Cause {
             Cause::ClockStep => "clock-step",
             Cause::UnexpectedReply => "unexpected-reply",
             Cause::MalformedPacket => "malformed-packet",
+            Cause::ForgedPacket => "forged-packet",
+            Cause::ReplayedPacket => "replayed-packet",
             Cause::ForeignPacket => "foreign-packet",
+            Cause::UnknownSession => "unknown-session",
+            Cause::ReferenceRestarted => "reference-restarted",
+            Cause::UntoldStamp => "untold-stamp",
         })
     }
 }
@@ -127,12 +165,28 @@ pub struct Counts {
     pub answered: u64,
     /// Probes, stamps and packets that came to nothing, by cause; only causes that occurred.
     pub lost: BTreeMap<Cause, u64>,
+    /// What was sent in all.
+    pub traffic: Traffic,
 }
 
 impl Counts {
     fn lose(&mut self, cause: Cause) {
         *self.lost.entry(cause).or_default() += 1;
     }
+
+    fn refuse(&mut self, refusal: packet::Refusal) {
+        self.lose(match refusal {
+            packet::Refusal::Malformed => Cause::MalformedPacket,
+            packet::Refusal::Forged => Cause::ForgedPacket,
+        });
+    }
+}
+
+/// A number that nobody can guess, not 0.
+fn entropy() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(u64::from_ne_bytes(bytes).max(1))
 }
 
 /// What the thread that owns a [`Worker`] tells it.
@@ -166,6 +220,11 @@ impl Worker {
             let _ = control.write_all(&[1]);
         }
         self.join()
+    }
+
+    /// Whether it has ended by itself, which only a failure makes it do.
+    fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     fn join(&mut self) -> Result<Counts, ProbeError> {

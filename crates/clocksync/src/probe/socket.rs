@@ -10,17 +10,47 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::socket::{
-    ControlMessageOwned, MsgFlags, SockaddrStorage, TimestampingFlag, recvmsg, setsockopt, sockopt,
+    ControlMessageOwned, MsgFlags, SockaddrStorage, TimestampingFlag, Timestamps, recvmsg,
+    setsockopt, sockopt,
 };
 use nix::sys::time::TimeSpec;
 
+use super::faults::Injector;
+use super::hardware::Hardware;
+use super::packet::Stamped;
 use super::{Cause, Counts, Order, ProbeError, Side, packet};
 use crate::Span;
+use crate::anchor::{Anchor, ForeignClock, ForeignClocks};
+use crate::phc::Phc;
 use crate::record::Source;
-use crate::stamp::{Placer, Reading, RealNs, ordered_counter, real_ns};
+use crate::stamp::{ClockStep, Placer, Reading, StampNs, Steering, ordered_counter, stamp_ns};
 
 /// `SCM_TSTAMP_SND` of `linux/errqueue.h`: stamped as the packet went to the device.
 const STAMPED_AT_DEVICE: u32 = 0;
+
+/// Packets taken in at one go, so that a flood keeps nothing else from being done.
+pub(super) const TURN: usize = 64;
+
+/// A stamp that is not the program's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stamp {
+    ns: StampNs,
+    source: Source,
+}
+
+/// What the probes are marked with on the network: Expedited Forwarding (RFC 3246), as what is small
+/// and regular and spoilt by queues, and as PTP's events are by custom. What they may take of a link
+/// is limited where they are sent.
+pub const DSCP: u8 = 46;
+
+/// Packets and bytes that one side has put on the network, with the headers of IP and UDP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
 
 /// A packet that came in.
 pub(super) struct Arrival {
@@ -29,16 +59,16 @@ pub(super) struct Arrival {
     pub(super) length: usize,
     /// `None` if the kernel gave no address.
     pub(super) from: Option<SocketAddr>,
-    pub(super) kernel: Option<RealNs>,
+    pub(super) stamp: Option<Stamp>,
     /// The counter right after the system call.
     pub(super) read: Counter,
 }
 
-/// The kernel's stamp of a packet that went out.
+/// The stamp of a packet that went out.
 pub(super) struct Departure {
     /// The number that [`StampedSocket::send`] gave.
     pub(super) key: u32,
-    pub(super) kernel: RealNs,
+    pub(super) stamp: Stamp,
     /// The counter right after the stamp was fetched.
     pub(super) read: Counter,
 }
@@ -54,24 +84,60 @@ pub(super) struct Sent {
 pub(super) struct StampedSocket {
     socket: UdpSocket,
     address: SocketAddr,
-    placer: Placer,
+    kernel: Placer,
+    interface: Option<Interface>,
+    injector: Option<Injector>,
     control: Vec<u8>,
     stamping: bool,
     next_key: u32,
+    traffic: Traffic,
+}
+
+/// An interface that stamps, and its clock.
+struct Interface {
+    /// Held for as long as it is to stamp.
+    _stamping: Hardware,
+    phc: Phc,
+    placer: Placer,
+}
+
+impl Interface {
+    fn open(side: &Side, socket: &UdpSocket, kernel: &mut Placer) -> Option<Interface> {
+        let stamping = Hardware::of(side.address.ip(), socket)?;
+        let mut phc = Phc::open(stamping.phc())?;
+        let reading = phc.read(kernel)?;
+        // What steers it, and how often, is not known.
+        let placer = Placer::new(side.identity.frequency, reading, Steering::Any);
+        Some(Interface { _stamping: stamping, phc, placer })
+    }
 }
 
 impl StampedSocket {
-    /// At `side`'s address, at a port that the system chooses.
+    /// At `side`'s address.
     pub(super) fn bind(side: &Side) -> Result<StampedSocket, ProbeError> {
-        let asked = SocketAddr::new(side.address, 0);
-        let error = |source| ProbeError::Address { address: asked, source };
-        let placer = Placer::new(side.identity.frequency, Reading::take());
-        let socket = UdpSocket::bind(asked).map_err(error)?;
+        let error = |source| ProbeError::Address { address: side.address, source };
+        let mut kernel = Placer::new(side.identity.frequency, Reading::take(), Steering::Monotone);
+        let socket = UdpSocket::bind(side.address).map_err(error)?;
         socket.set_nonblocking(true).map_err(error)?;
+        let class = i32::from(DSCP) << 2;
+        match side.address {
+            SocketAddr::V4(_) => setsockopt(&socket, sockopt::Ipv4Tos, &class),
+            SocketAddr::V6(_) => setsockopt(&socket, sockopt::Ipv6TClass, &class),
+        }
+        .map_err(|errno| error(errno.into()))?;
         let address = socket.local_addr().map_err(error)?;
-        let control = nix::cmsg_space!([TimeSpec; 3], libc::sock_extended_err, libc::sockaddr_in6);
-        let mut stamped =
-            StampedSocket { socket, address, placer, control, stamping: false, next_key: 0 };
+        let interface = Interface::open(side, &socket, &mut kernel);
+        let mut stamped = StampedSocket {
+            socket,
+            address,
+            kernel,
+            interface,
+            injector: side.faults.map(Injector::new),
+            control: nix::cmsg_space!([TimeSpec; 3], libc::sock_extended_err, libc::sockaddr_in6),
+            stamping: false,
+            next_key: 0,
+            traffic: Traffic::default(),
+        };
         stamped.number_from_zero();
         Ok(stamped)
     }
@@ -80,14 +146,24 @@ impl StampedSocket {
         self.address
     }
 
+    /// What was sent so far.
+    pub(super) fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
     /// Asks for stamps. The kernel numbers outgoing packets from zero when the option for it goes
     /// from off to on; a socket without stamps still works.
     fn number_from_zero(&mut self) {
         type Flag = TimestampingFlag;
-        let stamps = Flag::SOF_TIMESTAMPING_TX_SOFTWARE
+        let mut stamps = Flag::SOF_TIMESTAMPING_TX_SOFTWARE
             | Flag::SOF_TIMESTAMPING_RX_SOFTWARE
             | Flag::SOF_TIMESTAMPING_SOFTWARE
             | Flag::SOF_TIMESTAMPING_OPT_TSONLY;
+        if self.interface.is_some() {
+            stamps |= Flag::SOF_TIMESTAMPING_TX_HARDWARE
+                | Flag::SOF_TIMESTAMPING_RX_HARDWARE
+                | Flag::SOF_TIMESTAMPING_RAW_HARDWARE;
+        }
         let set = |flags| setsockopt(&self.socket, sockopt::Timestamping, &flags);
         self.stamping = set(stamps).and(set(stamps | Flag::SOF_TIMESTAMPING_OPT_ID)).is_ok();
         self.next_key = 0;
@@ -103,6 +179,9 @@ impl StampedSocket {
             self.number_from_zero();
             return Err(error);
         }
+        let headers = if to.is_ipv4() { 20 + 8 } else { 40 + 8 };
+        self.traffic.packets += 1;
+        self.traffic.bytes += headers + bytes.len() as u64;
         let key = self.stamping.then_some(self.next_key);
         self.next_key = self.next_key.wrapping_add(1);
         Ok(Sent { key, user: Span { lo, hi } })
@@ -127,14 +206,14 @@ impl StampedSocket {
             let v4 = address.as_sockaddr_in().map(|a| SocketAddr::V4(SocketAddrV4::from(*a)));
             v4.or(address.as_sockaddr_in6().map(|a| SocketAddr::V6(SocketAddrV6::from(*a))))
         });
-        let mut kernel = None;
+        let mut stamp = None;
         for part in message.cmsgs()? {
             if let ControlMessageOwned::ScmTimestampsns(stamps) = part {
-                kernel = real_ns(stamps.system);
+                stamp = best(&stamps);
             }
         }
         let length = message.bytes;
-        Ok(Some(Arrival { bytes, length, from, kernel, read }))
+        Ok(Some(Arrival { bytes, length, from, stamp, read }))
     }
 
     /// The next stamp of sending that waits, if any.
@@ -151,10 +230,10 @@ impl StampedSocket {
                 Err(error) => return Err(error.into()),
             };
             let read = ordered_counter();
-            let (mut kernel, mut key) = (None, None);
+            let (mut stamp, mut key) = (None, None);
             for part in message.cmsgs()? {
                 match part {
-                    ControlMessageOwned::ScmTimestampsns(stamps) => kernel = real_ns(stamps.system),
+                    ControlMessageOwned::ScmTimestampsns(stamps) => stamp = best(&stamps),
                     ControlMessageOwned::Ipv4RecvErr(error, _)
                     | ControlMessageOwned::Ipv6RecvErr(error, _)
                         if error.ee_origin == libc::SO_EE_ORIGIN_TIMESTAMPING
@@ -165,46 +244,95 @@ impl StampedSocket {
                     _ => {}
                 }
             }
-            if let (Some(kernel), Some(key)) = (kernel, key) {
-                return Ok(Some(Departure { key, kernel, read }));
+            if let (Some(stamp), Some(key)) = (stamp, key) {
+                return Ok(Some(Departure { key, stamp, read }));
             }
         }
     }
 
     /// [`Self::receive`]; a refusal of the system ends the turn and is counted.
     pub(super) fn next_arrival(&mut self, counts: &mut Counts) -> Option<Arrival> {
-        let arrival = self.receive();
-        counted(arrival, counts)
+        if let Some(held) = self.injector.as_mut().and_then(Injector::released) {
+            return Some(held);
+        }
+        loop {
+            let received = self.receive();
+            let arrival = counted(received, counts)?;
+            match &mut self.injector {
+                None => return Some(arrival),
+                Some(injector) => match injector.arrival(arrival) {
+                    None => {}
+                    through => return through,
+                },
+            }
+        }
     }
 
     /// [`Self::departure`], likewise.
     pub(super) fn next_departure(&mut self, counts: &mut Counts) -> Option<Departure> {
-        let departure = self.departure();
-        counted(departure, counts)
+        loop {
+            let stamped = self.departure();
+            let departure = counted(stamped, counts)?;
+            if !self.injector.as_mut().is_some_and(Injector::loses_stamp) {
+                return Some(departure);
+            }
+        }
     }
 
-    /// The counter at a kernel stamp that was just fetched; the program's own stamp `user` where
-    /// there is none (counted as `missing`) or where it cannot be believed. `limits` bounds the
-    /// instant without the kernel's clock.
+    /// The counter at a stamp that was just fetched; the program's own stamp `user` where there is
+    /// none (counted as `missing`) or where it cannot be believed. `limits` bounds the instant
+    /// without the stamping clock.
     pub(super) fn place(
         &mut self,
-        kernel: Option<RealNs>,
+        stamp: Option<Stamp>,
         limits: Span,
         user: Span,
         missing: Cause,
         counts: &mut Counts,
-    ) -> (Span, Source) {
-        let Some(stamp) = kernel else {
+    ) -> Stamped {
+        let Some(stamp) = stamp else {
             counts.lose(missing);
-            return (user, Source::User);
+            return Stamped { span: user, source: Source::User };
         };
-        match self.placer.place(stamp, Reading::take(), limits) {
-            Ok(span) => (span, Source::Kernel),
-            Err(_) => {
+        match self.placed(stamp, limits) {
+            Ok(span) => Stamped { span, source: stamp.source },
+            Err(ClockStep) => {
                 counts.lose(Cause::ClockStep);
-                (user, Source::User)
+                Stamped { span: user, source: Source::User }
             }
         }
+    }
+
+    fn placed(&mut self, Stamp { ns, source }: Stamp, limits: Span) -> Result<Span, ClockStep> {
+        match (&mut self.interface, source) {
+            (Some(interface), Source::Hardware) => {
+                if !interface.placer.covers(ns) {
+                    let reading = interface.phc.read(&mut self.kernel).ok_or(ClockStep)?;
+                    interface.placer.see(reading)?;
+                }
+                interface.placer.place(ns, limits)
+            }
+            _ => {
+                let set_by = |ns| self.injector.as_ref().map_or(0, |injector| injector.set_by(ns));
+                let ns = StampNs(ns.0 + set_by(ns.0));
+                if !self.kernel.covers(ns) {
+                    let reading = Reading::take();
+                    self.kernel.see(reading.set(set_by(reading.clock.0)))?;
+                }
+                self.kernel.place(ns, limits)
+            }
+        }
+    }
+
+    /// Reads other people's clocks.
+    pub(super) fn read_foreign(&mut self, clocks: &mut ForeignClocks) -> Vec<Anchor> {
+        let mut anchors = clocks.read(&mut self.kernel);
+        if let Some(injector) = &self.injector {
+            for anchor in anchors.iter_mut().filter(|a| a.clock == ForeignClock::Realtime) {
+                anchor.ns += injector.set_by(anchor.ns);
+            }
+        }
+        anchors
     }
 
     /// Waits for a packet, a stamp, an order or `until`.
@@ -234,6 +362,12 @@ impl StampedSocket {
     }
 }
 
+/// The interface's stamp where it gave one, else the kernel's.
+fn best(stamps: &Timestamps) -> Option<Stamp> {
+    let of = |stamp, source| stamp_ns(stamp).map(|ns| Stamp { ns, source });
+    of(stamps.hw_raw, Source::Hardware).or(of(stamps.system, Source::Kernel))
+}
+
 fn counted<T>(taken: io::Result<Option<T>>, counts: &mut Counts) -> Option<T> {
     taken.unwrap_or_else(|_| {
         counts.lose(Cause::ReceiveFailed);
@@ -247,9 +381,12 @@ mod tests {
     use std::time::Duration;
 
     use loopscope_time::Frequency;
+    use nix::sys::socket::getsockopt;
 
     use super::*;
+    use crate::key::Key;
     use crate::log::{ProbeLog, solve_run};
+    use crate::offline::DEFAULT_WANDER;
     use crate::probe::{Prober, ProberConfig, Responder};
     use crate::record::Identity;
 
@@ -257,7 +394,14 @@ mod tests {
         let identity =
             Identity { host: host.into(), trace_uuid: [1; 16], clock_uuid: [2; 16], frequency };
         let directory = hosts.join(host).join("clock/probes");
-        Side { address: IpAddr::V4(Ipv4Addr::LOCALHOST), directory, identity, filter: None }
+        Side {
+            address: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
+            directory: Some(directory),
+            identity,
+            key: Key::new(&[7; 32]).unwrap(),
+            filter: None,
+            faults: None,
+        }
     }
 
     fn any_frequency() -> Frequency {
@@ -296,6 +440,26 @@ mod tests {
         }
     }
 
+    /// What the network sees of each packet, and what is counted of it.
+    #[test]
+    fn packets_are_marked_and_counted() {
+        for (address, headers) in [("127.0.0.1", 28), ("::1", 48)] {
+            let hosts = tempfile::tempdir().unwrap();
+            let mut side = side(hosts.path(), "a", any_frequency());
+            side.address = SocketAddr::new(address.parse().unwrap(), 0);
+            let mut socket = StampedSocket::bind(&side).unwrap();
+            let class = match side.address {
+                SocketAddr::V4(_) => getsockopt(&socket.socket, sockopt::Ipv4Tos),
+                SocketAddr::V6(_) => getsockopt(&socket.socket, sockopt::Ipv6TClass),
+            };
+            assert_eq!(class.unwrap(), 46 << 2);
+            let own = socket.address();
+            socket.send(b"twelve bytes", own).unwrap();
+            socket.send(b"and", own).unwrap();
+            assert_eq!(socket.traffic(), Traffic { packets: 2, bytes: 2 * headers + 15 });
+        }
+    }
+
     /// How a kernel or a driver can fail to stamp.
     #[derive(Clone, Copy)]
     enum Missing {
@@ -318,12 +482,15 @@ mod tests {
         for missing in [Missing::Option, Missing::Stamps] {
             let hosts = tempfile::tempdir().unwrap();
             let side = |host| side(hosts.path(), host, any_frequency());
-            let responder = Responder::on(unstamped(&side("ref"), missing), side("ref")).unwrap();
+            let responder =
+                Responder::on(unstamped(&side("ref"), missing), side("ref"), None).unwrap();
             let config = ProberConfig {
                 side: side("a"),
                 reference: responder.address(),
                 rate_hz: 100.0,
                 burst: 20,
+                wander: DEFAULT_WANDER,
+                observer: None,
             };
             let prober = Prober::on(unstamped(&config.side, missing), config).unwrap();
             let counts = prober.stop().unwrap();
@@ -334,12 +501,12 @@ mod tests {
                 assert_eq!(counts.lost[&Cause::NoRxStamp], counts.answered);
             }
             for host in ["a", "ref"] {
-                let log = ProbeLog::read(&side(host).directory).unwrap();
+                let log = ProbeLog::read(&side(host).directory.unwrap()).unwrap();
                 assert!(log.observations.iter().all(|o| o.source == Source::User));
             }
             let clocks = solve_run(hosts.path(), "ref", 1e-6).unwrap();
             let clock = &clocks["a"];
-            assert_eq!((clock.contradictions, clock.exchanges as u64), (0, counts.sent));
+            assert_eq!((clock.rejected, clock.exchanges as u64), (0, counts.sent));
             for knot in clock.map.knots() {
                 let (ts, bound) = clock.map.map(knot.counter);
                 let truth = clocks["ref"].map.map(knot.counter).0;

@@ -1,9 +1,10 @@
 //! A run directory for tests: identities, sides, what babeltrace2 makes of a log.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use loopscope_clocksync::key::Key;
 use loopscope_clocksync::probe::Side;
 use loopscope_clocksync::record::{Filter, Identity};
 use loopscope_time::Frequency;
@@ -15,11 +16,11 @@ pub fn frequency() -> Frequency {
     let begin = Reading::take();
     let mut end = Reading::take();
     // 50 ms of the kernel's clock give the frequency to some ppm.
-    while end.real.0 - begin.real.0 < 50_000_000 {
+    while end.clock.0 - begin.clock.0 < 50_000_000 {
         end = Reading::take();
     }
     let ticks = u128::from(end.at.lo.0 - begin.at.lo.0);
-    let ns = u128::try_from(end.real.0 - begin.real.0).unwrap();
+    let ns = u128::try_from(end.clock.0 - begin.clock.0).unwrap();
     Frequency::from_hz(u64::try_from(ticks * 1_000_000_000 / ns).unwrap()).unwrap()
 }
 
@@ -37,7 +38,14 @@ pub fn side(
         clock_uuid: [byte ^ 0x55; 16],
         frequency,
     };
-    Side { address, directory: probes(hosts, host), identity, filter }
+    Side {
+        address: SocketAddr::new(address, 0),
+        directory: Some(probes(hosts, host)),
+        identity,
+        key: Key::new(b"of these tests alone").unwrap(),
+        filter,
+        faults: None,
+    }
 }
 
 pub fn probes(hosts: &Path, host: &str) -> PathBuf {

@@ -1,0 +1,234 @@
+//! Probe logs through this estimator and through others: errors against the hidden clocks, and how
+//! many times ours.
+//!
+//! ```text
+//! compare [SCENARIO…]            virtual logs, all scenarios or some
+//! compare HOSTS REFERENCE SEED   logs of a run: its hosts/ directory, the reference's name, and
+//!                                the seed of its synthetic clocks
+//! ```
+
+mod min_rtt;
+mod radclock;
+#[path = "../../tests/scenario/mod.rs"]
+#[allow(dead_code)] // The tests' half of it.
+mod scenario;
+
+use std::error::Error;
+use std::path::Path;
+
+use loopscope_clocksync::exchange::Exchange;
+use loopscope_clocksync::log::{ProbeLog, join};
+use loopscope_clocksync::offline::{DEFAULT_WANDER, solve};
+use loopscope_clocksync::online::{Online, What};
+use loopscope_clocksync::synthetic::SyntheticClock;
+use loopscope_time::{Counter, Frequency, GlobalNs};
+
+use min_rtt::MinRtt;
+use radclock::RadClock;
+use scenario::{Random, SCENARIOS};
+
+/// Instants that are scored.
+const INSTANTS: usize = 100_000;
+
+/// An exchange with all its stamps: follower's ticks, and by how many nanoseconds the reference has
+/// gained on the follower at nominal rates, of probe and reply.
+#[derive(Clone, Copy)]
+pub struct Sample {
+    forward: (f64, f64),
+    back: (f64, f64),
+}
+
+impl Sample {
+    fn x(&self) -> f64 {
+        0.5 * (self.forward.0 + self.back.0)
+    }
+
+    fn offset(&self) -> f64 {
+        0.5 * (self.forward.1 + self.back.1)
+    }
+
+    fn round_trip(&self) -> f64 {
+        self.forward.1 - self.back.1
+    }
+}
+
+/// Another way to make a clock of samples.
+pub trait Peer {
+    /// Takes in an exchange.
+    fn see(&mut self, sample: Sample);
+
+    /// By how many nanoseconds the reference has gained at `x`.
+    fn at(&self, x: f64) -> Option<f64>;
+}
+
+/// Exchanges of a follower in the order of their replies, and the truth about it.
+struct Log {
+    name: String,
+    exchanges: Vec<Exchange>,
+    own: SyntheticClock,
+    reference: SyntheticClock,
+    frequencies: [Frequency; 2],
+}
+
+impl Log {
+    fn sample(&self, exchange: &Exchange, begin: [Counter; 2]) -> Option<Sample> {
+        let point = |own: loopscope_clocksync::Span, reference: loopscope_clocksync::Span| {
+            let ticks = |span: loopscope_clocksync::Span, begin: Counter| {
+                0.5 * (span.lo.ticks_since(begin) + span.hi.ticks_since(begin) + 1) as f64
+            };
+            let (x, r) = (ticks(own, begin[0]), ticks(reference, begin[1]));
+            let [own, reference] = self.frequencies.map(Frequency::ns_per_tick);
+            (x, r * reference - x * own)
+        };
+        let Exchange { t1, t2, t3, t4, .. } = *exchange;
+        Some(Sample { forward: point(t1?, t2?), back: point(t4?, t3?) })
+    }
+
+    fn compare(&self) -> Result<(), Box<dyn Error>> {
+        let [own_hz, reference_hz] = self.frequencies;
+        let replied: Vec<(Counter, &Exchange)> =
+            self.exchanges.iter().filter_map(|e| Some((e.t4?.hi, e))).collect();
+        let complete = replied.iter().find_map(|(_, e)| Some([e.t1?.lo, e.t2?.lo]));
+        let begin = complete.ok_or("no exchange is complete")?;
+        let last = replied[replied.len() - 1].0;
+        let [from, until] = [begin[0], last].map(|c| self.own.invert(c).0);
+        let mut random = Random(1);
+        let mut instants: Vec<Counter> = (0..INSTANTS)
+            .map(|_| Counter(from + random.between(0.0, (until - from) as f64) as u64))
+            .collect();
+        instants.sort();
+
+        let solution = solve(&self.exchanges, &[], own_hz, reference_hz, DEFAULT_WANDER)?;
+        let mut online = Online::follower(own_hz, reference_hz, DEFAULT_WANDER);
+        let mut peers: [Box<dyn Peer>; 2] =
+            [Box::new(MinRtt::default()), Box::new(RadClock::new(own_hz.hz() as f64))];
+        let mut errors: [Vec<f64>; 4] = Default::default();
+        let mut violations = [0, 0];
+        let (mut covered, mut widths) = (0, Vec::new());
+        let mut next = replied.iter().peekable();
+        let begin_ns = reference_hz.scale(begin[1]);
+        for at in instants {
+            let own = self.own.apply(at);
+            let truth = reference_hz.scale(self.reference.apply(at));
+            while let Some((_, exchange)) = next.next_if(|(when, _)| *when <= own) {
+                online.see(exchange);
+                if let Some(sample) = self.sample(exchange, begin) {
+                    peers.iter_mut().for_each(|peer| peer.see(sample));
+                }
+            }
+            let mut note = |i: usize, told: GlobalNs| errors[i].push((told - truth).abs() as f64);
+            let (global, bound) = solution.map.map(own);
+            if bound.is_known() {
+                note(0, global);
+                let calibrated = solution.map.calibrated(own).ns();
+                covered += usize::from((global - truth).unsigned_abs() <= calibrated + 2);
+                widths.push([bound.ns() as f64, calibrated as f64]);
+                violations[0] += usize::from((global - truth).unsigned_abs() > bound.ns() + 2);
+            }
+            if let Some((global, bound)) = online.to_global(own) {
+                note(1, global);
+                violations[1] += usize::from((global - truth).unsigned_abs() > bound.ns() + 2);
+            }
+            let x = own.ticks_since(begin[0]) as f64;
+            for (i, peer) in peers.iter().enumerate() {
+                if let Some(gained) = peer.at(x) {
+                    let ns = x * own_hz.ns_per_tick() + gained;
+                    note(2 + i, GlobalNs(begin_ns.0 + ns.round() as i64));
+                }
+            }
+        }
+        println!(
+            "{}: {} exchanges, {} rejected, {} disturbances",
+            self.name,
+            replied.len(),
+            solution.rejected.len(),
+            solution.disturbances.len()
+        );
+        let changes = online.changes();
+        let ours = quantiles(&mut errors[1]);
+        for (name, errors) in
+            ["offline", "online", "as chrony", "as RADclock"].iter().zip(&mut errors)
+        {
+            let [p50, p99, p999, max] = quantiles(errors);
+            print!(
+                "  {name:12} p50 {p50:>9.0}  p99 {p99:>9.0}  p99.9 {p999:>9.0}  max {max:>10.0} ns"
+            );
+            println!(
+                "   {:>8.2} and {:>8.2} times online's p50 and p99.9",
+                p50 / ours[0],
+                p999 / ours[2]
+            );
+        }
+        let median = |i: usize| quantiles(&mut widths.iter().map(|w| w[i]).collect::<Vec<_>>())[0];
+        for change in changes.iter().filter(|c| matches!(c.what, What::Path { .. })) {
+            println!("  online: {}", change.what);
+        }
+        println!(
+            "  offline half-width: hard {:.0} ns, calibrated {:.0} ns, covering {:.1} %; outside the \
+             hard width: {} offline, {} online",
+            median(0),
+            median(1),
+            100.0 * covered as f64 / widths.len() as f64,
+            violations[0],
+            violations[1],
+        );
+        Ok(())
+    }
+}
+
+fn quantiles(values: &mut [f64]) -> [f64; 4] {
+    values.sort_by(f64::total_cmp);
+    let last = values.len().saturating_sub(1) as f64;
+    [0.5, 0.99, 0.999, 1.0]
+        .map(|share| values.get((share * last) as usize).copied().unwrap_or(f64::NAN))
+}
+
+fn recorded(hosts: &Path, reference: &str, seed: u64) -> Result<Vec<Log>, Box<dyn Error>> {
+    let reference_log = ProbeLog::read(&hosts.join(reference).join("clock/probes"))?;
+    let mut logs = Vec::new();
+    for entry in std::fs::read_dir(hosts)? {
+        let host = entry?.file_name().to_string_lossy().into_owned();
+        let probes = hosts.join(&host).join("clock/probes");
+        if host == reference || !probes.is_dir() {
+            continue;
+        }
+        let log = ProbeLog::read(&probes)?;
+        let mut exchanges = join(&log, &reference_log).exchanges;
+        exchanges.sort_by_key(|e| e.t4.or(e.t1).map(|span| span.hi));
+        logs.push(Log {
+            exchanges,
+            own: SyntheticClock::new(seed, &host),
+            reference: SyntheticClock::new(seed, reference),
+            frequencies: [log.identity.frequency, reference_log.identity.frequency],
+            name: host,
+        });
+    }
+    Ok(logs)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let logs = match &words[..] {
+        [hosts, reference, seed] if Path::new(hosts).is_dir() => {
+            recorded(Path::new(hosts), reference, seed.parse()?)?
+        }
+        names => {
+            let wanted =
+                |s: &&scenario::Scenario| names.is_empty() || names.iter().any(|n| n == s.name);
+            let logs = SCENARIOS.iter().filter(wanted).flat_map(|scenario| {
+                scenario.run(1).into_iter().take(1).map(|follower| Log {
+                    name: scenario.name.to_owned(),
+                    exchanges: follower.exchanges,
+                    own: follower.own,
+                    reference: follower.reference,
+                    frequencies: [scenario::frequency(); 2],
+                })
+            });
+            logs.collect()
+        }
+    };
+    if logs.is_empty() {
+        return Err("no log of that name: scenarios are those of virtual_time.txt".into());
+    }
+    logs.iter().try_for_each(Log::compare)
+}

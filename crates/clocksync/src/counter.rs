@@ -1,0 +1,241 @@
+//! Whether the counter can be believed: at the start by what the machine says of it, during a run
+//! by what other clocks say and by what two processors say of each other.
+
+use std::path::Path;
+
+use loopscope_time::{Counter, Frequency};
+use nix::sched::sched_getcpu;
+use nix::time::ClockId;
+
+use crate::Span;
+use crate::stamp::{bracketed, nanoseconds_of};
+
+/// A counter that does not tell time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CounterError {
+    /// The processor does not promise a constant rate.
+    #[error(
+        "the processor's counter is not invariant: /proc/cpuinfo does not list {0}, so its rate \
+         may change or it may stop; use a machine whose counter is invariant (of a virtual one: \
+         let the processor's flags through to it)"
+    )]
+    NotInvariant(&'static str),
+    /// The kernel has found it wanting.
+    #[error(
+        "the kernel keeps time by {0}, not by the processor's counter, and may have found that \
+         unstable: look for \"tsc\" in the kernel's log, and set /sys/devices/system/clocksource/\
+         clocksource0/current_clocksource to tsc if it is listed as available"
+    )]
+    ClockSource(String),
+}
+
+/// Refuses a counter that is not invariant. On Arm it is by architecture (Arm ARM D12.1).
+pub fn require_invariant() -> Result<(), CounterError> {
+    if cfg!(target_arch = "aarch64") {
+        return Ok(());
+    }
+    let text = |path: &str| std::fs::read_to_string(Path::new(path)).unwrap_or_default();
+    let source = text("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    check(&text("/proc/cpuinfo"), source.trim())
+}
+
+/// `cpuinfo` as /proc/cpuinfo has it; `source` the kernel's clock source, empty if it says none.
+fn check(cpuinfo: &str, source: &str) -> Result<(), CounterError> {
+    for flag in ["constant_tsc", "nonstop_tsc"] {
+        let mut processors = cpuinfo.lines().filter(|line| line.starts_with("flags")).peekable();
+        let any = processors.peek().is_some();
+        if !any || !processors.all(|line| line.split_whitespace().any(|word| word == flag)) {
+            return Err(CounterError::NotInvariant(flag));
+        }
+    }
+    // These two tell the counter's time; kvm-clock and Hyper-V's page scale it.
+    match source {
+        "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page" | "" => Ok(()),
+        other => Err(CounterError::ClockSource(other.into())),
+    }
+}
+
+/// What happened to the counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disturbance {
+    /// The machine slept: `CLOCK_BOOTTIME` went on without `CLOCK_MONOTONIC`.
+    Suspended,
+    /// It moved against `CLOCK_MONOTONIC_RAW`, on one processor.
+    Stepped,
+    /// It moved against `CLOCK_MONOTONIC_RAW` between two processors: theirs differ.
+    Processors,
+}
+
+impl Disturbance {
+    /// All of them.
+    pub const ALL: [Disturbance; 3] =
+        [Disturbance::Suspended, Disturbance::Stepped, Disturbance::Processors];
+
+    /// As the log has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Disturbance::Suspended => "suspended",
+            Disturbance::Stepped => "stepped",
+            Disturbance::Processors => "processors",
+        }
+    }
+}
+
+/// A disturbance, when, and how large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CounterEvent {
+    /// What.
+    pub disturbance: Disturbance,
+    /// Within this time.
+    pub within: Span,
+    /// How long the machine slept, or how far the counter went ahead; nanoseconds.
+    pub ns: i64,
+    /// The processors before and after.
+    pub processors: [u32; 2],
+}
+
+/// What can be said of the counter at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// `CLOCK_MONOTONIC_RAW`, which nobody steers, in nanoseconds.
+    pub raw: i64,
+    /// When it was read.
+    pub at: Span,
+    /// Range of the time that the machine has slept since it was started, in nanoseconds.
+    pub slept: (i64, i64),
+    /// The processor that read.
+    pub processor: u32,
+}
+
+impl Look {
+    /// Looks now, several times: the narrowest look is the best.
+    pub fn take() -> Look {
+        let one = || {
+            let processor = sched_getcpu().unwrap_or_default() as u32;
+            let before = nanoseconds_of(ClockId::CLOCK_MONOTONIC);
+            let boot = nanoseconds_of(ClockId::CLOCK_BOOTTIME);
+            let after = nanoseconds_of(ClockId::CLOCK_MONOTONIC);
+            let (raw, at) = bracketed(ClockId::CLOCK_MONOTONIC_RAW);
+            Look { raw, at, slept: (boot - after - 2, boot - before + 2), processor }
+        };
+        (0..4).map(|_| one()).min_by_key(|look| look.at.width()).expect("there are looks")
+    }
+}
+
+/// Allowed drift of `CLOCK_MONOTONIC_RAW` against the counter: of another oscillator where the
+/// kernel does not keep time by the counter itself.
+const DRIFT: f64 = 500e-6;
+/// Clocks are cut to whole nanoseconds.
+const ROUNDING_NS: f64 = 4.0;
+/// What passes for one and the same time asleep.
+const ASLEEP_NS: i64 = 1_000_000;
+
+/// Compares each look with the one before.
+#[derive(Debug)]
+pub struct CounterWatch {
+    frequency: Frequency,
+    last: Look,
+}
+
+impl CounterWatch {
+    /// Watches from `look` on.
+    pub fn new(frequency: Frequency, look: Look) -> CounterWatch {
+        CounterWatch { frequency, last: look }
+    }
+
+    /// What happened since the last look.
+    pub fn see(&mut self, look: Look) -> Option<CounterEvent> {
+        let last = std::mem::replace(&mut self.last, look);
+        let event = |disturbance, ns| {
+            let within = Span { lo: last.at.lo.min(look.at.lo), hi: look.at.hi.max(last.at.hi) };
+            let processors = [last.processor, look.processor];
+            Some(CounterEvent { disturbance, within, ns, processors })
+        };
+        let slept = look.slept.0 - last.slept.1;
+        if slept > ASLEEP_NS {
+            return event(Disturbance::Suspended, slept);
+        }
+        let per_tick = self.frequency.ns_per_tick();
+        let counted = ticks(last.at.lo, look.at.lo) * per_tick;
+        let passed = (look.raw - last.raw) as f64;
+        let brackets = (look.at.width() + last.at.width()) as f64 * per_tick;
+        let ahead = counted - passed;
+        if ahead.abs() <= passed.abs() * DRIFT + brackets + ROUNDING_NS {
+            return None;
+        }
+        let same = look.processor == last.processor;
+        event(if same { Disturbance::Stepped } else { Disturbance::Processors }, ahead as i64)
+    }
+}
+
+fn ticks(from: Counter, to: Counter) -> f64 {
+    to.ticks_since(from) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "processor\t: 0\nflags\t\t: fpu tsc constant_tsc nonstop_tsc\n\
+                        processor\t: 1\nflags\t\t: fpu tsc nonstop_tsc constant_tsc\n";
+
+    #[test]
+    fn a_counter_that_is_not_invariant_is_refused_with_the_reason() {
+        for source in ["tsc", "kvm-clock", ""] {
+            assert_eq!(check(GOOD, source), Ok(()));
+        }
+        // One processor of two is enough.
+        let one = GOOD.replacen("nonstop_tsc", "", 1);
+        let error = check(&one, "tsc").unwrap_err();
+        assert_eq!(error, CounterError::NotInvariant("nonstop_tsc"));
+        assert!(error.to_string().contains("/proc/cpuinfo"), "{error}");
+        assert!(check("", "tsc").is_err());
+        let error = check(GOOD, "hpet").unwrap_err().to_string();
+        assert!(error.contains("hpet") && error.contains("current_clocksource"), "{error}");
+    }
+
+    const HZ: u64 = 2_000_000_000;
+
+    fn look(ns: i64, ahead_ns: i64, slept_ns: i64, processor: u32) -> Look {
+        let ticks = (ns + ahead_ns).unsigned_abs() * 2;
+        Look {
+            raw: ns,
+            at: Span { lo: Counter(ticks - 40), hi: Counter(ticks + 40) },
+            slept: (slept_ns - 30, slept_ns + 30),
+            processor,
+        }
+    }
+
+    fn seen(look_after: Look) -> Option<CounterEvent> {
+        let begin = look(1_000_000_000, 0, 5_000, 0);
+        CounterWatch::new(Frequency::from_hz(HZ).unwrap(), begin).see(look_after)
+    }
+
+    #[test]
+    fn disturbances_are_told_apart_with_their_size() {
+        // A tenth of a second later.
+        assert_eq!(seen(look(1_100_000_000, 0, 5_000, 0)), None);
+        assert_eq!(seen(look(1_100_000_000, 40_000, 5_000, 1)), None);
+        let of = |event: Option<CounterEvent>| event.map(|e| (e.disturbance, e.ns / 1000));
+        let stepped = seen(look(1_100_000_000, 60_000, 5_000, 0));
+        assert_eq!(of(stepped), Some((Disturbance::Stepped, 60)));
+        let within = stepped.unwrap().within;
+        assert!(within.lo.0 <= 2_000_000_000 && within.hi.0 >= 2_200_120_000, "{within:?}");
+        let other = seen(look(1_100_000_000, -60_000, 5_000, 1));
+        assert_eq!(of(other), Some((Disturbance::Processors, -60)));
+        let slept = seen(look(1_100_000_000, 0, 3_000_005_000, 0));
+        assert_eq!(slept.map(|e| e.disturbance), Some(Disturbance::Suspended));
+        assert!((slept.unwrap().ns - 3_000_000_000).abs() < 100);
+    }
+
+    #[test]
+    fn this_machine_is_not_disturbed() {
+        // The tests' other machines may be: what is asked is that looking costs no false alarm.
+        let (begin, end) = (Look::take(), Look::take());
+        assert!(begin.at.lo <= begin.at.hi && begin.at.hi <= end.at.lo);
+        assert!(begin.raw <= end.raw && begin.slept.0 <= begin.slept.1);
+        // Any frequency: the two looks are microseconds apart.
+        let hz = Frequency::from_hz(2_500_000_000).unwrap();
+        assert_eq!(CounterWatch::new(hz, begin).see(end).map(|e| e.disturbance), None);
+    }
+}

@@ -1,0 +1,422 @@
+//! The finer guess while a run goes on: as [`crate::track`], without what comes later.
+//!
+//! Messages are gathered in windows; a window's quickest ones measure the offset for a bank of
+//! clock filters ([`crate::filter`]) that follow the oscillator more and less readily. The one
+//! whose expectations were best of late is believed. A window whose least round trip is not the
+//! path's usual one measures little; when that lasts, the path has changed, and what the change
+//! seems to do to the clock is taken out.
+//!
+//! Of the last windows, some forty seconds, the quickest messages are kept. Around the way that the
+//! clock took meanwhile, as it is seen now, longer windows of them tell by how much the short ones
+//! are off.
+
+use std::collections::VecDeque;
+
+use crate::constraint::{Constraint, Way};
+use crate::envelope::Point;
+use crate::filter::{Clock, Likelihood, Measurement, RATIOS, retrace};
+use crate::path::{self, Legs, SIDE, median};
+use crate::track::{DEVIATIONS, FLOOR_NS, quickest, widest};
+
+/// Messages of each direction that end a window.
+const MESSAGES: usize = 16;
+/// A window with fewer of them ends after so many seconds.
+const LONGEST_S: f64 = 2.0;
+/// The share of a window's messages that speak for it.
+const SHARE: f64 = 0.1;
+/// Windows that are kept, and that make a longer one.
+const RECENT: usize = 256;
+const LONGER: usize = 16;
+/// Messages whose widths are kept.
+const WIDTHS: usize = 64;
+/// Windows that the usual round trip is taken from.
+const USUAL: usize = 32;
+/// What remains of a window's weight after another: innovations of some hundred windows count.
+const KEPT: f64 = 0.99;
+/// Noise of a window before it is known, ns².
+const FIRST_NOISE: f64 = 500.0 * 500.0;
+
+/// By how many nanoseconds a round trip must move at least to be another path's: probes that follow
+/// each other closely find their caches warm, and are quicker by one or two thousand.
+const LEAST_CHANGE_NS: f64 = 2_000.0;
+
+fn threshold(noise: f64) -> f64 {
+    path::threshold(noise).max(LEAST_CHANGE_NS)
+}
+
+/// A change of the path.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct PathChange {
+    /// It was after this place, and before the other one.
+    pub(crate) from: f64,
+    pub(crate) until: f64,
+    /// By how much the way to the reference became longer, ns, and the way back.
+    pub(crate) forward_ns: f64,
+    pub(crate) back_ns: f64,
+}
+
+/// A guess that follows the clock; in residuals: nanoseconds over ticks.
+#[derive(Clone, Debug)]
+pub(crate) struct Follow {
+    ticks_per_second: f64,
+    window: Window,
+    bank: Vec<(Clock, Likelihood)>,
+    /// Where the bank's clocks are; `None` before the first window.
+    at: Option<f64>,
+    noise: f64,
+    /// Of the last messages' stamps.
+    widths: VecDeque<f64>,
+    recent: VecDeque<Recent>,
+    /// What longer windows add to the offset, and how well that is known, ns².
+    correction: f64,
+    correction_variance: f64,
+    /// What the path adds to the offset, and how well that is known, ns².
+    bias: f64,
+    bias_variance: f64,
+    /// Least round trips of late that are usual, and the least usual one ever.
+    usual: VecDeque<f64>,
+    least: f64,
+    /// Windows in a row that are not: their middles, legs and by how much they were off.
+    unusual: Vec<(f64, Legs, f64)>,
+    last_usual: f64,
+}
+
+/// What is kept of a window.
+#[derive(Clone, Copy, Debug)]
+struct Recent {
+    x: f64,
+    legs: Legs,
+    measurement: Measurement,
+    /// The quickest message of each direction.
+    quickest: [Point; 2],
+}
+
+/// Messages of one window.
+#[derive(Clone, Debug, Default)]
+struct Window {
+    forward: Vec<Point>,
+    back: Vec<Point>,
+}
+
+impl Window {
+    fn points(&self) -> impl Iterator<Item = &Point> {
+        self.forward.iter().chain(&self.back)
+    }
+
+    fn begin(&self) -> f64 {
+        self.points().map(|p| p.x).fold(f64::INFINITY, f64::min)
+    }
+
+    fn end(&self) -> f64 {
+        self.points().map(|p| p.x).fold(f64::NEG_INFINITY, f64::max)
+    }
+
+    /// The quickest message of each direction.
+    fn quickest(&self, expected: &dyn Fn(f64) -> f64) -> [Point; 2] {
+        let left = |p: &Point| p.y - expected(p.x);
+        let by = |a: &&Point, b: &&Point| left(a).total_cmp(&left(b));
+        let (up, low) = (self.forward.iter().min_by(by), self.back.iter().max_by(by));
+        let none = Point { x: 0.0, y: 0.0 };
+        [*up.unwrap_or(&none), *low.unwrap_or(&none)]
+    }
+
+    /// The quickest messages' legs, for a share, less what was expected.
+    fn legs(&self, expected: &dyn Fn(f64) -> f64) -> impl Fn(f64) -> Legs + use<> {
+        let sorted = |points: &[Point]| {
+            let mut values: Vec<f64> = points.iter().map(|p| p.y - expected(p.x)).collect();
+            values.sort_by(f64::total_cmp);
+            values
+        };
+        let (forward, back) = (sorted(&self.forward), sorted(&self.back));
+        move |share| {
+            let up = quickest(forward.iter(), share);
+            let low = quickest(back.iter().rev(), share);
+            Legs { half_difference: 0.5 * (up + low), sum: up - low }
+        }
+    }
+}
+
+impl Follow {
+    pub(crate) fn new(ticks_per_second: f64) -> Follow {
+        Follow {
+            ticks_per_second,
+            window: Window::default(),
+            bank: Vec::new(),
+            at: None,
+            noise: FIRST_NOISE,
+            widths: VecDeque::new(),
+            recent: VecDeque::new(),
+            correction: 0.0,
+            correction_variance: 0.0,
+            bias: 0.0,
+            bias_variance: 0.0,
+            usual: VecDeque::new(),
+            least: f64::INFINITY,
+            unusual: Vec::new(),
+            last_usual: 0.0,
+        }
+    }
+
+    /// A follower of the same path after the clock was disturbed.
+    pub(crate) fn anew(&self) -> Follow {
+        Follow {
+            noise: self.noise,
+            correction: self.correction,
+            correction_variance: self.correction_variance,
+            bias: self.bias,
+            bias_variance: self.bias_variance,
+            usual: self.usual.clone(),
+            least: self.least,
+            ..Follow::new(self.ticks_per_second)
+        }
+    }
+
+    /// Value, slope (nanoseconds a tick) and calibrated half-width at `x`; `None` before the first
+    /// window.
+    pub(crate) fn at(&self, x: f64) -> Option<(f64, f64, f64)> {
+        let (offset, slope, variance) = self.uncorrected(x)?;
+        let variance = variance + self.correction_variance + FLOOR_NS * FLOOR_NS;
+        Some((offset + self.correction, slope, DEVIATIONS * variance.sqrt()))
+    }
+
+    fn uncorrected(&self, x: f64) -> Option<(f64, f64, f64)> {
+        let (clock, ratio) = self.believed()?;
+        let clock = clock.later((x - self.at?) / self.ticks_per_second, ratio);
+        let variance = clock.variance[0].max(0.0) * self.noise + self.bias_variance;
+        Some((clock.offset, clock.rate / self.ticks_per_second, variance))
+    }
+
+    fn believed(&self) -> Option<(Clock, f64)> {
+        let likelier = |a: &(usize, f64), b: &(usize, f64)| a.1.total_cmp(&b.1);
+        let of_all = self.bank.iter().map(|(_, likelihood)| likelihood.logarithm()).enumerate();
+        let (best, _) = of_all.max_by(likelier)?;
+        Some((self.bank[best].0, RATIOS[best]))
+    }
+
+    /// Takes in a message; tells of a change of the path. `rates` are the least and the largest
+    /// that are possible, in nanoseconds a tick.
+    pub(crate) fn see(&mut self, constraint: &Constraint, rates: [f64; 2]) -> Option<PathChange> {
+        let point = constraint.middle?;
+        let width = constraint.half_width()?;
+        if self.widths.len() == WIDTHS {
+            self.widths.pop_front();
+        }
+        self.widths.push_back(width);
+        if width > widest(self.widths.iter().copied().collect())? {
+            return None;
+        }
+        let values = match constraint.way {
+            Way::Forward => &mut self.window.forward,
+            Way::Back => &mut self.window.back,
+        };
+        values.push(point);
+        let [forward, back] = [&self.window.forward, &self.window.back].map(Vec::len);
+        let (fewer, more) = (forward.min(back), forward.max(back));
+        let long = || {
+            (self.window.end() - self.window.begin()) / self.ticks_per_second > LONGEST_S
+                || more > 4 * MESSAGES
+        };
+        if fewer >= MESSAGES || (fewer > 0 && long()) {
+            let window = std::mem::take(&mut self.window);
+            return self.measure(&window, rates);
+        }
+        if more > 16 * MESSAGES {
+            // One direction is silent: nothing can be said of the offset.
+            self.window = Window::default();
+        }
+        None
+    }
+
+    fn measure(&mut self, window: &Window, [slowest, fastest]: [f64; 2]) -> Option<PathChange> {
+        let (begin, end) = (window.begin(), window.end());
+        let x = 0.5 * (begin + end);
+        let slope = 0.5 * (slowest + fastest);
+        let expected = |at: f64| self.uncorrected(at).map_or(slope * (at - x), |known| known.0);
+        let chosen = window.legs(&expected)(SHARE);
+        let quickest = window.quickest(&expected);
+        let around = expected(x);
+        let offset = around + chosen.half_difference - self.bias - self.tilted(chosen.sum);
+        // What the rate is off by bends a window, and its quickest messages are not at its middle.
+        let known = self.believed().map_or(f64::INFINITY, |(clock, _)| {
+            3.0 * (clock.variance[2] * self.noise).sqrt() / self.ticks_per_second
+        });
+        let bent = 0.25 * (end - begin) * (0.5 * (fastest - slowest)).min(known);
+        let bent = bent * bent / self.noise;
+        let Some(at) = self.at else {
+            let rate = slope * self.ticks_per_second;
+            let variance = (0.5 * (fastest - slowest) * self.ticks_per_second).powi(2) / self.noise;
+            let mut clock = Clock { rate, ..Clock::unknown(offset, variance) };
+            clock.measure(offset, 1.0 + bent, self.noise);
+            self.bank = vec![(clock, Likelihood::default()); RATIOS.len()];
+            self.at = Some(x);
+            return None;
+        };
+        // By what a window's round trip is off, its half difference may be off by half.
+        let unusual = self.usual_sum().map_or(0.0, |usual| chosen.sum - usual);
+        let doubtful = 0.5 * (unusual.abs() - 2.0 * self.sum_noise()).max(0.0);
+        let own = 1.0 + bent + doubtful * doubtful / self.noise;
+        let dt = (x - at) / self.ticks_per_second;
+        for ((clock, likelihood), ratio) in self.bank.iter_mut().zip(RATIOS) {
+            *clock = clock.later(dt, ratio);
+            let innovation = clock.measure(offset, own, self.noise);
+            if own < 2.0 {
+                likelihood.add(innovation, KEPT);
+            }
+        }
+        self.at = Some(x);
+        let best = self.bank.iter().max_by(|a, b| a.1.logarithm().total_cmp(&b.1.logarithm()));
+        if let Some((_, likelihood)) = best.filter(|(_, l)| l.count() > 4.0) {
+            self.noise = self.rescaled(likelihood.noise().max(1.0));
+        }
+        // Nor is a bent window's round trip the path's.
+        if bent > 0.25 {
+            return None;
+        }
+        let least = self.path_least().unwrap_or(chosen.sum);
+        if (chosen.sum - least).abs() <= threshold(self.sum_noise()) {
+            self.note_usual(x, chosen.sum);
+            if self.bias_variance == 0.0 {
+                let measurement = Measurement { offset, own };
+                self.keep(Recent { x, legs: chosen, measurement, quickest });
+            }
+            return None;
+        }
+        self.unusual.push((x, chosen, chosen.half_difference - self.bias));
+        self.path_changed().then(|| self.change_path())
+    }
+
+    /// Whether the last windows are those of another path: load makes round trips longer for long
+    /// as well, but not all of them by the same.
+    fn path_changed(&self) -> bool {
+        if self.unusual.len() < SIDE {
+            return false;
+        }
+        let sums = || self.unusual.iter().map(|u| u.1.sum);
+        let noise = path::spread(sums()) * std::f64::consts::FRAC_1_SQRT_2;
+        let least = path::low(sums().collect());
+        let moved = self.path_least().map_or(0.0, |usual| (least - usual).abs());
+        moved > threshold(noise.max(self.sum_noise()))
+    }
+
+    /// What the direction that is held up adds to the offset at a round trip.
+    fn tilted(&self, sum: f64) -> f64 {
+        let legs: Vec<Legs> = self.recent.iter().map(|r| r.legs).collect();
+        let tilt = path::tilt(&legs).unwrap_or(0.0);
+        self.path_least().map_or(0.0, |least| tilt * (sum - least))
+    }
+
+    fn keep(&mut self, window: Recent) {
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(window);
+        let Some((_, ratio)) = self.believed() else { return };
+        let begin = self.recent[0].x;
+        let measured = |r: &Recent| ((r.x - begin) / self.ticks_per_second, r.measurement);
+        let measurements: Vec<(f64, Measurement)> = self.recent.iter().map(measured).collect();
+        let way = retrace(&measurements, ratio, self.noise);
+        let recent: Vec<Recent> = self.recent.iter().copied().collect();
+        let at = |x: f64| {
+            let after = recent.partition_point(|r| r.x <= x).clamp(1, recent.len() - 1);
+            let (a, b) = (after - 1, after);
+            way[a] + (x - recent[a].x) / (recent[b].x - recent[a].x) * (way[b] - way[a])
+        };
+        if recent.len() < LONGER {
+            return;
+        }
+        // From the last one backwards, so that each has as many.
+        let longer: Vec<Legs> = recent
+            .rchunks_exact(LONGER)
+            .map(|windows| {
+                let left = |side: usize| {
+                    windows.iter().map(move |r| r.quickest[side]).map(|p| p.y - at(p.x) - self.bias)
+                };
+                let up = left(0).fold(f64::INFINITY, f64::min);
+                let low = left(1).fold(f64::NEG_INFINITY, f64::max);
+                Legs { half_difference: 0.5 * (up + low), sum: up - low }
+            })
+            .collect();
+        let of_windows: Vec<Legs> = recent.iter().map(|r| r.legs).collect();
+        let tilt = path::tilt(&of_windows).unwrap_or(0.0);
+        let least = path::low(longer.iter().map(|legs| legs.sum).collect());
+        let offsets = longer.iter().map(|l| l.half_difference - tilt * (l.sum - least));
+        let Some(middle) = median(offsets.clone().collect()) else { return };
+        let scatter = 1.4826 * median(offsets.map(|o| (o - middle).abs()).collect()).unwrap_or(0.0);
+        self.correction = middle;
+        // The quickest of all of them are nearer to the least by as much again.
+        self.correction_variance = scatter * scatter / longer.len() as f64 + middle * middle / 16.0;
+    }
+
+    /// Variances are in units of the noise: with another unit they have other numbers.
+    fn rescaled(&mut self, noise: f64) -> f64 {
+        let factor = self.noise / noise;
+        for (clock, _) in &mut self.bank {
+            clock.variance = clock.variance.map(|v| v * factor);
+        }
+        noise
+    }
+
+    fn change_path(&mut self) -> PathChange {
+        let unusual = std::mem::take(&mut self.unusual);
+        let threshold = threshold(self.sum_noise());
+        let jump = median(unusual.iter().map(|u| u.2).collect()).unwrap_or_default();
+        let sum = path::low(unusual.iter().map(|u| u.1.sum).collect());
+        let longer = sum - self.path_least().unwrap_or(sum);
+        let (last_bias, from) = (self.bias, self.last_usual);
+        if sum < self.least - threshold {
+            // The quickest path so far: what was slower before is what was not symmetric.
+            for (clock, _) in &mut self.bank {
+                clock.offset += jump + self.bias;
+            }
+            (self.bias, self.bias_variance, self.least) = (0.0, 0.0, sum);
+            self.recent.clear();
+        } else if sum <= self.least + threshold {
+            // It is the quickest path again.
+            (self.bias, self.bias_variance) = (0.0, 0.0);
+        } else {
+            self.bias += jump;
+            self.bias_variance += self.noise * (1.0 / SIDE as f64 + 0.5);
+        }
+        // A path that is known already says better by how much it differs.
+        let moved = if self.bias_variance == 0.0 && last_bias != 0.0 { -last_bias } else { jump };
+        self.usual = unusual.iter().map(|u| u.1.sum).collect();
+        self.last_usual = unusual[unusual.len() - 1].0;
+        PathChange {
+            from,
+            until: unusual[0].0,
+            forward_ns: 0.5 * longer + moved,
+            back_ns: 0.5 * longer - moved,
+        }
+    }
+
+    fn note_usual(&mut self, x: f64, sum: f64) {
+        self.unusual.clear();
+        self.last_usual = x;
+        if self.usual.len() == USUAL {
+            self.usual.pop_front();
+        }
+        self.usual.push_back(sum);
+        if self.usual.len() >= SIDE && self.bias_variance == 0.0 {
+            self.least = self.path_least().unwrap_or(sum);
+        }
+    }
+
+    /// The least round trip of the path that is used, as its quickest windows have it.
+    fn path_least(&self) -> Option<f64> {
+        let on_quickest = self.bias_variance == 0.0 && self.recent.len() >= SIDE;
+        let sums: Vec<f64> = if on_quickest {
+            self.recent.iter().map(|r| r.legs.sum).collect()
+        } else {
+            self.usual.iter().copied().collect()
+        };
+        (!sums.is_empty()).then(|| path::low(sums))
+    }
+
+    fn usual_sum(&self) -> Option<f64> {
+        median(self.usual.iter().copied().collect())
+    }
+
+    fn sum_noise(&self) -> f64 {
+        path::spread(self.usual.iter().copied()) * std::f64::consts::FRAC_1_SQRT_2
+    }
+}

@@ -1,0 +1,192 @@
+//! The key that both sides of the probes share: who does not have it is not listened to.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+
+/// Bytes of a packet's code: half of HMAC-SHA-256, as RFC 2104 §5 allows.
+pub(crate) const CODE: usize = 16;
+/// Shorter keys could be guessed.
+const LEAST: usize = 16;
+const MOST: u64 = 4096;
+/// Of a key that is made here.
+const LENGTH: usize = 32;
+
+/// Why there is no key.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The system refused.
+    #[error("cannot read the clock key {path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Somebody else could read or change it.
+    #[error("the clock key {path} has mode {mode:04o}, so others can use it: chmod 600 {path}")]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// It belongs to somebody else.
+    #[error("the clock key {path} belongs to user {owner}: make one of your own, of mode 0600")]
+    Owner {
+        /// The file.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+    },
+    /// A new one cannot be written.
+    #[error("cannot make the clock key {path}: {source}")]
+    Make {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Not a key.
+    #[error(
+        "a clock key of {length} bytes is not between {LEAST} and {MOST}: make one with \
+         (umask 077; head -c 32 /dev/urandom > FILE)"
+    )]
+    Length {
+        /// Bytes.
+        length: usize,
+    },
+}
+
+/// A secret of the two sides.
+#[derive(Clone)]
+pub struct Key(Hmac<Sha256>);
+
+impl Key {
+    /// Of these bytes, 16 to 4096 of them.
+    pub fn new(bytes: &[u8]) -> Result<Key, KeyError> {
+        let length = bytes.len();
+        if length < LEAST || length as u64 > MOST {
+            return Err(KeyError::Length { length });
+        }
+        Ok(Key(Hmac::new_from_slice(bytes).expect("HMAC takes keys of any length")))
+    }
+
+    /// Of a file's bytes as they are. The file must be the caller's or root's, and nobody else's to
+    /// read or write.
+    pub fn read(path: &Path) -> Result<Key, KeyError> {
+        let error = |source| KeyError::Io { path: path.to_owned(), source };
+        let file = File::open(path).map_err(error)?;
+        let metadata = file.metadata().map_err(error)?;
+        let mode = metadata.permissions().mode() & 0o7777;
+        if mode & 0o077 != 0 {
+            return Err(KeyError::Open { path: path.to_owned(), mode });
+        }
+        let owner = metadata.uid();
+        if owner != 0 && owner != nix::unistd::geteuid().as_raw() {
+            return Err(KeyError::Owner { path: path.to_owned(), owner });
+        }
+        let mut bytes = Vec::new();
+        file.take(MOST + 1).read_to_end(&mut bytes).map_err(error)?;
+        Key::new(&bytes)
+    }
+
+    /// Makes a file of mode 0600 with a random key, unless there is one; whether it did.
+    pub fn make(path: &Path) -> Result<bool, KeyError> {
+        let error = |source| KeyError::Make { path: path.to_owned(), source };
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+            Ok(mut file) => {
+                let mut bytes = [0; LENGTH];
+                let mut random = File::open("/dev/urandom").map_err(error)?;
+                random.read_exact(&mut bytes).map_err(error)?;
+                file.write_all(&bytes).map_err(error)?;
+                Ok(true)
+            }
+            Err(problem) if problem.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(problem) => Err(error(problem)),
+        }
+    }
+
+    /// The code of `bytes`.
+    pub(crate) fn code(&self, bytes: &[u8]) -> [u8; CODE] {
+        let full = self.0.clone().chain_update(bytes).finalize().into_bytes();
+        let mut code = [0; CODE];
+        code.copy_from_slice(&full[..CODE]);
+        code
+    }
+
+    /// Whether `code` is that of `bytes`, in a time that does not tell how much of it is right.
+    pub(crate) fn agrees(&self, bytes: &[u8], code: &[u8]) -> bool {
+        code.len() == CODE && self.0.clone().chain_update(bytes).verify_truncated_left(code).is_ok()
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(bytes: &[u8], mode: u32) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        file
+    }
+
+    /// RFC 4231, test case 6: a key longer than a block.
+    #[test]
+    fn codes_are_those_of_the_standard() {
+        let key = Key::new(&[0xaa; 131]).unwrap();
+        let data = b"Test Using Larger Than Block-Size Key - Hash Key First";
+        let code = key.code(data);
+        assert_eq!(code[..8], [0x60, 0xe4, 0x31, 0x59, 0x1e, 0xe0, 0xb6, 0x7f]);
+        assert!(key.agrees(data, &code));
+        assert!(!key.agrees(data, &code[..8]));
+        assert!(!key.agrees(&data[1..], &code));
+        assert!(!Key::new(&[0xab; 131]).unwrap().agrees(data, &code));
+    }
+
+    #[test]
+    fn a_key_that_others_can_use_is_refused_with_the_remedy() {
+        assert!(Key::read(file(&[7; 32], 0o600).path()).is_ok());
+        for mode in [0o640, 0o604, 0o620, 0o660] {
+            let file = file(&[7; 32], mode);
+            let error = Key::read(file.path()).unwrap_err().to_string();
+            assert!(error.contains(&format!("chmod 600 {}", file.path().display())), "{error}");
+            assert!(error.contains(&format!("{mode:04o}")), "{error}");
+        }
+        for length in [0, 15, 4097] {
+            let error = Key::read(file(&vec![7; length], 0o600).path()).unwrap_err();
+            assert!(matches!(error, KeyError::Length { .. }), "{error}");
+        }
+        let none = Key::read(Path::new("/nonexistent/key")).unwrap_err().to_string();
+        assert!(none.contains("/nonexistent/key"), "{none}");
+    }
+
+    #[test]
+    fn a_key_is_made_once_and_for_its_owner_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let [one, other] = ["one", "other"].map(|name| directory.path().join(name));
+        assert!(Key::make(&one).unwrap() && Key::make(&other).unwrap());
+        assert!(!Key::make(&one).unwrap());
+        let codes = [&one, &other].map(|path| Key::read(path).unwrap().code(b"x"));
+        assert_ne!(codes[0], codes[1]);
+        let nowhere = Key::make(&directory.path().join("no/key")).unwrap_err().to_string();
+        assert!(nowhere.contains("no/key"), "{nowhere}");
+    }
+
+    #[test]
+    fn a_key_is_not_printed() {
+        assert_eq!(format!("{:?}", Key::new(b"0123456789abcdef").unwrap()), "Key(…)");
+    }
+}

@@ -1,0 +1,143 @@
+//! Solver and online estimator in all scenarios, in virtual time, against the truth.
+//!
+//! The errors are held against `virtual_time.txt`, a table for people. After a change that is meant
+//! to move them: `LOOPSCOPE_BLESS=1 cargo test --release -p loopscope-clocksync --test virtual_time`,
+//! and read the difference.
+
+#[path = "scenario/mod.rs"]
+mod scenario;
+#[path = "scenario/score.rs"]
+mod score;
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use loopscope_clocksync::offline::{CLAIM, Cause};
+use loopscope_clocksync::online::What;
+use scenario::{Network, SCENARIOS, Scenario};
+use score::{HEAD, Scored, score};
+
+const SEED: u64 = 20_071_213;
+const INSTANTS: usize = 100_000;
+
+/// What the issue asks of p99.9, in nanoseconds: offline, online.
+fn target(scenario: &Scenario) -> Option<[f64; 2]> {
+    match scenario.name {
+        "idle" => Some([100.0, 300.0]),
+        "loaded" => Some([250.0, 1_000.0]),
+        // Harder than the issue's own: as a bridge and sleeping senders make it.
+        "cold caches" | "cold caches, busy" => Some([250.0, 3_000.0]),
+        "eight hosts" => Some([200.0, 600.0]),
+        "loss" | "loss, loaded" => Some([300.0, 1_000.0]),
+        "asymmetry step" => Some([2_000.0, 2_000.0]),
+        _ => None,
+    }
+}
+
+/// What holds whatever the seed.
+fn judge(scenario: &Scenario, scored: &Scored) {
+    let name = scenario.name;
+    let Scored { offline, online, disturbances, changes, .. } = scored;
+    assert_eq!((offline.violations, online.violations), (0, 0), "{name}");
+    if let Some([of_offline, of_online]) = target(scenario) {
+        assert!(offline.quantile(0.999) <= of_offline, "{name}: {offline}");
+        assert!(online.quantile(0.999) <= of_online, "{name}: {online}");
+    }
+    if name == "idle" {
+        assert!(offline.hard() < 1e3 && online.hard() < 1e3);
+    }
+    if scenario.asymmetry.ns == 0.0 {
+        for one in [offline, online] {
+            // Errors of one run go together; what is claimed is claimed of all.
+            assert!(one.coverage() >= 0.5, "{name}: {one}");
+        }
+    }
+    match scenario.step {
+        Some((_, ns, rate_ppb)) => {
+            let [disturbance] = disturbances[..] else { panic!("{name}: {disturbances:?}") };
+            let disturbed: Vec<_> =
+                changes.iter().filter(|c| matches!(c.what, What::Disturbed { .. })).collect();
+            let [change] = disturbed[..] else { panic!("{name}: {changes:?}") };
+            let [before, after] = scored.disturbed[0];
+            for (from, until) in
+                [(disturbance.from, disturbance.until), (change.from, change.until)]
+            {
+                assert!(from <= before && after <= until, "{name}: {from:?} {before:?} {until:?}");
+            }
+            let What::Disturbed { cause: online, .. } = change.what else { unreachable!() };
+            for cause in [disturbance.cause, online] {
+                match cause {
+                    Cause::Step(found) if rate_ppb == 0 => {
+                        assert!((found + ns).abs() < 1e3, "{name}: {cause}");
+                    }
+                    Cause::Rate(ppm) if rate_ppb != 0 => {
+                        assert!((ppm + rate_ppb as f64 / 1e3).abs() < 1.0, "{name}: {cause}");
+                    }
+                    _ => panic!("{name}: {cause}"),
+                }
+            }
+            // Little is lost to it: some tenths of a second of two minutes.
+            assert!(offline.unknown < offline.instants / 300, "{offline}");
+        }
+        None => {
+            assert!(disturbances.is_empty(), "{name}: {disturbances:?}");
+            assert_eq!(online_epochs(scored), 0, "{name}");
+        }
+    }
+    let path = changes.iter().filter(|c| matches!(c.what, What::Path { .. })).count();
+    // One in a hundred busy runs begins with a second in which nothing is quick.
+    let real = usize::from(scenario.asymmetry.since > 0.0);
+    let false_ones = usize::from(matches!(scenario.network, Network::ColdBusy));
+    assert!((real..=real + false_ones).contains(&path), "{name}: {changes:?}");
+    if scenario.impossible > 0.0 {
+        assert!(scored.rejected > 10, "{}", scored.rejected);
+        // A reading is refused while it is not clear who lies, 30 ms each time.
+        assert!(online.unknown < online.instants / 50, "{online}");
+    } else {
+        assert_eq!(scored.rejected, 0, "{name}");
+    }
+}
+
+fn online_epochs(scored: &Scored) -> usize {
+    scored.changes.iter().filter(|c| matches!(c.what, What::Disturbed { .. })).count()
+}
+
+#[test]
+fn errors_are_those_of_the_golden_table() {
+    let mut table = String::from(
+        "# Errors in virtual time, ns: absolute, of the instants of which anything is known. Two rows a\n\
+         # scenario: offline, online. How to write it anew is said in virtual_time.rs.\n",
+    );
+    writeln!(table, "{:21}{HEAD}", "").unwrap();
+    for scenario in SCENARIOS {
+        let scored = score(&scenario, SEED, INSTANTS);
+        judge(&scenario, &scored);
+        writeln!(table, "{:21}{}", scenario.name, scored.offline).unwrap();
+        writeln!(table, "{:21}{}", "", scored.online).unwrap();
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/virtual_time.txt");
+    if std::env::var_os("LOOPSCOPE_BLESS").is_some() {
+        std::fs::write(path, table).unwrap();
+        return;
+    }
+    assert_eq!(table, std::fs::read_to_string(path).unwrap());
+}
+
+/// Other hidden clocks, other delays.
+#[test]
+fn other_seeds_meet_the_targets_too() {
+    let seeds = if std::env::var_os("LOOPSCOPE_SOAK").is_some() { 0..100 } else { 0..3 };
+    let (mut covered, mut count) = ([0.0, 0.0], 0.0);
+    for seed in seeds {
+        for scenario in SCENARIOS {
+            let scored = score(&scenario, seed, INSTANTS / 10);
+            judge(&scenario, &scored);
+            if scenario.asymmetry.ns == 0.0 {
+                covered[0] += scored.offline.coverage();
+                covered[1] += scored.online.coverage();
+                count += 1.0;
+            }
+        }
+    }
+    assert!(covered.iter().all(|sum| sum / count >= CLAIM), "{covered:?} of {count}");
+}
