@@ -3,16 +3,25 @@
 use std::net::{AddrParseError, IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use loopscope_clocksync::key::{Key, KeyError};
 use loopscope_clocksync::online::Online;
-use loopscope_clocksync::probe::{Counts, ProbeError, Prober, ProberConfig, Responder, Side};
+use loopscope_clocksync::page::{PageError, Published, Publisher, Role, Service};
+use loopscope_clocksync::probe::{
+    Counts, Heard, ProbeError, Prober, ProberConfig, Responder, Side,
+};
 use loopscope_clocksync::record::{Filter, Identity};
+use loopscope_clocksync::state::Status;
 use loopscope_clocksync::synthetic::SyntheticClock;
-use loopscope_time::{Counter, Frequency};
+use loopscope_clocksync::utc::Standing;
+use loopscope_time::source::read_counter;
+use loopscope_time::{Bound, Counter, Frequency};
 use thiserror::Error;
 
 use crate::global::GlobalClock;
-use crate::proto::start_clock_request::Role;
+use crate::proto::StartClockRequest;
+use crate::proto::start_clock_request::Role as Asked;
 
 /// What all streams of one host have in common.
 pub(crate) struct HostClock {
@@ -21,7 +30,13 @@ pub(crate) struct HostClock {
     frequency: Frequency,
     synthetic: Option<SyntheticClock>,
     global: GlobalClock,
-    exchange: Mutex<Option<Exchange>>,
+    running: Mutex<Option<Running>>,
+}
+
+/// An exchange that goes on, and the page that programs of this host read.
+struct Running {
+    exchange: Exchange,
+    _page: Publisher,
 }
 
 enum Exchange {
@@ -34,6 +49,8 @@ enum Exchange {
 pub(crate) enum ClockError {
     #[error("the clock request has no role")]
     NoRole,
+    #[error(transparent)]
+    Key(#[from] KeyError),
     #[error("{text:?} is no address: {source}")]
     Address { text: String, source: AddrParseError },
     #[error("the clock of host {0} has been started already")]
@@ -42,6 +59,8 @@ pub(crate) enum ClockError {
     NotRunning(String),
     #[error("host {host}: {source}")]
     Probe { host: String, source: ProbeError },
+    #[error("host {host}: {source}")]
+    Page { host: String, source: PageError },
 }
 
 /// What a started clock tells.
@@ -62,7 +81,7 @@ impl HostClock {
             frequency,
             synthetic,
             global: GlobalClock::new(synthetic),
-            exchange: Mutex::default(),
+            running: Mutex::default(),
         }
     }
 
@@ -91,12 +110,18 @@ impl HostClock {
         self.synthetic.map(|clock| move |counter| clock.apply(counter))
     }
 
-    /// Begins to answer or to send probes, logged in `folder`. Blocks until the first burst of a
-    /// follower is complete.
-    pub(crate) fn start(&self, role: Option<Role>, folder: &Path) -> Result<Started, ClockError> {
-        let role = role.ok_or(ClockError::NoRole)?;
-        let mut exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
-        if exchange.is_some() {
+    /// Begins to answer or to send probes, logged in `folder`, and to publish the time on `page`.
+    /// Blocks until the first burst of a follower is complete.
+    pub(crate) fn start(
+        &self,
+        request: StartClockRequest,
+        folder: &Path,
+        page: &Path,
+    ) -> Result<Started, ClockError> {
+        let role = request.role.ok_or(ClockError::NoRole)?;
+        let key = Key::new(&request.key)?;
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if running.is_some() {
             return Err(ClockError::Twice(self.host.clone()));
         }
         let probe = |source| ClockError::Probe { host: self.host.clone(), source };
@@ -105,40 +130,71 @@ impl HostClock {
         let identity = Identity { host, clock_uuid, trace_uuid, frequency };
         let side = |address: &str| {
             Ok::<_, ClockError>(Side {
-                address: parse::<IpAddr>(address)?,
-                directory: folder.to_owned(),
+                address: SocketAddr::new(parse::<IpAddr>(address)?, 0),
+                directory: Some(folder.to_owned()),
                 identity: identity.clone(),
+                key: key.clone(),
                 filter: self.filter().map(|filter| Arc::new(filter) as Filter),
+                faults: None,
             })
         };
-        match role {
-            Role::Reference(reference) => {
+        let (role, online, exchange, started) = match role {
+            Asked::Reference(reference) => {
                 let responder = Responder::start(side(&reference.address)?).map_err(probe)?;
-                let port = responder.address().port();
-                self.global.begin(Arc::new(Mutex::new(Online::reference(frequency))));
-                *exchange = Some(Exchange::Reference(responder));
-                Ok(Started::Port(port))
+                let online = Arc::new(Mutex::new(Online::reference(frequency)));
+                let started = Started::Port(responder.address().port());
+                (Role::Reference, online, Exchange::Reference(responder), started)
             }
-            Role::Follower(follower) => {
+            Asked::Follower(follower) => {
                 let config = ProberConfig {
                     side: side(&follower.address)?,
                     reference: parse::<SocketAddr>(&follower.reference)?,
                     rate_hz: follower.rate_hz,
                     burst: follower.burst,
+                    wander: follower.wander_ppm * 1e-6,
+                    observer: None,
                 };
                 let prober = Prober::start(config).map_err(probe)?;
-                let answered = prober.answered();
-                self.global.begin(prober.online());
-                *exchange = Some(Exchange::Follower(prober));
-                Ok(Started::Answered(answered))
+                let (online, started) = (prober.online(), Started::Answered(prober.answered()));
+                (Role::Follower, online, Exchange::Follower(prober), started)
             }
-        }
+        };
+        self.global.begin(online.clone());
+        // In a run UTC is nobody's business: what asked for it would take time from the programs.
+        let service = Service { role, utc: Standing::default() };
+        let publish = move |now| {
+            let online = online.lock().unwrap_or_else(PoisonError::into_inner);
+            Published { state: online.state(now), service }
+        };
+        let page = Publisher::start(page, frequency, self.synthetic, publish)
+            .map_err(|source| ClockError::Page { host: self.host.clone(), source })?;
+        *running = Some(Running { exchange, _page: page });
+        Ok(started)
+    }
+
+    /// How well the host's time is known now, `None` where it is not at all, and what that comes
+    /// from, for people.
+    pub(crate) fn read(&self) -> Result<(Option<Bound>, String), ClockError> {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Running { exchange, .. }) = &*running else {
+            return Err(ClockError::NotRunning(self.host.clone()));
+        };
+        let (status, known) = self.global.read(read_counter());
+        let why = match exchange {
+            Exchange::Reference(_) => "it is the reference".to_owned(),
+            Exchange::Follower(prober) => {
+                let heard = prober.heard();
+                let heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+                why(status, &heard, Instant::now())
+            }
+        };
+        Ok((known, why))
     }
 
     /// Ends the exchange, a follower's with a last burst.
     pub(crate) fn stop(&self) -> Result<Counts, ClockError> {
-        let exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let counts = match exchange {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let counts = match running.map(|running| running.exchange) {
             None => return Err(ClockError::NotRunning(self.host.clone())),
             Some(Exchange::Reference(responder)) => responder.stop(),
             Some(Exchange::Follower(prober)) => prober.stop(),
@@ -148,10 +204,52 @@ impl HostClock {
 
     /// Ends the exchange at once, if there is one.
     pub(crate) fn abandon(&self) {
-        drop(self.exchange.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.running.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+/// What a follower's width comes from.
+fn why(status: Status, heard: &Heard, now: Instant) -> String {
+    let Some((last, (best, recent))) = heard.last().zip(heard.round_trips_ns()) else {
+        return "the reference has answered none of its probes yet".to_owned();
+    };
+    let state = match status {
+        Status::Synchronised => "it is synchronised",
+        Status::Holdover => "the reference does not answer any more",
+        Status::Unknown => "its probes contradict each other, or the clock was disturbed",
+    };
+    let age = duration(now.saturating_duration_since(last));
+    let [best, recent] = [best, recent].map(|ns| duration(Duration::from_nanos(ns)));
+    format!("{state}; last answered {age} ago; its probes take {best} at best, {recent} lately")
+}
+
+fn duration(of: Duration) -> String {
+    let ns = of.as_nanos() as f64;
+    match ns {
+        ..1e6 => format!("{:.1} us", ns / 1e3),
+        ..1e9 => format!("{:.1} ms", ns / 1e6),
+        _ => format!("{:.1} s", ns / 1e9),
     }
 }
 
 fn parse<T: std::str::FromStr<Err = AddrParseError>>(text: &str) -> Result<T, ClockError> {
     text.parse().map_err(|source| ClockError::Address { text: text.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_a_unit_that_suits_them() {
+        let texts =
+            [250, 999_900, 12_345_678, 2_500_000_000].map(|ns| duration(Duration::from_nanos(ns)));
+        assert_eq!(texts, ["0.2 us", "999.9 us", "12.3 ms", "2.5 s"]);
+    }
+
+    #[test]
+    fn before_the_first_answer_there_is_no_round_trip_to_tell_of() {
+        let text = why(Status::Unknown, &Heard::default(), Instant::now());
+        assert_eq!(text, "the reference has answered none of its probes yet");
+    }
 }

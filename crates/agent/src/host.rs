@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::clock::HostClock;
+use crate::clock::{ClockError, HostClock, Started};
 use crate::component::{Component, Launch, Order, PhaseError};
 use crate::control::{self, Description, Reply, Request, Server};
 use crate::dialogue;
@@ -18,7 +18,9 @@ use crate::events::Events;
 use crate::ledger::{Entry, Ledger, LedgerError, RUN_MARK};
 use crate::processes::{Search, namespace_of};
 use crate::program::{self, LookupError};
-use crate::proto::{Departures, EnterPhaseRequest, StartRequest, readiness::Rule};
+use crate::proto::{
+    Departures, EnterPhaseRequest, StartClockRequest, StartRequest, readiness::Rule,
+};
 use crate::testbed::{is_name, short_id};
 use crate::trace::{Herald, Source, Trace, TraceError};
 
@@ -27,6 +29,9 @@ use crate::trace::{Herald, Source, Trace, TraceError};
 const HOST_MARK: &str = "LOOPSCOPE_HOST";
 const COMPONENT_MARK: &str = "LOOPSCOPE_COMPONENT";
 const PHASE_FD: &str = "LOOPSCOPE_PHASE_FD";
+const CLOCK_PAGE: &str = "LOOPSCOPE_CLOCK";
+/// The page's file in the folder that is its own.
+const PAGE: &str = "page";
 
 /// One host of the run.
 pub(crate) struct Host {
@@ -68,6 +73,10 @@ pub(crate) enum HostError {
     Spawn { component: String, command: String, hint: &'static str, source: std::io::Error },
     #[error("component {component} {source}")]
     Phase { component: String, source: PhaseError },
+    #[error(transparent)]
+    Clock(#[from] ClockError),
+    #[error("host {host}: no place for its clock page: {source}")]
+    ClockPage { host: String, source: LedgerError },
     #[error("component {component}: {source}")]
     Trace { component: String, source: TraceError },
     #[error("path {path}: messages were not watched for its deadline: on host {host} {what}")]
@@ -96,6 +105,20 @@ impl Host {
 
     fn components(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<Component>>> {
         self.components.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins the exchange of probes and makes the page that components read.
+    pub(crate) fn start_clock(&self, request: StartClockRequest) -> Result<Started, HostError> {
+        let folder = self.clock_folder();
+        let made = self.ledger.make(&[Entry::Directory { path: folder.clone() }]);
+        made.map_err(|source| HostError::ClockPage { host: self.name.clone(), source })?;
+        let log = self.folder.join("clock/probes");
+        Ok(self.clock.start(request, &log, &folder.join(PAGE))?)
+    }
+
+    /// Where the clock page is, for as long as there is one.
+    fn clock_folder(&self) -> PathBuf {
+        memory().join(format!("ls-{}-{}-clock", short_id(self.ledger.run()), self.name))
     }
 
     /// Starts a component; its process number. Must be called inside the runtime.
@@ -177,6 +200,9 @@ impl Host {
             runtime = self.prepare_trace(&component, &request.streams_json)?.display().to_string();
         }
         environment.insert(RUNTIME_DIR.to_owned(), runtime);
+        // The machine's own service knows another time than the run.
+        let page = self.clock_folder().join(PAGE).display().to_string();
+        environment.insert(CLOCK_PAGE.to_owned(), page);
         let folder = self.folder.join("components").join(&component);
         let environment = environment.into_iter().collect();
         Ok(Launch { program, words, environment, folder, rule, configure })
@@ -196,10 +222,8 @@ impl Host {
         let recording = Recording::from_json(streams, identity.frequency)
             .map_err(|error| of_component(error.into()))?;
         let mut trace = self.trace();
-        let memory = PathBuf::from("/dev/shm");
-        let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
         let run = short_id(self.ledger.run());
-        let folder = parent.join(format!("ls-{run}-{}-{}", self.name, trace.folders));
+        let folder = memory().join(format!("ls-{run}-{}-{}", self.name, trace.folders));
         self.ledger.make(&[Entry::Directory { path: folder.clone() }])?;
         trace.folders += 1;
         // One level below: the collector renames it in the end, and that must stay in the folder
@@ -371,6 +395,12 @@ impl Host {
         let inode = namespace.and_then(|name| namespace_of(&crate::namespace::path(name)));
         Search { namespaces: inode.into_iter().collect(), marks }
     }
+}
+
+/// Where files do not go to a disk.
+fn memory() -> PathBuf {
+    let memory = PathBuf::from("/dev/shm");
+    if memory.is_dir() { memory } else { std::env::temp_dir() }
 }
 
 async fn find_all(searches: &[Search]) -> Vec<i32> {

@@ -21,7 +21,7 @@ mod host;
 pub mod ledger;
 pub mod lines;
 mod machine;
-mod namespace;
+pub mod namespace;
 pub mod network;
 mod offload;
 mod output;
@@ -34,6 +34,8 @@ mod service;
 mod spawn;
 pub mod testbed;
 mod trace;
+
+pub use processes::Identity;
 
 /// The agent protocol, as generated from `proto/agent.proto`.
 #[allow(missing_docs, clippy::all)]

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use loopscope_clocksync::probe::{Counts, Traffic};
 use loopscope_collect::LossReport;
 use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 use tokio_stream::{Stream, StreamExt};
@@ -16,9 +17,9 @@ use crate::machine::MachineError;
 use crate::proto::{
     BuildTestbedReply, BuildTestbedRequest, DepartedReply, Departures, EnterPhaseReply,
     EnterPhaseRequest, Event, FetchRequest, FileChunk, FinishTraceReply, FinishTraceRequest,
-    HelloReply, HelloRequest, ShutdownReply, ShutdownRequest, StartClockReply, StartClockRequest,
-    StartReply, StartRequest, StopClockReply, StopClockRequest, StopReply, StopRequest,
-    TriggerReply, TriggerRequest, WatchRequest, agent_server,
+    HelloReply, HelloRequest, ReadClockReply, ReadClockRequest, ShutdownReply, ShutdownRequest,
+    StartClockReply, StartClockRequest, StartReply, StartRequest, StopClockReply, StopClockRequest,
+    StopReply, StopRequest, TriggerReply, TriggerRequest, WatchRequest, agent_server,
 };
 use crate::testbed::TestbedError;
 use crate::{environment, fetch};
@@ -96,9 +97,8 @@ impl agent_server::Agent for Service {
         request: Request<StartClockRequest>,
     ) -> Result<Response<StartClockReply>, Status> {
         let host = self.host()?;
-        let folder = host.folder.join("clock/probes");
-        let role = request.into_inner().role;
-        let started = tokio::task::block_in_place(|| host.clock.start(role, &folder))?;
+        let request = request.into_inner();
+        let started = tokio::task::block_in_place(|| host.start_clock(request))?;
         let mut reply = StartClockReply::default();
         match started {
             Started::Port(port) => reply.port = port.into(),
@@ -109,6 +109,15 @@ impl agent_server::Agent for Service {
         Ok(Response::new(reply))
     }
 
+    async fn read_clock(
+        &self,
+        _: Request<ReadClockRequest>,
+    ) -> Result<Response<ReadClockReply>, Status> {
+        let (half_width, why) = self.host()?.clock.read()?;
+        let half_width_ns = half_width.map(|bound| bound.ns());
+        Ok(Response::new(ReadClockReply { half_width_ns, why }))
+    }
+
     async fn stop_clock(
         &self,
         _: Request<StopClockRequest>,
@@ -116,7 +125,9 @@ impl agent_server::Agent for Service {
         let host = self.host()?;
         let counts = tokio::task::block_in_place(|| host.clock.stop())?;
         let lost = counts.lost.iter().map(|(cause, &count)| (cause.to_string(), count)).collect();
-        Ok(Response::new(StopClockReply { sent: counts.sent, answered: counts.answered, lost }))
+        let Counts { sent, answered, traffic, .. } = counts;
+        let Traffic { packets, bytes } = traffic;
+        Ok(Response::new(StopClockReply { sent, answered, lost, packets, bytes }))
     }
 
     async fn start(&self, request: Request<StartRequest>) -> Result<Response<StartReply>, Status> {
@@ -221,7 +232,9 @@ impl From<HostError> for Status {
             HostError::BadName(_) | HostError::Invalid { .. } => Status::invalid_argument(text),
             HostError::Exists(_) => Status::already_exists(text),
             HostError::Unknown(_) => Status::not_found(text),
-            HostError::NotWatched { .. }
+            HostError::Clock(error) => error.into(),
+            HostError::ClockPage { .. }
+            | HostError::NotWatched { .. }
             | HostError::Lookup { .. }
             | HostError::Spawn { .. }
             | HostError::Phase { .. }
@@ -236,9 +249,11 @@ impl From<ClockError> for Status {
     fn from(error: ClockError) -> Status {
         let text = error.to_string();
         match error {
-            ClockError::NoRole | ClockError::Address { .. } => Status::invalid_argument(text),
+            ClockError::NoRole | ClockError::Key(_) | ClockError::Address { .. } => {
+                Status::invalid_argument(text)
+            }
             ClockError::Twice(_) => Status::already_exists(text),
-            ClockError::NotRunning(_) | ClockError::Probe { .. } => {
+            ClockError::NotRunning(_) | ClockError::Probe { .. } | ClockError::Page { .. } => {
                 Status::failed_precondition(text)
             }
         }

@@ -66,22 +66,38 @@ class Agent:
         except grpc.aio.AioRpcError as error:
             raise AgentError(self.host, _what(error)) from None
 
-    async def start_clock_reference(self, address: str) -> int:
-        """Answers probes on ``address``; the port."""
-        request = pb.StartClockRequest(reference=pb.ClockReference(address=address))
+    async def start_clock_reference(self, address: str, key: bytes) -> int:
+        """Answers the probes of who has ``key`` on ``address``; the port."""
+        request = pb.StartClockRequest(reference=pb.ClockReference(address=address), key=key)
         port: int = (await self._ask("StartClock", request, 10)).port
         return port
 
     async def start_clock_follower(
-        self, address: str, reference: str, rate_hz: float, burst: int
+        self,
+        address: str,
+        reference: str,
+        key: bytes,
+        *,
+        rate_hz: float,
+        burst: int,
+        wander_ppm: float,
     ) -> int:
         """Probes ``reference`` ("address:port") from ``address``; exchanges of the first burst."""
         follower = pb.ClockFollower(
-            address=address, reference=reference, rate_hz=rate_hz, burst=burst
+            address=address,
+            reference=reference,
+            rate_hz=rate_hz,
+            burst=burst,
+            wander_ppm=wander_ppm,
         )
-        request = pb.StartClockRequest(follower=follower)
+        request = pb.StartClockRequest(follower=follower, key=key)
         answered: int = (await self._ask("StartClock", request, 30)).answered
         return answered
+
+    async def read_clock(self) -> pb.ReadClockReply:
+        """How well the host's time is known now."""
+        reply: pb.ReadClockReply = await self._ask("ReadClock", pb.ReadClockRequest(), 10)
+        return reply
 
     async def stop_clock(self) -> pb.StopClockReply:
         """Ends probing with a last burst."""
