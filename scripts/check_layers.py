@@ -22,7 +22,8 @@ CRATES: dict[str, set[str]] = {
     "trace": {"time", "ctf"},
     "trace-layer": {"trace"},
     "collect": {"time", "ctf", "predicate", "trace"},
-    "clocksync": {"time", "ctf"},
+    "clock": {"time"},
+    "clocksync": {"time", "ctf", "clock"},
     "timeline": {"time", "ctf"},
     "phase": set(),
     "timer": {"time"},
@@ -31,7 +32,17 @@ CRATES: dict[str, set[str]] = {
     "emulate": {"time", "trace", "phase", "timer", "quantity"},
     "workload": {"time", "trace", "phase", "timer", "quantity", "messages"},
     "agent": {"time", "ctf", "collect", "clocksync", "emulate", "phase"},
-    "host": {"agent", "clocksync", "collect", "emulate", "time", "workload"},
+    "host": {
+        "agent",
+        "clock",
+        "clocksync",
+        "collect",
+        "emulate",
+        "quantity",
+        "time",
+        "timer",
+        "workload",
+    },
     "python": {"clocksync", "ctf", "emulate", "messages", "predicate", "time", "timeline"},
 }
 
@@ -48,7 +59,11 @@ PACKAGES: dict[str, set[str]] = {
 }
 
 # Crates that other people's programs link: what else they may depend on at run time.
-STRANGERS = {"trace": {"cc"}, "trace-layer": {"tracing-core", "tracing-subscriber"}}
+STRANGERS = {
+    "trace": {"cc"},
+    "trace-layer": {"tracing-core", "tracing-subscriber"},
+    "clock": {"cc"},
+}
 
 # Python packages that other people's programs import: nothing beside the standard library.
 ALONE = ["crates/trace-py/loopscope_trace"]

@@ -2,6 +2,7 @@
 
 mod agent;
 mod attach;
+mod clock;
 mod control;
 mod emulate;
 mod entities;
@@ -43,6 +44,7 @@ enum Verb {
     /// Record entities no longer in a recording that goes on.
     Disable(control::Choose),
     Entities(entities::Arguments),
+    Clock(clock::Arguments),
     Emulate(emulate::Arguments),
     Pattern(PatternArgs),
     Net(net::Arguments),
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         Verb::Reset(arguments) => reset::run(&arguments),
         Verb::Record(arguments) => record::run(arguments),
         Verb::Attach(arguments) => attach::run(arguments),
+        Verb::Clock(arguments) => clock::run(arguments),
         Verb::Resume(arguments) => resume::run(&arguments),
         Verb::Trigger(arguments) => control::trigger(&arguments),
         Verb::Enable(arguments) => control::choose(&arguments, true),

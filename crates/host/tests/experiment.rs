@@ -98,9 +98,10 @@ async fn start_clocks(hosts: &mut [Host]) {
                 reference,
                 rate_hz: 50.0,
                 burst: 50,
+                wander_ppm: 1.0,
             })
         };
-        let request = StartClockRequest { role: Some(role) };
+        let request = StartClockRequest { role: Some(role), key: vec![7; 32] };
         let reply = host.client.start_clock(request).await.unwrap().into_inner();
         if reference.is_empty() {
             reference = format!("{address}:{}", reply.port);

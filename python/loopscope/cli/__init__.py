@@ -18,6 +18,7 @@ from loopscope import __version__  # noqa: E402
 from loopscope.cli import (  # noqa: E402
     attach,
     check,
+    clock,
     doctor,
     entities,
     live,
@@ -52,6 +53,7 @@ app.command("enable", help=live.HELP_ENABLE)(live.enable)
 app.command("disable", help=live.HELP_DISABLE)(live.disable)
 app.command("entities", help=entities.HELP)(entities.entities)
 app.add_typer(net.app, name="net", help=net.HELP)
+app.add_typer(clock.app, name="clock", help=clock.HELP)
 app.command("report", help=report.HELP)(report.report)
 app.command("reset", help=reset.HELP)(reset.reset)
 app.command("doctor", help=doctor.HELP)(doctor.doctor)

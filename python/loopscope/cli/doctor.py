@@ -73,6 +73,7 @@ def examine() -> Iterator[Finding]:
     yield _counter()
     yield _clock_source()
     yield _stamps()
+    yield _hardware_clocks()
     shm = os.access("/dev/shm", os.W_OK)
     yield _cost(
         "/dev/shm",
@@ -106,7 +107,7 @@ def _flags() -> set[str]:
 
 
 def _counter() -> Finding:
-    cost = "stamps are wrong when the CPU changes its frequency or sleeps; do not trust a verdict"
+    cost = "no clocks between hosts: probes refuse a counter whose rate may change or that stops"
     if platform.machine() == "aarch64":
         return Finding("invariant counter", True, "the architecture's system counter")
     missing = {"constant_tsc", "nonstop_tsc"} - _flags()
@@ -122,14 +123,14 @@ def _counter() -> Finding:
 def _clock_source() -> Finding:
     path = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
     source = path.read_text().strip() if path.exists() else "unknown"
-    good = source in ("tsc", "arch_sys_counter")
+    good = source in ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter")
     return _cost(
         "the counter as kernel clock source",
         good,
         source,
         source,
-        "the kernel distrusts the counter: clocks of several CPUs may disagree, stamps convert "
-        "with a larger width",
+        "the kernel distrusts the counter: clocks of several CPUs may disagree, and the probes "
+        "refuse it",
     )
 
 
@@ -145,6 +146,19 @@ def _stamps() -> Finding:
                 "clock probes are stamped by the program: widths of tens of microseconds",
             )
     return Finding("kernel packet stamps", True, "SO_TIMESTAMPING, software")
+
+
+def _hardware_clocks() -> Finding:
+    found = sorted(path.name for path in Path("/dev").glob("ptp*"))
+    readable = [name for name in found if os.access(f"/dev/{name}", os.R_OK)]
+    lacking = f"{', '.join(found)}, not readable" if found else "no /dev/ptp*"
+    return _cost(
+        "network interfaces with a clock",
+        bool(readable),
+        f"{', '.join(readable)}; stamps by them have not been tried on real hardware yet",
+        lacking,
+        "clock probes are stamped by the kernel, which queues in the driver disturb more",
+    )
 
 
 def _host_binary() -> Finding:

@@ -1,0 +1,233 @@
+//! The reference is stopped; the follower's daemon is stopped, killed in the middle of a write and
+//! started again. What programs read from its page is held against the truth all the time.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use loopscope_clock::{Page, Status};
+use loopscope_clocksync::stamp::ordered_counter;
+use loopscope_clocksync::synthetic::SyntheticClock;
+use loopscope_time::Counter;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::Run;
+use super::bed::{Bed, Process, REFERENCE, probes};
+use super::daemon::LEASE;
+use super::measure::ticks;
+use super::score::{Tally, Told, Truth};
+
+const FOLLOWER: &str = "h2";
+/// Between two reads of the page.
+const READING: Duration = Duration::from_micros(500);
+/// Instants that are mapped by each: since the last one.
+const INSTANTS: u64 = 16;
+/// After a change of the circumstances: the estimator's own second, and what processes of a busy
+/// machine take to notice.
+const GRACE: Duration = Duration::from_millis(1500);
+/// That the reference is away.
+const OUTAGE: Duration = Duration::from_secs(20);
+
+/// What is right to say in a part of the time.
+struct Part {
+    what: &'static str,
+    until: Counter,
+    allowed: &'static [Status],
+}
+
+/// What the page said, and when.
+pub(super) struct Read {
+    at: Counter,
+    status: Status,
+    epoch: u32,
+}
+
+pub(super) struct Measured {
+    pub(super) bed: Bed,
+    pub(super) reference: SyntheticClock,
+    pub(super) follower: SyntheticClock,
+    pub(super) begin: Counter,
+    /// When the first daemon was killed, whose log this is.
+    pub(super) killed: Counter,
+    /// Of what the page said.
+    pub(super) online: Tally,
+    /// Parts of the time, and how many reads of each had a wrong status.
+    pub(super) wrong: Vec<(&'static str, usize)>,
+    /// Of the daemon that was killed, and of the one that followed.
+    pub(super) epochs: [u32; 2],
+}
+
+pub(super) fn measure(run: &Run) -> Result<Measured> {
+    use Status::{Holdover, Synchronised, Unknown};
+    let bed = Bed::build(&[REFERENCE.to_owned(), FOLLOWER.to_owned()])?;
+    let page = bed.directory.join("page");
+    let log = |name: &str| probes(&bed.hosts(), name);
+    let mut reference = start(&bed, run, REFERENCE, log(REFERENCE), None)?;
+    let address = reference.listening()?;
+    let follow = |log| {
+        let mut daemon = start(&bed, run, FOLLOWER, log, Some((&address, &page)))?;
+        daemon.listening()?;
+        Ok::<_, anyhow::Error>(daemon)
+    };
+    let mut daemon = follow(log(FOLLOWER))?;
+
+    let truth =
+        Truth { reference: SyntheticClock::new(run.seed, REFERENCE), frequency: bed.frequency };
+    let ended = Arc::new(AtomicBool::new(false));
+    let reader = {
+        let page = Page::open(Some(&page)).map_err(|error| anyhow!("{error}"))?;
+        let ended = ended.clone();
+        std::thread::spawn(move || read(&page, truth, &ended))
+    };
+    let _end = EndReader(ended.clone());
+    let mut parts: Vec<Part> = Vec::new();
+    let mut part = |what, allowed: &'static [Status], time: Duration| {
+        run.sleep(time)?;
+        parts.push(Part { what, until: ordered_counter(), allowed });
+        Ok::<_, anyhow::Error>(())
+    };
+    let calm = run.duration / 6;
+    let outage = if run.duration < OUTAGE { GRACE * 2 } else { OUTAGE };
+    let any = &[Unknown, Synchronised, Holdover];
+    eprintln!("  the reference answers, is stopped for {} s and goes on", outage.as_secs_f64());
+    part("at the begin", any, GRACE)?;
+    let begin = ordered_counter();
+    part("while the reference answers", &[Synchronised], calm)?;
+    signal(&reference, Signal::SIGSTOP)?;
+    part("when the reference stops", &[Synchronised, Holdover], GRACE)?;
+    part("while the reference is stopped", &[Holdover], outage - GRACE)?;
+    signal(&reference, Signal::SIGCONT)?;
+    part("when the reference goes on", any, GRACE)?;
+    part("while the reference answers again", &[Synchronised], calm)?;
+    eprintln!("  the follower's daemon is stopped, goes on, is killed and started anew");
+    signal(&daemon, Signal::SIGSTOP)?;
+    part("when the daemon stops", &[Synchronised, Unknown], LEASE + GRACE)?;
+    part("while the daemon is stopped", &[Unknown], GRACE)?;
+    signal(&daemon, Signal::SIGCONT)?;
+    part("when the daemon goes on", any, GRACE)?;
+    part("while the daemon works again", &[Synchronised], calm)?;
+    // Most of its time it is in the middle of a write then.
+    let stdin = daemon.0.stdin.as_mut().context("the daemon hears nothing")?;
+    stdin.write_all(b"b")?;
+    part("while the daemon writes without pause", &[Synchronised], Duration::from_millis(300))?;
+    daemon.0.kill().context("cannot kill the daemon")?;
+    daemon.0.wait()?;
+    let killed = ordered_counter();
+    part("when the daemon is killed", &[Synchronised, Unknown], LEASE + GRACE)?;
+    part("while there is no daemon", &[Unknown], GRACE)?;
+    let restarted = ordered_counter();
+    let daemon = follow(bed.directory.join("restarted"))?;
+    part("when the daemon is started anew", any, GRACE)?;
+    part("while the new daemon works", &[Synchronised], calm)?;
+
+    ended.store(true, Ordering::Relaxed);
+    let (online, reads) = reader.join().map_err(|_| anyhow!("the page's reader panicked"))?;
+    finish(daemon)?;
+    finish(reference)?;
+    let mut wrong: Vec<(&str, usize)> = Vec::new();
+    let mut at = 0;
+    for part in &parts {
+        let of_part: Vec<&Read> =
+            reads[at..].iter().take_while(|read| read.at < part.until).collect();
+        at += of_part.len();
+        let bad = of_part.iter().filter(|read| !part.allowed.contains(&read.status)).count();
+        wrong.push((part.what, if of_part.is_empty() { 1 } else { bad }));
+    }
+    let newest = |before: Counter| {
+        let known = |read: &&Read| read.at < before && read.status != Unknown;
+        reads.iter().rfind(known).map_or(0, |read| read.epoch)
+    };
+    Ok(Measured {
+        reference: truth.reference,
+        follower: SyntheticClock::new(run.seed, FOLLOWER),
+        begin,
+        killed,
+        online,
+        wrong,
+        epochs: [newest(restarted), newest(Counter(u64::MAX))],
+        bed,
+    })
+}
+
+/// Ends the reader with its starter.
+struct EndReader(Arc<AtomicBool>);
+
+impl Drop for EndReader {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn start(
+    bed: &Bed,
+    run: &Run,
+    name: &str,
+    log: PathBuf,
+    follows: Option<(&String, &PathBuf)>,
+) -> Result<Process> {
+    let mut words = vec!["clock".to_owned(), "verify-host".to_owned()];
+    let mut say = |option: &str, value: String| words.extend([format!("--{option}"), value]);
+    say("name", name.to_owned());
+    say("seed", run.seed.to_string());
+    say("address", bed.clock_address(name)?.to_string());
+    say("directory", log.display().to_string());
+    say("key", bed.key_path().display().to_string());
+    say("hz", bed.frequency.hz().to_string());
+    if let Some((reference, page)) = follows {
+        say("reference", reference.clone());
+        say("page", page.display().to_string());
+    }
+    bed.start(name, &words, Stdio::piped())
+}
+
+fn signal(process: &Process, signal: Signal) -> Result<()> {
+    kill(Pid::from_raw(process.0.id().cast_signed()), signal)
+        .with_context(|| format!("cannot send {signal}"))
+}
+
+/// Lets a host end and complete its log.
+fn finish(mut process: Process) -> Result<()> {
+    drop(process.0.stdin.take());
+    process.0.wait().context("a host does not end")?;
+    Ok(())
+}
+
+/// Reads the page until it is told to end.
+fn read(page: &Page, truth: Truth, ended: &AtomicBool) -> (Tally, Vec<Read>) {
+    let (mut tally, mut reads) = (Tally::default(), Vec::new());
+    let mut last = ordered_counter();
+    while !ended.load(Ordering::Relaxed) {
+        std::thread::sleep(READING);
+        let now = page.now();
+        reads.push(Read { at: now.counter, status: now.status, epoch: now.epoch });
+        let step = now.counter.ticks_since(last).max(0).cast_unsigned() / INSTANTS;
+        for i in 0..INSTANTS {
+            let at = Counter(now.counter.0 - i * step);
+            let told = if i == 0 { now } else { page.map(at) };
+            if told.status == Status::Unknown {
+                tally.unknown += 1;
+                continue;
+            }
+            let told = Told {
+                error_ns: truth.error(at, told.best, 0.0),
+                above_ns: (told.latest - told.best) as f64,
+                below_ns: (told.best - told.earliest) as f64,
+                calibrated_ns: f64::from(told.calibrated_ns),
+            };
+            tally.take(told, truth.cut(), || format!("the page at counter {}", at.0));
+        }
+        last = now.counter;
+    }
+    (tally, reads)
+}
+
+/// The stretch that the log of the first daemon tells of.
+pub(super) fn solved_stretch(measured: &Measured) -> (Counter, Counter) {
+    let unflushed = ticks(measured.bed.frequency, Duration::from_secs(1));
+    (measured.begin, Counter(measured.killed.0 - unflushed))
+}

@@ -1,0 +1,421 @@
+//! The scenarios: what happens in each, what is expected, and what came of it.
+
+use anyhow::{Context as _, Result};
+use fastrand::Rng;
+use loopscope_clocksync::log::{HostClock, ProbeLog, solve_run};
+use loopscope_clocksync::offline::{self, DEFAULT_WANDER};
+use loopscope_clocksync::online::{Change, What};
+use loopscope_clocksync::probe::{Cause, Counts};
+use loopscope_time::Counter;
+
+use super::bed::{REFERENCE, probes};
+use super::follower::{Ended, Said};
+use super::measure::{self, ASYMMETRY, Event, STEP_NS, STEP_PPM};
+use super::score::{Figures, Sample, Sides, Spread, Tally, Truth, noise};
+use super::{Run, holdover};
+
+/// Scored instants of a scenario, by each of the two sides.
+const INSTANTS: u64 = 1_000_000;
+/// The largest median calibrated half-width, in median errors.
+const CALIBRATED_TO_ERROR: f64 = 5.0;
+/// Probes that may get lost where nothing is wrong.
+const ORDINARY_LOSS: f64 = 0.01;
+
+/// A scenario.
+pub(super) struct Scenario {
+    pub(super) name: &'static str,
+    pub(super) about: &'static str,
+    course: Course,
+    /// Of the 99.9th percentile of the error, offline and online, ns.
+    error_ns: Option<[f64; 2]>,
+    /// Of the median hard half-width of both.
+    half_width_ns: Option<f64>,
+}
+
+enum Course {
+    /// So many followers, and what happens.
+    Probing(usize, Event),
+    Holdover,
+}
+
+/// All of them.
+pub(super) const ALL: [Scenario; 10] = [
+    Scenario {
+        name: "idle",
+        about: "two hosts, nothing else",
+        course: Course::Probing(1, Event::Calm),
+        error_ns: Some([100.0, 300.0]),
+        half_width_ns: Some(1000.0),
+    },
+    Scenario {
+        name: "loaded",
+        about: "every processor busy, and a TCP stream that fills the data network",
+        course: Course::Probing(1, Event::Load),
+        error_ns: Some([250.0, 1000.0]),
+        half_width_ns: None,
+    },
+    Scenario {
+        name: "eight",
+        about: "eight hosts",
+        course: Course::Probing(7, Event::Calm),
+        error_ns: Some([200.0, 600.0]),
+        half_width_ns: None,
+    },
+    Scenario {
+        name: "lossy",
+        about: "30 % of the packets lost on each side, 5 % overtaken, 10 % of the stamps lost",
+        course: Course::Probing(1, Event::Loss),
+        error_ns: Some([300.0, 1000.0]),
+        half_width_ns: None,
+    },
+    Scenario {
+        name: "asymmetry",
+        about: "replies take 100 us longer, through a host that hands probes on",
+        course: Course::Probing(1, Event::Asymmetry),
+        error_ns: None,
+        half_width_ns: None,
+    },
+    Scenario {
+        name: "asymmetry-step",
+        about: "replies take 100 us longer from the middle on, through a host that hands probes on",
+        course: Course::Probing(1, Event::AsymmetryStep),
+        error_ns: None,
+        half_width_ns: None,
+    },
+    Scenario {
+        name: "holdover",
+        about: "the reference stopped; the follower's daemon stopped, killed and started anew",
+        course: Course::Holdover,
+        error_ns: None,
+        half_width_ns: None,
+    },
+    Scenario {
+        name: "counter-step",
+        about: "the follower's counter jumps by 1 ms in the middle",
+        course: Course::Probing(1, Event::CounterStep),
+        error_ns: None,
+        half_width_ns: None,
+    },
+    Scenario {
+        name: "rate-step",
+        about: "the rate of the follower's counter rises by 100 ppm in the middle",
+        course: Course::Probing(1, Event::RateStep),
+        error_ns: None,
+        half_width_ns: None,
+    },
+    Scenario {
+        name: "forged",
+        about: "10000 forged and replayed packets a second from a host on the probes' way",
+        course: Course::Probing(1, Event::Attack),
+        error_ns: None,
+        half_width_ns: None,
+    },
+];
+
+/// The scenario of this name, or what to say.
+pub(super) fn named(name: &str) -> Result<&'static Scenario, String> {
+    ALL.iter().find(|scenario| scenario.name == name).ok_or_else(|| {
+        let nearest = ALL.iter().min_by_key(|scenario| distance(scenario.name, name));
+        let names: Vec<&str> = ALL.iter().map(|scenario| scenario.name).collect();
+        let meant = nearest.map_or("", |scenario| scenario.name);
+        format!("no scenario {name}: did you mean {meant}? There are {}", names.join(", "))
+    })
+}
+
+/// Insertions, deletions and replacements from one to the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(row[j + 1] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// A figure and what it shall not exceed, in ns.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    pub(super) what: String,
+    pub(super) value_ns: f64,
+    pub(super) limit_ns: f64,
+}
+
+impl Target {
+    /// A figure that could not be had is none.
+    pub(super) fn is_met(&self) -> bool {
+        self.value_ns <= self.limit_ns
+    }
+}
+
+/// Something that has to be so, apart from how right the clocks are.
+#[derive(Clone, Debug)]
+pub(super) struct Check {
+    pub(super) what: String,
+    pub(super) met: bool,
+}
+
+/// What came of a scenario.
+pub(super) struct Outcome {
+    pub(super) name: &'static str,
+    pub(super) offline: Figures,
+    pub(super) online: Figures,
+    /// Of single exchanges, without any estimator.
+    pub(super) noise: Spread,
+    pub(super) targets: Vec<Target>,
+    pub(super) checks: Vec<Check>,
+    pub(super) changes: Vec<String>,
+    pub(super) samples: Vec<Sample>,
+}
+
+impl Outcome {
+    pub(super) fn violations(&self) -> u64 {
+        self.offline.violations + self.online.violations
+    }
+
+    pub(super) fn is_met(&self) -> bool {
+        self.violations() == 0
+            && self.targets.iter().all(Target::is_met)
+            && self.checks.iter().all(|check| check.met)
+    }
+}
+
+impl Scenario {
+    pub(super) fn run(&self, run: &Run) -> Result<Outcome> {
+        let mut outcome = match self.course {
+            Course::Probing(followers, event) => self.probing(run, followers, event)?,
+            Course::Holdover => self.holdover(run)?,
+        };
+        let sides = [("offline", &outcome.offline), ("online", &outcome.online)];
+        for ((side, figures), number) in sides.into_iter().zip(0..) {
+            let error_limit = self.error_ns.map(|limits| limits[number]);
+            // Where the estimator can know how wrong it is.
+            let calibrated_limit = error_limit.map(|_| CALIBRATED_TO_ERROR * figures.error.p50_ns);
+            let figures = [
+                ("error p99.9", figures.error.p999_ns, error_limit),
+                ("hard half-width", figures.hard_half_width_ns, self.half_width_ns),
+                ("calibrated half-width", figures.calibrated_half_width_ns, calibrated_limit),
+            ];
+            for (what, value_ns, limit) in figures {
+                let what = format!("{side} {what}");
+                outcome.targets.extend(limit.map(|limit_ns| Target { what, value_ns, limit_ns }));
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn probing(&self, run: &Run, followers: usize, event: Event) -> Result<Outcome> {
+        let measured = measure::measure(run, followers, event)?;
+        eprintln!("  scoring");
+        let solved = solve_run(&measured.hosts(), REFERENCE, DEFAULT_WANDER)?;
+        let reference_log = ProbeLog::read(&probes(&measured.hosts(), REFERENCE))?;
+        let truth = Truth { reference: measured.reference, frequency: measured.frequency() };
+        let mut random = Rng::with_seed(run.seed);
+        let (mut offline, mut online) = (Tally::default(), Tally::default());
+        let (mut alone, mut samples) = (Vec::new(), Vec::new());
+        let (mut targets, mut checks, mut changes) = (Vec::new(), Vec::new(), Vec::new());
+        let count = INSTANTS.div_ceil(followers as u64);
+        for (name, ended) in &measured.followers {
+            run.check()?;
+            let clock = solved.get(name).context("a follower has no map")?;
+            let said = &ended.said;
+            let sides = Sides { host: name, clock: ended.clock, map: &clock.map, said, truth };
+            let stretch = (measured.begin, measured.end);
+            let [off, on] = sides.score(stretch, count, &mut random, &mut samples);
+            offline.add(off);
+            online.add(on);
+            let log = ProbeLog::read(&probes(&measured.hosts(), name))?;
+            alone.extend(noise((&log, ended.clock), (&reference_log, measured.reference)));
+            let found = |disturbance: &offline::Disturbance| {
+                format!("{name}, offline: {}", disturbance.cause)
+            };
+            changes.extend(clock.disturbances.iter().map(found));
+            let told = |(_, change): &(Counter, Change)| format!("{name}, online: {}", change.what);
+            changes.extend(said.changes.iter().map(told));
+            let follower = Expected { name, ended, clock, measured: &measured };
+            follower.check(event, &mut checks);
+            if event == Event::AsymmetryStep {
+                let noticed =
+                    said.changes.iter().find(|(_, c)| matches!(c.what, What::Path { .. }));
+                let noticed = noticed.map_or(measured.end, |(at, _)| *at);
+                let stretch = (noticed.min(Counter(measured.end.0 - 1)), measured.end);
+                let [_, on] = sides.score(stretch, count / 10, &mut random, &mut Vec::new());
+                let value_ns = on.figures().error.p999_ns;
+                let what = "online error p99.9 after it was noticed".to_owned();
+                targets.push(Target { what, value_ns, limit_ns: 2000.0 });
+            }
+        }
+        let offline = offline.figures();
+        if event == Event::Asymmetry {
+            // No estimator can tell it from an offset, and none may be believed to.
+            let half = ASYMMETRY.as_nanos() as f64 / 2.0;
+            let met = (offline.error.p50_ns - half).abs() < 0.2 * half;
+            checks.push(Check { what: "the error is half of the asymmetry".into(), met });
+        }
+        Ok(Outcome {
+            name: self.name,
+            offline,
+            online: online.figures(),
+            noise: Spread::of(&mut alone),
+            targets,
+            checks,
+            changes,
+            samples,
+        })
+    }
+
+    fn holdover(&self, run: &Run) -> Result<Outcome> {
+        let mut measured = holdover::measure(run)?;
+        eprintln!("  scoring");
+        let hosts = measured.bed.hosts();
+        let solved = solve_run(&hosts, REFERENCE, DEFAULT_WANDER)?;
+        let clock = solved.get("h2").context("the follower has no map")?;
+        let frequency = measured.bed.frequency;
+        let truth = Truth { reference: measured.reference, frequency };
+        let said = Said::default();
+        let sides =
+            Sides { host: "h2", clock: measured.follower, map: &clock.map, said: &said, truth };
+        let (mut random, mut samples) = (Rng::with_seed(run.seed), Vec::new());
+        let stretch = holdover::solved_stretch(&measured);
+        let [offline, _] = sides.score(stretch, INSTANTS, &mut random, &mut samples);
+        let logs = ["h2", REFERENCE].map(|name| ProbeLog::read(&probes(&hosts, name)));
+        let [log, reference_log] = logs;
+        let mut alone = noise((&log?, measured.follower), (&reference_log?, measured.reference));
+        let right = |(what, wrong): &(&str, usize)| Check {
+            what: format!("the page's status is right {what}"),
+            met: *wrong == 0,
+        };
+        let mut checks: Vec<Check> = measured.wrong.iter().map(right).collect();
+        let what = "a daemon that is started anew begins an epoch".to_owned();
+        checks.push(Check { what, met: measured.epochs[1] > measured.epochs[0] });
+        let what = "no disturbance is found".to_owned();
+        checks.push(Check { what, met: clock.disturbances.is_empty() });
+        Ok(Outcome {
+            name: self.name,
+            offline: offline.figures(),
+            online: std::mem::take(&mut measured.online).figures(),
+            noise: Spread::of(&mut alone),
+            targets: Vec::new(),
+            checks,
+            changes: Vec::new(),
+            samples,
+        })
+    }
+}
+
+/// What a follower is expected to have noticed.
+struct Expected<'a> {
+    name: &'a str,
+    ended: &'a Ended,
+    clock: &'a HostClock,
+    measured: &'a measure::Measured,
+}
+
+impl Expected<'_> {
+    fn check(&self, event: Event, checks: &mut Vec<Check>) {
+        // What holds of all followers is one line.
+        let mut check = |what: &str, met: bool| {
+            let what = if met { what.to_owned() } else { format!("{what} ({})", self.name) };
+            if !checks.iter().any(|check| check.what == what) {
+                checks.push(Check { what, met });
+            }
+        };
+        let disturbed =
+            |(_, change): &&(Counter, Change)| matches!(change.what, What::Disturbed { .. });
+        let said = &self.ended.said;
+        match event {
+            Event::CounterStep | Event::RateStep => self.check_disturbance(event, &mut check),
+            _ => {
+                check("no disturbance is found offline", self.clock.disturbances.is_empty());
+                let none = !said.changes.iter().any(|change| disturbed(&change));
+                check("no disturbance is told online", none);
+                let calm = said.states.iter().all(|(_, state)| state.epoch == 0);
+                check("no epoch begins", calm);
+            }
+        }
+        let lost = |counts: &Counts, cause| counts.lost.get(&cause).copied().unwrap_or_default();
+        let (own, answers) = (&self.ended.counts, &self.measured.answers);
+        let answered = own.answered as f64 / own.sent as f64;
+        match event {
+            Event::Loss => {
+                check("half of the probes are answered", (0.4..0.6).contains(&answered));
+                check("stamps are lost", lost(own, Cause::NoTxStamp) > 0);
+            }
+            Event::AsymmetryStep => {
+                let delay = ASYMMETRY.as_nanos() as f64;
+                let found = said.changes.iter().any(|(_, change)| {
+                    matches!(change.what, What::Path { forward_ns, back_ns }
+                        if (back_ns - delay).abs() < 0.3 * delay && forward_ns.abs() < 0.3 * delay)
+                });
+                check("it is attributed to the way from the reference", found);
+            }
+            Event::Attack => {
+                check("probes are answered all the same", answered > 1.0 - ORDINARY_LOSS);
+                let attacks = self.measured.attacks.unwrap_or_default();
+                let seen: u64 = [own, answers]
+                    .iter()
+                    .flat_map(|counts| &counts.lost)
+                    .filter(|(cause, _)| {
+                        let causes = [
+                            Cause::ForgedPacket,
+                            Cause::ReplayedPacket,
+                            Cause::UnexpectedReply,
+                            Cause::MalformedPacket,
+                        ];
+                        causes.contains(cause)
+                    })
+                    .map(|(_, count)| count)
+                    .sum();
+                check(
+                    "each forged or replayed packet that came through is counted, and nothing else",
+                    seen <= attacks && seen as f64 > 0.5 * attacks as f64,
+                );
+            }
+            _ => {}
+        }
+    }
+
+    fn check_disturbance(&self, event: Event, check: &mut impl FnMut(&str, bool)) {
+        let clock = self.ended.clock;
+        let Some(at) = self.measured.event_at else { return };
+        // The synthetic counter just before.
+        let at = clock.apply(Counter(at.0 - 1));
+        let is_it = |cause: &offline::Cause| match (event, cause) {
+            (Event::CounterStep, offline::Cause::Step(ns)) => {
+                (ns.abs() - STEP_NS as f64).abs() < 0.05 * STEP_NS as f64
+            }
+            (Event::RateStep, offline::Cause::Rate(ppm)) => {
+                (ppm.abs() - STEP_PPM as f64).abs() < 0.05 * STEP_PPM as f64
+            }
+            _ => false,
+        };
+        let found = &self.clock.disturbances;
+        let right = matches!(&found[..], [one]
+            if is_it(&one.cause) && one.from <= at && at <= one.until);
+        check("offline finds it, once, where it was", right);
+        let told = self.ended.said.changes.iter().filter_map(|(_, change)| match change.what {
+            What::Disturbed { cause, .. } => Some((change, cause)),
+            _ => None,
+        });
+        let told: Vec<_> = told.collect();
+        let right = matches!(&told[..], [(change, cause)]
+            if is_it(cause) && change.from <= at && at <= change.until);
+        check("online tells it, once, where it was", right);
+        let map = &self.clock.map;
+        let inside = found.first().is_none_or(|one| {
+            let middle = Counter(one.from.0 + (one.until.0 - one.from.0) / 2);
+            map.epoch(middle).is_some()
+        });
+        check("no event is mapped inside it", !inside);
+        let [begin, end] = [self.measured.begin, self.measured.end].map(|at| clock.apply(at));
+        let epochs = (map.epoch(begin), map.epoch(end));
+        let last = self.ended.said.states.last().map(|(_, state)| state.epoch);
+        let right = epochs == (Some(0), Some(1)) && last == Some(1);
+        check("an epoch begins with it", right);
+    }
+}

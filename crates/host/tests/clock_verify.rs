@@ -1,0 +1,75 @@
+//! The scenarios of `clock verify`, by the real program: bounds, statuses, attributions and epochs.
+//! How small the errors are is not asked here, on a machine that others share, but in `make soak`, which
+//! keeps what it measured.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use nix::unistd::Uid;
+use serde_json::Value;
+
+fn verify(words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_loopscope-host"));
+    command.args(["clock", "verify"]).args(words).output().unwrap()
+}
+
+fn scenarios(words: &[&str]) -> Vec<Value> {
+    let done = verify(words);
+    let errors = String::from_utf8_lossy(&done.stderr);
+    let told: Value = serde_json::from_slice(&done.stdout)
+        .unwrap_or_else(|error| panic!("{error}; it said: {errors}"));
+    told["scenarios"].as_array().unwrap().clone()
+}
+
+/// The exit code says whether all is met; what is asked of any machine is here.
+fn holds(scenario: &Value) {
+    let name = &scenario["name"];
+    assert_eq!(scenario["violations"], 0, "{name}: {scenario:#}");
+    assert!(scenario["instants"].as_u64().unwrap() >= 1_000_000, "{name}");
+    for side in ["offline", "online"] {
+        let figures = &scenario[side];
+        assert!(figures["known"].as_u64().unwrap() > 50_000, "{name}: {figures:#}");
+        assert!(figures["hard_half_width_ns"].as_f64().unwrap() > 0.0, "{name}");
+    }
+    let checks = scenario["checks"].as_array().unwrap();
+    assert!(!checks.is_empty(), "{name}");
+    let missed: Vec<&Value> = checks.iter().filter(|check| check["met"] != true).collect();
+    assert!(missed.is_empty(), "{name}: {missed:#?}; changes told: {}", scenario["changes"]);
+}
+
+#[test]
+fn what_is_told_holds_whatever_happens() {
+    if !Uid::effective().is_root() {
+        eprintln!("SKIPPED: needs root to make network namespaces");
+        return;
+    }
+    if std::env::var_os("LOOPSCOPE_SOAK").is_some() {
+        let kept = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/soak-results"));
+        let figures = kept.join("clock-verify");
+        let told = scenarios(&["--json", "--long", "--output", figures.to_str().unwrap()]);
+        let text = serde_json::to_string_pretty(&told).unwrap();
+        std::fs::write(kept.join("clock-verify.json"), text).unwrap();
+        assert_eq!(told.len(), 10);
+        for scenario in &told {
+            holds(scenario);
+            assert_eq!(scenario["met"], true, "{}: {:#}", scenario["name"], scenario["targets"]);
+        }
+        return;
+    }
+    let quick = ["idle", "loaded", "eight", "lossy", "asymmetry", "holdover", "counter-step"];
+    let told =
+        scenarios(&[&quick[..], &["rate-step", "forged", "--json", "--duration", "3s"]].concat());
+    assert_eq!(told.len(), 9);
+    told.iter().for_each(holds);
+    // A change of the path shows in what comes for seconds after it.
+    let told = scenarios(&["asymmetry-step", "--json", "--duration", "12s"]);
+    told.iter().for_each(holds);
+}
+
+#[test]
+fn a_name_that_is_none_is_met_with_the_nearest() {
+    let done = verify(&["assymetry-step"]);
+    assert_eq!(done.status.code(), Some(2));
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert!(said.contains("no scenario assymetry-step: did you mean asymmetry-step?"), "{said}");
+}

@@ -1,0 +1,122 @@
+"""``loopscope clock``: one time for all hosts, with no experiment around it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from loopscope.cli import exits
+
+HELP = "Give all hosts one time, which programs read without a system call."
+HELP_SERVE = """Be the reference, whose counter is the time of all hosts, until Ctrl-C.
+
+loopscope clock serve --key clock.key
+"""
+HELP_JOIN = """Follow a reference until Ctrl-C.
+
+loopscope clock join reference:27182 --key clock.key
+"""
+HELP_STATUS = """Say what is known of the time on this host.
+
+loopscope clock status
+
+Exit codes: 0 synchronised, 3 holdover or unknown, 2 no clock.
+"""
+
+app = typer.Typer(help=HELP, no_args_is_help=True)
+
+Key = Annotated[
+    Path,
+    typer.Option(
+        metavar="FILE",
+        help="The secret that all hosts share, of mode 0600. serve makes it where there is none; "
+        "copy it to the others.",
+        show_default=False,
+    ),
+]
+Page = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PATH",
+        help="What programs read. [default: /dev/shm/loopscope-clock]",
+        show_default=False,
+    ),
+]
+Log = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Keep every probe's stamps in this new directory. [default: nowhere]",
+        show_default=False,
+    ),
+]
+
+
+@app.command("serve", help=HELP_SERVE)
+def serve(
+    key: Key,
+    address: Annotated[str, typer.Option(metavar="A", help="Answer on this address.")] = "0.0.0.0",
+    port: Annotated[int, typer.Option(metavar="N", help="And this UDP port.")] = 27182,
+    page: Page = None,
+    log: Log = None,
+) -> None:
+    _become("serve", ["--address", address, "--port", str(port), *_terms(key, page, log)])
+
+
+@app.command("join", help=HELP_JOIN)
+def join(
+    reference: Annotated[
+        str, typer.Argument(metavar="HOST:PORT", help="Where it serves.", show_default=False)
+    ],
+    key: Key,
+    page: Page = None,
+    log: Log = None,
+    rate: Annotated[str, typer.Option(metavar="RATE", help="Exchanges a second.")] = "100Hz",
+    wander: Annotated[
+        str,
+        typer.Option(
+            metavar="RATIO",
+            help="How far an oscillator's rate may wander from its mean: the widths rest on it.",
+        ),
+    ] = "1ppm",
+) -> None:
+    _become("join", [*_terms(key, page, log), "--rate", rate, "--wander", wander, "--", reference])
+
+
+@app.command("status", help=HELP_STATUS)
+def status(
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Of this page. [default: the one that LOOPSCOPE_CLOCK names, else "
+            "/dev/shm/loopscope-clock]",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    _become("status", [*_option("--page", page), *(["--json"] if as_json else [])])
+
+
+def _terms(key: Path, page: Path | None, log: Path | None) -> list[str]:
+    return ["--key", str(key), *_option("--page", page), *_option("--log", log)]
+
+
+def _option(name: str, path: Path | None) -> list[str]:
+    return [] if path is None else [name, str(path)]
+
+
+def _become(verb: str, words: Sequence[str]) -> NoReturn:
+    """Goes on as loopscope-host, whose exit code and signals are this command's then."""
+    from loopscope.testbed import TestbedError, dormant, host_binary
+
+    try:
+        binary = host_binary()
+    except TestbedError as error:
+        exits.end(exits.USAGE, str(error))
+    os.execve(binary, [str(binary), "clock", verb, *words], dormant())
