@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
@@ -20,6 +22,7 @@ from loopscope.experiment import (
     Phase,
     PhasesReady,
     PortReady,
+    quantity,
     streams_of_host,
 )
 from loopscope.testbed import AgentError, Host, LocalTestbed, TestbedError
@@ -30,6 +33,8 @@ START_TIMEOUT_S = 10.0
 START = "start-up"
 GRACE_S = 2.0
 ANY_ADDRESS = "0.0.0.0"
+# Between looks at the clocks that a run waits for.
+GATE_S = 0.05
 
 
 def testbed(experiment: Experiment, run_id: str) -> LocalTestbed:
@@ -85,6 +90,8 @@ class Repeat:
         self._components = Components([*self._links, *experiment.components])
         self._watchers: list[asyncio.Task[None]] = []
         self._clocks_running: list[Host] = []
+        self._clocks_began: float | None = None
+        self._probes: dict[str, dict[str, int]] = {}
         self._collecting = False
         self._noted: set[str] = set()
 
@@ -101,11 +108,14 @@ class Repeat:
             await self._start_clocks()
             await self._start_links()
         seconds: dict[str, float] = {}
+        measured = {phase.name for phase in self._experiment.phases if phase.measured}
         before = [c for c in self._experiment.components if c.start is None]
         self._progress.stage("starting components")
         await self._start(before, START)
         await self._components.barrier(START, START_TIMEOUT_S, lambda: self._unready(before))
         for phase in self._experiment.phases:
+            if phase.measured and not any(name in seconds for name in measured):
+                await self._gate()
             began = time.monotonic()
             self._progress.phase(phase.name, phase.timeout_ns / 1e9, phase.measured)
             await self._phase(phase)
@@ -126,6 +136,7 @@ class Repeat:
         # The reference answers the followers' last bursts, so it stops after them.
         await self._each(self._stop_clock, self._clocks_running[1:])
         await self._each(self._stop_clock, self._clocks_running[:1])
+        self._write_cost(directory / "clock.json")
         if self._emulates_clock:
             await self._each(self._end, routers)
         await self._each(self._finish_trace)
@@ -205,38 +216,94 @@ class Repeat:
 
     @property
     def _emulates_clock(self) -> bool:
-        emulation = self._experiment.network.emulation
-        return emulation is not None and emulation.clock
+        """Whether the probes go through the router, which has to be there first and last."""
+        return self._on_data and self._router is not None
+
+    @property
+    def _on_data(self) -> bool:
+        return self._experiment.clock.network == "data"
 
     async def _start_clocks(self) -> None:
         reference, *followers = self._hosts.values()
         self._progress.stage("synchronising clocks")
+        self._clocks_began = time.monotonic()
         # The router itself has no data link: it is answered on the other network.
-        address = ANY_ADDRESS if self._emulates_clock else reference.clock_address
-        port = await reference.agent.start_clock_reference(address)
+        address = ANY_ADDRESS if self._on_data else reference.clock_address
+        # Of this run alone: who else is on the network cannot pass for one of its hosts.
+        key = secrets.token_bytes(32)
+        port = await reference.agent.start_clock_reference(address, key)
         self._clocks_running.append(reference)
         exchange = self._experiment.clock
 
         async def follow(host: Host) -> None:
             own, its = host.clock_address, reference.clock_address
-            if self._emulates_clock and host is not self._router:
+            if self._on_data and host is not self._router:
                 own, its = host.data_address, reference.data_address
             await host.agent.start_clock_follower(
                 own,
                 f"{its}:{port}",
-                exchange.rate_hz,
-                exchange.burst,
+                key,
+                rate_hz=exchange.rate_hz,
+                burst=exchange.burst,
+                wander_ppm=exchange.wander_ppm,
             )
             self._clocks_running.append(host)
 
         await asyncio.gather(*(follow(host) for host in followers))
 
+    async def _gate(self) -> None:
+        """Waits until the time of every host is known as well as the file asks for."""
+        clock = self._experiment.clock
+        if clock.within_ns is None:
+            return
+        end = time.monotonic() + clock.patience_ns / 1e9
+        waiting: list[str] = []
+        while wide := await self._wider_than(clock.within_ns):
+            if time.monotonic() >= end:
+                hosts = "; ".join(f"{host} {reading}" for host, reading in wide.items())
+                raise RunFailed(
+                    f"the clocks are not within {_time(clock.within_ns)} after "
+                    f"{_time(clock.patience_ns)}: {hosts}. Raise clock.within or "
+                    "clock.patience, or take load off the hosts and the network of the probes"
+                )
+            if list(wide) != waiting:
+                waiting = list(wide)
+                self._progress.stage(
+                    f"waiting for clocks within {_time(clock.within_ns)}: {', '.join(waiting)}"
+                )
+            await asyncio.sleep(GATE_S)
+
+    async def _wider_than(self, within_ns: int) -> dict[str, str]:
+        """Each host whose time is not known so well, with its width and the reason."""
+        hosts = list(self._hosts.values())
+        readings = await asyncio.gather(*(host.agent.read_clock() for host in hosts))
+        return {
+            host.name: _reading(reading)
+            for host, reading in zip(hosts, readings, strict=True)
+            if not reading.HasField("half_width_ns") or reading.half_width_ns > within_ns
+        }
+
     async def _stop_clock(self, host: Host) -> None:
         reply = await host.agent.stop_clock()
-        lost = sum(reply.lost.values())
+        # Who is not told the session because others ask at the same time asks again.
+        lost = {cause: n for cause, n in reply.lost.items() if cause != "unknown-session"}
         if lost:
-            causes = ", ".join(f"{cause} {n}" for cause, n in sorted(reply.lost.items()))
-            self._progress.note(f"host {host.name}: {lost} of {reply.sent} probes lost ({causes})")
+            causes = ", ".join(f"{cause} {n}" for cause, n in sorted(lost.items()))
+            total = sum(lost.values())
+            self._progress.note(f"host {host.name}: {total} of {reply.sent} probes lost ({causes})")
+        self._probes[host.name] = {"packets": reply.packets, "bytes": reply.bytes}
+
+    def _write_cost(self, file: Path) -> None:
+        """What the probes have put on their network."""
+        if self._clocks_began is None:
+            return
+        cost = {
+            "version": 1,
+            "network": self._experiment.clock.network,
+            "seconds": time.monotonic() - self._clocks_began,
+            "hosts": dict(sorted(self._probes.items())),
+        }
+        file.write_text(json.dumps(cost, indent=2) + "\n")
 
     async def _finish_trace(self, host: Host) -> None:
         for problem in (await host.agent.finish_trace()).problems:
@@ -310,6 +377,16 @@ class Repeat:
                 )
             return phase.name in spec.phases
         return phase.name in state.phases
+
+
+def _reading(reading: pb.ReadClockReply) -> str:
+    if not reading.HasField("half_width_ns"):
+        return f"has none: {reading.why}"
+    return f"is within {_time(reading.half_width_ns)}: {reading.why}"
+
+
+def _time(ns: int) -> str:
+    return quantity.format(ns, quantity.DURATION)
 
 
 def _readiness(spec: Component) -> pb.Readiness:

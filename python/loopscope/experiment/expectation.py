@@ -1,12 +1,12 @@
-"""Expectations: ``PATH.STAT OP VALUE``, ``PATH[EVENT -> EVENT].STAT OP VALUE`` and, of a value of
-``measure.values``, ``NAME OP VALUE``."""
+"""Expectations: ``PATH.STAT OP VALUE``, ``PATH[EVENT -> EVENT].STAT OP VALUE``, of a value of
+``measure.values`` ``NAME OP VALUE``, and of hosts' clocks ``HOST.realtime.offset OP VALUE``."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import get_args
+from typing import Final, Literal, get_args
 
 from . import quantity
 from .plan import Operator, Stat
@@ -22,6 +22,14 @@ _LINE = re.compile(
     r"\s*(?P<path>[^\s.\[\]<>=!]+)"
     rf"{EVENTS}?"
     r"(?:\.(?P<stat>[A-Za-z0-9_]+(?:\.[0-9]+)?))?"
+    r"\s*(?P<operator>[<>=!~]+)"
+    r"\s*(?P<value>\S(?:.*\S)?)\s*"
+)
+EVERY_HOST = "hosts"
+"""Stands for all hosts where a clock is expected to be right."""
+CLOCK: Final = "realtime"
+_OF_CLOCK = re.compile(
+    r"\s*(?P<host>[^\s.\[\]<>=!]+)\.(?P<clock>[A-Za-z0-9_]+)\.(?P<what>[A-Za-z_]+)"
     r"\s*(?P<operator>[<>=!~]+)"
     r"\s*(?P<value>\S(?:.*\S)?)\s*"
 )
@@ -49,7 +57,7 @@ class ExpectationError(ValueError):
 class Line:
     """An expectation as written; whether its path and events exist is not known here.
 
-    ``stat`` None: ``path`` is the name of a value.
+    ``stat`` None: ``path`` is the name of a value or, of a ``clock``, of a host.
     """
 
     text: str
@@ -58,6 +66,7 @@ class Line:
     stat: Stat | None
     operator: Operator
     value: int | float
+    clock: Literal["realtime"] | None = None
 
 
 def parse(text: str, units: Mapping[str, str | None] | None = None) -> Line:
@@ -65,6 +74,9 @@ def parse(text: str, units: Mapping[str, str | None] | None = None) -> Line:
 
     ``units`` are of the file's values, by name; None where a value's cannot be read.
     """
+    of_clock = _OF_CLOCK.fullmatch(text)
+    if of_clock is not None:
+        return _clock(text, of_clock)
     match = _LINE.fullmatch(text)
     if match is None:
         raise ExpectationError(f"{text!r} is not {FORM}")
@@ -78,18 +90,43 @@ def parse(text: str, units: Mapping[str, str | None] | None = None) -> Line:
             f"there is no statistic {match['stat']!r} (they are {', '.join(get_args(Stat))})",
             nearest(match["stat"], SPELLINGS),
         )
-    operator = next((known for known in OPERATORS if known == match["operator"]), None)
-    if operator is None:
-        raise ExpectationError(
-            f"{match['operator']!r} is not a comparison (they are {' '.join(OPERATORS)})",
-            _SLIPS.get(match["operator"]),
-        )
+    operator = _operator(match["operator"])
     hop = (match["start"], match["end"]) if match["start"] else None
     if stat is None:
         value = _of_unit(match["value"], (units or {})[match["path"]])
     else:
         value = _value(match["value"], stat)
     return Line(" ".join(text.split()), match["path"], hop, stat, operator, value)
+
+
+def _clock(text: str, match: re.Match[str]) -> Line:
+    """Of a host's clock, not loopscope's."""
+    host, clock = match["host"], match["clock"]
+    right = f"{host}.{CLOCK}.offset"
+    if clock == "monotonic" or re.fullmatch(r"ptp[0-9]+", clock):
+        origin = "its host's start" if clock == "monotonic" else "whatever set it"
+        raise ExpectationError(
+            f"{clock} counts from {origin}, so it has no offset from another host's", right
+        )
+    if clock != CLOCK:
+        raise ExpectationError(f"there is no clock {clock!r}: of a host, write {right}", right)
+    if match["what"] != "offset":
+        raise ExpectationError(f"of a clock only the offset is judged: write {right}", right)
+    try:
+        value = quantity.parse_whole(match["value"], quantity.DURATION)
+    except quantity.QuantityError as error:
+        raise ExpectationError(f"an offset is a time: {error.message}", error.hint) from None
+    operator = _operator(match["operator"])
+    return Line(" ".join(text.split()), host, None, None, operator, value, CLOCK)
+
+
+def _operator(text: str) -> Operator:
+    for known in OPERATORS:
+        if known == text:
+            return known
+    raise ExpectationError(
+        f"{text!r} is not a comparison (they are {' '.join(OPERATORS)})", _SLIPS.get(text)
+    )
 
 
 def _value(text: str, stat: Stat) -> int:

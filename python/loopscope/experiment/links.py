@@ -64,14 +64,13 @@ def emulation(network: Network, hosts: tuple[str, ...]) -> plan.Emulation | None
                 each.pop("mtu", None)
         made = tuple(plan.LinkStep(at, steps[at]) for at in sorted(steps))
         links.append(plan.Link(source, target, settings, made))
-    if not links and not network.emulate and not network.emulate_clock:
+    if not links and not network.emulate:
         return None
     return plan.Emulation(
         mover=network.mover,
         wait=network.wait,
         seed=network.seed,
         trace=network.trace,
-        clock=network.emulate_clock,
         links=tuple(links),
     )
 
@@ -253,8 +252,8 @@ def _states(default: Link, link: Link) -> Iterator[tuple[int | None, dict[str, A
 
 
 def _is_asked_for(network: Tree | None) -> bool:
-    asked = (child(network, "emulate"), child(network, "emulate_clock"))
-    return any(isinstance(each, Scalar) and each.value is True for each in asked)
+    asked = child(network, "emulate")
+    return isinstance(asked, Scalar) and asked.value is True
 
 
 def _mistake(

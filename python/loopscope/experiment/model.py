@@ -44,13 +44,30 @@ def _kind_of_clocks(value: object) -> str | None:
 class ClockExchange(Section):
     """How the hosts' clocks are compared."""
 
+    network: Literal["clock", "data"] = Field(
+        default="clock",
+        description="clock: the probes have a network of their own. data: they share that of the "
+        "messages, for hosts that have one only; emulated links delay them too, half-widths are "
+        "those of such links, and the report says what they cost.",
+    )
     rate: Annotated[float, Quantity(FREQUENCY, "0.1Hz", "1kHz")] = Field(
-        default="10Hz",
+        default="100Hz",
         validate_default=True,
-        description="Exchanges a second between the bursts, such as 10Hz.",
+        description="Exchanges a second between the bursts, such as 100Hz.",
     )
     burst: Annotated[int, Integer(2, 10_000)] = Field(
-        default=50, description="Exchanges of the first and of the last burst."
+        default=100,
+        description="Exchanges of a burst: the first, the last, and those when load is seen.",
+    )
+    within: Annotated[int | None, Quantity(DURATION, "1ns", "1h")] = Field(
+        default=None,
+        description="The first measured phase begins only when the time of every host is known "
+        "within this half-width, such as 2us. Default: whatever it is.",
+    )
+    patience: Annotated[int, Quantity(DURATION, "0s", "1h")] = Field(
+        default="30s",
+        validate_default=True,
+        description="How long to wait for that before the run is given up.",
     )
     wander: Annotated[float, Quantity(RATIO, "0.001ppm", "1000ppm")] = Field(
         default="1ppm",
@@ -74,11 +91,6 @@ class Network(Section):
         default=False,
         description="Whether packets go through the link emulator even where no link is impaired, "
         "so that `loopscope net set` can do it. Default: only where one is.",
-    )
-    emulate_clock: Annotated[bool, values.Boolean()] = Field(
-        default=False,
-        description="Whether the probes of the hosts' clocks take the emulated links as well, and "
-        "not a network of their own. Half-widths are then those of such links.",
     )
     mover: Literal["auto", "xdp", "tap", "netem"] = Field(
         default="auto",
@@ -445,7 +457,9 @@ class ExperimentFile(Section):
         "loop.p99 < 5ms, or NAME OP VALUE of a value, such as sent_rate >= 90Mbit. STAT is count "
         "(messages seen at every event), lost (messages seen at the first event and missing at a "
         "later one), duplicates, or of the time from the first event to the last: min, mean, p50, "
-        "p90, p99, p999 (also p99.9), max, deviation (standard deviation). OP is < <= > >= == !=.",
+        "p90, p99, p999 (also p99.9), max, deviation (standard deviation). OP is < <= > >= == !=. "
+        "HOST.realtime.offset, or hosts.realtime.offset for every host, is how far the host's "
+        "CLOCK_REALTIME was from the first host's at most.",
     )
     repeat: Annotated[int, Integer(1, 100_000)] = Field(
         default=1, description="How often the experiment, or each point of its sweep, is run."

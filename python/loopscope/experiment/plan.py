@@ -19,7 +19,18 @@ MAIN: Final = "main"
 
 Scalar = str | int | float | bool
 Stat = Literal[
-    "count", "lost", "duplicates", "min", "mean", "p50", "p90", "p99", "p999", "max", "deviation"
+    "count",
+    "lost",
+    "duplicates",
+    "min",
+    "mean",
+    "p50",
+    "p90",
+    "p99",
+    "p999",
+    "max",
+    "deviation",
+    "asymmetry",
 ]
 # What figures and tables show besides: nothing bounds its error, so nothing is expected of it.
 FigureStat = Literal[
@@ -34,6 +45,7 @@ FigureStat = Literal[
     "p999",
     "max",
     "deviation",
+    "asymmetry",
     "settling",
 ]
 Operator = Literal["<", "<=", ">", ">=", "==", "!="]
@@ -120,11 +132,15 @@ class Clocks:
 
 @dataclass(frozen=True)
 class ClockExchange:
-    """Probes between the hosts: exchanges a second, exchanges in the first and the last burst,
-    and the assumed bound on an oscillator's wander."""
+    """Probes between the hosts: over which network, exchanges a second, exchanges in the first and
+    the last burst, the half-width that is waited for and how long, and the assumed bound on an
+    oscillator's wander."""
 
+    network: Literal["clock", "data"]
     rate_hz: float
     burst: int
+    within_ns: int | None
+    patience_ns: int
     wander_ppm: float
 
 
@@ -151,15 +167,13 @@ class Link:
 class Emulation:
     """What the router between the hosts does. ``links`` are those that differ from a plain wire.
 
-    ``trace`` says whether the events of group ``link`` are recorded, ``clock`` whether the probes
-    of the hosts' clocks take these links as well.
+    ``trace`` says whether the events of group ``link`` are recorded.
     """
 
     mover: Literal["auto", "xdp", "tap", "netem"]
     wait: Literal["sleep", "spin"]
     seed: int
     trace: bool
-    clock: bool
     links: tuple[Link, ...]
 
 
@@ -301,7 +315,8 @@ class Expectation:
     """``PATH.STAT OP VALUE``. ``value`` is in ns where ``is_time``, else a count.
 
     ``hop`` is the part of the path that is judged, None: from the first event to the last.
-    ``stat`` None: ``path`` is the name of a value, ``value`` in that value's unit.
+    ``stat`` None: ``path`` is the name of a value, ``value`` in that value's unit. ``clock``: this
+    is about how far that clock of the host ``path`` (``hosts``: of any) is from the reference's.
     """
 
     text: str
@@ -311,6 +326,7 @@ class Expectation:
     op: Operator
     value: int | float
     is_time: bool
+    clock: Literal["realtime"] | None = None
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def resolve(
         testbed=file.testbed,
         hosts=tuple(file.hosts),
         clocks=_clocks(file.clocks),
-        clock=plan.ClockExchange(file.clock.rate, file.clock.burst, file.clock.wander),
+        clock=_exchange(file.clock),
         network=plan.Network(
             data=str(file.network.data),
             clock=str(file.network.clock),
@@ -53,6 +53,17 @@ def resolve(
         table=_table(file, events),
         figures=tuple(_figure(name, figure, events) for name, figure in file.figures.items()),
         warnings=tuple(warnings),
+    )
+
+
+def _exchange(clock: model.ClockExchange) -> plan.ClockExchange:
+    return plan.ClockExchange(
+        network=clock.network,
+        rate_hz=clock.rate,
+        burst=clock.burst,
+        within_ns=clock.within,
+        patience_ns=clock.patience,
+        wander_ppm=clock.wander,
     )
 
 
@@ -145,10 +156,11 @@ def stream(name: str, given: model.Stream) -> plan.Stream:
 
 
 def _expectation(line: expectation.Line, events: Mapping[str, list[str]]) -> plan.Expectation:
-    is_time = line.stat is not None and line.stat not in expectation.COUNTS
+    of_messages = line.stat is not None and line.stat not in expectation.COUNTS
     hop = _hop(line.path, line.hop, events)
+    is_time = of_messages or line.clock is not None
     return plan.Expectation(
-        line.text, line.path, hop, line.stat, line.operator, line.value, is_time
+        line.text, line.path, hop, line.stat, line.operator, line.value, is_time, line.clock
     )
 
 

@@ -146,4 +146,6 @@ def subject(given: object, names: Names) -> Subject:
     names.refer("path", name)
     if hop is not None:
         values.hop(name, hop, names)
+    if known_stat == "asymmetry":
+        values.round_trip(name, hop, names)
     return Subject(" ".join(written.split()), name, hop, known_stat)

@@ -409,7 +409,8 @@ class Entity(Rule):
 
 @dataclass(frozen=True)
 class Expectation(Rule):
-    """``PATH.STAT OP VALUE``, ``PATH[EVENT -> EVENT].STAT OP VALUE`` or ``VALUE OP VALUE``."""
+    """``PATH.STAT OP VALUE``, ``PATH[EVENT -> EVENT].STAT OP VALUE``, ``VALUE OP VALUE`` or
+    ``HOST.realtime.offset OP VALUE``."""
 
     def read(self, value: object, names: Names) -> expectation.Line:
         if not isinstance(value, str):
@@ -420,12 +421,31 @@ class Expectation(Rule):
             wrong(error.message, error.hint)
         if line.stat is not None:
             names.refer("path", line.path)
+        if line.clock is not None and line.path != expectation.EVERY_HOST:
+            names.refer("host", line.path)
         if line.hop is not None:
             hop(line.path, line.hop, names)
+        if line.stat == "asymmetry":
+            round_trip(line.path, line.hop, names)
         return line
 
     def schema(self) -> JsonSchema:
         return {"type": "string"}
+
+
+def round_trip(path: str, ends: tuple[str, str] | None, names: Names) -> None:
+    """Refuses what has no two legs that could be alike."""
+    if ends is not None:
+        wrong(f"asymmetry is of a whole path: write {path}.asymmetry")
+    events = names.paths[path] if names.paths is not None else (None,)
+    if None in events:
+        return
+    at = [str(event).partition("/")[0] for event in events]
+    if len(at) < 4 or at[0] != at[-1] or at[1] != at[-2] or at[0] == at[1]:
+        wrong(
+            "asymmetry is of a path that goes from one component to another and back: its first "
+            f"hop and its last; {path!r} goes {' -> '.join(at)}"
+        )
 
 
 def hop(path: str, ends: tuple[str, str], names: Names) -> None:
