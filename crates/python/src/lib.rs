@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use loopscope_clocksync::log::{HostClock as SolvedClock, reference_clock, solve_run};
+use loopscope_clocksync::others;
 use loopscope_ctf::Metadata;
 use loopscope_emulate::settings::{self, Mistake};
 use loopscope_emulate::{netem, traces};
 use loopscope_predicate::Predicate;
-use loopscope_time::{Counter, Frequency};
-use loopscope_timeline::{HostClock, Problem, Summary, Timeline};
+use loopscope_time::{Counter, Frequency, GlobalNs};
+use loopscope_timeline::{ClockEvent, ForeignReading, HostClock, Problem, Summary, Timeline};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -38,37 +39,79 @@ fn build_run(
         let hosts = repeat_dir.join("hosts");
         let clocks = solve_run(&hosts, reference, wander).map_err(refuse)?;
         let mut timeline = Timeline::new();
-        for (host, clock) in clocks {
-            for (count, what) in [
-                (
-                    clock.contradictions,
-                    "probes contradict the assumed bound on wander; its half-width is not hard",
-                ),
+        let begin = clocks.values().map(|clock| clock.map.map(clock.map.knots()[0].counter).0);
+        let begin = begin.min().unwrap_or_default();
+        for (host, clock) in &clocks {
+            let events = others::events(clock);
+            let counts = [
+                (clock.rejected, "probes contradict those around them and were left out"),
                 (clock.ambiguous, "probe records appear twice and were left out"),
                 (clock.torn_bytes, "bytes at the end of its probe log are torn"),
-            ] {
-                if count > 0 {
-                    timeline.report(Problem {
-                        host: host.clone(),
-                        file: "clock/probes".into(),
-                        what: format!("{count} {what}"),
-                    });
-                }
+            ];
+            let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+            let problems = counts
+                .map(|(count, what)| format!("{count} {what}"))
+                .chain(events.iter().map(|event| format!("{}{event}", when(event, begin))))
+                .chain(clock.unbelievable_ppm.map(|ppm| {
+                    format!(
+                        "its mean rate is {ppm:+.0} ppm off its nominal frequency, or the \
+                         reference's is: one of the two is wrong"
+                    )
+                }));
+            for what in problems {
+                timeline.report(Problem { host: host.clone(), file: "clock/probes".into(), what });
             }
-            let clock = host_clock(clock, host == reference);
-            timeline.add_host(&hosts.join(&host), &host, clock).map_err(refuse)?;
+            let others = (host != reference).then(|| &clocks[reference]);
+            let readings = others::readings(clock, others);
+            let clock = host_clock(clock, host == reference, readings, events);
+            timeline.add_host(&hosts.join(host), host, clock).map_err(refuse)?;
         }
         json(&timeline.write(&repeat_dir).map_err(refuse)?)
     })
 }
 
+/// When something happened to a clock, in seconds after the run's first probes.
+fn when(event: &others::ClockEvent, begin: GlobalNs) -> String {
+    let seconds = |end: GlobalNs| format!("{:.3} s", (end - begin) as f64 * 1e-9);
+    match (event.from.map(seconds), event.until.map(seconds)) {
+        (Some(from), Some(until)) => format!("between {from} and {until} of the run "),
+        (Some(from), None) => format!("after {from} of the run "),
+        (None, Some(until)) => format!("before {until} of the run "),
+        (None, None) => "at an unknown time ".into(),
+    }
+}
+
 /// What the solver found, as the time line takes it.
-fn host_clock(solved: SolvedClock, reference: bool) -> HostClock {
+fn host_clock(
+    solved: &SolvedClock,
+    reference: bool,
+    readings: Vec<others::Reading>,
+    events: Vec<others::ClockEvent>,
+) -> HostClock {
+    let pair = |measured: others::Measured| (measured.ns, measured.err_ns);
+    let reading = |r: others::Reading| ForeignReading {
+        clock: r.clock.to_string(),
+        ts: r.ts,
+        err: r.err,
+        gained: r.gained.map(pair),
+        offset: r.offset.map(pair),
+    };
+    let event = |e: others::ClockEvent| ClockEvent {
+        clock: e.clock,
+        kind: e.kind.into(),
+        from: e.from,
+        until: e.until,
+        ns: e.ns,
+        what: e.what,
+    };
     HostClock {
         reference,
         exchanges: solved.exchanges as u64,
+        rejected: solved.rejected as u64,
         frequency: solved.frequency,
-        map: solved.map,
+        map: solved.map.clone(),
+        readings: readings.into_iter().map(reading).collect(),
+        events: events.into_iter().map(event).collect(),
     }
 }
 
@@ -79,7 +122,8 @@ fn host_clock(solved: SolvedClock, reference: bool) -> HostClock {
 fn build_record(py: Python<'_>, dir: PathBuf) -> PyResult<String> {
     py.detach(|| {
         let metadata = read_metadata(&dir.join("trace/metadata"))?;
-        let clock = host_clock(reference_clock(&dir).map_err(refuse)?, true);
+        let clock = reference_clock(&dir).map_err(refuse)?;
+        let clock = host_clock(&clock, true, Vec::new(), Vec::new());
         let mut timeline = Timeline::new();
         timeline.add_host(&dir, &metadata.host, clock).map_err(refuse)?;
         json(&timeline.write(&dir).map_err(refuse)?)

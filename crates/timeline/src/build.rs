@@ -3,15 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use arrow_array::{
-    ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, UInt64Array,
-};
 use loopscope_ctf::{Kind, Metadata, Packets, Record, Records, StreamClass, packet};
-use loopscope_time::{ClockMap, Counter, Frequency, GlobalNs};
+use loopscope_time::{Bound, ClockMap, Counter, Frequency, GlobalNs};
 use serde::Serialize;
 
+use crate::clocks::{self, ClockEvent, ForeignReading};
 use crate::column::Flaws;
 use crate::entity::Entities;
 use crate::loss::{Counted, Loss, Spread};
@@ -64,7 +61,7 @@ pub struct Problem {
     pub what: String,
 }
 
-/// A host's clock as the time line needs it.
+/// A host's clock as the time line needs it, and what else is known of the host's clocks.
 #[derive(Clone, Debug)]
 pub struct HostClock {
     /// Its counter's map.
@@ -75,6 +72,12 @@ pub struct HostClock {
     pub reference: bool,
     /// Probe exchanges that the map rests on.
     pub exchanges: u64,
+    /// Messages of the probes that contradicted the others and were left out.
+    pub rejected: u64,
+    /// Readings of the host's other clocks, by time.
+    pub readings: Vec<ForeignReading>,
+    /// What happened to its clocks.
+    pub events: Vec<ClockEvent>,
 }
 
 /// What the run's tables hold.
@@ -112,6 +115,8 @@ pub struct HostSummary {
     pub drift_ppm: f64,
     /// Probe exchanges that its map rests on.
     pub exchanges: u64,
+    /// See [`HostClock::rejected`].
+    pub rejected: u64,
     /// Events.
     pub events: u64,
     /// What an event costs there in ns, and the spread of that (p90 − p10); where it was measured.
@@ -161,8 +166,9 @@ impl Timeline {
         let mut summary = HostSummary {
             reference: clock.reference,
             max_err_ns: 0,
-            drift_ppm: clock.map.drift() * 1e6,
+            drift_ppm: clock.map.drift().map_or(f64::NAN, |drift| drift * 1e6),
             exchanges: clock.exchanges,
+            rejected: clock.rejected,
             events: 0,
             event_cost_ns: None,
         };
@@ -185,7 +191,7 @@ impl Timeline {
         }
         if summary.events == 0 {
             let widest = knots.map(|k| k.err_ns).fold(0.0, f64::max);
-            summary.max_err_ns = loopscope_time::Bound::of_rounded(widest).ns();
+            summary.max_err_ns = Bound::of_rounded(widest).ns();
         }
         self.clocks.push((host.to_owned(), clock, summary));
         Ok(())
@@ -234,17 +240,17 @@ impl Timeline {
             let tables = &mut self.tables;
             let result = decoder.records.decode(&context, records, |record| {
                 let (table, site) = &decoder.places[record.class];
-                let instant = clock.map.map(record.counter);
-                summary.max_err_ns = summary.max_err_ns.max(instant.1.ns());
+                let mut instant = clock.map.map(record.counter);
                 count += 1;
                 let interval;
                 let fields = if site.kind == Kind::Interval {
-                    interval = global_interval(&clock.map, instant.0, &record);
+                    interval = global_interval(&clock.map, &mut instant, &record);
                     flaws.backward += u64::from(interval.is_none());
                     interval.as_ref().map(|fields| fields.as_flattened())
                 } else {
                     Some(record.fields)
                 };
+                summary.max_err_ns = summary.max_err_ns.max(instant.1.ns());
                 tables[*table].push(instant, &record, &origin, site, fields, &mut flaws);
             });
             if let Err(error) = result {
@@ -346,8 +352,15 @@ impl Timeline {
             store::write(&root.join(&group).join(&name).join("part-0.parquet"), &batch)?;
             events.insert(format!("{group}:{name}"), rows);
         }
-        store::write(&dir.join("tables/clock.parquet"), &clock_table(&self.clocks)?)?;
-        store::write(&dir.join("tables/hosts.parquet"), &hosts_table(&self.clocks)?)?;
+        let about_clocks = [
+            ("clock", clocks::clock_table(&self.clocks)?),
+            ("hosts", clocks::hosts_table(&self.clocks)?),
+            ("foreign_clocks", clocks::foreign_table(&self.clocks)?),
+            ("clock_events", clocks::events_table(&self.clocks)?),
+        ];
+        for (name, table) in about_clocks {
+            store::write(&dir.join(format!("tables/{name}.parquet")), &table)?;
+        }
         let entities = self.entities.table(|entity| events.contains_key(entity))?;
         store::write(&dir.join("tables/entities.parquet"), &entities)?;
         Ok(Summary {
@@ -364,68 +377,23 @@ impl Timeline {
     }
 }
 
-/// Start and duration, in global time and as fields, of an interval that ended at `end`.
-fn global_interval(map: &ClockMap, end: GlobalNs, record: &Record) -> Option<[[u8; 8]; 2]> {
+/// Start and duration, in global time and as fields, of an interval that ended at `end`. One that
+/// began when nothing was known of the clock has an unknown error.
+fn global_interval(
+    map: &ClockMap,
+    end: &mut (GlobalNs, Bound),
+    record: &Record,
+) -> Option<[[u8; 8]; 2]> {
     let start = Counter(packet::get_u64(record.fields, packet::INTERVAL_START - packet::RECORD));
     if start > record.counter {
         return None;
     }
-    let (start, _) = map.map(start);
-    Some([start.0, end.0 - start.0].map(i64::to_le_bytes))
-}
-
-type Clocks = [(String, HostClock, HostSummary)];
-
-fn clock_table(clocks: &Clocks) -> Result<RecordBatch, BuildError> {
-    let (mut host, mut counter, mut ts) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut offset, mut rate, mut err) = (Vec::new(), Vec::new(), Vec::new());
-    for (name, clock, _) in clocks {
-        let knots = clock.map.knots();
-        let nominal = clock.frequency.ns_per_tick();
-        for (i, knot) in knots.iter().enumerate() {
-            let (instant, bound) = clock.map.map(knot.counter);
-            let ticks = knot.counter.ticks_since(knots[0].counter) as f64;
-            host.push(name.clone());
-            counter.push(knot.counter.0);
-            ts.push(instant.0);
-            offset.push(knot.offset_ns - knots[0].offset_ns - ticks * nominal);
-            rate.push(knots.get(i + 1).map(|next| {
-                let ns = next.offset_ns - knot.offset_ns;
-                let ticks = next.counter.ticks_since(knot.counter) as f64;
-                (ns / (ticks * nominal) - 1.0) * 1e6
-            }));
-            err.push(bound.ns().cast_signed());
-        }
+    let (start, bound) = map.map(start);
+    let (end, end_bound) = end;
+    if !bound.is_known() {
+        *end_bound = Bound::UNKNOWN;
     }
-    Ok(RecordBatch::try_from_iter([
-        ("host", Arc::new(StringArray::from(host)) as ArrayRef),
-        ("counter", Arc::new(UInt64Array::from(counter))),
-        ("ts", Arc::new(Int64Array::from(ts))),
-        ("offset_ns", Arc::new(Float64Array::from(offset))),
-        ("rate_ppm", Arc::new(Float64Array::from(rate))),
-        ("err_ns", Arc::new(Int64Array::from(err))),
-    ])?)
-}
-
-fn hosts_table(clocks: &Clocks) -> Result<RecordBatch, BuildError> {
-    let column = |of: &dyn Fn(&HostSummary) -> u64| -> ArrayRef {
-        Arc::new(Int64Array::from_iter_values(clocks.iter().map(|(_, _, s)| of(s).cast_signed())))
-    };
-    let names = clocks.iter().map(|(host, ..)| Some(host.as_str()));
-    let references = clocks.iter().map(|(_, clock, _)| Some(clock.reference));
-    let drifts = clocks.iter().map(|(_, _, s)| s.drift_ppm);
-    let (costs, spreads): (Vec<_>, Vec<_>) =
-        clocks.iter().map(|(_, _, s)| s.event_cost_ns.unzip()).unzip();
-    Ok(RecordBatch::try_from_iter([
-        ("host", Arc::new(StringArray::from_iter(names)) as ArrayRef),
-        ("reference", Arc::new(BooleanArray::from_iter(references))),
-        ("max_err_ns", column(&|s| s.max_err_ns)),
-        ("drift_ppm", Arc::new(Float64Array::from_iter_values(drifts))),
-        ("exchanges", column(&|s| s.exchanges)),
-        ("events", column(&|s| s.events)),
-        ("event_cost_ns", Arc::new(Float64Array::from(costs))),
-        ("event_cost_err_ns", Arc::new(Float64Array::from(spreads))),
-    ])?)
+    Some([start.0, *end - start].map(i64::to_le_bytes))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, BuildError> {

@@ -4,6 +4,7 @@
 //! Where the maps come from is not this crate's business.
 
 mod build;
+mod clocks;
 mod column;
 mod entity;
 mod loss;
@@ -11,4 +12,5 @@ mod store;
 mod table;
 
 pub use build::{BuildError, HostClock, HostSummary, Problem, Summary, Timeline};
+pub use clocks::{ClockEvent, ForeignReading};
 pub use loss::Loss;

@@ -13,8 +13,8 @@ use loopscope_ctf::packet::{Context, put_context};
 use loopscope_ctf::{
     Buckets, EventClass, FieldType, Kind, Metadata, PacketWriter, Packets, StreamClass,
 };
-use loopscope_time::{ClockMap, Counter, Frequency, GlobalNs, Knot};
-use loopscope_timeline::{HostClock, Summary, Timeline};
+use loopscope_time::{Bound, ClockMap, Counter, Epoch, Frequency, GlobalNs, Knot};
+use loopscope_timeline::{ClockEvent, ForeignReading, HostClock, Summary, Timeline};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 const HZ: u64 = 2_000_000_000;
@@ -87,6 +87,10 @@ fn build(dir: &Path, problems: &[&str]) -> Summary {
     summary
 }
 
+fn knot(counter: u64, offset_ns: f64, err_ns: f64) -> Knot {
+    Knot { counter: Counter(counter), offset_ns, err_ns, calibrated_ns: err_ns }
+}
+
 fn plain() -> HostClock {
     let frequency = Frequency::from_hz(HZ).unwrap();
     HostClock {
@@ -94,6 +98,9 @@ fn plain() -> HostClock {
         frequency,
         reference: true,
         exchanges: 0,
+        rejected: 0,
+        readings: Vec::new(),
+        events: Vec::new(),
     }
 }
 
@@ -116,12 +123,7 @@ fn two_hosts_merge_in_global_order() {
     let behind = vec![(0, 1_000_000, 3, vec![]), (0, 1_002_000, 4, vec![])];
     host(&dir.path().join("b"), vec![event(0, "sent", &[])], &behind, 2);
     // Host b's counter is 997,000 ticks ahead and its map is 25 ns wide.
-    let shifted = ClockMap::new(
-        GlobalNs(1_500),
-        vec![Knot { counter: Counter(1_000_000), offset_ns: 0.0, err_ns: 24.0 }],
-        0.5,
-        1e-6,
-    );
+    let shifted = ClockMap::new(GlobalNs(1_500), vec![knot(1_000_000, 0.0, 24.0)], 0.5, 1e-6);
     let b = HostClock { map: shifted.unwrap(), reference: false, exchanges: 9, ..plain() };
 
     let mut timeline = Timeline::new();
@@ -227,8 +229,7 @@ fn an_interval_is_placed_on_the_global_time_line() {
     ];
     host(dir.path(), vec![entity(0, "step", Kind::Interval)], &records, 3);
     // One tick is 0.5 ns up to counter 1000 and 2 ns from there.
-    let knot = |counter, offset_ns| Knot { counter: Counter(counter), offset_ns, err_ns: 3.0 };
-    let knots = vec![knot(0, 0.0), knot(1_000, 500.0), knot(2_000, 2_500.0)];
+    let knots = vec![knot(0, 0.0, 3.0), knot(1_000, 500.0, 3.0), knot(2_000, 2_500.0, 3.0)];
     let map = ClockMap::new(GlobalNs(10_000), knots, 2.0, 0.0).unwrap();
     let mut timeline = Timeline::new();
     timeline.add_host(dir.path(), "h", HostClock { map, ..plain() }).unwrap();
@@ -240,6 +241,96 @@ fn an_interval_is_placed_on_the_global_time_line() {
     let column = |name| table[name].as_primitive::<Int64Type>().iter().collect::<Vec<_>>();
     assert_eq!(column("start"), [Some(10_250), Some(12_500), None]);
     assert_eq!(column("duration"), [Some(1_250), Some(0), None]);
+}
+
+/// Where nothing is known of a clock, nothing is claimed of its events, nor of intervals that began
+/// there; and no rate bounds intervals that may lie across.
+#[test]
+fn a_disturbed_clock_claims_nothing_between_its_epochs() {
+    let dir = tempfile::tempdir().unwrap();
+    let interval =
+        |start: u64, end: u64| (0, end, 1, [start, end - start].map(u64::to_le_bytes).concat());
+    let records = vec![interval(900, 950), interval(1_400, 1_500), interval(1_500, 2_100)];
+    host(dir.path(), vec![entity(0, "step", Kind::Interval)], &records, 3);
+    let epoch = |number, from, until, knot| Epoch {
+        number,
+        from: Counter(from),
+        until: Counter(until),
+        knots: vec![knot],
+        ns_per_tick: 1.0,
+        drift: 0.0,
+    };
+    let first = epoch(0, 0, 1_000, knot(500, 0.0, 3.0));
+    let second = epoch(1, 2_000, u64::MAX, knot(2_000, 5_000.0, 3.0));
+    let map = ClockMap::of_epochs(GlobalNs(0), vec![first, second]).unwrap();
+    let mut timeline = Timeline::new();
+    timeline.add_host(dir.path(), "h", HostClock { map, ..plain() }).unwrap();
+    let summary = timeline.write(dir.path()).unwrap();
+    assert!(summary.hosts["h"].drift_ppm.is_nan());
+    assert_eq!(summary.hosts["h"].max_err_ns, 1 << 60);
+    let table = read(&dir.path().join("timeline/pipe/step/part-0.parquet"));
+    assert_eq!(ints(&table, "err_ns"), [4, 1 << 60, 1 << 60]);
+    assert!(ints(&table, "ts").is_sorted());
+}
+
+/// The tables of the clocks hold what is known, and null for what is not.
+#[test]
+fn clocks_are_told_with_their_widths_and_events() {
+    let dir = tempfile::tempdir().unwrap();
+    host(dir.path(), vec![event(0, "sent", &[])], &[(0, 10, 1, vec![])], 1);
+    let knots = vec![
+        Knot { counter: Counter(0), offset_ns: 0.0, err_ns: 99.0, calibrated_ns: 9.0 },
+        Knot { counter: Counter(2_000), offset_ns: 1_000.0, err_ns: 49.0, calibrated_ns: 4.0 },
+    ];
+    let reading = |ts, err, known: Option<(i64, i64)>| ForeignReading {
+        clock: "realtime".into(),
+        ts: GlobalNs(ts),
+        err,
+        gained: known,
+        offset: known.map(|(ns, err)| (ns + 1, err + 1)),
+    };
+    let happened = ClockEvent {
+        clock: "realtime".into(),
+        kind: "set".into(),
+        from: None,
+        until: Some(GlobalNs(7)),
+        ns: Some((-3, -2)),
+        what: "it was set".into(),
+    };
+    let clock = HostClock {
+        map: ClockMap::new(GlobalNs(0), knots, 0.5, 0.0).unwrap(),
+        rejected: 3,
+        readings: vec![
+            reading(5, Bound::of_rounded(1.0), Some((-20, 4))),
+            reading(6, Bound::UNKNOWN, None),
+        ],
+        events: vec![happened],
+        ..plain()
+    };
+    let mut timeline = Timeline::new();
+    timeline.add_host(dir.path(), "h", clock).unwrap();
+    assert_eq!(timeline.write(dir.path()).unwrap().hosts["h"].rejected, 3);
+    let table = |name: &str| read(&dir.path().join(format!("tables/{name}.parquet")));
+    let nullable = |table: &RecordBatch, name: &str| -> Vec<Option<i64>> {
+        table[name].as_primitive::<Int64Type>().iter().collect()
+    };
+    let map = table("clock");
+    assert_eq!(ints(&map, "err_ns"), [100, 50]);
+    assert_eq!(ints(&map, "calibrated_ns"), [10, 5]);
+    assert_eq!(map["epoch"].as_primitive::<UInt32Type>().values(), &[0, 0]);
+    assert_eq!(ints(&table("hosts"), "rejected"), [3]);
+    let foreign = table("foreign_clocks");
+    assert_eq!(ints(&foreign, "ts"), [5, 6]);
+    assert_eq!(ints(&foreign, "err_ns"), [2, 1 << 60]);
+    for (name, value) in
+        [("gained_ns", -20), ("gained_err_ns", 4), ("offset_ns", -19), ("offset_err_ns", 5)]
+    {
+        assert_eq!(nullable(&foreign, name), [Some(value), None], "{name}");
+    }
+    let events = table("clock_events");
+    let of = |name| nullable(&events, name)[0];
+    assert_eq!((of("from_ts"), of("until_ts")), (None, Some(7)));
+    assert_eq!((of("least_ns"), of("most_ns")), (Some(-3), Some(-2)));
 }
 
 #[test]

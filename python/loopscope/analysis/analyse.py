@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from loopscope.analysis.expectation import Verdict, judge, overall
 from loopscope.analysis.quantity import duration, number
 from loopscope.analysis.results import (
-    ClockResult,
     CostResult,
     Drop,
     ExpectationResult,
     LossResult,
+    ProbesResult,
     Results,
     StatisticResult,
     ValueResult,
@@ -57,6 +57,7 @@ def analyse(
     `RunError` where a table is missing.
     """
     from loopscope.analysis.account import contradictions
+    from loopscope.analysis.clocks import falsified, judge_offset, read_clocks, realtime_offsets
     from loopscope.analysis.links import read_links
     from loopscope.analysis.measured import MeasuredPath
     from loopscope.analysis.messages import read_messages
@@ -92,10 +93,17 @@ def analyse(
         found, doubts = measure_pattern(run, pattern)
         of_patterns.append(found)
         problems += doubts
-    judged = [
-        _judge(each, measured) if each.stat is not None else _judge_value(each, numbers)
-        for each in expectations
-    ]
+    offsets = realtime_offsets(run)
+    clocks, clock_events = read_clocks(run, offsets)
+    judged = []
+    for each in expectations:
+        if each.clock is not None:
+            judged.append(judge_offset(each, offsets))
+        elif each.stat is not None:
+            judged.append(_judge(each, measured))
+        else:
+            judged.append(_judge_value(each, numbers))
+    problems += falsified(clock_events, expectations, judged, measured)
     met = [found.verdict for found in of_patterns if found.verdict is not None]
     verdict = overall([*(each.verdict for each in judged), *met])
     if run.incomplete:
@@ -109,7 +117,9 @@ def analyse(
         verdict=verdict,
         expectations=tuple(judged),
         paths=tuple(each.result() for each in measured.values()),
-        clock=_clock(run),
+        clock=clocks,
+        clock_events=clock_events,
+        probes=_probes(run),
         loss=_loss(run),
         subtracted=_subtracted(costs),
         links=links,
@@ -215,6 +225,11 @@ def _doubt(expectation: Expectation, part: MeasuredInterval, bracket: Bracket) -
         span = f"{show(bracket.lower)} or more"
     else:
         span = f"{show(bracket.lower)} to {show(bracket.upper)}"
+    if unknown := part.sample.unknown:
+        return (
+            f"a clock was disturbed: nothing is known of the time of {number(unknown)} messages, "
+            f"which leaves {span}"
+        )
     if part.missing.before or part.missing.after:
         dropped = part.missing.before + part.missing.after
         return f"{some_dropped(dropped)} events may be missing from the trace, which leaves {span}"
@@ -262,12 +277,24 @@ def _subtracted(
     )
 
 
-def _clock(run: Run) -> tuple[ClockResult, ...]:
-    hosts = run.hosts
-    by_host = hosts.group_by("host").agg(
-        reference=hosts.reference.any(), max_err_ns=hosts.max_err_ns.max()
+def _probes(run: Run) -> ProbesResult | None:
+    if not run.probes:
+        return None
+    from loopscope.analysis.links import ROUTER
+
+    # The router's are on the clock network in any case.
+    hosts = [
+        cost
+        for repeat in run.probes
+        for host, cost in repeat["hosts"].items()
+        if host != ROUTER or repeat["network"] != "data"
+    ]
+    return ProbesResult(
+        network=run.probes[0]["network"],
+        packets=sum(cost["packets"] for cost in hosts),
+        bytes=sum(cost["bytes"] for cost in hosts),
+        seconds=sum(repeat["seconds"] for repeat in run.probes),
     )
-    return tuple(ClockResult(**row) for row in by_host.order_by("host").to_pyarrow().to_pylist())
 
 
 def _loss(run: Run) -> LossResult:

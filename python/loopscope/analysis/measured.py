@@ -12,7 +12,7 @@ from loopscope.analysis.account import UNACCOUNTED, Missing, missing_events
 from loopscope.analysis.expectation import COUNTS
 from loopscope.analysis.quantity import duration, half_width, number
 from loopscope.analysis.results import TIMES, IntervalResult, PathResult
-from loopscope.analysis.statistic import Bracket, Sample
+from loopscope.analysis.statistic import Bracket, Exact, Sample
 
 if TYPE_CHECKING:
     from loopscope.analysis.messages import Intervals, Messages
@@ -110,6 +110,28 @@ class MeasuredInterval:
 class MeasuredLoop(MeasuredInterval):
     """From a path's first event to its last. Its count is of the messages that set out."""
 
+    legs: tuple[MeasuredInterval, MeasuredInterval]
+    """Its first hop and its last."""
+
+    def bracket(self, stat: str) -> Bracket | None:
+        if stat == "asymmetry":
+            return self._asymmetry()
+        return super().bracket(stat)
+
+    def _asymmetry(self) -> Bracket | None:
+        """By how much the medians of the way there and the way back differ. What one host's clock
+        is off by lengthens one and shortens the other."""
+        if self.legs[0] is self.legs[1]:
+            raise ValueError("a path of one hop has no way back that could be alike")
+        there, back = self.legs[0].bracket("p50"), self.legs[1].bracket("p50")
+        if there is None or back is None:
+            return None
+        difference: Exact = there.value - back.value
+        if there.upper is None or back.upper is None:
+            return Bracket(max(difference, -difference), 0, None)
+        low, high = there.lower - back.upper, there.upper - back.lower
+        return Bracket(max(difference, -difference), max(0, low, -high), max(-low, high))
+
     @property
     def count(self) -> int:
         return self.at_first
@@ -127,6 +149,7 @@ class MeasuredPath:
         self.dropped = [missing_events(run, event.component, event.entity) for event in path.events]
         self.loop = MeasuredLoop(messages, path.loop, self.dropped)
         self.hops = [self.part(hop) for hop in path.hops]
+        self.loop.legs = (self.hops[0], self.hops[-1])
 
     def part(self, ends: tuple[int, int]) -> MeasuredInterval:
         """Between any two of its events. Raises `ValueError` where it does not have them."""

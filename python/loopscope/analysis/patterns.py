@@ -113,7 +113,7 @@ def _row(each: MessageType, consumer: str, found: _Latencies, missing: Missing) 
     if each.target_ns is not None:
         least = max(0, lost - missing.after)
         losses = Bracket(lost, least, lost + missing.before)
-        verdict, reason = _judge(each.target_ns, found.sent, losses, slowest)
+        verdict, reason = _judge(each.target_ns, found.sent, losses, slowest, sample.unknown)
     return PatternRow(
         message_type=each.name,
         receiver=consumer,
@@ -132,7 +132,7 @@ def _row(each: MessageType, consumer: str, found: _Latencies, missing: Missing) 
 
 
 def _judge(
-    target: int, sent: int, lost: Bracket, slowest: Bracket | None
+    target: int, sent: int, lost: Bracket, slowest: Bracket | None, unknown: int
 ) -> tuple[Verdict, str | None]:
     """Nothing lost and the slowest within its target: a verdict, and why it is not PASS."""
     if sent == 0:
@@ -145,7 +145,8 @@ def _judge(
     if slowest is not None:
         late = f"slower than {duration(target)}"
         if (verdict := judge(in_time, slowest)) is Verdict.UNKNOWN:
-            late = "events are missing from the trace" if slowest.upper is None else "clock error"
+            missing = slowest.upper is None and not unknown
+            late = "events are missing from the trace" if missing else "clock error"
         judged.append((verdict, late))
     worst = overall([each for each, _ in judged])
     assert worst is not None

@@ -20,8 +20,14 @@ def duration(ns: float) -> str:
     return f"{value:.{max(0, 4 - before)}f} {unit}"
 
 
+UNKNOWN_NS = 1 << 60
+"""Half-width of an instant of which nothing is known, as `loopscope_time::Bound::UNKNOWN`."""
+
+
 def half_width(ns: int) -> str:
     """Two significant digits, rounded up, so that what is printed holds: `± 3.1 µs`."""
+    if ns >= UNKNOWN_NS:
+        return "± unknown"
     scale, unit = _unit(ns)
     value = ns / scale
     digits = 0 if unit == "ns" or value >= 10 else 1

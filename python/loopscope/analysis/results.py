@@ -187,7 +187,7 @@ class ExpectationResult:
     was measured and where nothing bounds it."""
     is_time: bool
     reason: str | None
-    """Why it is UNKNOWN."""
+    """Why it is UNKNOWN; which of several hosts made it FAIL."""
     unit: str | None = None
     """Of a value, "" where it counts; None where this is about a path."""
 
@@ -239,13 +239,79 @@ class StatisticResult:
 
 
 @dataclass(frozen=True)
+class Offset:
+    """How far a host's CLOCK_REALTIME was from the reference's at most, ns."""
+
+    offset_ns: int
+    err_ns: int | None
+    """None where nothing bounds it."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"offset_ns": self.offset_ns, "err_ns": self.err_ns}
+
+
+@dataclass(frozen=True)
 class ClockResult:
     host: str
     reference: bool
     max_err_ns: int | None
+    """None where nothing bounds it: the clock was disturbed."""
+    exchanges: int
+    """Of probes, that the clock's map rests on."""
+    rejected: int
+    """Messages of the probes that contradicted the others."""
+    realtime: Offset | None
+    """None where nothing is known of it."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"max_err_ns": self.max_err_ns, "reference": self.reference}
+        return {
+            "max_err_ns": self.max_err_ns,
+            "reference": self.reference,
+            "exchanges": self.exchanges,
+            "rejected": self.rejected,
+            "realtime": None if self.realtime is None else self.realtime.to_dict(),
+        }
+
+
+@dataclass(frozen=True)
+class ClockEvent:
+    """Something happened to a clock: `counter`, or one that is not loopscope's."""
+
+    repeat: int
+    host: str
+    clock: str
+    kind: str
+    from_ns: int | None
+    """Not before this, after the first knot of the repeat's clock maps; None where unknown."""
+    until_ns: int | None
+    """Not after this, likewise."""
+    least_ns: int | None
+    """By so much forward at least, where it can be said."""
+    most_ns: int | None
+    what: str
+    """In words."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class ProbesResult:
+    """What the clock probes of all hosts and repeats put on their network."""
+
+    network: str
+    packets: int
+    bytes: int
+    """With the headers of IP and UDP."""
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "network": self.network,
+            "packets": self.packets,
+            "bytes": self.bytes,
+            "seconds": self.seconds,
+        }
 
 
 @dataclass(frozen=True)
@@ -390,6 +456,8 @@ class Results:
     expectations: tuple[ExpectationResult, ...]
     paths: tuple[PathResult, ...]
     clock: tuple[ClockResult, ...]
+    probes: ProbesResult | None
+    """None where no repeat says it."""
     loss: LossResult
     subtracted: tuple[CostResult, ...] | None
     """The cost of recording, where it was subtracted from the times."""
@@ -398,6 +466,7 @@ class Results:
     problems: tuple[str, ...]
     messages: Mapping[str, Messages] = field(repr=False, compare=False)
     """Path name to its messages, for the figures; not in the JSON."""
+    clock_events: tuple[ClockEvent, ...] = ()
     patterns: tuple[PatternResult, ...] = ()
     values: tuple[ValueResult, ...] = ()
     statistics: Mapping[str, StatisticResult] = field(default_factory=dict)
@@ -415,7 +484,11 @@ class Results:
                 if self.values
                 else {}
             ),
-            "clock": {"hosts": {each.host: each.to_dict() for each in self.clock}},
+            "clock": {
+                "hosts": {each.host: each.to_dict() for each in self.clock},
+                "events": [each.to_dict() for each in self.clock_events],
+                "probes": None if self.probes is None else self.probes.to_dict(),
+            },
             "loss": self.loss.to_dict(),
             "subtracted": None
             if self.subtracted is None

@@ -8,7 +8,8 @@ Percentiles are by nearest rank: p99 of n values is the ⌈0.99·n⌉-th smalles
 was measured.
 
 Where the trace itself dropped events, up to `hidden` further messages may have arrived unseen. They
-may have taken anything from nothing to for ever, and the bracket allows for that.
+may have taken anything from nothing to for ever, and the bracket allows for that. The same goes for
+messages of which a stamp has an unknown error, because a clock was disturbed about then.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+
+from loopscope.analysis.quantity import UNKNOWN_NS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -64,17 +67,24 @@ class Sample:
     """Intervals in ns with their half-widths, of the messages that were seen at both ends."""
 
     def __init__(self, intervals: Nanoseconds, half_widths: Nanoseconds, hidden: int = 0) -> None:
+        unknown = half_widths >= UNKNOWN_NS
+        self.unknown = int(unknown.sum())
+        """How many of the intervals have an error that is not known."""
+        width = np.where(unknown, 0, half_widths)
         self._value = np.sort(intervals)
-        self._low = np.sort(intervals - half_widths)
-        self._high = np.sort(intervals + half_widths)
+        self._low = np.sort(np.where(unknown, np.minimum(intervals, 0), intervals - width))
+        # The unknown ones are the last, and never asked for.
+        self._high = np.sort(np.where(unknown, np.iinfo(np.int64).max, intervals + width))
         self._hidden = hidden
         # The standard deviation is a distance from the mean over √n, so errors of these half-widths
         # move it by their root mean square at most; 0.1 ns is for rounding.
-        squares = np.square(half_widths, dtype=np.float64)
+        squares = np.square(width, dtype=np.float64)
         self._reach = (
             Fraction(math.ceil(math.sqrt(squares.mean()) * 10) + 1, 10) if len(squares) else 0
         )
-        self.largest_half_width = int(half_widths.max()) if len(half_widths) else None
+        bounded = len(half_widths) and not self.unknown
+        self.largest_half_width = int(half_widths.max()) if bounded else None
+        """None where there is none, and where one is unknown."""
 
     def __len__(self) -> int:
         return len(self._value)
@@ -103,7 +113,7 @@ class Sample:
         return Bracket(
             value=int(self._value[value - 1]),
             lower=self._lower(low - hidden),
-            upper=int(self._high[high - 1]) if high <= n else None,
+            upper=int(self._high[high - 1]) if high <= n - self.unknown else None,
         )
 
     def _lower(self, rank: int) -> int:
@@ -116,17 +126,15 @@ class Sample:
         return Bracket(
             value=Fraction(_sum(self._value), n),
             lower=min(Fraction(low, n), Fraction(low, n + hidden)),
-            upper=None if hidden else Fraction(_sum(self._high), n),
+            upper=None if hidden or self.unknown else Fraction(_sum(self._high), n),
         )
 
     def _deviation(self) -> Bracket:
         """The standard deviation, of these messages and not of a larger population."""
         value = Fraction(round(float(np.std(self._value - self._value[0])), 1))
-        return Bracket(
-            value=value,
-            lower=Fraction(0) if self._hidden else max(Fraction(0), value - self._reach),
-            upper=None if self._hidden else value + self._reach,
-        )
+        if self._hidden or self.unknown:
+            return Bracket(value, Fraction(0), None)
+        return Bracket(value, max(Fraction(0), value - self._reach), value + self._reach)
 
 
 def nearest_rank(q: Fraction, n: int) -> int:

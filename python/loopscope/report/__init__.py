@@ -14,9 +14,18 @@ if TYPE_CHECKING:
     from loopscope.report.plots import Drawn
     from loopscope.timeline import Run
 
-FIGURES = ("response-time", "response-histogram", "hops", "patterns", "clock")
+FIGURES = (
+    "response-time",
+    "response-histogram",
+    "hops",
+    "patterns",
+    "clock",
+    "clock-width",
+    "clock-realtime",
+    "clock-allan",
+)
 """What can be drawn to files, each as `figures/<name>.svg`, `.pdf` and `.png`. A run with several
-paths has `<name>-<path>` for all but `clock`, one with several patterns `patterns-<pattern>`."""
+paths has `<name>-<path>` for the first three, one with several patterns `patterns-<pattern>`."""
 
 
 def render_terminal(results: Results, console: Console | None = None) -> None:

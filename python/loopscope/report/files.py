@@ -14,14 +14,13 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from loopscope.analysis.results import PatternResult
+from loopscope.report.clock_files import CLOCK_FIGURES, WIDTH
 from loopscope.report.palette import BLUE, ORANGE, TARGET, series_colour
-from loopscope.report.series import ClockDrawing, Drawings, IntervalDrawing, PathDrawing, unit_of
+from loopscope.report.series import Drawings, IntervalDrawing, PathDrawing, unit_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-WIDTH = 6.5
-"""Inches: the text width of a page."""
 STYLE: dict[str, Any] = {
     "pdf.fonttype": 42,
     "svg.fonttype": "none",
@@ -47,8 +46,8 @@ def draw_files(drawings: Drawings, folder: Path, names: Sequence[str]) -> None:
     }
     wanted: list[tuple[str, Callable[[], Figure | None]]] = []
     for name in names:
-        if name == "clock":
-            wanted.append((name, partial(_clock, drawings.clock)))
+        if name in CLOCK_FIGURES:
+            wanted.append((name, partial(CLOCK_FIGURES[name], drawings.clock)))
             continue
         if name == "patterns":
             for pattern in drawings.patterns:
@@ -135,28 +134,6 @@ def _pattern(result: PatternResult) -> Figure | None:
     axes.set_ylabel("latency (ms)")
     axes.set_xticks(list(place.values()), list(place), rotation=90, fontsize=6)
     axes.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
-    return figure
-
-
-def _clock(hosts: tuple[ClockDrawing, ...]) -> Figure | None:
-    if not hosts:
-        return None
-    figure = Figure(figsize=(WIDTH, 0.3 + 1.9 * len(hosts)))
-    rows = figure.subplots(len(hosts), 1, squeeze=False)[:, 0]
-    for axes, host in zip(rows, hosts, strict=False):
-        scale, unit = unit_of(max(float(abs(curve.deviation_ns).max()) for curve in host.curves))
-        rate = axes.twinx()
-        rate.spines["right"].set_visible(True)
-        for curve in host.curves:
-            low = (curve.deviation_ns - curve.err_ns) / scale
-            high = (curve.deviation_ns + curve.err_ns) / scale
-            axes.fill_between(curve.seconds, low, high, color=BLUE, alpha=0.25, linewidth=0)
-            axes.plot(curve.seconds, curve.deviation_ns / scale, ".", ms=3, color=BLUE)
-            rate.step(curve.seconds, curve.rate_ppm, where="post", lw=0.8, color=ORANGE)
-        axes.set_title(f"{host.host}: offset from a straight line of {host.mean_ppm:+.4f} ppm")
-        axes.set_ylabel(f"offset ({unit})", color=BLUE)
-        rate.set_ylabel("rate (ppm)", color=ORANGE)
-    rows[-1].set_xlabel("s since the first knot of the clock's map")
     return figure
 
 

@@ -10,20 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from loopscope.analysis.quantity import duration, half_width, number
+from loopscope.analysis.quantity import UNKNOWN_NS, duration, half_width, number
 from loopscope.analysis.results import PatternResult
-from loopscope.report.palette import BLUE, ERROR, ORANGE, TARGET, series_colour
-from loopscope.report.series import (
-    ClockCurve,
-    ClockDrawing,
-    IntervalDrawing,
-    PathDrawing,
-    Scatter,
-    unit_of,
-)
+from loopscope.report.palette import BLUE, ORANGE, TARGET, series_colour
+from loopscope.report.series import IntervalDrawing, PathDrawing, Scatter, unit_of
 
 _HOP_HEIGHT = 170
-_CLOCK_HEIGHT = 260
 _SECONDS = "s since the first message"
 
 
@@ -137,75 +129,6 @@ def pattern(result: PatternResult) -> dict[str, Any]:
     return figure_of(data, layout, 420, legend=True)
 
 
-def clock(hosts: Sequence[ClockDrawing]) -> dict[str, Any]:
-    """One row per host: deviation from the mean rate (left axis), rate (right axis)."""
-    data: list[dict[str, Any]] = []
-    layout: dict[str, Any] = {"annotations": []}
-    n = len(hosts)
-    for row, host in enumerate(hosts):
-        rows = [(n - row - 1) / n, (n - row - 0.2) / n]
-        time, offset = axis_names(2 * row)
-        rate = axis_names(2 * row + 1)[1]
-        scale, unit = unit_of(max(float(np.abs(curve.deviation_ns).max()) for curve in host.curves))
-        for index, curve in enumerate(host.curves):
-            named = {"showlegend": row == index == 0}
-            on_offset = {"type": "scatter", "xaxis": time, "yaxis": offset, **named}
-            data += [{**on_offset, **trace} for trace in _offset_traces(curve, scale, unit)]
-            data.append({**on_offset, "yaxis": rate, **_rate_trace(curve)})
-        layout |= {
-            axis_key(time): {"anchor": offset},
-            axis_key(offset): {
-                "title": {"text": f"offset ({unit})"},
-                "domain": rows,
-                "anchor": time,
-            },
-            axis_key(rate): {
-                "title": {"text": "rate (ppm)"},
-                "overlaying": offset,
-                "side": "right",
-                "anchor": time,
-                "showgrid": False,
-                "zeroline": False,
-            },
-        }
-        if row == n - 1:
-            layout[axis_key(time)]["title"] = {"text": "s since the first knot of the clock's map"}
-        title = f"{host.host}: offset from a straight line of {host.mean_ppm:+.4f} ppm"
-        layout["annotations"].append(row_title(title, rows[1]))
-    return figure_of(data, layout, 60 + _CLOCK_HEIGHT * n, legend=True)
-
-
-def _offset_traces(curve: ClockCurve, scale: int, unit: str) -> list[dict[str, Any]]:
-    """The lower and the upper edge of the band, then the points."""
-    seconds = rounded(curve.seconds, 6)
-    deviation, err = curve.deviation_ns / scale, curve.err_ns / scale
-    edge = {"x": seconds, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
-    lower = {**edge, "y": rounded(deviation - err, 4), "showlegend": False}
-    upper = {**edge, "y": rounded(deviation + err, 4), "name": "clock error"}
-    points = {
-        "mode": "markers",
-        "name": "offset",
-        "x": seconds,
-        "y": rounded(deviation, 4),
-        "marker": {"size": 4, "color": BLUE},
-        "customdata": rounded(err, 4),
-        "hovertemplate": f"%{{x:.3f}} s: %{{y}} ± %{{customdata}} {unit}<extra></extra>",
-    }
-    return [lower, {**upper, "fill": "tonexty", "fillcolor": ERROR}, points]
-
-
-def _rate_trace(curve: ClockCurve) -> dict[str, Any]:
-    rate = [None if np.isnan(ppm) else ppm for ppm in rounded(curve.rate_ppm, 6)]
-    return {
-        "mode": "lines",
-        "name": "rate",
-        "x": rounded(curve.seconds, 6),
-        "y": rate,
-        "line": {"shape": "hv", "width": 1.2, "color": ORANGE},
-        "hovertemplate": "%{x:.3f} s: %{y:.4f} ppm<extra></extra>",
-    }
-
-
 def interval_caption(drawing: IntervalDrawing) -> str:
     """How many of the points are shown, and how certain they are."""
     if drawing.shown < drawing.total:
@@ -213,6 +136,8 @@ def interval_caption(drawing: IntervalDrawing) -> str:
     else:
         shown = f"{number(drawing.total)} messages."
     scale = " Logarithmic scale." if drawing.logarithmic else ""
+    if drawing.max_err_ns >= UNKNOWN_NS:
+        return f"{shown} Of some the clock error is unknown.{scale}"
     return f"{shown} Clock error {half_width(drawing.max_err_ns)} at most.{scale}"
 
 
@@ -240,7 +165,8 @@ def _scatters(drawing: IntervalDrawing, x: str, y: str) -> list[dict[str, Any]]:
 
 def _scatter(scatter: Scatter, scale: int, unit: str, x: str, y: str) -> dict[str, Any]:
     certainty = [
-        [int(i), float(e)] for i, e in zip(scatter.id, scatter.err_ns / scale, strict=False)
+        [int(i), "unknown" if e >= UNKNOWN_NS else float(e / scale)]
+        for i, e in zip(scatter.id, scatter.err_ns, strict=False)
     ]
     return {
         "type": "scatter",

@@ -13,14 +13,18 @@ from loopscope.analysis import Results, Verdict
 from loopscope.analysis.quantity import number
 from loopscope.analysis.results import PatternResult
 from loopscope.report import interactive
+from loopscope.report.clock_interactive import clock_figures
+from loopscope.report.clock_series import ClockDrawing
 from loopscope.report.link_rows import Row, Table, tables
 from loopscope.report.plot_interactive import plot_caption, plot_figure
 from loopscope.report.plots import Drawn
 from loopscope.report.rows import (
     ABSENT,
+    CLOCK_EVENT_HEADINGS,
     PATTERN_HEADINGS,
     Cell,
     IntervalRow,
+    clock_event_cells,
     clock_line,
     cost_line,
     headings,
@@ -29,6 +33,7 @@ from loopscope.report.rows import (
     measured,
     pattern_cells,
     pattern_line,
+    probes_line,
     value_rows,
     value_source,
 )
@@ -44,13 +49,7 @@ def page(run: Run, results: Results, drawings: Drawings, own: Sequence[Drawn] = 
     sections = [own_figures(own, figures)] if own else []
     sections += [_pattern(pattern, figures) for pattern in drawings.patterns]
     sections += [_path_figures(path, figures) for path in drawings.paths]
-    if drawings.clock:
-        caption = (
-            "How each host's clock wandered against the reference: its offset, less what its mean "
-            "rate explains; the band is the clock's error. The line is its rate against nominal."
-        )
-        figures["clock"] = interactive.clock(drawings.clock)
-        sections.append(f"<h2>Clocks</h2>{_figure('clock', 'Clock offset and rate', caption)}")
+    sections.append(_clocks(results, drawings.clock, figures))
     repeats = "1 repeat" if results.repeats == 1 else f"{number(results.repeats)} repeats"
     main = Template(_asset("run.html")).substitute(
         expectations=expectation_table(results),
@@ -270,7 +269,32 @@ def _drops(results: Results) -> str:
 
 def _clock(results: Results) -> str:
     hosts = (f"{escape(each.host)} {escape(clock_line(each))}" for each in results.clock)
-    return ", ".join(f"<span>{host}</span>" for host in hosts)
+    line = escape(probes_line(results))
+    return ", ".join(f"<span>{host}</span>" for host in hosts) + (f"<br>{line}" if line else "")
+
+
+def _clocks(results: Results, hosts: Sequence[ClockDrawing], figures: dict[str, Any]) -> str:
+    """What happened to clocks, and their figures; nothing where there is neither."""
+    html = _clock_events(results)
+    for name, title, caption, make in clock_figures(hosts):
+        figures[name] = make(hosts)
+        html += _figure(name, title, caption)
+    return f"<h2>Clocks</h2>{html}" if html else ""
+
+
+def _clock_events(results: Results) -> str:
+    """What happened to clocks; nothing where nothing did."""
+    if not results.clock_events:
+        return ""
+    head = "".join(f"<th>{escape(name)}</th>" for name in CLOCK_EVENT_HEADINGS)
+    rows = "".join(
+        f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in clock_event_cells(each))}</tr>"
+        for each in results.clock_events
+    )
+    return (
+        '<div class="wide"><table id="clock-events">'
+        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
 
 
 def _cost(results: Results) -> str:

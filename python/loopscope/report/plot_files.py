@@ -13,7 +13,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodFormatter
 
-from loopscope.report.files import STYLE, WIDTH, save
+from loopscope.report.clock_files import WIDTH
+from loopscope.report.files import STYLE, save
 from loopscope.report.palette import SERIES, series_colour
 from loopscope.report.plots import Axis, Curve, Drawn, Panels, Plot
 

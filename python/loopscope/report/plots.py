@@ -14,7 +14,7 @@ import numpy as np
 from loopscope.analysis.quantity import scaled
 from loopscope.experiment import Experiment, Figure
 from loopscope.experiment.quantity import dimension_of, parse
-from loopscope.report.series import thin
+from loopscope.report.thin import thin
 
 if TYPE_CHECKING:
     import numpy.typing as npt

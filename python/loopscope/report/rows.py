@@ -9,6 +9,7 @@ from loopscope.analysis.expectation import Verdict
 from loopscope.analysis.quantity import duration, half_width, number, quantity
 from loopscope.analysis.results import (
     TIMES,
+    ClockEvent,
     ClockResult,
     ExpectationResult,
     IntervalResult,
@@ -124,9 +125,35 @@ def loss_line(loss: LossResult) -> str:
 
 
 def clock_line(clock: ClockResult) -> str:
+    """`± 1.2 µs (3 messages of probes rejected)`."""
     if clock.reference:
         return "reference"
-    return "error unknown" if clock.max_err_ns is None else half_width(clock.max_err_ns)
+    width = "error unknown" if clock.max_err_ns is None else half_width(clock.max_err_ns)
+    rejected = f" ({number(clock.rejected)} messages of probes rejected)" if clock.rejected else ""
+    return f"{width}{rejected}"
+
+
+CLOCK_EVENT_HEADINGS = ("host", "repeat", "clock", "from", "until", "")
+"""Of the columns of a table of what happened to clocks."""
+
+
+def clock_event_cells(event: ClockEvent) -> tuple[str, ...]:
+    """A text for each of `CLOCK_EVENT_HEADINGS`; times from the first knot of a clock's map on."""
+
+    def seconds(ns: int | None) -> str:
+        return "unknown" if ns is None else f"{ns / 1e9:.3f}\u00a0s"
+
+    times = (seconds(event.from_ns), seconds(event.until_ns))
+    return (event.host, number(event.repeat), event.clock, *times, event.what)
+
+
+def probes_line(results: Results) -> str:
+    """What the clock probes cost the messages' network; empty where they had their own."""
+    probes = results.probes
+    if probes is None or probes.network != "data":
+        return ""
+    rate = quantity(8 * probes.bytes / probes.seconds, "bit/s")
+    return f"probes took {rate} of the data network: {number(probes.packets)} packets"
 
 
 def cost_line(results: Results) -> str:
@@ -145,9 +172,15 @@ def _interval_row(name: str | None, result: IntervalResult, duplicates: bool) ->
     cells = (
         *(Cell(number(n), n) for n in counts),
         *(Cell(ABSENT if ns is None else duration(ns), ns) for ns in times),
-        Cell(ABSENT if err is None else half_width(err), err),
+        Cell(_clock_error(result), err),
     )
     return IntervalRow(name, result.first, result.last, cells)
+
+
+def _clock_error(result: IntervalResult) -> str:
+    if result.err_ns is not None:
+        return half_width(result.err_ns)
+    return ABSENT if result.times["max"] is None else "unknown"
 
 
 def _has_duplicates(results: Results) -> bool:

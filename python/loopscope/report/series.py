@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loopscope.analysis.results import PatternResult, Results
+from loopscope.report.clock_series import ClockDrawing, read_clock_drawings
+from loopscope.report.thin import thin
 from loopscope.timeline import Run
 
 if TYPE_CHECKING:
@@ -20,11 +22,9 @@ if TYPE_CHECKING:
     from loopscope.analysis.messages import Intervals, Messages
 
     Floats = npt.NDArray[np.float64]
-    Indices = npt.NDArray[np.intp]
 
 _RESPONSE_POINTS = 5000
 _HOPS_POINTS = 8000
-_CLOCK_POINTS = 1500
 _LOST_MARKS = 1000
 _BINS = (12, 90)
 
@@ -75,27 +75,6 @@ class PathDrawing:
 
 
 @dataclass(frozen=True)
-class ClockCurve:
-    """One repeat's map of a host's clock."""
-
-    repeat: int
-    seconds: Floats
-    deviation_ns: Floats
-    """Offset from the straight line between the first and the last knot."""
-    err_ns: Floats
-    rate_ppm: Floats
-    """From this knot to the next; NaN on the last."""
-
-
-@dataclass(frozen=True)
-class ClockDrawing:
-    host: str
-    mean_ppm: float
-    """Slope of that straight line, over the repeats."""
-    curves: tuple[ClockCurve, ...]
-
-
-@dataclass(frozen=True)
 class Drawings:
     patterns: tuple[PatternResult, ...]
     paths: tuple[PathDrawing, ...]
@@ -106,21 +85,8 @@ def read_drawings(run: Run, results: Results) -> Drawings:
     return Drawings(
         patterns=results.patterns,
         paths=tuple(_path(messages) for messages in results.messages.values()),
-        clock=_clock(run, {each.host for each in results.clock if each.reference}),
+        clock=read_clock_drawings(run, results),
     )
-
-
-def thin(values: npt.NDArray[np.generic], limit: int) -> Indices:
-    """Ascending indices of at most `limit` values, each stretch's greatest and least among them."""
-    n = len(values)
-    if n <= limit:
-        return np.arange(n)
-    kept: list[Indices] = []
-    for stretch in np.array_split(np.arange(n), max(1, limit // 4)):
-        here = values[stretch]
-        of_stretch = [here.argmin(), here.argmax(), 0, len(stretch) // 2]
-        kept.append(stretch[of_stretch])
-    return np.unique(np.concatenate(kept))
 
 
 def histogram(values: npt.NDArray[np.int64]) -> Histogram:
@@ -192,43 +158,6 @@ def _interval(intervals: Intervals, origin: dict[int, int], points: int) -> Inte
         max_err_ns=int(intervals.err.max()),
         logarithmic=bool(intervals.length.min() > 0 and intervals.length.max() > 8 * median),
     )
-
-
-def _clock(run: Run, references: set[str]) -> tuple[ClockDrawing, ...]:
-    names = ["repeat", "host", "ts", "offset_ns", "rate_ppm", "err_ns"]
-    table = run.clock.select(names).order_by("host", "repeat", "ts").to_pyarrow()
-    if not len(table):
-        return ()
-    host = np.array(table["host"].to_pylist())
-    repeat, ts, err = (table[name].to_numpy() for name in ("repeat", "ts", "err_ns"))
-    offset, rate = (
-        table[name].cast("float64").fill_null(np.nan).to_numpy()
-        for name in ("offset_ns", "rate_ppm")
-    )
-    drawings = []
-    for name in sorted(set(host) - references):
-        curves, slopes = [], []
-        for number in np.unique(repeat[host == name]):
-            here = np.flatnonzero((host == name) & (repeat == number))
-            if len(here) < 2:
-                continue
-            elapsed = (ts[here] - ts[here[0]]).astype(np.float64)
-            slope = (offset[here[-1]] - offset[here[0]]) / elapsed[-1] if elapsed[-1] else 0.0
-            deviation = offset[here] - offset[here[0]] - slope * elapsed
-            kept = thin(deviation, _CLOCK_POINTS)
-            slopes.append(slope * 1e6)
-            curves.append(
-                ClockCurve(
-                    repeat=int(number),
-                    seconds=elapsed[kept] / 1e9,
-                    deviation_ns=deviation[kept],
-                    err_ns=err[here][kept].astype(np.float64),
-                    rate_ppm=rate[here][kept],
-                )
-            )
-        if curves:
-            drawings.append(ClockDrawing(str(name), float(np.mean(slopes)), tuple(curves)))
-    return tuple(drawings)
 
 
 def _seconds(ts: npt.NDArray[np.int64], origin: int) -> Floats:

@@ -21,6 +21,7 @@ from loopscope.report.rows import (
     measured,
     pattern_cells,
     pattern_line,
+    probes_line,
     value_rows,
     value_source,
 )
@@ -139,4 +140,5 @@ def _expectations(results: Results) -> list[Text]:
 
 def _clock(results: Results) -> list[Text]:
     hosts = [f"{each.host} {clock_line(each)}" for each in results.clock]
-    return [Text.assemble(("clock   ", "dim"), ", ".join(hosts))] if hosts else []
+    lines = [", ".join(hosts), probes_line(results)]
+    return [Text.assemble(("clock   ", "dim"), line) for line in lines if line]

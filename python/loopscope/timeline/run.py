@@ -144,6 +144,16 @@ class Run:
         """`tables/clock.parquet` of every repeat."""
         return self._every("clock")
 
+    @property
+    def foreign_clocks(self) -> ibis.Table:
+        """`tables/foreign_clocks.parquet` of every repeat."""
+        return self._every("foreign_clocks")
+
+    @property
+    def clock_events(self) -> ibis.Table:
+        """`tables/clock_events.parquet` of every repeat."""
+        return self._every("clock_events")
+
     @cached_property
     def loss(self) -> tuple[ProcessLoss, ...]:
         """Every process's account of its events."""
@@ -167,6 +177,12 @@ class Run:
         return tuple(found)
 
     @cached_property
+    def probes(self) -> tuple[Mapping[str, Any], ...]:
+        """`clock.json` of each repeat that has it: what the clock probes put on their network."""
+        files = (directory / "clock.json" for directory in self.repeats.values())
+        return tuple(_json(file) for file in files if file.exists())
+
+    @cached_property
     def environment(self) -> Mapping[str, Mapping[str, Any]]:
         """Host to its `env.json`, of the first repeat that has it."""
         found: dict[str, Mapping[str, Any]] = {}
@@ -187,7 +203,10 @@ class Run:
         }
         for file, *_ in files.values():
             if not file.exists():
-                raise RunError(f"{file} is missing: this repeat's time line was not built")
+                raise RunError(
+                    f"{file} is missing: this repeat's time line was not built by this version; "
+                    f"make it again: loopscope report {self.path}"
+                )
         return self._view(f"tables/{name}", files)
 
     def _view(self, name: str, files: Mapping[int, list[Path]]) -> ibis.Table:

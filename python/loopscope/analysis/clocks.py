@@ -1,0 +1,196 @@
+"""What the clocks of a run did: how far others' were off, what happened to any, and what of that
+would have counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loopscope.analysis.expectation import COUNTS, Verdict, judge
+from loopscope.analysis.links import ROUTER
+from loopscope.analysis.quantity import UNKNOWN_NS, duration
+from loopscope.analysis.results import ClockEvent, ClockResult, ExpectationResult, Offset
+from loopscope.analysis.statistic import Bracket
+from loopscope.experiment.expectation import EVERY_HOST
+
+if TYPE_CHECKING:
+    from loopscope.analysis.measured import MeasuredInterval, MeasuredPath
+    from loopscope.experiment import Expectation
+    from loopscope.timeline import Run
+
+
+@dataclass(frozen=True)
+class RealtimeOffset:
+    """How far a host's CLOCK_REALTIME was from the reference's, at most, when it was read."""
+
+    bracket: Bracket | None
+    """Its upper end is None where nothing is known of some readings; None where of none."""
+
+    def result(self) -> Offset | None:
+        if self.bracket is None:
+            return None
+        return Offset(int(self.bracket.value), self.bracket.err)
+
+
+def realtime_offsets(run: Run) -> dict[str, RealtimeOffset]:
+    """Of every host, over all repeats."""
+    readings = run.foreign_clocks
+    chosen = readings.filter(readings.clock == "realtime")
+    rows = chosen.select("repeat", "host", "offset_ns", "offset_err_ns").to_pyarrow()
+    host = np.array(rows["host"].to_pylist(), dtype=object)
+    known = rows["offset_ns"].is_valid().to_numpy()
+    offset, err = (rows[name].fill_null(0).to_numpy() for name in ("offset_ns", "offset_err_ns"))
+    repeat = rows["repeat"].to_numpy()
+    found = {}
+    for name in sorted(set(run.hosts.host.to_pyarrow().to_pylist())):
+        here = host == name
+        size, width = np.abs(offset[here & known]), err[here & known]
+        if not len(size):
+            found[name] = RealtimeOffset(None)
+            continue
+        whole = set(repeat[here].tolist()) == set(run.repeats) and bool(known[here].all())
+        bracket = Bracket(
+            value=int(size.max()),
+            lower=max(0, int((size - width).max())),
+            upper=int((size + width).max()) if whole else None,
+        )
+        found[name] = RealtimeOffset(bracket)
+    return found
+
+
+def judge_offset(
+    expectation: Expectation, offsets: Mapping[str, RealtimeOffset]
+) -> ExpectationResult:
+    """Of one host's CLOCK_REALTIME, or of that of every host but the router: the farthest."""
+    every = expectation.path == EVERY_HOST
+    hosts = [name for name in offsets if name != ROUTER] if every else [expectation.path]
+    found = {name: each.bracket for name in hosts if (each := offsets.get(name))}
+    silent = [name for name in hosts if found.get(name) is None]
+    brackets = {name: each for name, each in found.items() if each is not None}
+    if not brackets:
+        nothing = f"nothing is known of the CLOCK_REALTIME of {', '.join(silent)}"
+        return _result(expectation, Verdict.UNKNOWN, None, nothing)
+    farthest = max(brackets, key=lambda name: brackets[name].value)
+    uppers = [each.upper for each in brackets.values()]
+    bracket = Bracket(
+        value=brackets[farthest].value,
+        lower=max(each.lower for each in brackets.values()),
+        upper=None if silent or None in uppers else max(u for u in uppers if u is not None),
+    )
+    verdict = judge(expectation, bracket)
+    reason: str | None = f"{farthest} is the farthest" if every and len(hosts) > 1 else None
+    if verdict is Verdict.PASS:
+        reason = None
+    elif verdict is Verdict.UNKNOWN and bracket.upper is None:
+        of = silent or [name for name, each in brackets.items() if each.upper is None]
+        reason = f"for a part of the run nothing is known of the CLOCK_REALTIME of {', '.join(of)}"
+    elif verdict is Verdict.UNKNOWN:
+        assert bracket.upper is not None
+        span = f"{duration(int(bracket.lower))} to {duration(int(bracket.upper))}"
+        reason = f"the clocks' errors leave {span}"
+    return _result(expectation, verdict, bracket, reason)
+
+
+def _result(
+    expectation: Expectation, verdict: Verdict, bracket: Bracket | None, reason: str | None
+) -> ExpectationResult:
+    return ExpectationResult(
+        text=expectation.text,
+        verdict=verdict,
+        measured=None if bracket is None else int(bracket.value),
+        err_ns=None if bracket is None else bracket.err,
+        is_time=True,
+        reason=reason,
+    )
+
+
+def read_clocks(
+    run: Run, offsets: Mapping[str, RealtimeOffset]
+) -> tuple[tuple[ClockResult, ...], tuple[ClockEvent, ...]]:
+    """Every host's clock, and what happened to clocks in the order of repeats and time."""
+    hosts = run.hosts
+    by_host = hosts.group_by("host").agg(
+        reference=hosts.reference.any(),
+        max_err_ns=hosts.max_err_ns.max(),
+        exchanges=hosts.exchanges.sum(),
+        rejected=hosts.rejected.sum(),
+    )
+    clocks = []
+    for row in by_host.order_by("host").to_pyarrow().to_pylist():
+        if row["max_err_ns"] is not None and row["max_err_ns"] >= UNKNOWN_NS:
+            row["max_err_ns"] = None
+        offset = offsets.get(row["host"])
+        clocks.append(ClockResult(**row, realtime=offset.result() if offset else None))
+    begins = run.clock.group_by("repeat").agg(begin=run.clock.ts.min()).to_pyarrow().to_pylist()
+    begin = {row["repeat"]: row["begin"] for row in begins}
+    found = run.clock_events
+    begun = found.from_ts.coalesce(found.until_ts)
+    rows = found.order_by("repeat", begun, "until_ts", "host", "clock")
+    events = []
+    for row in rows.to_pyarrow().to_pylist():
+        ends = [
+            None if row[end] is None else row[end] - begin[row["repeat"]]
+            for end in ("from_ts", "until_ts")
+        ]
+        keys = ("repeat", "host", "clock", "kind", "least_ns", "most_ns", "what")
+        events.append(
+            ClockEvent(**{key: row[key] for key in keys}, from_ns=ends[0], until_ns=ends[1])
+        )
+    return tuple(clocks), tuple(events)
+
+
+def falsified(
+    events: Iterable[ClockEvent],
+    expectations: Sequence[Expectation],
+    judged: Sequence[ExpectationResult],
+    measured: Mapping[str, MeasuredPath],
+) -> list[str]:
+    """For each host whose CLOCK_REALTIME was set in the run, the verdicts on times between it and
+    others that could have been different, had its events been stamped by that clock."""
+    steps: dict[str, int] = {}
+    for event in events:
+        if event.clock == "realtime" and event.least_ns is not None and event.most_ns is not None:
+            size = max(abs(event.least_ns), abs(event.most_ns))
+            steps[event.host] = max(size, steps.get(event.host, 0))
+    found = []
+    for host, step in sorted(steps.items()):
+        moved = [
+            f"{each.text} ({result.verdict})"
+            for each, result in zip(expectations, judged, strict=True)
+            if result.verdict is not Verdict.UNKNOWN and _could_differ(each, host, step, measured)
+        ]
+        if moved:
+            found.append(
+                f"{host}'s CLOCK_REALTIME was set by {duration(step)} in the run: with stamps of "
+                f"that clock these verdicts could have been others: {'; '.join(moved)}"
+            )
+    return found
+
+
+def _could_differ(
+    expectation: Expectation, host: str, step: int, measured: Mapping[str, MeasuredPath]
+) -> bool:
+    """Whether stamps that are off by as much on this host leave more than one verdict."""
+    if expectation.stat is None or expectation.stat in COUNTS:
+        return False
+    path = measured[expectation.path]
+    part: MeasuredInterval = path.loop
+    events = path.messages.path.events
+    if expectation.stat == "asymmetry":
+        # One leg is longer by it, the other shorter.
+        ends, step = (0, 1), 2 * step
+    elif expectation.hop is None:
+        ends = path.messages.path.loop
+    else:
+        ends = (expectation.hop.start, expectation.hop.end)
+        part = path.part(ends)
+    hosts = {events[end].host for end in ends}
+    bracket = part.bracket(expectation.stat)
+    if len(hosts) == 1 or host not in hosts or bracket is None:
+        return False
+    upper = None if bracket.upper is None else bracket.upper + step
+    wider = Bracket(bracket.value, bracket.lower - step, upper)
+    return judge(expectation, wider) is Verdict.UNKNOWN
