@@ -55,6 +55,32 @@ class Host:
     drift_ppm: float | None = 1.0
     event_cost_ns: tuple[float, float] | None = None
     """And its spread."""
+    rejected: int = 0
+
+
+@dataclass(frozen=True)
+class ClockReading:
+    """Of a host's CLOCK_REALTIME. `offset` is of the reference's, with its half-width; None: not
+    known."""
+
+    host: str
+    ts: int
+    offset: tuple[int, int] | None
+    repeat: int = 1
+    clock: str = "realtime"
+
+
+@dataclass(frozen=True)
+class ClockStep:
+    """Something that happened to a clock."""
+
+    host: str
+    clock: str = "realtime"
+    kind: str = "set"
+    at: tuple[int | None, int | None] = (SECOND, SECOND)
+    ns: tuple[int, int] | None = None
+    what: str = "it was set"
+    repeat: int = 1
 
 
 @dataclass
@@ -75,6 +101,8 @@ class SyntheticRun:
     repeats: int = 1
     subtract_cost: bool = False
     patterns: Sequence[Pattern] = ()
+    readings: Sequence[ClockReading] = ()
+    clock_steps: Sequence[ClockStep] = ()
     point: str = "base"
     """Of a sweep; `write_sweep` makes the whole of several."""
 
@@ -84,6 +112,7 @@ class SyntheticRun:
             directory = self.root / self.point / str(repeat)
             self._timeline(directory, rows)
             self._tables(directory, rows)
+            self._clocks(directory, repeat)
             self._hosts(directory, rows, first=repeat == 1)
         manifest = {"version": 1, "experiment": self.experiment().to_manifest()}
         (self.root / "manifest.json").write_text(json.dumps(manifest))
@@ -96,7 +125,7 @@ class SyntheticRun:
             testbed="local",
             hosts=tuple(host.name for host in self.hosts),
             clocks=Clocks("plain", None),
-            clock=ClockExchange(10.0, 50, 1.0),
+            clock=ClockExchange("clock", 100.0, 100, None, 30 * SECOND, 1.0),
             network=Network("10.77.0.0/24", "10.78.0.0/24", None),
             params={},
             components=(),
@@ -148,6 +177,7 @@ class SyntheticRun:
             "max_err_ns": pa.array([host.max_err_ns for host in self.hosts], pa.int64()),
             "drift_ppm": pa.array([host.drift_ppm for host in self.hosts], pa.float64()),
             "exchanges": pa.array([100 for _ in self.hosts], pa.int64()),
+            "rejected": pa.array([host.rejected for host in self.hosts], pa.int64()),
         }
         if any(host.event_cost_ns for host in self.hosts):
             costs = [host.event_cost_ns or (None, None) for host in self.hosts]
@@ -175,8 +205,39 @@ class SyntheticRun:
             "offset_ns": pa.array(columns[2], pa.float64()),
             "rate_ppm": pa.array(columns[3], pa.float64()),
             "err_ns": pa.array(columns[4], pa.int64()),
+            "calibrated_ns": pa.array([err // 3 for err in columns[4]], pa.int64()),
+            "epoch": pa.array([0] * len(knots), pa.uint32()),
         }
         pq.write_table(pa.table(clock), directory / "tables" / "clock.parquet")
+
+    def _clocks(self, directory: Path, repeat: int) -> None:
+        readings = [each for each in self.readings if each.repeat == repeat]
+        offsets = [each.offset or (None, None) for each in readings]
+        text, integer = pa.string(), pa.int64()
+        foreign = {
+            "host": pa.array([each.host for each in readings], text),
+            "clock": pa.array([each.clock for each in readings], text),
+            "ts": pa.array([each.ts for each in readings], integer),
+            "err_ns": pa.array([100 for _ in readings], integer),
+            "gained_ns": pa.array([0 for _ in readings], integer),
+            "gained_err_ns": pa.array([100 for _ in readings], integer),
+            "offset_ns": pa.array([offset for offset, _ in offsets], integer),
+            "offset_err_ns": pa.array([err for _, err in offsets], integer),
+        }
+        pq.write_table(pa.table(foreign), directory / "tables" / "foreign_clocks.parquet")
+        steps = [each for each in self.clock_steps if each.repeat == repeat]
+        sizes = [each.ns or (None, None) for each in steps]
+        events = {
+            "host": pa.array([each.host for each in steps], text),
+            "clock": pa.array([each.clock for each in steps], text),
+            "kind": pa.array([each.kind for each in steps], text),
+            "from_ts": pa.array([each.at[0] for each in steps], integer),
+            "until_ts": pa.array([each.at[1] for each in steps], integer),
+            "least_ns": pa.array([least for least, _ in sizes], integer),
+            "most_ns": pa.array([most for _, most in sizes], integer),
+            "what": pa.array([each.what for each in steps], text),
+        }
+        pq.write_table(pa.table(events), directory / "tables" / "clock_events.parquet")
 
     def _hosts(self, directory: Path, rows: Sequence[Row], first: bool) -> None:
         recorded = Counter((row.host, row.component) for row in rows)

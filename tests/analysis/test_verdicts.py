@@ -119,6 +119,30 @@ def test_a_limit_within_the_clocks_error_is_unknown_and_says_why(tmp_path):
     assert verdicts["p99 < 111"].reason is None
 
 
+def test_legs_are_alike_as_far_as_the_clocks_can_tell(tmp_path):
+    """A clock that is off makes one leg longer and the other shorter: both half-widths count."""
+    back = [event("b", "io", "ack"), event("a", "io", "acked")]
+    rows = []
+    for i in range(21):
+        start = 10_000 * i
+        rows += [
+            Row("a", "io:out", i, start),
+            Row("b", "io:in", i, start + 500 + i, 30, "h2"),
+            Row("b", "io:ack", i, start + 600 + i, 30, "h2"),
+            Row("a", "io:acked", i, start + 900 + i),
+        ]
+    made = SyntheticRun(tmp_path, rows, components=["a", "b"])
+    limits = [("<", 270), ("<", 260), ("<", 151), (">", 140), (">", 139)]
+    wanted = [expectation(f"{op} {ns}", "asymmetry", op, ns) for op, ns in limits]
+    results = analyse(open_run(made.write()), [path("loop", "id", [A, B, *back])], wanted)
+    # 510 to 300 ns: 210 ± 60.
+    assert [each.verdict for each in results.expectations] == [U, U, U, P, P]
+    assert {(each.measured, each.err_ns) for each in results.expectations} == {(210, 60)}
+    one = [expectation("alike", "asymmetry", "<", 5)]
+    with pytest.raises(AnalysisError, match="no way back"):
+        analyse(open_run(tmp_path), [LOOP], one)
+
+
 def test_messages_that_the_network_lost_are_facts(tmp_path):
     limits = [("lost", "==", 3), ("lost", "==", 0), ("count", "==", 20), ("max", "<", 200)]
     results, verdicts = judge(tmp_path, crossings(20, lost=3), *limits)

@@ -156,10 +156,6 @@ def test_zeros_and_the_devices_mtu_are_a_plain_wire(network):
 
 def test_links_are_emulated_without_impairment_where_the_file_says_so(network):
     assert links(network("emulate: true")) == {}
-    assert not experiment.load(network("emulate: true")).network.emulation.clock
-    path = network("emulate_clock: true")
-    assert links(path) == {}
-    assert experiment.load(path).network.emulation.clock
     (problem,) = experiment.check(network("mover: tap"))
     assert problem.severity == "warning"
     assert "mover does nothing" in problem.message

@@ -14,6 +14,7 @@ from loopscope.experiment import (
     PhasesReady,
     PortReady,
     StartedReady,
+    from_manifest,
 )
 
 
@@ -103,7 +104,8 @@ def test_defaults(write):
         )
     )
     assert plan.clocks == Clocks("plain", None)
-    assert (plan.clock.rate_hz, plan.clock.burst, plan.clock.wander_ppm) == (10.0, 50, 1.0)
+    assert (plan.clock.rate_hz, plan.clock.burst, plan.clock.wander_ppm) == (100.0, 100, 1.0)
+    assert (plan.clock.network, plan.clock.within_ns) == ("clock", None)
     assert (plan.network.data, plan.network.clock) == ("10.77.0.0/24", "10.78.0.0/24")
     assert plan.network.mtu is None
     assert plan.trace == ("*",)
@@ -233,6 +235,16 @@ def test_expectations(changed, line, hop, stat, op, value, is_time):
     assert (found.path, found.hop) == ("loop", hop)
     assert (found.stat, found.op, found.value, found.is_time) == (stat, op, value, is_time)
     assert found.text == line
+
+
+@pytest.mark.parametrize("host", ["h1", "h2", "hosts"])
+def test_expectations_of_clocks(changed, host):
+    line = f"{host}.realtime.offset <= 1.5us"
+    plan = load(changed, ("loop.lost == 0", line))
+    found = plan.expectations[0]
+    assert (found.path, found.clock, found.stat, found.hop) == (host, "realtime", None, None)
+    assert (found.op, found.value, found.is_time, found.text) == ("<=", 1500, True, line)
+    assert from_manifest(plan.to_manifest()) == plan
 
 
 def test_words_that_other_versions_of_yaml_take_for_something_else_stay_text(changed):

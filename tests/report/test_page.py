@@ -9,7 +9,7 @@ import warnings
 from html.parser import HTMLParser
 
 import pytest
-from synthetic_run import Row, SyntheticRun, pipeline
+from synthetic_run import SECOND, ClockReading, ClockStep, Row, SyntheticRun, pipeline
 from test_patterns import ONE, good
 
 from loopscope.analysis import analyse
@@ -60,10 +60,31 @@ def made(tmp_path_factory):
     synthetic.patterns = [dataclasses.replace(ONE, types=(of_type,))]
     synthetic.components = ["p", "c", "d"]
     synthetic.rows += [row for row in good() if (row.component, row.id) != ("d", 7)]
+    synthetic.readings = [
+        ClockReading(host, 5 * SECOND + i * 100_000_000, offset(i), repeat)
+        for repeat in (1, 2)
+        for host, offset in CLOCKS.items()
+        for i in range(100)
+    ]
+    synthetic.clock_steps = [
+        ClockStep("h2", at=at(50, 51), ns=(21_999_000, 22_000_900), what="<set>"),
+        ClockStep("h3", "counter", "step", at(70, 73), what="disturbed"),
+    ]
     run = open_run(synthetic.write())
     results = analyse(run)
     path = write_report(run, results)
     return run, results, path, Page(path.read_text())
+
+
+CLOCKS = {
+    "h2": lambda i: (22_000_000 * (i > 50), 900),
+    "h3": lambda i: None if 70 <= i < 73 else (-i, 1400),
+}
+"""CLOCK_REALTIME against the reference's."""
+
+
+def at(*tenths):
+    return tuple(5 * SECOND + i * 100_000_000 for i in tenths)
 
 
 def test_the_page_embeds_the_results(made):
@@ -127,6 +148,7 @@ def test_names_from_the_run_are_escaped(made):
     text = path.read_text()
     assert "other:&lt;script&gt;" in text
     assert "other:<script>" not in text
+    assert "&lt;set&gt;" in text
 
 
 def test_plotly_accepts_the_figures(made):
@@ -134,7 +156,8 @@ def test_plotly_accepts_the_figures(made):
 
     *_, page = made
     figures = json.loads(page.scripts["figures"])
-    names = ["pattern-bed", "response-time-loop", "response-histogram-loop", "hops-loop", "clock"]
+    names = ["pattern-bed", "response-time-loop", "response-histogram-loop", "hops-loop"]
+    names += ["clock", "clock-width", "clock-realtime", "clock-allan"]
     assert list(figures) == page.plots == names
     for figure in figures.values():
         go.Figure(figure)
@@ -160,6 +183,31 @@ def test_figures_draw_what_was_measured(made):
     assert len([t for t in hops["data"] if t["type"] == "bar"]) == len(results.paths[0].hops)
     hosts = [each["text"].split(":")[0] for each in figures["clock"]["layout"]["annotations"]]
     assert hosts == ["h2", "h3"]
+
+
+def test_the_clocks_figures_draw_the_tables(made):
+    run, _, _, page = made
+    figures = json.loads(page.scripts["figures"])
+    knots = run.clock.order_by("host", "repeat", "ts").to_pyarrow().to_pylist()
+    of_h2 = [row for row in knots if row["host"] == "h2"]
+    widths = figures["clock-width"]["data"]
+    hard = [y for t in widths if t["name"] == "hard half-width" for y in t["y"]]
+    calibrated = [y for t in widths if t["name"] == "calibrated half-width" for y in t["y"]]
+    assert hard[: len(of_h2)] == [row["err_ns"] for row in of_h2] == [900] * 120
+    assert calibrated[: len(of_h2)] == [row["calibrated_ns"] for row in of_h2]
+    offsets = [t for t in figures["clock-realtime"]["data"] if t["mode"] == "markers"]
+    h2, _, h3, _ = offsets
+    assert (min(h2["y"]), max(h2["y"])) == (0, 22)
+    # What is not known is not drawn.
+    assert (len(h2["y"]), len(h3["y"])) == (100, 97)
+    assert set(h3["customdata"]) == {1.4}
+    begin = min(row["ts"] for row in knots)
+    for name, axis, times in (("clock-realtime", "x", at(50, 51)), ("clock", "x3", at(70, 73))):
+        (stripe,) = figures[name]["layout"]["shapes"]
+        assert [stripe["x0"], stripe["x1"]] == [(ts - begin) / 1e9 for ts in times]
+        assert stripe["xref"] == axis
+    assert {t["name"] for t in figures["clock-allan"]["data"]} == {"h2", "h3"}
+    assert len(page.tables["clock-events"]) == 3
 
 
 def test_the_files_are_what_papers_take(made):

@@ -135,6 +135,8 @@ def test_durations_have_four_digits(ns, text):
         (23001, "± 24 µs"),
         (2000000, "± 2.0 ms"),
         (999900, "± 1000 µs"),
+        (1 << 60, "± unknown"),
+        ((1 << 60) + 500, "± unknown"),
     ],
 )
 def test_half_widths_are_rounded_up(ns, text):

@@ -68,6 +68,7 @@ def test_shipped_experiments_are_good(machine: Machine, name: str) -> None:
         "disable",
         "net show",
         "net set",
+        "clock status",
         "entities",
         "report",
         "reset",
@@ -102,6 +103,9 @@ def test_doctor(machine: Machine) -> None:
         ["resume", "nowhere"],
         ["net", "set", "h1 -> h2", "delay=5"],
         ["net", "show"],
+        ["clock", "status", "--page", "nowhere"],
+        ["clock", "join", "127.0.0.1:1", "--key", "nowhere"],
+        ["clock", "serve"],
     ],
 )
 def test_mistakes_exit_2_without_a_traceback(machine: Machine, words: list[str]) -> None:

@@ -200,7 +200,7 @@ def test_probes_take_the_links_where_the_file_says_so(machine: Machine, results:
     """A link that is slow in one direction cannot be told from a clock that is off: the half-width
     says so, and never that the message was there before the link let it."""
     text = PIPELINE.replace("MOVER", "auto").replace("CLOCKS", "plain")
-    text = text.replace("h2 -> h3", "emulate_clock: true\n  h1 -> h3")
+    text = text.replace("h2 -> h3", "h1 -> h3") + "\nclock: {network: data}\n"
     direct = text.replace("node/pipe:received, node/pipe:sent, ", "").replace(
         "to: node", "to: sink"
     )

@@ -90,6 +90,20 @@ def test_plain_clocks(machine: Machine, results: Read) -> None:
         assert environment["kernel"], environment
 
     compare_with_babeltrace(repeat)
+    kernels_clock_is_one(repeat)
+
+
+def kernels_clock_is_one(repeat: Path) -> None:
+    """All hosts have the same CLOCK_REALTIME, whatever their counters show."""
+    table = pq.read_table(repeat / "tables" / "foreign_clocks.parquet").to_pylist()
+    for host in HOSTS:
+        offsets = [
+            (row["offset_ns"], row["offset_err_ns"])
+            for row in table
+            if (row["host"], row["clock"]) == (host, "realtime")
+        ]
+        assert len(offsets) > 10
+        assert all(abs(ns) <= err for ns, err in offsets), (host, offsets)
 
 
 def compare_with_babeltrace(repeat: Path) -> None:
@@ -119,12 +133,17 @@ def compare_with_babeltrace(repeat: Path) -> None:
 def test_synthetic_clocks(machine: Machine, results: Read) -> None:
     """Hidden offsets of seconds, rates of up to 100 ppm: mapped times agree with the truth."""
     file = (ROOT / "experiments" / "pipeline.yaml").read_text()
+    file = file.replace("expect:\n", "expect:\n  - hosts.realtime.offset < 1ms\n")
     machine.write("synthetic.yaml", file + "\nclocks: {synthetic: {seed: 20071213}}\n")
     done = machine.command("run", "synthetic.yaml", "--json", "-p", f"count={COUNT}")
     assert done.stdout, done.stderr
     read = results(done)
     assert (read["paths"]["loop"]["count"], read["paths"]["loop"]["lost"]) == (COUNT, 0)
     repeat = machine.directory / "runs" / "pipeline" / "latest" / "base" / "1"
+    kernels_clock_is_one(repeat)
+    (offset,) = (each for each in read["expectations"] if "realtime" in each["text"])
+    assert offset["verdict"] == "PASS", offset
+    assert offset["measured"] <= offset["err_ns"] < 1_000_000
 
     seed = 20071213
     hz = _native.frequencies(repeat)[HOSTS[0]]
