@@ -69,6 +69,7 @@ def test_shipped_experiments_are_good(machine: Machine, name: str) -> None:
         "net show",
         "net set",
         "clock status",
+        "clock verify",
         "entities",
         "report",
         "reset",
@@ -106,6 +107,7 @@ def test_doctor(machine: Machine) -> None:
         ["clock", "status", "--page", "nowhere"],
         ["clock", "join", "127.0.0.1:1", "--key", "nowhere"],
         ["clock", "serve"],
+        ["clock", "verify", "idel"],
     ],
 )
 def test_mistakes_exit_2_without_a_traceback(machine: Machine, words: list[str]) -> None:

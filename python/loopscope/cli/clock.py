@@ -26,6 +26,12 @@ loopscope clock status
 
 Exit codes: 0 synchronised, 3 holdover or unknown, 2 no clock.
 """
+HELP_VERIFY = """Score the clocks on the local testbed against a hidden truth; wants root.
+
+loopscope clock verify idle loaded
+
+Exit codes: 0 every target met and no bound wrong, 1 else, 2 no such scenario.
+"""
 
 app = typer.Typer(help=HELP, no_args_is_help=True)
 
@@ -101,6 +107,33 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     _become("status", [*_option("--page", page), *(["--json"] if as_json else [])])
+
+
+@app.command("verify", help=HELP_VERIFY)
+def verify(
+    scenarios: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SCENARIO]...", help="By name. [default: all]", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Of the hidden clocks, faults and instants.")
+    ] = 1,
+    long: Annotated[
+        bool, typer.Option("--long", help="Three minutes of each, not less than one.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write errors and widths over time to SCENARIO.csv in this directory.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    switches = [*(["--json"] if as_json else []), *(["--long"] if long else [])]
+    words = [*switches, "--seed", str(seed), *_option("--output", output)]
+    _become("verify", [*words, "--", *(scenarios or [])])
 
 
 def _terms(key: Path, page: Path | None, log: Path | None) -> list[str]:
