@@ -39,7 +39,7 @@ extern "C" {
 enum loopscope_clock_status {
     LOOPSCOPE_CLOCK_UNKNOWN = 0,      /* nothing, or nothing that still holds */
     LOOPSCOPE_CLOCK_SYNCHRONISED = 1, /* the reference answers */
-    LOOPSCOPE_CLOCK_HOLDOVER = 2      /* it does not answer any more; widths grow */
+    LOOPSCOPE_CLOCK_HOLDOVER = 2      /* it, or the service, has said nothing for a while; widths grow */
 };
 
 /* An instant. If its status is UNKNOWN, `earliest` and `best` are INT64_MIN, `latest` is INT64_MAX

@@ -38,11 +38,12 @@ class Words:
     calibrated: int = 40
     epoch: int = 7
     status: int = SYNCHRONISED
+    lease: int = 2**16 - 1
     utc_offset: int = -37_000_000_000
     utc_error: int = 2**64 - 1
 
     def packed(self) -> bytes:
-        form = "<QqQQQIIIIIIqQQQ4Q"
+        form = "<QqQQQIIIIIBxHqQQQ4Q"
         return struct.pack(
             form,
             self.anchor,
@@ -56,6 +57,7 @@ class Words:
             self.calibrated,
             self.epoch,
             self.status,
+            self.lease,
             self.utc_offset,
             self.utc_error,
             os.getpid(),
@@ -80,7 +82,11 @@ class Words:
         best = floor(self.global_ns + Fraction(self.fraction, 2**32) + ticks * self.rate * unit)
         grown = floor(abs(ticks) * self.drift * unit)
         widths = [best - self.below - grown, best, best + self.above + grown]
-        return [*widths, counter, self.calibrated, self.epoch, self.status]
+        return [*widths, counter, self.calibrated, self.epoch, self.status_at(counter)]
+
+    def status_at(self, counter: int) -> int:
+        late = counter - self.anchor >= self.lease * 2**20
+        return HOLDOVER if late and self.status == SYNCHRONISED else self.status
 
     def elapsed(self, start: int, end: int) -> list[int]:
         if not (self.holds(start) and self.holds(end)):
@@ -88,7 +94,7 @@ class Words:
         unit = Fraction(1, 2**48)
         best = floor((end - start) * self.rate * unit + Fraction(1, 2))
         half = floor(abs(end - start) * self.drift * unit) + 2
-        return [best - half, best, best + half, self.status]
+        return [best - half, best, best + half, self.status_at(max(start, end))]
 
     def utc(self) -> list[int]:
         offset = 0 if self.utc_error == 2**64 - 1 else self.utc_offset
@@ -140,12 +146,14 @@ def variety() -> list[Words]:
         replace(usual, global_ns=2**62, rate=2**38, drift=1, below=2**32 - 1, above=2**32 - 1),
         replace(usual, anchor=2**63 - 5, expires=2**63 + 5, utc_error=0, utc_offset=2**63 - 1),
         replace(usual, expires=usual.anchor + 1000),
+        replace(usual, lease=0),
+        replace(usual, lease=1),
     ]
 
 
 def counters(words: Words) -> list[int]:
     """Counters around all that happens to a line."""
-    near = [words.anchor, words.expires]
+    near = [words.anchor, words.expires, words.anchor + words.lease * 2**20]
     far = [words.anchor - REACH, words.anchor + REACH]
     found = {at + d for at in near + far for d in (-1, 0, 1)}
     found |= {words.anchor + d for d in (-(2**46) - 7, -12_345, 999, 123_456_789, 2**46 + 3)}

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 from conftest import BIN, ROOT, Machine
+from loopscope_trace.clock import HOLDOVER
 
 CHRONY = """\
 local stratum 8
@@ -74,6 +76,12 @@ class Clocks:
         done = self.machine.command("clock", "status", "--page", self.page(name), "--json")
         assert done.returncode in (0, 3), done.stderr
         return done.returncode, json.loads(done.stdout)
+
+    def told(self, name: str) -> int:
+        """The status that a program reads."""
+        read = "from loopscope_trace import clock; print(clock.now().status)"
+        environment = {**self.machine.environment, "LOOPSCOPE_CLOCK": str(self.page(name))}
+        return int(subprocess.check_output([sys.executable, "-c", read], env=environment))
 
     def says(self, name: str, code: int, status: str) -> bool:
         returned, said = self.status(name)
@@ -205,6 +213,8 @@ def test_a_killed_follower_goes_on_in_another_epoch(clocks: Clocks) -> None:
     code, said = clocks.status("follower")
     assert (code, said["status"], said["writer"]["alive"]) == (3, "HOLDOVER", False)
     assert said["epoch"] == before["epoch"]
+    # Programs do not ask who has written it.
+    until(lambda: clocks.told("follower") == HOLDOVER, "programs are told that it goes on")
     clocks.clock("join", "follower", f"127.0.0.1:{port}")
     until(lambda: clocks.says("follower", 0, "SYNCHRONISED"), "never synchronised again")
     again = clocks.status("follower")[1]["epoch"]

@@ -20,6 +20,9 @@
  * their results in 63. */
 #define CLOCK_REACH (UINT64_C(1) << 47)
 
+/* A lease counts in units of 2^20 ticks. */
+#define CLOCK_LEASE_SHIFT 20
+
 /* Words of a slot. The first eight, a cache line, are all that a reading needs. */
 enum {
     CLOCK_ANCHOR,     /* ticks */
@@ -29,7 +32,7 @@ enum {
     CLOCK_EXPIRES,    /* first tick at which nothing of this holds */
     CLOCK_WIDTH,      /* ns before `best` (low half) and after it (high half) */
     CLOCK_FINE,       /* 2^-32 ns to add to CLOCK_GLOBAL (low half), calibrated ns (high half) */
-    CLOCK_STANDING,   /* epoch (low half), status (high half) */
+    CLOCK_STANDING,   /* epoch (32 bits), status (8), zero (8), lease from the anchor (16) */
     CLOCK_UTC_OFFSET, /* ns, signed */
     CLOCK_UTC_ERROR,  /* ns; all ones: not known */
     CLOCK_PID,        /* the writer's, in its own pid namespace */

@@ -70,9 +70,13 @@ static inline int64_t growth(const uint64_t *words, uint64_t ticks)
     return (int64_t)((uint128)ticks * words[CLOCK_DRIFT] >> CLOCK_SHIFT);
 }
 
-static inline enum loopscope_clock_status status(const uint64_t *words)
+/* What a counter's time is worth: behind the lease nobody has said that the reference still answers. */
+static inline enum loopscope_clock_status status(const uint64_t *words, uint64_t counter)
 {
-    uint64_t status = words[CLOCK_STANDING] >> 32;
+    uint64_t status = words[CLOCK_STANDING] >> 32 & 0xff;
+    int64_t lease = (int64_t)(words[CLOCK_STANDING] >> 48 << CLOCK_LEASE_SHIFT);
+    if (status == LOOPSCOPE_CLOCK_SYNCHRONISED && (int64_t)(counter - words[CLOCK_ANCHOR]) >= lease)
+        return LOOPSCOPE_CLOCK_HOLDOVER;
     return status <= LOOPSCOPE_CLOCK_HOLDOVER ? (enum loopscope_clock_status)status
                                               : LOOPSCOPE_CLOCK_UNKNOWN;
 }
@@ -84,7 +88,7 @@ struct loopscope_clock_time loopscope_clock_page_map(const struct clock_page *pa
                                         LOOPSCOPE_CLOCK_UNKNOWN};
     uint64_t words[CLOCK_STANDING + 1];
     if (likely(page && copy(page, words, CLOCK_STANDING + 1) && holds(words, counter)
-               && status(words) != LOOPSCOPE_CLOCK_UNKNOWN)) {
+               && status(words, counter) != LOOPSCOPE_CLOCK_UNKNOWN)) {
         int64_t ticks = (int64_t)(counter - words[CLOCK_ANCHOR]);
         int64_t fraction = (int64_t)(uint32_t)words[CLOCK_FINE]
                            << (CLOCK_SHIFT - CLOCK_FRACTION_SHIFT);
@@ -94,7 +98,7 @@ struct loopscope_clock_time loopscope_clock_page_map(const struct clock_page *pa
         time.latest = time.best + (int64_t)(words[CLOCK_WIDTH] >> 32) + grown;
         time.calibrated = (uint32_t)(words[CLOCK_FINE] >> 32);
         time.epoch = (uint32_t)words[CLOCK_STANDING];
-        time.status = status(words);
+        time.status = status(words, counter);
     }
     return time;
 }
@@ -114,7 +118,8 @@ struct loopscope_clock_span loopscope_clock_page_elapsed(const struct clock_page
         span.best = scale(words, ticks, INT64_C(1) << (CLOCK_SHIFT - 1));
         span.shortest = span.best - half;
         span.longest = span.best + half;
-        span.status = status(words);
+        /* Of the later one. */
+        span.status = status(words, ticks < 0 ? from->counter : to->counter);
         if (span.status == LOOPSCOPE_CLOCK_UNKNOWN) {
             span.shortest = span.best = INT64_MIN;
             span.longest = INT64_MAX;

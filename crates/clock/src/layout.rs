@@ -18,6 +18,8 @@ pub const RETIRED: u64 = u64::MAX;
 pub const SHIFT: u32 = 48;
 /// Binary places of the fraction of a nanosecond.
 pub const FRACTION_SHIFT: u32 = 32;
+/// A lease counts in 2 to the power of this ticks.
+pub const LEASE_SHIFT: u32 = 20;
 /// Where a page is that nobody gave a name.
 pub const DEFAULT_PATH: &str = "/dev/shm/loopscope-clock";
 
@@ -37,7 +39,7 @@ pub mod word {
     pub const WIDTH: usize = 5;
     /// 2⁻³² ns to add to [`GLOBAL`] (low half), calibrated half-width in ns (high half).
     pub const FINE: usize = 6;
-    /// Epoch (low half), status (high half).
+    /// Epoch (32 bits), status (8), zero (8), lease from the anchor (16).
     pub const STANDING: usize = 7;
     /// UTC less global time in ns, signed.
     pub const UTC_OFFSET: usize = 8;

@@ -38,6 +38,7 @@ fn main() -> Anyhow<()> {
         calibrated_ns: 50.0,
         ns_per_tick: 0.4,
         drift: 1e-8,
+        stale: Counter(anchor.0 + (1 << 44)),
         expires: Counter(anchor.0 + (1 << 44)),
     };
     let frequency = Frequency::from_hz(2_500_000_000).ok_or("no frequency")?;

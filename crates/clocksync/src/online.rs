@@ -204,6 +204,7 @@ impl Online {
                     status: Status::Synchronised,
                     global,
                     fraction_ns,
+                    stale: Counter(u64::MAX),
                     expires: Counter(u64::MAX),
                     ..nothing(0, now, frequency.ns_per_tick())
                 }
@@ -266,6 +267,7 @@ fn nothing(epoch: u32, now: Counter, ns_per_tick: f64) -> State {
         calibrated_ns: 0.0,
         ns_per_tick,
         drift: 0.0,
+        stale: now,
         expires: now,
     }
 }
@@ -407,6 +409,7 @@ impl Follower {
             calibrated_ns: calibrated.min(below_ns.max(above_ns)),
             ns_per_tick: nominal + slope,
             drift: (fastest - slope).max(slope - slowest) / (nominal + slope),
+            stale: frame.counter(self.last + HOLDOVER_S * self.own.hz() as f64),
             expires: frame.counter(self.last + SPAN_S * self.own.hz() as f64),
             ..nothing
         }

@@ -32,6 +32,8 @@ pub struct State {
     pub ns_per_tick: f64,
     /// By how much the hard width grows on either side, ns for each ns from the anchor.
     pub drift: f64,
-    /// After it nothing of this holds.
+    /// From here on it is [`Status::Holdover`], if it was [`Status::Synchronised`].
+    pub stale: Counter,
+    /// From here on nothing of this holds.
     pub expires: Counter,
 }

@@ -1,7 +1,7 @@
 //! A state of the clock in the fixed point of the page, every rounding of which is in the widths.
 
 use loopscope_clock::Status;
-use loopscope_clock::layout::{FRACTION_SHIFT, SHIFT, WORDS, word};
+use loopscope_clock::layout::{FRACTION_SHIFT, LEASE_SHIFT, SHIFT, WORDS, word};
 
 use super::service::Service;
 use crate::state::State;
@@ -37,7 +37,11 @@ fn within(
 /// The words of a slot but those about the writer.
 pub(super) fn words(state: &State, service: Service) -> Result<[u64; WORDS], OutOfRange> {
     let mut words = [0; WORDS];
-    words[word::STANDING] = halves(state.epoch, state.status as u32);
+    // Rounded down: in doubt nobody has said that the reference still answers.
+    let lease = state.stale.0.saturating_sub(state.anchor.0) >> LEASE_SHIFT;
+    let lease = u16::try_from(lease).unwrap_or(u16::MAX);
+    words[word::STANDING] =
+        halves(state.epoch, u32::from(state.status as u8) | u32::from(lease) << 16);
     words[word::UTC_ERROR] = u64::MAX;
     if let Standing::Known { offset_ns, error_ns, .. } = service.utc {
         words[word::UTC_OFFSET] = offset_ns.cast_unsigned();

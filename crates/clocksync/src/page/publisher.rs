@@ -20,6 +20,9 @@ use crate::synthetic::{BEND, SyntheticClock};
 /// Between two publications.
 const GAP: Duration = Duration::from_millis(10);
 
+/// How long a publication says SYNCHRONISED when none follows.
+pub const LEASE: Duration = Duration::from_secs(1);
+
 /// Epochs begin with the time since boot in this unit: 32 bits are 16 months of it.
 const EPOCH_NS: i64 = 10_000_000;
 
@@ -31,10 +34,13 @@ pub struct Published {
     pub service: Service,
 }
 
-/// Publishes a hundred times a second until it is dropped, and then takes the page away.
+/// Publishes a hundred times a second until it is dropped, and then takes the page away. Killed, it
+/// leaves a page that says HOLDOVER after [`LEASE`], and nothing any more when the widths stop being
+/// known.
 #[derive(Debug)]
 pub struct Publisher {
-    end: Option<Sender<()>>,
+    /// Hears the time between two publications.
+    orders: Option<Sender<Duration>>,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -53,14 +59,20 @@ impl Publisher {
         // the same.
         let booted = (frequency.scale(ordered_counter()).0 / EPOCH_NS) as u32;
         let base = writer.epoch().map_or(booted, |epoch| booted.max(epoch.wrapping_add(1)));
-        // The service may be killed: nobody would say then that the counter was disturbed.
-        let span = (SPAN_S * frequency.hz() as f64) as u64;
+        // The service may be killed: nobody would say then that the reference does not answer any
+        // more, or that the counter was disturbed.
+        let ticks = |seconds: f64| (seconds * frequency.hz() as f64) as u64;
+        let (lease, span) = (ticks(LEASE.as_secs_f64()), ticks(SPAN_S));
         let mut publish = move |writer: &mut PageWriter| {
             let counter = ordered_counter();
             let counter = hidden.map_or(counter, |clock| clock.apply(counter));
             let Published { state, service } = now(counter);
-            let expires = state.expires.min(Counter(counter.0 + span));
-            let state = State { epoch: base.wrapping_add(state.epoch), expires, ..state };
+            let state = State {
+                epoch: base.wrapping_add(state.epoch),
+                stale: state.stale.min(Counter(counter.0 + lease)),
+                expires: state.expires.min(Counter(counter.0 + span)),
+                ..state
+            };
             let shown = match hidden {
                 Some(clock) if state.status != Status::Unknown => {
                     on_true_counter(&state, |at| clock.apply(at), |at| clock.invert(at), BEND)
@@ -74,22 +86,34 @@ impl Publisher {
             }
         };
         publish(&mut writer);
-        let (end, ended) = mpsc::channel();
+        let (orders, heard) = mpsc::channel();
         let run = move || {
-            while ended.recv_timeout(GAP) == Err(RecvTimeoutError::Timeout) {
-                publish(&mut writer);
+            let mut gap = GAP;
+            loop {
+                match heard.recv_timeout(gap) {
+                    Err(RecvTimeoutError::Timeout) => publish(&mut writer),
+                    Ok(new) => gap = new,
+                    Err(RecvTimeoutError::Disconnected) => return writer.retire(),
+                }
             }
-            writer.retire()
         };
         let thread = std::thread::Builder::new().name("clock-page".into()).spawn(run);
         let thread = thread.map_err(|error| PageError::Io { path: path.into(), error })?;
-        Ok(Publisher { end: Some(end), thread: Some(thread) })
+        Ok(Publisher { orders: Some(orders), thread: Some(thread) })
+    }
+
+    /// Publishes at another pace from now on.
+    pub fn set_gap(&self, gap: Duration) {
+        if let Some(orders) = &self.orders {
+            // In vain only if the thread has panicked.
+            let _ = orders.send(gap);
+        }
     }
 }
 
 impl Drop for Publisher {
     fn drop(&mut self) {
-        self.end = None;
+        self.orders = None;
         if let Some(thread) = self.thread.take() {
             // A page that somebody has removed already needs no more.
             let _ = thread.join();

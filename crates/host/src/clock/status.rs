@@ -23,8 +23,6 @@ pub struct Arguments {
 }
 
 const NOT_SYNCHRONISED: u8 = 3;
-/// A service that lives publishes a hundred times a second.
-const STALE_NS: i64 = 1_000_000_000;
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let page = match Page::open(arguments.page.as_deref()) {
@@ -63,11 +61,10 @@ impl Said {
         Said { time, words, frequency: page.frequency(), writer }
     }
 
-    /// As it is now: what nobody keeps up to date is on its own.
+    /// As the page says, which learns of a writer's death a second later than the system.
     fn status(&self) -> Status {
-        let stale = self.age_ns().is_some_and(|age| age > STALE_NS);
         match self.time.status {
-            Status::Synchronised if stale || !self.is_kept() => Status::Holdover,
+            Status::Synchronised if !self.is_kept() => Status::Holdover,
             status => status,
         }
     }

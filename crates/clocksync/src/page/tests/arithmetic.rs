@@ -1,5 +1,6 @@
 //! The fixed point against exact arithmetic: f64s are fractions whose denominator is a power of two.
 
+use loopscope_clock::layout::LEASE_SHIFT;
 use loopscope_clock::{Page, Span, Status, Time};
 use loopscope_time::{Counter, GlobalNs};
 use num_bigint::BigInt;
@@ -59,8 +60,10 @@ prop_compose! {
         ns_per_tick in prop_oneof![0.2..1.0f64, 1e-3..1e3f64],
         drift in prop_oneof![Just(0.0), 1e-12..1e-5f64, 1e-5..0.01f64],
         lasts in 1u64..1 << 46,
+        fresh in prop_oneof![0u64..1 << 22, 0u64..1 << 38, Just(u64::MAX)],
     ) -> State {
         State {
+            stale: Counter(fresh.saturating_add(anchor)),
             anchor: Counter(anchor), global: GlobalNs(global), fraction_ns, below_ns, above_ns,
             calibrated_ns, ns_per_tick, drift, expires: Counter(anchor + lasts), ..state()
         }
@@ -84,7 +87,13 @@ proptest! {
             prop_assert_eq!(time.status, Status::Unknown);
             return Ok(());
         }
-        prop_assert_eq!((time.status, time.epoch), (Status::Synchronised, state.epoch));
+        prop_assert_eq!(time.epoch, state.epoch);
+        // The lease is rounded down to a unit, of which there are so many.
+        let lease = ((state.stale.0 - state.anchor.0) >> LEASE_SHIFT).min(65_535) << LEASE_SHIFT;
+        let fresh = i128::from(distance) < i128::from(lease);
+        prop_assert!(!fresh || counter < state.stale);
+        prop_assert_eq!(time.status == Status::Synchronised, fresh);
+        prop_assert!(time.status != Status::Unknown);
         let (best, below, above) = stated(&state, counter);
         let more = whole(4) + (whole(2 * distance.abs()) >> 48);
         let earliest = &best - below - whole(time.earliest.0);

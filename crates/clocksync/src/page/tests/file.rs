@@ -5,6 +5,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use loopscope_clock::layout::LEASE_SHIFT;
 use loopscope_clock::{Page, Status, Utc};
 use loopscope_time::{Counter, Frequency};
 
@@ -74,9 +75,12 @@ fn it_expires_and_does_not_reach_for_ever() {
     let (_directory, path) = place();
     writer(&path).publish(&state(), SERVICE).unwrap();
     let page = Page::open(Some(&path)).unwrap();
-    let State { anchor, expires, .. } = state();
+    let State { anchor, stale, expires, .. } = state();
     let status = |counter: u64| page.map(Counter(counter)).status;
-    assert_eq!(status(expires.0 - 1), Status::Synchronised);
+    let unit = 1 << LEASE_SHIFT;
+    assert_eq!(status(stale.0 - unit), Status::Synchronised);
+    assert_eq!(status(stale.0), Status::Holdover);
+    assert_eq!(status(expires.0 - 1), Status::Holdover);
     let unknown = page.map(expires);
     assert_eq!(unknown.status, Status::Unknown);
     assert_eq!((unknown.earliest.0, unknown.latest.0), (i64::MIN, i64::MAX));

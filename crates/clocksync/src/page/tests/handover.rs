@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use loopscope_clock::layout::{WORDS, word};
+use loopscope_clock::layout::{LEASE_SHIFT, WORDS, word};
 use loopscope_clock::{Page, Status, Time};
 use loopscope_time::{Counter, GlobalNs};
 use nix::sys::signal::{Signal, kill, raise};
@@ -35,6 +35,7 @@ fn numbered(epoch: u32) -> State {
         calibrated_ns: (n * 3 % 500) as f64,
         ns_per_tick: 0.25 + (n % 16) as f64 / 64.0,
         drift: (n % 5) as f64 / f64::from(1 << 20),
+        stale: Counter(AT.0 + ((1 + n % 64) << LEASE_SHIFT)),
         expires: Counter(AT.0 + 1 + n),
     }
 }

@@ -34,6 +34,7 @@ fn state() -> State {
         calibrated_ns: 30.0,
         ns_per_tick: 0.5,
         drift: 1e-6,
+        stale: Counter((1 << 40) + 15_000_000_000),
         expires: Counter((1 << 40) + 20_000_000_000),
     }
 }

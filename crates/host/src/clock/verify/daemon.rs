@@ -11,21 +11,16 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use loopscope_clocksync::key::Key;
 use loopscope_clocksync::offline::DEFAULT_WANDER;
-use loopscope_clocksync::page::{PageWriter, Role, Service, on_true_counter};
+use loopscope_clocksync::page::{Published, Publisher, Role, Service};
 use loopscope_clocksync::probe::{DEFAULT_BURST, DEFAULT_RATE_HZ, Prober, ProberConfig, Responder};
-use loopscope_clocksync::stamp::ordered_counter;
-use loopscope_clocksync::state::{State, Status};
-use loopscope_clocksync::synthetic::{BEND, SyntheticClock};
+use loopscope_clocksync::synthetic::SyntheticClock;
 use loopscope_clocksync::utc::Standing;
-use loopscope_time::{Counter, Frequency};
+use loopscope_time::Frequency;
 
 use super::bed;
-use super::measure::ticks;
 
-/// Between two publications.
-pub(super) const PERIOD: Duration = Duration::from_millis(20);
-/// How long a publication holds: when none follows, the page says so.
-pub(super) const LEASE: Duration = Duration::from_secs(2);
+/// Between looks at whether it is over.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A host of `clock verify`, until its standard input ends. From the first byte there on it publishes
 /// without pause.
@@ -75,7 +70,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         orders.ended.store(true, Ordering::Relaxed);
     });
     if let (Some(reference), Some(page)) = (arguments.reference, &arguments.page) {
-        let mut writer = PageWriter::create(page, frequency)?;
         let prober = Prober::start(ProberConfig {
             side,
             reference,
@@ -84,40 +78,29 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             wander: DEFAULT_WANDER,
             observer: None,
         })?;
-        eprintln!("listening on {}", arguments.address);
         let online = prober.online();
-        // Epochs of a page do not begin anew with its next writer.
-        let first_epoch = writer.epoch().map_or(0, |last| last + 1);
         let service = Service { role: Role::Follower, utc: Standing::default() };
+        let publish = move |now| {
+            let online = online.lock().unwrap_or_else(PoisonError::into_inner);
+            Published { state: online.state(now), service }
+        };
+        let publisher = Publisher::start(page, frequency, Some(clock), publish)?;
+        eprintln!("listening on {}", arguments.address);
         while !orders.ended.load(Ordering::Relaxed) {
-            let now = ordered_counter();
-            let known = online.lock().unwrap_or_else(PoisonError::into_inner);
-            let state = known.state(clock.apply(now));
-            drop(known);
-            let state = published(&state, now, clock, ticks(frequency, LEASE));
-            let state = State { epoch: first_epoch + state.epoch, ..state };
-            writer.publish(&state, service).context("the page cannot hold the state")?;
-            if !orders.busy.load(Ordering::Relaxed) {
-                std::thread::sleep(PERIOD);
+            if orders.busy.load(Ordering::Relaxed) {
+                publisher.set_gap(Duration::ZERO);
             }
+            std::thread::sleep(LOOK);
         }
+        drop(publisher);
         prober.stop()?;
     } else {
         let responder = Responder::start(side)?;
         eprintln!("listening on {}", responder.address());
         while !orders.ended.load(Ordering::Relaxed) {
-            std::thread::sleep(PERIOD);
+            std::thread::sleep(LOOK);
         }
         responder.stop()?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// A state on the machine's counter, which holds for `lease` ticks.
-fn published(state: &State, now: Counter, clock: SyntheticClock, lease: u64) -> State {
-    let until = Counter(state.anchor.0.saturating_add(lease));
-    let leased = State { expires: state.expires.min(until), ..*state };
-    let on_true = on_true_counter(&leased, |c| clock.apply(c), |c| clock.invert(c), BEND);
-    // Nothing is known.
-    on_true.unwrap_or(State { status: Status::Unknown, anchor: now, expires: now, ..*state })
 }

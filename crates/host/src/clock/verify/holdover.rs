@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use loopscope_clock::{Page, Status};
+use loopscope_clocksync::page::LEASE;
 use loopscope_clocksync::stamp::ordered_counter;
 use loopscope_clocksync::synthetic::SyntheticClock;
 use loopscope_time::Counter;
@@ -18,7 +19,6 @@ use nix::unistd::Pid;
 
 use super::Run;
 use super::bed::{Bed, Process, REFERENCE, probes};
-use super::daemon::LEASE;
 use super::measure::ticks;
 use super::score::{Tally, Told, Truth};
 
@@ -106,8 +106,8 @@ pub(super) fn measure(run: &Run) -> Result<Measured> {
     part("while the reference answers again", &[Synchronised], calm)?;
     eprintln!("  the follower's daemon is stopped, goes on, is killed and started anew");
     signal(&daemon, Signal::SIGSTOP)?;
-    part("when the daemon stops", &[Synchronised, Unknown], LEASE + GRACE)?;
-    part("while the daemon is stopped", &[Unknown], GRACE)?;
+    part("when the daemon stops", &[Synchronised, Holdover], LEASE + GRACE)?;
+    part("while the daemon is stopped", &[Holdover], GRACE)?;
     signal(&daemon, Signal::SIGCONT)?;
     part("when the daemon goes on", any, GRACE)?;
     part("while the daemon works again", &[Synchronised], calm)?;
@@ -118,8 +118,8 @@ pub(super) fn measure(run: &Run) -> Result<Measured> {
     daemon.0.kill().context("cannot kill the daemon")?;
     daemon.0.wait()?;
     let killed = ordered_counter();
-    part("when the daemon is killed", &[Synchronised, Unknown], LEASE + GRACE)?;
-    part("while there is no daemon", &[Unknown], GRACE)?;
+    part("when the daemon is killed", &[Synchronised, Holdover], LEASE + GRACE)?;
+    part("while there is no daemon", &[Holdover], GRACE)?;
     let restarted = ordered_counter();
     let daemon = follow(bed.directory.join("restarted"))?;
     part("when the daemon is started anew", any, GRACE)?;
