@@ -66,6 +66,18 @@ MISTAKES = {
         "unknown key 'sed'",
         "seed",
     ),
+    "clocks host": (
+        "hosts: [",
+        "clocks: {synthetic: {realtime: {«h3: {at: 1s, by: 22ms}}}}\nhosts: [",
+        "no host 'h3'",
+        "h2",
+    ),
+    "clocks step": (
+        "hosts: [",
+        "clocks: {synthetic: {realtime: {h2: {at: 1s, by: «22}}}}\nhosts: [",
+        "such as",
+        None,
+    ),
     "clocks list": ("hosts: [", "clocks: «[x]\nhosts: [", "{synthetic: {seed: N}}", None),
     "clock rate": ("hosts: [", "clock: {rate: «10}\nhosts: [", "such as 10Hz", None),
     "clock range": ("hosts: [", "clock: {rate: «1MHz}\nhosts: [", "at most 1kHz", None),

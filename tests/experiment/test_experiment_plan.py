@@ -13,6 +13,7 @@ from loopscope.experiment import (
     LineReady,
     PhasesReady,
     PortReady,
+    RealtimeStep,
     StartedReady,
     from_manifest,
 )
@@ -124,6 +125,10 @@ def test_defaults(write):
         ("{synthetic: {seed: 7}}", Clocks("synthetic", 7)),
         ("{synthetic: {seed: $count}}", Clocks("synthetic", 10)),
         ("{synthetic: {}}", Clocks("synthetic", 1)),
+        (
+            "{synthetic: {realtime: {h2: {at: 1500ms, by: 22ms}}}}",
+            Clocks("synthetic", 1, {"h2": RealtimeStep(1_500_000_000, 22_000_000)}),
+        ),
     ],
 )
 def test_clocks(changed, text, clocks):

@@ -129,28 +129,63 @@ def compare_with_babeltrace(repeat: Path) -> None:
         assert clock[host, "clock:estimate"] > 0
 
 
-@pytest.mark.usefixtures("root")
-def test_synthetic_clocks(machine: Machine, results: Read) -> None:
-    """Hidden offsets of seconds, rates of up to 100 ppm: mapped times agree with the truth."""
+SEED = 20071213
+
+
+def run_hidden(machine: Machine, results: Read, settings: str) -> tuple[dict[str, Any], Path]:
+    """The same with synthetic clocks and with an expectation of CLOCK_REALTIME."""
     file = (ROOT / "experiments" / "pipeline.yaml").read_text()
-    file = file.replace("expect:\n", "expect:\n  - hosts.realtime.offset < 1ms\n")
-    machine.write("synthetic.yaml", file + "\nclocks: {synthetic: {seed: 20071213}}\n")
+    more = "  - hosts.realtime.offset < 1ms\n"
+    more += "  - loop[node1/pipe:sent -> node2/pipe:received].p99 < 10ms\n"
+    file = file.replace("expect:\n", "expect:\n" + more)
+    machine.write("synthetic.yaml", f"{file}\nclocks: {{synthetic: {{seed: {SEED}{settings}}}}}\n")
     done = machine.command("run", "synthetic.yaml", "--json", "-p", f"count={COUNT}")
     assert done.stdout, done.stderr
     read = results(done)
     assert (read["paths"]["loop"]["count"], read["paths"]["loop"]["lost"]) == (COUNT, 0)
-    repeat = machine.directory / "runs" / "pipeline" / "latest" / "base" / "1"
+    return read, machine.directory / "runs" / "pipeline" / "latest" / "base" / "1"
+
+
+@pytest.mark.usefixtures("root")
+def test_synthetic_clocks(machine: Machine, results: Read) -> None:
+    """Hidden offsets of seconds, rates of up to 100 ppm: mapped times agree with the truth."""
+    read, repeat = run_hidden(machine, results, "")
     kernels_clock_is_one(repeat)
     (offset,) = (each for each in read["expectations"] if "realtime" in each["text"])
     assert offset["verdict"] == "PASS", offset
     assert offset["measured"] <= offset["err_ns"] < 1_000_000
+    assert read["clock"]["events"] == []
+    mapped_is_true(repeat)
 
-    seed = 20071213
+
+@pytest.mark.usefixtures("root")
+def test_a_clock_that_is_set_moves_no_event(machine: Machine, results: Read) -> None:
+    step = 22_000_000
+    settings = ", realtime: {h3: {at: 2s, by: 22ms}}"
+    read, repeat = run_hidden(machine, results, settings)
+    (event,) = read["clock"]["events"]
+    assert (event["host"], event["clock"], event["kind"]) == ("h3", "realtime", "set")
+    assert event["least_ns"] <= step <= event["most_ns"] < event["least_ns"] + 200_000
+    # The clock maps begin with the first probes; the anchors are some 100 ms apart.
+    assert event["from_ns"] <= 2_050_000_000 and 1_950_000_000 <= event["until_ns"]
+    assert event["until_ns"] - event["from_ns"] < 1_000_000_000
+    (offset,) = (each for each in read["expectations"] if "realtime" in each["text"])
+    assert (offset["verdict"], read["verdict"]) == ("FAIL", "FAIL")
+    assert abs(offset["measured"] - step) <= offset["err_ns"] < 1_000_000
+    # By that clock the hop to h3 would have taken 22 ms more; the whole way begins and ends on h1.
+    (problem,) = (each for each in read["problems"] if "could have been others" in each)
+    assert "h3's CLOCK_REALTIME was set by 22" in problem
+    assert "node2/pipe:received" in problem and "loop.p99" not in problem
+    mapped_is_true(repeat)
+
+
+def mapped_is_true(repeat: Path) -> None:
+
     hz = _native.frequencies(repeat)[HOSTS[0]]
     apart = []
     for host, (counter, ts, err) in events(repeat).items():
-        true = _native.synthetic_inverse(seed, host, counter.tolist())
-        reference = _native.synthetic_counters(seed, HOSTS[0], true)
+        true = _native.synthetic_inverse(SEED, host, counter.tolist())
+        reference = _native.synthetic_counters(SEED, HOSTS[0], true)
         truth = np.array([c * 1_000_000_000 // hz for c in reference])
         # Inverting a rate is exact to one tick, which is less than one nanosecond here, twice.
         assert (np.abs(ts - truth) <= err + 2).all(), (host, np.abs(ts - truth).max())

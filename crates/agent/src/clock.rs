@@ -9,7 +9,7 @@ use loopscope_clocksync::key::{Key, KeyError};
 use loopscope_clocksync::online::Online;
 use loopscope_clocksync::page::{PageError, Published, Publisher, Role, Service};
 use loopscope_clocksync::probe::{
-    Counts, Heard, ProbeError, Prober, ProberConfig, Responder, Side,
+    ClockSet, Counts, Faults, Heard, ProbeError, Prober, ProberConfig, Responder, Side,
 };
 use loopscope_clocksync::record::{Filter, Identity};
 use loopscope_clocksync::state::Status;
@@ -128,6 +128,10 @@ impl HostClock {
         let loopscope_collect::Identity { host, clock_uuid, trace_uuid, frequency } =
             self.identity();
         let identity = Identity { host, clock_uuid, trace_uuid, frequency };
+        let clock_set = request
+            .realtime_step
+            .map(|step| ClockSet { after: Duration::from_nanos(step.after_ns), ns: step.by_ns });
+        let faults = clock_set.map(|_| Faults { clock_set, ..Faults::default() });
         let side = |address: &str| {
             Ok::<_, ClockError>(Side {
                 address: SocketAddr::new(parse::<IpAddr>(address)?, 0),
@@ -135,7 +139,7 @@ impl HostClock {
                 identity: identity.clone(),
                 key: key.clone(),
                 filter: self.filter().map(|filter| Arc::new(filter) as Filter),
-                faults: None,
+                faults,
             })
         };
         let (role, online, exchange, started) = match role {

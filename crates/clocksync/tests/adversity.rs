@@ -469,13 +469,8 @@ fn a_clock_that_is_set_is_found_and_moves_nothing() {
     let hz = frequency();
     let responder = Responder::start(side(run.path(), "ref", LOOPBACK, hz, None)).unwrap();
     let after = Duration::from_millis(700);
-    let faults = Faults {
-        seed: 1,
-        loss: 0.0,
-        reordering: 0.0,
-        lost_stamps: 0.0,
-        clock_set: Some(ClockSet { after, ns: 22_000_000 }),
-    };
+    let clock_set = Some(ClockSet { after, ns: 22_000_000 });
+    let faults = Faults { clock_set, ..Faults::default() };
     let own = Side { faults: Some(faults), ..side(run.path(), "a", LOOPBACK, hz, None) };
     let before = ordered_counter();
     let prober = Prober::start(config(own, responder.address())).unwrap();

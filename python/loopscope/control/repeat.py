@@ -231,7 +231,13 @@ class Repeat:
         address = ANY_ADDRESS if self._on_data else reference.clock_address
         # Of this run alone: who else is on the network cannot pass for one of its hosts.
         key = secrets.token_bytes(32)
-        port = await reference.agent.start_clock_reference(address, key)
+        steps = {
+            name: (step.at_ns, step.by_ns)
+            for name, step in self._experiment.clocks.realtime.items()
+        }
+        port = await reference.agent.start_clock_reference(
+            address, key, realtime_step=steps.get(reference.name)
+        )
         self._clocks_running.append(reference)
         exchange = self._experiment.clock
 
@@ -246,6 +252,7 @@ class Repeat:
                 rate_hz=exchange.rate_hz,
                 burst=exchange.burst,
                 wander_ppm=exchange.wander_ppm,
+                realtime_step=steps.get(host.name),
             )
             self._clocks_running.append(host)
 

@@ -23,18 +23,33 @@ Text = Annotated[str, values.Text()]
 Scalar = str | int | float | bool
 
 
-class SyntheticSeed(Section):
+class RealtimeStep(Section):
+    """A step of a host's CLOCK_REALTIME."""
+
+    at: Annotated[int, Quantity(DURATION, "0s", "1h")] = Field(
+        description="When, after the start of the clocks' probes, such as 2s."
+    )
+    by: Annotated[int, Quantity(DURATION, "1ns", "1h")] = Field(
+        description="How far forward it is set, such as 22ms."
+    )
+
+
+class SyntheticSettings(Section):
     """Settings of synthetic clocks."""
 
     seed: Annotated[int, Integer(0, 2**63 - 1)] = Field(
         default=1, description="Seed of the hidden offsets, rates and wander."
+    )
+    realtime: dict[Annotated[str, values.Reference("host")], RealtimeStep] = Field(
+        default={},
+        description="Hosts whose CLOCK_REALTIME is set in mid-run, as far as loopscope sees it.",
     )
 
 
 class SyntheticClocks(Section):
     """Synthetic clocks with settings."""
 
-    synthetic: SyntheticSeed = Field(description="Settings of synthetic clocks.")
+    synthetic: SyntheticSettings = Field(description="Settings of synthetic clocks.")
 
 
 def _kind_of_clocks(value: object) -> str | None:

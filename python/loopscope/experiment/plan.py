@@ -7,7 +7,8 @@ phases in order, names known to exist. Times are whole nanoseconds.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from .problem import Problem
@@ -109,11 +110,21 @@ class Phase:
 
 
 @dataclass(frozen=True)
+class RealtimeStep:
+    """Of CLOCK_REALTIME, ``at_ns`` after the start of the clocks' probes, forward by ``by_ns``."""
+
+    at_ns: int
+    by_ns: int
+
+
+@dataclass(frozen=True)
 class Clocks:
-    """The hosts' clocks: as they are, or (``synthetic``) hidden behind ones made from ``seed``."""
+    """The hosts' clocks: as they are, or (``synthetic``) hidden behind ones made from ``seed``.
+    ``realtime``: steps of CLOCK_REALTIME, by host."""
 
     mode: Literal["plain", "synthetic"]
     seed: int | None
+    realtime: Mapping[str, RealtimeStep] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

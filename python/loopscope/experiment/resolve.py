@@ -69,9 +69,14 @@ def _exchange(clock: model.ClockExchange) -> plan.ClockExchange:
 
 def _clocks(clocks: str | model.SyntheticClocks) -> plan.Clocks:
     if isinstance(clocks, model.SyntheticClocks):
-        return plan.Clocks("synthetic", clocks.synthetic.seed)
+        settings = clocks.synthetic
+        steps = {
+            host: plan.RealtimeStep(at_ns=step.at, by_ns=step.by)
+            for host, step in settings.realtime.items()
+        }
+        return plan.Clocks("synthetic", settings.seed, steps)
     if clocks == "synthetic":
-        return plan.Clocks("synthetic", model.SyntheticSeed().seed)
+        return plan.Clocks("synthetic", model.SyntheticSettings().seed)
     return plan.Clocks("plain", None)
 
 

@@ -66,9 +66,14 @@ class Agent:
         except grpc.aio.AioRpcError as error:
             raise AgentError(self.host, _what(error)) from None
 
-    async def start_clock_reference(self, address: str, key: bytes) -> int:
-        """Answers the probes of who has ``key`` on ``address``; the port."""
-        request = pb.StartClockRequest(reference=pb.ClockReference(address=address), key=key)
+    async def start_clock_reference(
+        self, address: str, key: bytes, *, realtime_step: tuple[int, int] | None
+    ) -> int:
+        """Answers the probes of who has ``key`` on ``address``; the port. ``realtime_step``: after
+        how many ns loopscope sees CLOCK_REALTIME set, and by how many ns forward."""
+        reference = pb.ClockReference(address=address)
+        step = _step(realtime_step)
+        request = pb.StartClockRequest(reference=reference, key=key, realtime_step=step)
         port: int = (await self._ask("StartClock", request, 10)).port
         return port
 
@@ -81,6 +86,7 @@ class Agent:
         rate_hz: float,
         burst: int,
         wander_ppm: float,
+        realtime_step: tuple[int, int] | None,
     ) -> int:
         """Probes ``reference`` ("address:port") from ``address``; exchanges of the first burst."""
         follower = pb.ClockFollower(
@@ -90,7 +96,8 @@ class Agent:
             burst=burst,
             wander_ppm=wander_ppm,
         )
-        request = pb.StartClockRequest(follower=follower, key=key)
+        step = _step(realtime_step)
+        request = pb.StartClockRequest(follower=follower, key=key, realtime_step=step)
         answered: int = (await self._ask("StartClock", request, 30)).answered
         return answered
 
@@ -173,6 +180,10 @@ class Agent:
         """Undoes everything and ends the agent; what could not be undone."""
         reply = await self._ask("Shutdown", pb.ShutdownRequest(), timeout)
         return list(reply.problems)
+
+
+def _step(step: tuple[int, int] | None) -> pb.RealtimeStep | None:
+    return None if step is None else pb.RealtimeStep(after_ns=step[0], by_ns=step[1])
 
 
 def _what(error: grpc.aio.AioRpcError) -> str:

@@ -7,7 +7,7 @@ use crate::stamp::Reading;
 use crate::synthetic::SplitMix64;
 
 /// Faults of one side, the same for the same seed.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
     /// Of what is drawn.
     pub seed: u64,
