@@ -80,6 +80,12 @@ MISTAKES = {
     ),
     "clocks list": ("hosts: [", "clocks: «[x]\nhosts: [", "{synthetic: {seed: N}}", None),
     "clock rate": ("hosts: [", "clock: {rate: «10}\nhosts: [", "such as 10Hz", None),
+    "clock messages of no path": (
+        "hosts: [",
+        "clock: {messages: [«lop]}\nhosts: [",
+        "no path 'lop'",
+        "loop",
+    ),
     "clock range": ("hosts: [", "clock: {rate: «1MHz}\nhosts: [", "at most 1kHz", None),
     "wander": ("hosts: [", "clock: {wander: «1ms}\nhosts: [", "is a duration", None),
     "mtu range": ("1400B", "«9001B", "at most 9000B", None),

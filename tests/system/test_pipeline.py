@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,17 +35,19 @@ def run_pipeline(machine: Machine, results: Read, *extra: str) -> tuple[dict[str
     return read, machine.directory / "runs" / "pipeline" / "latest" / "base" / "1"
 
 
-def events(repeat: Path) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def events(
+    repeat: Path, hosts: Sequence[str] = HOSTS
+) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Counter, ts and err_ns of every host's events, in the order of the counter."""
-    columns: dict[str, list[np.ndarray]] = {host: [] for host in HOSTS}
+    columns: dict[str, list[np.ndarray]] = {host: [] for host in hosts}
     for file in repeat.glob("timeline/*/*/*.parquet"):
         table = pq.read_table(file)
         rows = np.stack([table[name].to_numpy() for name in ("counter", "ts", "err_ns")])
         of = np.array(table["host"].to_pylist())
-        for host in HOSTS:
+        for host in hosts:
             columns[host].append(rows[:, of == host].astype(np.int64))
     out = {}
-    for host in HOSTS:
+    for host in hosts:
         rows = np.concatenate(columns[host], axis=1)
         rows = rows[:, np.argsort(rows[0], kind="stable")]
         out[host] = (rows[0], rows[1], rows[2])
@@ -138,7 +140,8 @@ def run_hidden(machine: Machine, results: Read, settings: str) -> tuple[dict[str
     more = "  - hosts.realtime.offset < 1ms\n"
     more += "  - loop[node1/pipe:sent -> node2/pipe:received].p99 < 10ms\n"
     file = file.replace("expect:\n", "expect:\n" + more)
-    machine.write("synthetic.yaml", f"{file}\nclocks: {{synthetic: {{seed: {SEED}{settings}}}}}\n")
+    file += f"\nclocks: {{synthetic: {{seed: {SEED}{settings}}}}}\n"
+    machine.write("synthetic.yaml", file)
     done = machine.command("run", "synthetic.yaml", "--json", "-p", f"count={COUNT}")
     assert done.stdout, done.stderr
     read = results(done)
@@ -179,11 +182,38 @@ def test_a_clock_that_is_set_moves_no_event(machine: Machine, results: Read) -> 
     mapped_is_true(repeat)
 
 
-def mapped_is_true(repeat: Path) -> None:
+@pytest.mark.usefixtures("root")
+def test_messages_bound_the_clocks_too(machine: Machine, results: Read) -> None:
+    """Where probes are few and rates may wander much, messages every 2 ms say more."""
+    file = (ROOT / "experiments" / "stimulus-response.yaml").read_text()
+    file += f"\nclocks: {{synthetic: {{seed: {SEED}}}}}\n"
+    file += "clock: {messages: [response], rate: 0.1Hz, burst: 2, wander: 100ppm}\n"
+    machine.write("bounded.yaml", file)
+    done = machine.command("run", "bounded.yaml", "--json", "-p", "count=500")
+    assert done.stdout, done.stderr
+    first = results(done)
+    repeat = machine.directory / "runs/stimulus-response/latest/base/1"
+    mapped_is_true(repeat, HOSTS[:2])
+    bounded = median_error(repeat)
+    again = machine.command("report", "runs/stimulus-response/latest", "--json")
+    assert results(again) == first
+    assert median_error(repeat) == bounded
+    _native.build_run(repeat, HOSTS[0], 1e-4, {})
+    mapped_is_true(repeat, HOSTS[:2])
+    assert bounded < 0.7 * median_error(repeat)
+
+
+def median_error(repeat: Path) -> float:
+    """Of the follower's events, ns."""
+    _, _, err = events(repeat, HOSTS[:2])["h2"]
+    return float(np.median(err))
+
+
+def mapped_is_true(repeat: Path, hosts: Sequence[str] = HOSTS) -> None:
 
     hz = _native.frequencies(repeat)[HOSTS[0]]
     apart = []
-    for host, (counter, ts, err) in events(repeat).items():
+    for host, (counter, ts, err) in events(repeat, hosts).items():
         true = _native.synthetic_inverse(SEED, host, counter.tolist())
         reference = _native.synthetic_counters(SEED, HOSTS[0], true)
         truth = np.array([c * 1_000_000_000 // hz for c in reference])

@@ -13,6 +13,7 @@ use loopscope_ctf::{
 use loopscope_time::{ClockMap, Counter, Frequency};
 
 use crate::anchor::Anchor;
+use crate::constraint::Message;
 use crate::counter::{CounterEvent, Disturbance};
 use crate::exchange::Exchange;
 use crate::offline::{self, Solution, SolveError, solve};
@@ -303,6 +304,16 @@ pub fn solve_run(
     reference: &str,
     wander: f64,
 ) -> Result<BTreeMap<String, HostClock>, LogError> {
+    solve_run_with(hosts, reference, wander, &BTreeMap::new())
+}
+
+/// The same with messages of programs, between the followers that are named and the reference.
+pub fn solve_run_with(
+    hosts: &Path,
+    reference: &str,
+    wander: f64,
+    messages: &BTreeMap<String, Vec<Message>>,
+) -> Result<BTreeMap<String, HostClock>, LogError> {
     let mut clocks = BTreeMap::new();
     clocks.insert(reference.to_owned(), reference_clock(&hosts.join(reference))?);
     let reference_probes = hosts.join(reference).join("clock/probes");
@@ -319,9 +330,10 @@ pub fn solve_run(
         let log = ProbeLog::read(&probes)?;
         let frequency = log.identity.frequency;
         let joined = join(&log, reference_log);
-        let solution =
-            solve(&joined.exchanges, &[], frequency, reference_log.identity.frequency, wander)
-                .map_err(|source| LogError::Solve { host: host.clone(), source })?;
+        let messages = messages.get(&host).map_or(&[][..], Vec::as_slice);
+        let hz = reference_log.identity.frequency;
+        let solution = solve(&joined.exchanges, messages, frequency, hz, wander)
+            .map_err(|source| LogError::Solve { host: host.clone(), source })?;
         let directory = hosts.join(&host).join("clock/estimates");
         write_estimates(&directory, &log.identity, &solution)?;
         let clock = HostClock {

@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use loopscope_clocksync::log::{HostClock as SolvedClock, reference_clock, solve_run};
+use loopscope_clocksync::exchange::Pair;
+use loopscope_clocksync::log::{HostClock as SolvedClock, reference_clock, solve_run_with};
 use loopscope_clocksync::others;
+use loopscope_clocksync::{Message, Span, Way};
 use loopscope_ctf::Metadata;
 use loopscope_emulate::settings::{self, Mistake};
 use loopscope_emulate::{netem, traces};
@@ -23,21 +25,28 @@ fn json(summary: &Summary) -> PyResult<String> {
     serde_json::to_string(summary).map_err(refuse)
 }
 
-/// build_run(repeat_dir, reference, wander) -> str
+/// build_run(repeat_dir, reference, wander, messages) -> str
 ///
 /// Solves the clocks of a repeat's hosts against host `reference` (under the assumption that no
 /// oscillator wanders from its mean rate by more than `wander`, a ratio), writes its `timeline/`
-/// and `tables/`, and returns the summary as JSON. Raises ValueError with the file at fault.
+/// and `tables/`, and returns the summary as JSON. `messages` are those of programs that bound a
+/// follower's clock too, by its name: whether it sent the message, its counter before sending or
+/// after receipt, the reference's likewise. Raises ValueError with the file at fault.
 #[pyfunction]
 fn build_run(
     py: Python<'_>,
     repeat_dir: PathBuf,
     reference: &str,
     wander: f64,
+    messages: BTreeMap<String, Vec<(bool, u64, u64)>>,
 ) -> PyResult<String> {
     py.detach(|| {
         let hosts = repeat_dir.join("hosts");
-        let clocks = solve_run(&hosts, reference, wander).map_err(refuse)?;
+        let messages = messages
+            .into_iter()
+            .map(|(host, messages)| (host, messages.into_iter().map(message).collect()))
+            .collect();
+        let clocks = solve_run_with(&hosts, reference, wander, &messages).map_err(refuse)?;
         let mut timeline = Timeline::new();
         let begin = clocks.values().map(|clock| clock.map.map(clock.map.knots()[0].counter).0);
         let begin = begin.min().unwrap_or_default();
@@ -68,6 +77,13 @@ fn build_run(
         }
         json(&timeline.write(&repeat_dir).map_err(refuse)?)
     })
+}
+
+/// A program's, which bounds and says nothing of delays.
+fn message((sent, own, reference): (bool, u64, u64)) -> Message {
+    let [own, reference] = [own, reference].map(|at| Span { lo: Counter(at), hi: Counter(at) });
+    let way = if sent { Way::Forward } else { Way::Back };
+    Message { way, own, reference, quality: Pair::Distorted }
 }
 
 /// When something happened to a clock, in seconds after the run's first probes.

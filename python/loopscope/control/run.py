@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loopscope import _native
+from loopscope.control.causality import messages_of
 from loopscope.control.failure import RunFailed, RunInterrupted
 from loopscope.control.progress import Progress
 from loopscope.control.repeat import execute
@@ -70,7 +71,7 @@ def _run_repeats(
         token += f"{number:x}" if experiment.repeat > 1 else ""
         phases.append(_interruptible(execute(experiment, token, path, progress), progress))
         progress.stage("making the time line")
-        make_timeline(experiment.hosts[0], experiment.clock.wander_ppm, path)
+        make_timeline(experiment, path)
     return phases
 
 
@@ -106,13 +107,17 @@ def _kept(directory: RunDirectory) -> str:
     return f"what was measured is in {directory.path}; to see it: loopscope report {directory.path}"
 
 
-def make_timeline(reference: str, wander_ppm: float, repeat: Path) -> None:
-    """Solves the clocks of a repeat and makes its ``timeline/`` and ``tables/``.
+def make_timeline(experiment: Experiment, repeat: Path) -> None:
+    """Solves the clocks of a repeat and makes its ``timeline/`` and ``tables/``, again where its
+    messages are to bound the clocks.
 
     Raises RunFailed where the streams cannot be read.
     """
+    given = (repeat, experiment.hosts[0], experiment.clock.wander_ppm * 1e-6)
     try:
-        summary = _native.build_run(repeat, reference, wander_ppm * 1e-6)
+        summary = _native.build_run(*given, {})
+        if experiment.clock.messages:
+            summary = _native.build_run(*given, messages_of(experiment, repeat))
     except ValueError as error:
         raise RunFailed(f"the time line cannot be made: {error}") from None
     (repeat / "tables" / "summary.json").write_text(summary + "\n")

@@ -90,6 +90,12 @@ class ClockExchange(Section):
         description="Assumed bound on the wander of an oscillator's rate during the run, such as "
         "1ppm. The half-widths of times are true under this assumption.",
     )
+    messages: list[Annotated[str, values.Reference("path")]] = Field(
+        default=[],
+        description="Paths whose messages to and from the first host bound the others' clocks too, "
+        "beside the probes. Each event must be recorded before its message is sent, or after it "
+        "came.",
+    )
 
 
 class Network(Section):

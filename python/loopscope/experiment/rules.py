@@ -7,8 +7,9 @@ the rest to the models, so that a mistake elsewhere never hides one here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from ipaddress import IPv4Network
+from itertools import pairwise
 from pathlib import Path
 
 from pydantic_core import PydanticCustomError
@@ -54,6 +55,7 @@ def problems(root: Tree, file: str) -> list[Problem]:
         _path_events,
         _pattern_events,
         _streams,
+        _clock_messages,
         study_rules.values_are_whole,
         study_rules.table,
         study_rules.figures,
@@ -284,6 +286,27 @@ def _streams(root: Tree, known: Names, report: Report) -> None:
                 if wrong is not None:
                     mark = _mark(child(item, "path"))
                     report(mark, (*place, "triggers", i, "path"), wrong)
+
+
+def _clock_messages(root: Tree, names: Names, report: Report) -> None:
+    hosts = [text_of(host) for host in elements(child(root, "hosts"))]
+    host_of = {
+        name: text_of(child(component, "host"))
+        for name, _, component in entries(child(root, "components"))
+    }
+    paths = _paths(child(child(root, "measure"), "paths"))
+    for i, item in enumerate(elements(child(child(root, "clock"), "messages"))):
+        events = paths.get(text_of(item) or "", ())
+        places = [host_of.get((event or "").partition("/")[0]) for event in events]
+        known = text_of(item) in paths and None not in places
+        if hosts and known and not any(_to_or_from(hosts[0], places)):
+            message = f"no message of {text_of(item)!r} goes to or from {hosts[0]}, the reference"
+            report(_mark(item), ("clock", "messages", i), message)
+
+
+def _to_or_from(reference: str | None, places: Sequence[str | None]) -> Iterator[bool]:
+    """Of each hop: whether it has one end there."""
+    return ((a == reference) != (b == reference) for a, b in pairwise(places))
 
 
 def _not_watched(root: Tree, name: str) -> str | None:

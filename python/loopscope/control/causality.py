@@ -1,0 +1,57 @@
+"""Messages of the programs themselves, as bounds on clocks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from loopscope.experiment import Experiment, PathEvent
+
+Bounds = dict[str, list[tuple[bool, int, int]]]
+"""By follower: whether it sent the message, its own counter, the reference's."""
+
+
+def messages_of(experiment: Experiment, repeat: Path) -> Bounds:
+    """The messages between a follower and the reference of the paths that ``clock.messages`` names,
+    from a repeat's time line.
+
+    A key that occurs twice at one end is left out: which of them belongs to which is not known.
+    """
+    reference = experiment.hosts[0]
+    bounds: Bounds = {}
+    for path in experiment.paths:
+        if path.name not in experiment.clock.messages:
+            continue
+        for first, last in path.hops:
+            sender, receiver = path.events[first], path.events[last]
+            if (sender.host == reference) == (receiver.host == reference):
+                continue
+            sent, came = (_counters(repeat, event, path.key) for event in (sender, receiver))
+            both = sent.join(came, "key", join_type="inner", right_suffix="_there")
+            columns = both["counter"].to_pylist(), both["counter_there"].to_pylist()
+            follows = receiver.host == reference
+            follower = sender.host if follows else receiver.host
+            own, others = columns if follows else columns[::-1]
+            found = bounds.setdefault(follower, [])
+            found += [(follows, at, there) for at, there in zip(own, others, strict=True)]
+    return bounds
+
+
+def _counters(repeat: Path, event: PathEvent, key: str) -> pa.Table:
+    """``key`` and ``counter`` of each message that was seen once."""
+    folder = repeat / "timeline" / event.group / event.name
+    tables = [
+        pq.read_table(file, columns=[*{"process", "counter", key}])
+        for file in sorted(folder.glob("*.parquet"))
+    ]
+    if not tables:
+        return pa.table({"key": pa.array([], pa.int64()), "counter": pa.array([], pa.uint64())})
+    table = pa.concat_tables(tables)
+    table = table.filter(pc.equal(table["process"], event.component))
+    keyed = pa.table({"key": table[key].cast(pa.int64()), "counter": table["counter"]})
+    grouped = keyed.group_by("key").aggregate([("counter", "min"), ("counter", "count")])
+    once = grouped.filter(pc.equal(grouped["counter_count"], 1))
+    return pa.table({"key": once["key"], "counter": once["counter_min"]})
