@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import BIN, ROOT, Machine
+from machine import BIN, ROOT, Machine
 
 CHRONY = """\
 local stratum 8

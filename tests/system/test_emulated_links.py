@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import BIN, Machine
+from machine import BIN, Machine
 
 pytestmark = pytest.mark.usefixtures("root")
 

@@ -9,7 +9,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import ROOT, Machine
+from machine import ROOT, Machine
 
 pytestmark = pytest.mark.usefixtures("root")
 

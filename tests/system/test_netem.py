@@ -10,7 +10,7 @@ import subprocess
 from typing import Any
 
 import pytest
-from conftest import Machine
+from machine import Machine
 
 pytestmark = pytest.mark.usefixtures("root")
 
