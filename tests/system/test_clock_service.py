@@ -289,3 +289,16 @@ def test_utc_is_as_chrony_gives_it(machine: Machine) -> None:
         until(lambda: reasons() == {unsynchronised}, "UTC is still believed")
         # The hosts agree as before.
         assert clocks.says("follower", 0, "SYNCHRONISED")
+
+
+@pytest.mark.usefixtures("root")
+def test_verify_draws_what_it_scored(machine: Machine) -> None:
+    words = ["clock", "verify", "idle", "--json", "--duration", "3s", "--output", "figures"]
+    done = machine.command(*words)
+    told = json.loads(done.stdout)
+    [scenario] = told["scenarios"]
+    assert done.returncode == (0 if scenario["met"] else 1), done.stderr
+    known = {side: scenario[side]["known"] for side in ("offline", "online")}
+    assert told["scored"] == known and min(known.values()) > 900_000
+    names = {path.name for path in (machine.directory / "figures").iterdir()}
+    assert names == {f"idle.{kind}" for kind in ("csv", "svg", "pdf", "png")}
