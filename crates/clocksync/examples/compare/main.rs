@@ -27,8 +27,10 @@ use radclock::RadClock;
 use scenario::{Random, SCENARIOS};
 use serde_json::{Value, json};
 
-/// Instants that are scored.
+/// Instants that are asked for; scored are those of which everybody says something.
 const INSTANTS: usize = 100_000;
+/// Before the first of them, as before an experiment's measured phase.
+const SETTLING_S: u64 = 2;
 
 /// An exchange with all its stamps: follower's ticks, and by how many nanoseconds the reference has
 /// gained on the follower at nominal rates, of probe and reply.
@@ -95,7 +97,8 @@ impl Log {
         let [own_hz, reference_hz] = self.frequencies;
         let complete = self.completed.iter().find_map(|(_, e)| Some([e.t1?.lo, e.t2?.lo]));
         let begin = complete.ok_or("no exchange is complete")?;
-        let (from, length) = (self.begin.0, (self.end.0 - self.begin.0) as f64);
+        let from = self.begin.0 + SETTLING_S * own_hz.hz();
+        let length = self.end.0.checked_sub(from).ok_or("the log is too short")? as f64;
         let mut random = Random(1);
         let mut instants: Vec<Counter> =
             (0..INSTANTS).map(|_| Counter(from + random.between(0.0, length) as u64)).collect();
@@ -119,25 +122,29 @@ impl Log {
                     peers.iter_mut().for_each(|peer| peer.see(sample));
                 }
             }
-            let mut note = |i: usize, told: GlobalNs| errors[i].push((told - truth).abs() as f64);
             let (global, bound) = solution.map.map(own);
             if bound.is_known() {
-                note(0, global);
                 let calibrated = solution.map.calibrated(own).ns();
                 covered += usize::from((global - truth).unsigned_abs() <= calibrated + 2);
                 widths[0].push(bound.ns() as f64);
                 widths[1].push(calibrated as f64);
                 violations[0] += usize::from((global - truth).unsigned_abs() > bound.ns() + 2);
             }
-            if let Some((global, bound)) = online.to_global(own) {
-                note(1, global);
+            let told = online.to_global(own);
+            if let Some((global, bound)) = told {
                 violations[1] += usize::from((global - truth).unsigned_abs() > bound.ns() + 2);
             }
             let x = own.ticks_since(begin[0]) as f64;
-            for (i, peer) in peers.iter().enumerate() {
-                if let Some(gained) = peer.at(x) {
-                    let ns = x * own_hz.ns_per_tick() + gained;
-                    note(2 + i, GlobalNs(begin_ns.0 + ns.round() as i64));
+            let [chrony, radclock] = peers.each_ref().map(|peer| {
+                let ns = x * own_hz.ns_per_tick() + peer.at(x)?;
+                Some(GlobalNs(begin_ns.0 + ns.round() as i64))
+            });
+            let offline = bound.is_known().then_some(global);
+            if let [Some(a), Some(b), Some(c), Some(d)] =
+                [offline, told.map(|told| told.0), chrony, radclock]
+            {
+                for (errors, told) in errors.iter_mut().zip([a, b, c, d]) {
+                    errors.push((told - truth).abs() as f64);
                 }
             }
         }
@@ -152,6 +159,7 @@ impl Log {
         Ok(json!({
             "name": self.name,
             "exchanges": self.completed.len(),
+            "instants": errors[0].len(),
             "rejected": solution.rejected.len(),
             "disturbances": solution.disturbances.len(),
             "errors": {
