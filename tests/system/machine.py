@@ -25,7 +25,9 @@ class Machine:
         self.environment = {**os.environ, "LOOPSCOPE_STATE_DIR": str(directory / "state")}
         self.environment["PATH"] = f"{BIN}:{self.environment['PATH']}"
 
-    def command(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    def command(
+        self, *words: str | Path, timeout_s: float = 300
+    ) -> subprocess.CompletedProcess[str]:
         """Runs ``loopscope WORDS`` to its end."""
         return subprocess.run(
             [BIN / "loopscope", *words],
@@ -34,7 +36,7 @@ class Machine:
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
+            timeout=timeout_s,
         )
 
     def start(self, *words: str | Path) -> subprocess.Popen[str]:
