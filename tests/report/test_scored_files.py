@@ -2,6 +2,7 @@
 
 import csv
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -73,9 +74,13 @@ def test_the_figure_keeps_the_outlier_and_counts_all(table):
         assert np.interp(some, at, larger) == pytest.approx(expected, abs=1e-3)
 
 
-def test_a_large_width_is_told_in_larger_units(table):
-    file = table("asymmetry", online=False)
-    file.write_text(file.read_text().replace(",400,", ",52000,"))
-    axes, share = figure_of("asymmetry", read_scored(file)).axes
+def test_what_is_large_is_told_in_larger_units_and_all_widths_are_seen(table):
+    """Error and hard width far above the calibrated one, as with an asymmetric path."""
+    [offline] = read_scored(table("asymmetry", online=False)).values()
+    large = replace(offline, error=offline.error + 50_000, hard=offline.hard * 130)
+    axes, share = figure_of("asymmetry", {"offline": large}).axes
     assert axes.get_ylabel() == "µs" and share.get_xlabel() == "error against truth (µs)"
-    assert set(axes.lines[0].get_ydata()) == {52}
+    hard, calibrated, _ = axes.lines
+    assert set(hard.get_ydata()) == {52} and set(calibrated.get_ydata()) == {0.05}
+    low, high = axes.get_ylim()
+    assert low <= 0.05 and high >= 52

@@ -72,8 +72,9 @@ def figure_of(scenario: str, sides: Mapping[str, Scored]) -> Figure:
     layout: list[Any] = [names, ["share"] * len(names)]
     panels = figure.subplot_mosaic(layout, height_ratios=(3, 2))
     scale, unit = unit_of(float(np.median([np.median(each.hard) for each in sides.values()])))
-    # Smaller errors are many, and no news. Counters do not tell a nanosecond from none.
-    least = min(float(np.quantile(abs(each.error), 0.005)) for each in sides.values())
+    # Some errors are smaller, which is no news. Counters do not tell a nanosecond from none.
+    small = [np.quantile(abs(each.error), 0.005) for each in sides.values()]
+    least = float(min(*small, *(each.calibrated.min() for each in sides.values())))
     most = max(float(max(abs(each.error).max(), each.hard.max())) for each in sides.values())
     span = max(least, 1.0) / scale, 1.3 * most / scale
     for name, scored in sides.items():
