@@ -1,6 +1,7 @@
 """Runs the benchmarks, prints their ratios and stores them under bench/results/.
 
-``run.py`` runs all; ``run.py NAME…`` some; bench/README.md names them.
+``run.py`` runs all; ``run.py NAME…`` some figures, or all of ``trace``, ``network`` or ``clock``;
+bench/README.md names them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import Any
 BENCH = Path(__file__).resolve().parent
 sys.path.insert(0, str(BENCH / "trace"))
 
+import clock  # noqa: E402
+import clock.table  # noqa: E402
 import measure  # noqa: E402
 import network  # noqa: E402
 import network.table  # noqa: E402
@@ -28,6 +31,7 @@ import targets  # noqa: E402
 
 PREFIX = Path(sys.executable).parents[1]
 TIMELINE_EVENTS = 4_000_000
+GROUPS = {"trace": measure.FIGURES, "network": network.FIGURES, "clock": clock.FIGURES}
 
 # Mount and process namespaces: /run and /dev/shm are the bench's own, and when it ends nothing that
 # it started goes on.
@@ -118,7 +122,8 @@ def verdicts(rows: list[targets.Row]) -> dict[str, str]:
 
 
 def main(wanted: list[str]) -> int:
-    known = (*measure.FIGURES, "timeline", *network.FIGURES)
+    wanted = [figure for name in wanted for figure in GROUPS.get(name, (name,))]
+    known = ["timeline", *(figure for group in GROUPS.values() for figure in group)]
     unknown = [name for name in wanted if name not in known]
     if unknown:
         print(f"no benchmark is called {', '.join(unknown)}: {', '.join(known)}", file=sys.stderr)
@@ -140,13 +145,17 @@ def main(wanted: list[str]) -> int:
     if "timeline" in wanted or not wanted:
         results["timeline"] = timeline()
         show_timeline(results["timeline"])
-    of_network = [name for name in wanted if name in network.FIGURES]
-    if of_network or not wanted:
-        found = results["network"] = run_isolated(["-m", "network", *of_network], {})
-        rows, notes = targets.rows(network.table.PARTS, found), list(network.table.notes(found))
-        print(targets.render(rows, notes))
-        results.setdefault("verdicts", {}).update(verdicts(rows))
-        results.setdefault("notes", []).extend(notes)
+    for name, parts, notes in (
+        ("network", network.table.PARTS, network.table.notes),
+        ("clock", clock.table.PARTS, clock.table.notes),
+    ):
+        of_group = [figure for figure in wanted if figure in GROUPS[name]]
+        if of_group or not wanted:
+            found = results[name] = run_isolated(["-m", name, *of_group], {})
+            rows, said = targets.rows(parts, found), list(notes(found))
+            print(targets.render(rows, said))
+            results.setdefault("verdicts", {}).update(verdicts(rows))
+            results.setdefault("notes", []).extend(said)
     place = BENCH / "results"
     place.mkdir(exist_ok=True)
     file = place / f"{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}.json"

@@ -9,9 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from conftest import ROOT
 from loopscope_trace import clock
 from page import Page, Words
+from readers import ROOT
 
 GUIDE = ROOT / "docs/guide"
 TEXT = (GUIDE / "clock.md").read_text()

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import FORMS, ROOT, build, said
 from page import SLOT, Page, Words, counters, variety
+from readers import FORMS, ROOT, build, said
 
 PYTHON = """
 import sys

@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import said
 from page import HOLDOVER, SYNCHRONISED, UNKNOWN, Page, Words
+from readers import said
 
 NOBODY = 65534
 

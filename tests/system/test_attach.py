@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Machine
+from machine import Machine
 
 PREFIX = Path(sys.executable).parents[1]
 

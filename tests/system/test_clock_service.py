@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -13,12 +14,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import BIN, ROOT, Machine
 from loopscope_trace.clock import HOLDOVER
+from machine import BIN, ROOT, Machine
+
+SOAK = "LOOPSCOPE_SOAK" in os.environ
+KEPT = ROOT / "tests/soak-results"
 
 CHRONY = """\
 local stratum 8
@@ -299,3 +304,36 @@ def test_utc_is_as_chrony_gives_it(machine: Machine) -> None:
         until(lambda: reasons() == {unsynchronised}, "UTC is still believed")
         # The hosts agree as before.
         assert clocks.says("follower", 0, "SYNCHRONISED")
+
+
+@pytest.mark.usefixtures("root")
+def test_verify_draws_what_it_scored(machine: Machine) -> None:
+    """One scenario, briefly: targets may be missed. `make soak`: all of them, long, and kept."""
+    figures = KEPT / "clock-verify" if SOAK else machine.directory / "figures"
+    words = ["--long"] if SOAK else ["idle", "--duration", "3s"]
+    before = {
+        "taken": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "machine": f"{platform.release()} {platform.machine()}, {os.cpu_count()} CPUs",
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+    verify = ["clock", "verify", "--json", "--output", figures, *words]
+    done = machine.command(*verify, timeout_s=3600 if SOAK else 300)
+    told = json.loads(done.stdout)
+    if SOAK:
+        (KEPT / "clock-verify.json").write_text(json.dumps({**before, **told}, indent=2) + "\n")
+    scenarios = told["scenarios"]
+    assert done.returncode == (0 if all(each["met"] for each in scenarios) else 1), done.stderr
+    scored = {side: sum(each[side]["known"] for each in scenarios) for side in told["scored"]}
+    assert told["scored"] == scored and min(scored.values()) > (8_000_000 if SOAK else 900_000)
+    names = {path.name for path in figures.iterdir()}
+    kinds = ("csv", "svg", "pdf", "png")
+    assert names >= {f"{each['name']}.{kind}" for each in scenarios for kind in kinds}
+    if SOAK:
+        missed = [
+            (each["name"], target)
+            for each in scenarios
+            for target in each["targets"] + each["checks"]
+            if not target["met"]
+        ]
+        assert len(scenarios) == 10
+        assert (sum(each["violations"] for each in scenarios), missed) == (0, [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from conftest import ROOT, Machine
+from machine import ROOT, Machine
 
 FIVE = """name: five
 testbed: local

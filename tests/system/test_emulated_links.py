@@ -12,34 +12,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import BIN, Machine
+from linked_pipeline import linked_pipeline
+from machine import BIN, Machine
 
 pytestmark = pytest.mark.usefixtures("root")
 
 Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
 
-PIPELINE = """\
-name: links
-hosts: [h1, h2, h3]
-params: {count: 100}
-network:
-  mover: MOVER
-  h2 -> h3: {delay: 20ms}
-clocks: CLOCKS
-components:
-  source: {host: h1, run: loopscope-host pipe source, with: {to: node, count: $count, period: 5ms}}
-  node: {host: h2, run: loopscope-host pipe node, with: {to: sink}}
-  sink: {host: h3, run: loopscope-host pipe sink}
-phases:
-  - {name: listen, timeout: 10s}
-  - {name: connect, timeout: 10s}
-  - {name: run, measured: true, timeout: 120s}
-trace: {user: ["pipe:*"]}
-measure:
-  paths:
-    loop: {events: [source/pipe:sent, node/pipe:received, node/pipe:sent, sink/pipe:received]}
-expect: [loop.lost == 0]
-"""
+DELAYED = "h2 -> h3: {delay: 20ms}"
 
 # Datagrams with their number to a group; receivers wait for the last, or until all is quiet.
 DATAGRAMS = """\
@@ -124,7 +104,7 @@ def achieved(machine: Machine) -> dict[tuple[str, str], list[dict[str, Any]]]:
 def test_a_hop_takes_what_its_link_takes(
     machine: Machine, results: Read, mover: str, clocks: str
 ) -> None:
-    machine.write("p.yaml", PIPELINE.replace("MOVER", mover).replace("CLOCKS", clocks))
+    machine.write("p.yaml", linked_pipeline(f"mover: {mover}", DELAYED, clocks=clocks))
     done = machine.command("run", "p.yaml", "--json")
     assert done.returncode == 0, done.stderr
     read = results(done)
@@ -199,7 +179,7 @@ def test_every_copy_of_a_multicast_meets_its_own_link(
 def test_probes_take_the_links_where_the_file_says_so(machine: Machine, results: Read) -> None:
     """A link that is slow in one direction cannot be told from a clock that is off: the half-width
     says so, and never that the message was there before the link let it."""
-    text = PIPELINE.replace("MOVER", "auto").replace("CLOCKS", "plain")
+    text = linked_pipeline(DELAYED)
     text = text.replace("h2 -> h3", "h1 -> h3") + "\nclock: {network: data}\n"
     direct = text.replace("node/pipe:received, node/pipe:sent, ", "").replace(
         "to: node", "to: sink"
@@ -218,8 +198,7 @@ def test_probes_take_the_links_where_the_file_says_so(machine: Machine, results:
 
 def started(machine: Machine) -> subprocess.Popen[str]:
     """A run that goes on for minutes and has reached its measured phase."""
-    text = PIPELINE.replace("MOVER", "auto\n  trace: false").replace("CLOCKS", "plain")
-    machine.write("p.yaml", text)
+    machine.write("p.yaml", linked_pipeline("trace: false", DELAYED))
     process = machine.start("run", "p.yaml", "-p", "count=20000")
     assert process.stderr is not None
     for line in process.stderr:
@@ -305,7 +284,7 @@ def has_netem() -> bool:
 def test_without_netem_it_is_refused_and_nothing_is_left(machine: Machine) -> None:
     if has_netem():
         pytest.skip("SKIPPED LOUDLY: this kernel has netem")
-    machine.write("p.yaml", PIPELINE.replace("MOVER", "netem").replace("CLOCKS", "plain"))
+    machine.write("p.yaml", linked_pipeline("mover: netem", DELAYED))
     done = machine.command("run", "p.yaml")
     assert done.returncode == 4
     assert "mover: netem cannot be used here: tc: " in done.stderr

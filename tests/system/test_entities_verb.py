@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Machine
+from machine import Machine
 
 PREFIX = Path(sys.executable).parents[1]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import BIN, ROOT, Machine
+from machine import BIN, ROOT, Machine
 
 pytestmark = pytest.mark.usefixtures("root")
 

@@ -9,7 +9,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import ROOT, Machine
+from machine import ROOT, Machine
 
 pytestmark = pytest.mark.usefixtures("root")
 
@@ -193,9 +193,10 @@ def test_killed_agents_too(machine: Machine) -> None:
     running = machine.processes().items()
     agents = [pid for pid, command in running if "loopscope-host agent" in command]
     assert len(agents) == 3
-    process.kill()
-    for agent in agents:
-        os.kill(agent, signal.SIGKILL)
+    # Stopped before any is killed: an agent whose controller is gone cleans up and ends.
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in (*agents, process.pid):
+            os.kill(pid, number)
     process.wait()
     assert machine.namespaces()
     done = machine.command("reset", "--json")

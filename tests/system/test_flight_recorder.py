@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, Machine
+from machine import ROOT, Machine
 
 PREFIX = Path(sys.executable).parents[1]
 

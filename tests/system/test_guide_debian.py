@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Machine
+from machine import ROOT, Machine
 
 PAGE = (ROOT / "docs/guide/instrument-a-debian-program.md").read_text()
 BYTES = 64 << 20

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Machine
+from machine import ROOT, Machine
 
 PAGE = (ROOT / "docs/guide/network.md").read_text()
 FILE = (ROOT / "docs/guide/network/links.yaml").read_text()

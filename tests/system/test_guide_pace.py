@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, Machine
+from machine import ROOT, Machine
 
 PAGE = (ROOT / "docs/guide/pace.md").read_text()
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from conftest import ROOT, Machine
+from machine import ROOT, Machine
 
 PAGE = (ROOT / "docs/guide/record.md").read_text()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT, Machine
+from machine import ROOT, Machine
 
 PAGE = (ROOT / "docs/guide/studies.md").read_text()
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import ROOT, Machine
+from machine import ROOT, Machine
 
 PAGE = (ROOT / "docs/guide/load.md").read_text()
 

@@ -10,7 +10,8 @@ import subprocess
 from typing import Any
 
 import pytest
-from conftest import Machine
+from linked_pipeline import linked_pipeline
+from machine import Machine
 
 pytestmark = pytest.mark.usefixtures("root")
 
@@ -21,28 +22,12 @@ sed -E -e 's/netem .*rate 0bit/tbf rate 10gbit burst 200000 limit 10000000/' \\
   -e 's/netem delay 1ms/pfifo/' | TC "$@"
 """
 
-EXPERIMENT = """\
-name: links
-hosts: [h1, h2, h3]
-params: {count: 200}
-network:
-  mover: netem
-  h1 -> h2: {rate: 1Mbit, at 300ms: {rate: 2Mbit, loss: 1%}}
-  h2 -> h3: {delay: 0ms, duplicate: 0%, rate: 10Mbit}
-components:
-  source: {host: h1, run: loopscope-host pipe source, with: {to: node, count: $count, period: 5ms}}
-  node: {host: h2, run: loopscope-host pipe node, with: {to: sink}}
-  sink: {host: h3, run: loopscope-host pipe sink}
-phases:
-  - {name: listen, timeout: 10s}
-  - {name: connect, timeout: 10s}
-  - {name: run, measured: true, timeout: 120s}
-trace: {user: ["pipe:*"]}
-measure:
-  paths:
-    loop: {events: [source/pipe:sent, node/pipe:received, node/pipe:sent, sink/pipe:received]}
-expect: [loop.lost == 0]
-"""
+EXPERIMENT = linked_pipeline(
+    "mover: netem",
+    "h1 -> h2: {rate: 1Mbit, at 300ms: {rate: 2Mbit, loss: 1%}}",
+    "h2 -> h3: {delay: 0ms, duplicate: 0%, rate: 10Mbit}",
+    count=200,
+)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from conftest import ROOT, Machine
+from machine import ROOT, Machine
 
 from loopscope import _native
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Machine
+from machine import ROOT, Machine
 
 README = (ROOT / "README.md").read_text()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import Machine
+from machine import Machine
 
 PREFIX = Path(sys.executable).parents[1]
 

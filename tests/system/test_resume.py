@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import BIN, Machine
+from machine import BIN, Machine
 
 PREFIX = Path(sys.executable).parents[1]
 

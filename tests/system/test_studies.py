@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import ROOT, Machine
+from machine import ROOT, Machine
 
 Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import ROOT, Machine
+from machine import ROOT, Machine
 
 Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
 

@@ -6,7 +6,7 @@ import json
 import re
 import struct
 
-from conftest import Programs
+from python_programs import Programs
 
 EVERY_TYPE = """
     from loopscope_trace import event

@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import Programs
+from python_programs import Programs
 
 SMOKE = """
     import sys

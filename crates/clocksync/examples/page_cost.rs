@@ -1,4 +1,4 @@
-//! What reading the clock page costs, for `bench/clock/measure.py`: `page_cost ROUNDS COUNT PROGRAM`
+//! What reading the clock page costs, for `bench/clock/page.py`: `page_cost ROUNDS COUNT PROGRAM`
 //! publishes a page a hundred times a second, has PROGRAM (`bench/clock/page.c`) read it, reads it
 //! itself in Rust, and prints both programs' nanoseconds by form and round as JSON.
 

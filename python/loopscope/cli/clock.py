@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from loopscope.cli import exits
+from loopscope.cli import exits, host
 
 HELP = "Give all hosts one time, which programs read without a system call."
 HELP_SERVE = """Be the reference, whose counter is the time of all hosts, until Ctrl-C.
@@ -122,34 +122,49 @@ def verify(
     long: Annotated[
         bool, typer.Option("--long", help="Three minutes of each, not less than one.")
     ] = False,
+    duration: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Measured time of each, as in 10s, 3s at least. [default: 25s]",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Write errors and widths over time to SCENARIO.csv in this directory.",
+            help="Write errors and widths over time to SCENARIO.csv in this directory, and draw "
+            "them as SCENARIO.svg, .pdf and .png.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
     switches = [*(["--json"] if as_json else []), *(["--long"] if long else [])]
-    words = [*switches, "--seed", str(seed), *_option("--output", output)]
-    _become("verify", [*words, "--", *(scenarios or [])])
+    words = [*switches, "--seed", str(seed)]
+    words += _option("--duration", duration) + _option("--output", output)
+    words += ["--", *(scenarios or [])]
+    if output is None:
+        _become("verify", words)
+    code = host.attend(["clock", "verify", *words])
+    if code in (exits.PASS, exits.FAIL):
+        from loopscope.report.scored_files import draw_scored
+
+        draw_scored(output)
+    raise typer.Exit(code)
 
 
 def _terms(key: Path, page: Path | None, log: Path | None) -> list[str]:
     return ["--key", str(key), *_option("--page", page), *_option("--log", log)]
 
 
-def _option(name: str, path: Path | None) -> list[str]:
-    return [] if path is None else [name, str(path)]
+def _option(name: str, value: Path | str | None) -> list[str]:
+    return [] if value is None else [name, str(value)]
 
 
 def _become(verb: str, words: Sequence[str]) -> NoReturn:
     """Goes on as loopscope-host, whose exit code and signals are this command's then."""
-    from loopscope.testbed import TestbedError, dormant, host_binary
+    from loopscope.testbed import dormant
 
-    try:
-        binary = host_binary()
-    except TestbedError as error:
-        exits.end(exits.USAGE, str(error))
+    binary = host.binary()
     os.execve(binary, [str(binary), "clock", verb, *words], dormant())

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import signal
-import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -15,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from loopscope.cli import exits
+from loopscope.cli import exits, host
 from loopscope.experiment import Stream, StreamFilter
 
 Output = Annotated[
@@ -156,29 +154,14 @@ def streams_file(streams: Sequence[Stream]) -> Iterator[list[str]]:
 def run_host(
     verb: str, words: Sequence[str | Path], streams: Sequence[Stream] | None = None
 ) -> int:
-    """Runs a verb of the host side that records; what it returned, as a shell tells it.
+    """Runs a verb of the host side that records; what it returned, as a shell tells it. What was
+    recorded until an interrupt is kept.
 
     ``streams`` is None where the host side knows them.
     """
-    from loopscope.testbed import TestbedError, dormant, host_binary
-
-    try:
-        binary = host_binary()
-    except TestbedError as error:
-        exits.end(exits.USAGE, str(error))
-    # Ctrl-C has gone to the whole foreground group; what was recorded until then is kept.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.ExitStack() as files:
         options = [] if streams is None else files.enter_context(streams_file(streams))
-        process = subprocess.Popen(
-            [binary, verb, "--quiet", *options, *words],
-            env=dormant(),
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
-            signal.signal(number, lambda number, _: process.send_signal(number))
-        code = process.wait()
-    return 128 - code if code < 0 else code
+        return host.attend([verb, "--quiet", *options, *words])
 
 
 def recorded_streams(output: Path) -> list[str]:

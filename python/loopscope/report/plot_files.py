@@ -174,7 +174,7 @@ def _panels(drawn: Panels) -> Figure:
         axes.set_title(panel.title, fontsize=7)
         axes.tick_params(labelbottom=index + columns >= n)
     if drawn.y.logarithmic:
-        _logarithmic(grid.flat[0], grid.flat[0].yaxis)
+        logarithmic(grid.flat[0], grid.flat[0].yaxis)
     else:
         grid.flat[0].set_ylim(bottom=min(0.0, grid.flat[0].get_ylim()[0]))
     figure.supxlabel(drawn.x.label, fontsize=8)
@@ -188,7 +188,7 @@ def _panels(drawn: Panels) -> Figure:
 def _axes(axes: Axes, x: Axis, y: Axis) -> None:
     for axis, shown in ((axes.xaxis, x), (axes.yaxis, y)):
         if shown.logarithmic:
-            _logarithmic(axes, axis)
+            logarithmic(axes, axis)
         if shown.marks:
             places = [at / shown.scale for at, _ in shown.marks]
             axis.set_ticks(places, labels=[text for _, text in shown.marks])
@@ -199,7 +199,7 @@ def _axes(axes: Axes, x: Axis, y: Axis) -> None:
     axes.set_axisbelow(True)
 
 
-def _logarithmic(axes: Axes, axis: XAxis | YAxis) -> None:
+def logarithmic(axes: Axes, axis: XAxis | YAxis) -> None:
     """With plain numbers, and enough of them where the axis spans few decades."""
     vertical = axis is axes.yaxis
     axes.set_yscale("log") if vertical else axes.set_xscale("log")

@@ -1,5 +1,5 @@
-//! Probe logs through this estimator and through others: errors against the hidden clocks, and how
-//! many times ours.
+//! Probe logs through this estimator and through others, for `bench/clock`: errors against the hidden
+//! clocks, as JSON.
 //!
 //! ```text
 //! compare [SCENARIO…]            virtual logs, all scenarios or some
@@ -10,7 +10,6 @@
 mod min_rtt;
 mod radclock;
 #[path = "../../tests/scenario/mod.rs"]
-#[allow(dead_code)] // The tests' half of it.
 mod scenario;
 
 use std::error::Error;
@@ -26,9 +25,12 @@ use loopscope_time::{Counter, Frequency, GlobalNs};
 use min_rtt::MinRtt;
 use radclock::RadClock;
 use scenario::{Random, SCENARIOS};
+use serde_json::{Value, json};
 
-/// Instants that are scored.
+/// Instants that are asked for; scored are those of which everybody says something.
 const INSTANTS: usize = 100_000;
+/// Before the first of them, as before an experiment's measured phase.
+const SETTLING_S: u64 = 2;
 
 /// An exchange with all its stamps: follower's ticks, and by how many nanoseconds the reference has
 /// gained on the follower at nominal rates, of probe and reply.
@@ -61,13 +63,20 @@ pub trait Peer {
     fn at(&self, x: f64) -> Option<f64>;
 }
 
-/// Exchanges of a follower in the order of their replies, and the truth about it.
+/// A follower's exchanges, and the truth about it.
 struct Log {
     name: String,
+    /// With everything that both logs hold.
     exchanges: Vec<Exchange>,
+    /// Those that were answered, with what the follower knows of them, by the true counter at which
+    /// it does.
+    completed: Vec<(Counter, Exchange)>,
     own: SyntheticClock,
     reference: SyntheticClock,
     frequencies: [Frequency; 2],
+    /// True counters between which the clocks are asked.
+    begin: Counter,
+    end: Counter,
 }
 
 impl Log {
@@ -84,18 +93,15 @@ impl Log {
         Some(Sample { forward: point(t1?, t2?), back: point(t4?, t3?) })
     }
 
-    fn compare(&self) -> Result<(), Box<dyn Error>> {
+    fn compare(&self) -> Result<Value, Box<dyn Error>> {
         let [own_hz, reference_hz] = self.frequencies;
-        let replied: Vec<(Counter, &Exchange)> =
-            self.exchanges.iter().filter_map(|e| Some((e.t4?.hi, e))).collect();
-        let complete = replied.iter().find_map(|(_, e)| Some([e.t1?.lo, e.t2?.lo]));
+        let complete = self.completed.iter().find_map(|(_, e)| Some([e.t1?.lo, e.t2?.lo]));
         let begin = complete.ok_or("no exchange is complete")?;
-        let last = replied[replied.len() - 1].0;
-        let [from, until] = [begin[0], last].map(|c| self.own.invert(c).0);
+        let from = self.begin.0 + SETTLING_S * own_hz.hz();
+        let length = self.end.0.checked_sub(from).ok_or("the log is too short")? as f64;
         let mut random = Random(1);
-        let mut instants: Vec<Counter> = (0..INSTANTS)
-            .map(|_| Counter(from + random.between(0.0, (until - from) as f64) as u64))
-            .collect();
+        let mut instants: Vec<Counter> =
+            (0..INSTANTS).map(|_| Counter(from + random.between(0.0, length) as u64)).collect();
         instants.sort();
 
         let solution = solve(&self.exchanges, &[], own_hz, reference_hz, DEFAULT_WANDER)?;
@@ -104,75 +110,68 @@ impl Log {
             [Box::new(MinRtt::default()), Box::new(RadClock::new(own_hz.hz() as f64))];
         let mut errors: [Vec<f64>; 4] = Default::default();
         let mut violations = [0, 0];
-        let (mut covered, mut widths) = (0, Vec::new());
-        let mut next = replied.iter().peekable();
+        let (mut covered, mut widths) = (0, [Vec::new(), Vec::new()]);
+        let mut next = self.completed.iter().peekable();
         let begin_ns = reference_hz.scale(begin[1]);
         for at in instants {
             let own = self.own.apply(at);
             let truth = reference_hz.scale(self.reference.apply(at));
-            while let Some((_, exchange)) = next.next_if(|(when, _)| *when <= own) {
+            while let Some((_, exchange)) = next.next_if(|(when, _)| *when <= at) {
                 online.see(exchange);
                 if let Some(sample) = self.sample(exchange, begin) {
                     peers.iter_mut().for_each(|peer| peer.see(sample));
                 }
             }
-            let mut note = |i: usize, told: GlobalNs| errors[i].push((told - truth).abs() as f64);
             let (global, bound) = solution.map.map(own);
             if bound.is_known() {
-                note(0, global);
                 let calibrated = solution.map.calibrated(own).ns();
                 covered += usize::from((global - truth).unsigned_abs() <= calibrated + 2);
-                widths.push([bound.ns() as f64, calibrated as f64]);
+                widths[0].push(bound.ns() as f64);
+                widths[1].push(calibrated as f64);
                 violations[0] += usize::from((global - truth).unsigned_abs() > bound.ns() + 2);
             }
-            if let Some((global, bound)) = online.to_global(own) {
-                note(1, global);
+            let told = online.to_global(own);
+            if let Some((global, bound)) = told {
                 violations[1] += usize::from((global - truth).unsigned_abs() > bound.ns() + 2);
             }
             let x = own.ticks_since(begin[0]) as f64;
-            for (i, peer) in peers.iter().enumerate() {
-                if let Some(gained) = peer.at(x) {
-                    let ns = x * own_hz.ns_per_tick() + gained;
-                    note(2 + i, GlobalNs(begin_ns.0 + ns.round() as i64));
+            let [chrony, radclock] = peers.each_ref().map(|peer| {
+                let ns = x * own_hz.ns_per_tick() + peer.at(x)?;
+                Some(GlobalNs(begin_ns.0 + ns.round() as i64))
+            });
+            let offline = bound.is_known().then_some(global);
+            if let [Some(a), Some(b), Some(c), Some(d)] =
+                [offline, told.map(|told| told.0), chrony, radclock]
+            {
+                for (errors, told) in errors.iter_mut().zip([a, b, c, d]) {
+                    errors.push((told - truth).abs() as f64);
                 }
             }
         }
-        println!(
-            "{}: {} exchanges, {} rejected, {} disturbances",
-            self.name,
-            replied.len(),
-            solution.rejected.len(),
-            solution.disturbances.len()
-        );
-        let changes = online.changes();
-        let ours = quantiles(&mut errors[1]);
-        for (name, errors) in
-            ["offline", "online", "as chrony", "as RADclock"].iter().zip(&mut errors)
-        {
+        let known = widths[0].len();
+        let [hard, calibrated] = widths.each_mut().map(|widths| quantiles(widths)[0]);
+        let [offline, online_errors, chrony, radclock] = errors.each_mut().map(|errors| {
             let [p50, p99, p999, max] = quantiles(errors);
-            print!(
-                "  {name:12} p50 {p50:>9.0}  p99 {p99:>9.0}  p99.9 {p999:>9.0}  max {max:>10.0} ns"
-            );
-            println!(
-                "   {:>8.2} and {:>8.2} times online's p50 and p99.9",
-                p50 / ours[0],
-                p999 / ours[2]
-            );
-        }
-        let median = |i: usize| quantiles(&mut widths.iter().map(|w| w[i]).collect::<Vec<_>>())[0];
-        for change in changes.iter().filter(|c| matches!(c.what, What::Path { .. })) {
-            println!("  online: {}", change.what);
-        }
-        println!(
-            "  offline half-width: hard {:.0} ns, calibrated {:.0} ns, covering {:.1} %; outside the \
-             hard width: {} offline, {} online",
-            median(0),
-            median(1),
-            100.0 * covered as f64 / widths.len() as f64,
-            violations[0],
-            violations[1],
-        );
-        Ok(())
+            json!({"p50_ns": p50, "p99_ns": p99, "p999_ns": p999, "max_ns": max})
+        });
+        let changes = online.changes();
+        let paths = changes.iter().filter(|c| matches!(c.what, What::Path { .. }));
+        Ok(json!({
+            "name": self.name,
+            "exchanges": self.completed.len(),
+            "instants": errors[0].len(),
+            "rejected": solution.rejected.len(),
+            "disturbances": solution.disturbances.len(),
+            "errors": {
+                "offline": offline, "online": online_errors,
+                "chrony": chrony, "radclock": radclock,
+            },
+            "hard_half_width_ns": hard,
+            "calibrated_half_width_ns": calibrated,
+            "calibrated_coverage": covered as f64 / known as f64,
+            "violations": {"offline": violations[0], "online": violations[1]},
+            "path_changes": paths.map(|change| change.what.to_string()).collect::<Vec<String>>(),
+        }))
     }
 }
 
@@ -193,11 +192,21 @@ fn recorded(hosts: &Path, reference: &str, seed: u64) -> Result<Vec<Log>, Box<dy
             continue;
         }
         let log = ProbeLog::read(&probes)?;
-        let mut exchanges = join(&log, &reference_log).exchanges;
-        exchanges.sort_by_key(|e| e.t4.or(e.t1).map(|span| span.hi));
+        let exchanges = join(&log, &reference_log).exchanges;
+        let own = SyntheticClock::new(seed, &host);
+        let mut completed: Vec<(Counter, Exchange)> =
+            exchanges.iter().filter_map(|e| Some((own.invert(e.t4?.hi), *e))).collect();
+        completed.sort_by_key(|(when, _)| *when);
+        let [Some((_, first)), Some((end, _))] = [completed.first(), completed.last()] else {
+            return Err(format!("{host} has no answer").into());
+        };
+        let begin = first.t1.or(first.t4).map_or(*end, |span| own.invert(span.lo));
         logs.push(Log {
+            begin,
+            end: *end,
             exchanges,
-            own: SyntheticClock::new(seed, &host),
+            completed,
+            own,
             reference: SyntheticClock::new(seed, reference),
             frequencies: [log.identity.frequency, reference_log.identity.frequency],
             name: host,
@@ -219,9 +228,12 @@ fn main() -> Result<(), Box<dyn Error>> {
                 scenario.run(1).into_iter().take(1).map(|follower| Log {
                     name: scenario.name.to_owned(),
                     exchanges: follower.exchanges,
+                    completed: follower.completed,
                     own: follower.own,
                     reference: follower.reference,
                     frequencies: [scenario::frequency(); 2],
+                    begin: follower.begin,
+                    end: follower.end,
                 })
             });
             logs.collect()
@@ -230,5 +242,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if logs.is_empty() {
         return Err("no log of that name: scenarios are those of virtual_time.txt".into());
     }
-    logs.iter().try_for_each(Log::compare)
+    let compared: Vec<Value> = logs.iter().map(Log::compare).collect::<Result<_, _>>()?;
+    println!("{}", Value::Array(compared));
+    Ok(())
 }

@@ -10,7 +10,7 @@
 use loopscope_clocksync::Span;
 use loopscope_clocksync::exchange::Exchange;
 use loopscope_clocksync::synthetic::{Step, SyntheticClock};
-use loopscope_time::{Counter, Frequency, GlobalNs};
+use loopscope_time::{Counter, Frequency};
 
 /// Of the true counter, and nominal of all hosts'.
 pub const HZ: u64 = 2_600_000_000;
@@ -204,15 +204,6 @@ pub struct Follower {
     /// True counters between which probes went.
     pub begin: Counter,
     pub end: Counter,
-    /// Readings of the own counter right before and right after it was disturbed.
-    pub disturbed: Option<[Counter; 2]>,
-}
-
-impl Follower {
-    /// Own counter and true global time at a true counter.
-    pub fn truth(&self, at: Counter) -> (Counter, GlobalNs) {
-        (self.own.apply(at), frequency().scale(self.reference.apply(at)))
-    }
 }
 
 pub fn frequency() -> Frequency {
@@ -275,12 +266,9 @@ impl Scenario {
             random = Random(random.next() ^ u64::from(byte));
         }
         let mut own = SyntheticClock::new(seed, &format!("h{}", number + 2));
-        let step = self.step.map(|(second, ns, rate_ppb)| {
-            let step = Step { at: at(second * 1e9), ticks: at(ns).0 - BEGIN, rate_ppb };
-            own = own.with_step(step);
-            step.at
-        });
-        let disturbed = step.map(|at| [Counter(at.0 - 1), at].map(|at| own.apply(at)));
+        if let Some((second, ns, rate_ppb)) = self.step {
+            own = own.with_step(Step { at: at(second * 1e9), ticks: at(ns).0 - BEGIN, rate_ppb });
+        }
         let reference = SyntheticClock::new(seed, "h1");
         let mut stamps: [Conversion; 4] =
             std::array::from_fn(|_| Conversion { error: 0.0, last: 0.0 });
@@ -297,7 +285,7 @@ impl Scenario {
             sent += gap * random.between(0.5, 1.5);
         }
         completed.sort_by_key(|c| c.0);
-        Follower { own, reference, completed, exchanges, begin: at(0.0), end: at(end), disturbed }
+        Follower { own, reference, completed, exchanges, begin: at(0.0), end: at(end) }
     }
 
     /// What the follower knows in the end, what the logs hold, and when the reply came.

@@ -7,7 +7,7 @@ use loopscope_clocksync::online::{Change, Online, What};
 use loopscope_clocksync::state::{State, Status};
 use loopscope_time::{Counter, GlobalNs};
 
-use crate::scenario::{Follower, HZ, Random, Scenario, frequency};
+use crate::scenario::{self, Follower, HZ, Random, Scenario, frequency};
 
 /// How often what is known online is published without an exchange, in ticks.
 const PUBLISHED: u64 = HZ / 20;
@@ -99,7 +99,7 @@ pub struct Scored {
     pub disturbances: Vec<Disturbance>,
     pub rejected: usize,
     pub changes: Vec<Change>,
-    /// See [`Follower::disturbed`].
+    /// Readings of the followers' own counters right before and right after they were disturbed.
     pub disturbed: Vec<[Counter; 2]>,
 }
 
@@ -120,7 +120,10 @@ pub fn score(scenario: &Scenario, seed: u64, instants: usize) -> Scored {
             .map(|_| Counter(follower.begin.0 + random.between(0.0, length as f64) as u64))
             .collect();
         at.sort();
-        scored.disturbed.extend(follower.disturbed);
+        scored.disturbed.extend(scenario.step.map(|(second, ..)| {
+            let step = scenario::at(second * 1e9);
+            [Counter(step.0 - 1), step].map(|at| follower.own.apply(at))
+        }));
         scored.offline(&follower, &at);
         scored.online(&follower, &at);
     }
@@ -129,13 +132,18 @@ pub fn score(scenario: &Scenario, seed: u64, instants: usize) -> Scored {
     scored
 }
 
+/// Own counter and true global time at a true counter.
+fn truth(follower: &Follower, at: Counter) -> (Counter, GlobalNs) {
+    (follower.own.apply(at), frequency().scale(follower.reference.apply(at)))
+}
+
 impl Scored {
     fn offline(&mut self, follower: &Follower, at: &[Counter]) {
         let solution =
             solve(&follower.exchanges, &[], frequency(), frequency(), DEFAULT_WANDER).unwrap();
         let score = &mut self.offline;
         for &at in at {
-            let (own, truth) = follower.truth(at);
+            let (own, truth) = truth(follower, at);
             let (global, bound) = solution.map.map(own);
             score.instants += 1;
             if !bound.is_known() {
@@ -166,7 +174,7 @@ impl Scored {
                 page.0.0 += PUBLISHED;
                 page.1 = online.state(follower.own.apply(page.0));
             }
-            let (own, truth) = follower.truth(at);
+            let (own, truth) = truth(follower, at);
             read.push((own, truth, page.1.epoch, reading(&page.1, own)));
         }
         let score = &mut self.online;

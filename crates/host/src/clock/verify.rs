@@ -40,7 +40,7 @@ pub struct Arguments {
     /// Which, by name; all of them by default
     #[arg(value_name = "SCENARIO")]
     scenarios: Vec<String>,
-    /// Print {"scenarios": [...]}
+    /// Print {"scenarios": [...], "scored": {...}}
     #[arg(long)]
     json: bool,
     /// Of the hidden clocks, the faults and the instants

@@ -56,7 +56,17 @@ pub(super) fn json(outcomes: &[Outcome]) -> Value {
             "met": outcome.is_met(),
         })
     };
-    json!({"scenarios": outcomes.iter().map(scenario).collect::<Vec<Value>>()})
+    let [offline, online] = scored(outcomes);
+    json!({
+        "scenarios": outcomes.iter().map(scenario).collect::<Vec<Value>>(),
+        "scored": {"offline": offline, "online": online},
+    })
+}
+
+/// Instants at which a time that was told was held against the truth: offline, online.
+fn scored(outcomes: &[Outcome]) -> [usize; 2] {
+    let sum = |side: fn(&Outcome) -> &Figures| outcomes.iter().map(|o| side(o).known).sum();
+    [sum(|outcome| &outcome.offline), sum(|outcome| &outcome.online)]
 }
 
 pub(super) fn table(outcomes: &[Outcome]) -> String {
@@ -111,6 +121,11 @@ pub(super) fn table(outcomes: &[Outcome]) -> String {
             }
         }
     }
+    let [offline, online] = scored(outcomes);
+    let wrong: u64 = outcomes.iter().map(Outcome::violations).sum();
+    line(format_args!(
+        "scored instants in all: {offline} offline, {online} online; hard bounds wrong: {wrong}"
+    ));
     line(format_args!(
         "noise: half the difference of both ways' delays, of single exchanges. calib.: half-width \
          that claims {:.0} % of instants, medians as of the hard one.",

@@ -1,15 +1,13 @@
 //! What passes a rate or opportunities: never more, and nothing later than it could.
 
-mod virtual_time;
-
 use std::collections::VecDeque;
 use std::io::Write as _;
 
+use crate::links::{Event, What, arrivals, departed, packets, run, settings};
 use loopscope_emulate::model::Fate;
 use loopscope_emulate::settings::Settings;
 use proptest::prelude::*;
 use serde_json::json;
-use virtual_time::{Event, What, arrivals, departed, packets, run, settings};
 
 /// Nanobits of a byte: bits per second times nanoseconds.
 const BYTE: u128 = 8_000_000_000;

@@ -1,14 +1,12 @@
 //! What waits before a rate: within its limit, and dropped as its discipline says.
 
-mod virtual_time;
-
 use std::collections::VecDeque;
 
+use crate::links::{Probe, arrivals, departed, link, packets, run, settings};
 use loopscope_emulate::model::{Drop, Fate, Outcome};
 use loopscope_emulate::settings::{Limit, Settings};
 use proptest::prelude::*;
 use serde_json::json;
-use virtual_time::{Probe, arrivals, departed, link, packets, run, settings};
 
 fn queued(bps: u64, queue: serde_json::Value) -> Settings {
     settings(json!({"rate_bps": bps, "queue": queue}))

@@ -1,14 +1,12 @@
 //! Settings that change, delays that follow a file, and where counts begin.
 
-mod virtual_time;
-
 use std::io::Write as _;
 
+use crate::links::{Event, What, departed, link, packets, probe, run, settings};
 use loopscope_emulate::model::{Drop, Fate, Link};
 use loopscope_emulate::settings::Settings;
 use loopscope_time::MonotonicNs;
 use serde_json::json;
-use virtual_time::{Event, What, departed, link, packets, probe, run, settings};
 
 const MS: u64 = 1_000_000;
 
@@ -80,7 +78,7 @@ fn a_file_with_a_hole_is_named_with_its_line() {
         ("opportunities", "1\n\n2\n", ":2: is blank: a hole"),
     ] {
         let file = file(text);
-        let error = Link::<virtual_time::Probe>::new(settings(json!({key: file.path()})), 1, "l");
+        let error = Link::<crate::links::Probe>::new(settings(json!({key: file.path()})), 1, "l");
         let error = error.expect_err("refused");
         let name = file.path().display();
         assert!(error.starts_with(&format!("`{key}`: {name}{words}")), "{error}");

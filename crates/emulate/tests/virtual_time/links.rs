@@ -1,6 +1,4 @@
 //! Links in virtual time, for tests.
-// Each test program uses a part of it.
-#![allow(dead_code)]
 
 use loopscope_emulate::model::{Fate, Link, Outcome, Packet};
 use loopscope_emulate::settings::Settings;

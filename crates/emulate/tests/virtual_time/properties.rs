@@ -1,16 +1,14 @@
 //! What holds of every link, whatever its settings, also when they change on the way.
 
-mod virtual_time;
-
 use std::collections::BTreeMap;
 
+use crate::links::{
+    Event, Probe, What, any_events, any_settings, arrivals, departed, happen, link, packets, run,
+};
 use loopscope_emulate::model::{Counts, Drop, Fate, Outcome};
 use loopscope_emulate::settings::{Reorder, Settings};
 use loopscope_time::MonotonicNs;
 use proptest::prelude::*;
-use virtual_time::{
-    Event, Probe, What, any_events, any_settings, arrivals, departed, happen, link, packets, run,
-};
 
 proptest! {
     #[test]
@@ -170,7 +168,7 @@ proptest! {
 /// Recorded once: the same on every machine, and in later versions.
 #[test]
 fn fates_are_golden() {
-    let settings = virtual_time::settings(serde_json::json!({
+    let settings = crate::links::settings(serde_json::json!({
         "loss": {"kind": "gilbert-elliott", "p": 0.05, "r": 0.3},
         "duplicate": 0.1, "corrupt": 0.1, "rate_bps": 100_000_000,
         "queue": {"limit": {"packets": 20}}, "delay_ns": 5_000_000,
@@ -197,7 +195,7 @@ fn fates_are_golden() {
 
 #[test]
 fn another_seed_or_name_is_another_chance() {
-    let settings = virtual_time::settings(serde_json::json!({
+    let settings = crate::links::settings(serde_json::json!({
         "loss": {"kind": "independent", "probability": 0.5}
     }));
     let events = packets(&[(1000, 100); 100]);

@@ -1,0 +1,7 @@
+//! The link model in virtual time.
+
+mod changes;
+mod links;
+mod properties;
+mod queues;
+mod rate;

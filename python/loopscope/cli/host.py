@@ -1,0 +1,39 @@
+"""The host side's program, as verbs run it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from loopscope.cli import exits
+
+
+def binary() -> Path:
+    """``loopscope-host``; ends with exit 2 where there is none."""
+    from loopscope.testbed import TestbedError, host_binary
+
+    try:
+        return host_binary()
+    except TestbedError as error:
+        exits.end(exits.USAGE, str(error))
+
+
+def attend(words: Sequence[str | Path]) -> int:
+    """Runs ``loopscope-host WORDS`` to its end, whatever this program is told; its exit code, as a
+    shell tells it."""
+    from loopscope.testbed import dormant
+
+    program = binary()
+    # Ctrl-C has gone to the whole foreground group: the program ends by it, and this one then.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    process = subprocess.Popen(
+        [program, *words],
+        env=dormant(),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, lambda number, _: process.send_signal(number))
+    code = process.wait()
+    return 128 - code if code < 0 else code

@@ -1,0 +1,98 @@
+"""The programs under test, with a ledger of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+
+
+def _heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+class Machine:
+    """The programs under test, with a ledger of their own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.environment = {**os.environ, "LOOPSCOPE_STATE_DIR": str(directory / "state")}
+        self.environment["PATH"] = f"{BIN}:{self.environment['PATH']}"
+
+    def command(
+        self, *words: str | Path, timeout_s: float = 300
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs ``loopscope WORDS`` to its end."""
+        return subprocess.run(
+            [BIN / "loopscope", *words],
+            cwd=self.directory,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout_s,
+        )
+
+    def start(self, *words: str | Path) -> subprocess.Popen[str]:
+        """Starts ``loopscope WORDS`` in a process group of its own, as a shell does."""
+        return subprocess.Popen(
+            [BIN / "loopscope", *words],
+            cwd=self.directory,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            # Whoever runs the tests in the background has it ignored, and that is inherited.
+            preexec_fn=_heed_interrupts,
+        )
+
+    def write(self, name: str, text: str) -> Path:
+        """A file in the test's directory."""
+        path = self.directory / name
+        path.write_text(text)
+        return path
+
+    def tokens(self) -> list[str]:
+        """What the names of everything begin with that this machine's runs make."""
+        runs = (path.parent.name for path in self.directory.glob("runs/*/*/manifest.json"))
+        return [run.rpartition("-")[2] for run in runs]
+
+    def namespaces(self) -> list[str]:
+        """The network namespaces of this machine's runs that exist now."""
+        own = tuple(f"ls-{token}" for token in self.tokens())
+        directory = Path("/run/netns")
+        every = directory.iterdir() if directory.exists() else ()
+        return sorted(path.name for path in every if path.name.startswith(own))
+
+    def leftovers(self) -> list[str]:
+        """What runs of this ledger left: namespaces, processes, ledgers."""
+        left = self.namespaces()
+        for token in self.tokens():
+            for place in (tempfile.gettempdir(), "/dev/shm"):
+                left += map(str, Path(place).glob(f"*{token}*"))
+        ledgers = self.directory / "state" / "ledger"
+        runs = {path.stem for path in ledgers.glob("*.jsonl")} if ledgers.exists() else set()
+        left += [f"ledger {run}" for run in sorted(runs)]
+        left += [f"process {pid}: {command}" for pid, command in self.processes().items()]
+        return left
+
+    def processes(self) -> dict[int, str]:
+        """Process id to command of everything that runs with this ledger."""
+        found = {}
+        mark = f"LOOPSCOPE_STATE_DIR={self.directory / 'state'}".encode()
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                environment = (process / "environ").read_bytes()
+                command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+            except OSError:
+                continue
+            if mark in environment.split(b"\0") and command:
+                found[int(process.name)] = command
+        return found
