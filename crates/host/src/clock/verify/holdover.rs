@@ -20,11 +20,13 @@ use nix::unistd::Pid;
 use super::Run;
 use super::bed::{Bed, Process, REFERENCE, probes};
 use super::measure::ticks;
-use super::score::{Tally, Told, Truth};
+use super::score::{Sample, Tally, Told, Truth};
 
 const FOLLOWER: &str = "h2";
 /// Between two reads of the page.
 const READING: Duration = Duration::from_micros(500);
+/// One of so many reads is drawn.
+const SAMPLED: usize = 8;
 /// Instants that are mapped by each: since the last one.
 const INSTANTS: u64 = 16;
 /// After a change of the circumstances: the estimator's own second, and what processes of a busy
@@ -45,6 +47,7 @@ pub(super) struct Read {
     at: Counter,
     status: Status,
     epoch: u32,
+    told: Option<Told>,
 }
 
 pub(super) struct Measured {
@@ -56,6 +59,8 @@ pub(super) struct Measured {
     pub(super) killed: Counter,
     /// Of what the page said.
     pub(super) online: Tally,
+    /// Some of that.
+    pub(super) samples: Vec<Sample>,
     /// Parts of the time, and how many reads of each had a wrong status.
     pub(super) wrong: Vec<(&'static str, usize)>,
     /// Of the daemon that was killed, and of the one that followed.
@@ -142,7 +147,17 @@ pub(super) fn measure(run: &Run) -> Result<Measured> {
         let known = |read: &&Read| read.at < before && read.status != Unknown;
         reads.iter().rfind(known).map_or(0, |read| read.epoch)
     };
+    let hz = bed.frequency.hz() as f64;
+    let sample = |read: &Read| Sample {
+        host: FOLLOWER.to_owned(),
+        time_s: read.at.ticks_since(begin) as f64 / hz,
+        offline: None,
+        online: read.told,
+    };
+    let samples =
+        reads.iter().filter(|read| read.at >= begin).step_by(SAMPLED).map(sample).collect();
     Ok(Measured {
+        samples,
         reference: truth.reference,
         follower: SyntheticClock::new(run.seed, FOLLOWER),
         begin,
@@ -204,22 +219,25 @@ fn read(page: &Page, truth: Truth, ended: &AtomicBool) -> (Tally, Vec<Read>) {
     while !ended.load(Ordering::Relaxed) {
         std::thread::sleep(READING);
         let now = page.now();
-        reads.push(Read { at: now.counter, status: now.status, epoch: now.epoch });
         let step = now.counter.ticks_since(last).max(0).cast_unsigned() / INSTANTS;
         for i in 0..INSTANTS {
             let at = Counter(now.counter.0 - i * step);
             let told = if i == 0 { now } else { page.map(at) };
-            if told.status == Status::Unknown {
-                tally.unknown += 1;
-                continue;
-            }
-            let told = Told {
+            let scored = (told.status != Status::Unknown).then(|| Told {
                 error_ns: truth.error(at, told.best, 0.0),
                 above_ns: (told.latest - told.best) as f64,
                 below_ns: (told.best - told.earliest) as f64,
                 calibrated_ns: f64::from(told.calibrated_ns),
-            };
-            tally.take(told, truth.cut(), || format!("the page at counter {}", at.0));
+            });
+            match scored {
+                Some(told) => {
+                    tally.take(told, truth.cut(), || format!("the page at counter {}", at.0))
+                }
+                None => tally.unknown += 1,
+            }
+            if i == 0 {
+                reads.push(Read { at, status: told.status, epoch: told.epoch, told: scored });
+            }
         }
         last = now.counter;
     }

@@ -280,7 +280,8 @@ impl Scenario {
         let said = Said::default();
         let sides =
             Sides { host: "h2", clock: measured.follower, map: &clock.map, said: &said, truth };
-        let (mut random, mut samples) = (Rng::with_seed(run.seed), Vec::new());
+        let mut random = Rng::with_seed(run.seed);
+        let mut samples = std::mem::take(&mut measured.samples);
         let stretch = holdover::solved_stretch(&measured);
         let [offline, _] = sides.score(stretch, INSTANTS, &mut random, &mut samples);
         let logs = ["h2", REFERENCE].map(|name| ProbeLog::read(&probes(&hosts, name)));
