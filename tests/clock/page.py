@@ -82,11 +82,17 @@ class Words:
         best = floor(self.global_ns + Fraction(self.fraction, 2**32) + ticks * self.rate * unit)
         grown = floor(abs(ticks) * self.drift * unit)
         widths = [best - self.below - grown, best, best + self.above + grown]
-        return [*widths, counter, self.calibrated, self.epoch, self.status_at(counter)]
+        calibrated = self.calibrated
+        if self.is_stale(counter):
+            calibrated = min(2**32 - 1, max(calibrated, self.below + grown, self.above + grown))
+        return [*widths, counter, calibrated, self.epoch, self.status_at(counter)]
+
+    def is_stale(self, counter: int) -> bool:
+        return counter - self.anchor >= self.lease * 2**20
 
     def status_at(self, counter: int) -> int:
-        late = counter - self.anchor >= self.lease * 2**20
-        return HOLDOVER if late and self.status == SYNCHRONISED else self.status
+        stale = self.is_stale(counter)
+        return HOLDOVER if stale and self.status == SYNCHRONISED else self.status
 
     def elapsed(self, start: int, end: int) -> list[int]:
         if not (self.holds(start) and self.holds(end)):

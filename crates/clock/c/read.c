@@ -2,6 +2,7 @@
 #include "page.h"
 
 #define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
 
 /* A reader loses a publication when fifteen more are made while it copies. It has to be taken off
  * its CPU in some ten nanoseconds for that, so losing this often in a row is nobody's bad luck. */
@@ -70,15 +71,31 @@ static inline int64_t growth(const uint64_t *words, uint64_t ticks)
     return (int64_t)((uint128)ticks * words[CLOCK_DRIFT] >> CLOCK_SHIFT);
 }
 
-/* What a counter's time is worth: behind the lease nobody has said that the reference still answers. */
+/* Whether nobody has said, at that counter, that the reference still answers. */
+static inline int stale(const uint64_t *words, uint64_t counter)
+{
+    int64_t lease = (int64_t)(words[CLOCK_STANDING] >> 48 << CLOCK_LEASE_SHIFT);
+    return (int64_t)(counter - words[CLOCK_ANCHOR]) >= lease;
+}
+
+/* What a counter's time is worth. */
 static inline enum loopscope_clock_status status(const uint64_t *words, uint64_t counter)
 {
     uint64_t status = words[CLOCK_STANDING] >> 32 & 0xff;
-    int64_t lease = (int64_t)(words[CLOCK_STANDING] >> 48 << CLOCK_LEASE_SHIFT);
-    if (status == LOOPSCOPE_CLOCK_SYNCHRONISED && (int64_t)(counter - words[CLOCK_ANCHOR]) >= lease)
+    if (status == LOOPSCOPE_CLOCK_SYNCHRONISED && stale(words, counter))
         return LOOPSCOPE_CLOCK_HOLDOVER;
     return status <= LOOPSCOPE_CLOCK_HOLDOVER ? (enum loopscope_clock_status)status
                                               : LOOPSCOPE_CLOCK_UNKNOWN;
+}
+
+/* The hard half-width, if that is more: who has stopped publishing claims no finer one any longer. */
+static uint32_t hard(const struct loopscope_clock_time *time, uint32_t calibrated)
+{
+    int64_t below = time->best - time->earliest, above = time->latest - time->best;
+    int64_t half = below > above ? below : above;
+    if (half <= calibrated)
+        return calibrated;
+    return half < UINT32_MAX ? (uint32_t)half : UINT32_MAX;
 }
 
 struct loopscope_clock_time loopscope_clock_page_map(const struct clock_page *page,
@@ -97,6 +114,8 @@ struct loopscope_clock_time loopscope_clock_page_map(const struct clock_page *pa
         time.earliest = time.best - (int64_t)(uint32_t)words[CLOCK_WIDTH] - grown;
         time.latest = time.best + (int64_t)(words[CLOCK_WIDTH] >> 32) + grown;
         time.calibrated = (uint32_t)(words[CLOCK_FINE] >> 32);
+        if (unlikely(stale(words, counter)))
+            time.calibrated = hard(&time, time.calibrated);
         time.epoch = (uint32_t)words[CLOCK_STANDING];
         time.status = status(words, counter);
     }
