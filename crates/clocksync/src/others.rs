@@ -115,22 +115,17 @@ impl Reference {
 
     /// Whether nobody read it at `ts`.
     fn was_silent(&self, ts: GlobalNs) -> bool {
-        let counter = self.counter(ts.0);
+        let counter = self.frequency.unscale(ts);
         self.read.is_some_and(|read| counter < read.lo || counter > read.hi)
     }
 
     /// By how much `anchor`, read within `when`, is ahead.
     fn offset(&self, anchor: &Anchor, when: Measured) -> Option<Measured> {
         let (lo, hi) = when.ends();
-        let at = Span { lo: self.counter(lo - ROUNDING_NS), hi: self.counter(hi + ROUNDING_NS) };
+        let counter = |ns| self.frequency.unscale(GlobalNs(ns));
+        let at = Span { lo: counter(lo - ROUNDING_NS), hi: counter(hi + ROUNDING_NS) };
         let (least, most) = self.map.during(at)?;
         Some(Measured::between(anchor.ns - most, anchor.ns + 1 - least))
-    }
-
-    /// The counter at a global time, to the tick.
-    fn counter(&self, ns: i64) -> Counter {
-        let ticks = i128::from(ns) * i128::from(self.frequency.hz()) / 1_000_000_000;
-        Counter(u64::try_from(ticks).unwrap_or(0))
     }
 }
 
