@@ -174,6 +174,19 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// With those of another exchange.
+    #[must_use]
+    pub fn and(mut self, other: Counts) -> Counts {
+        self.sent += other.sent;
+        self.answered += other.answered;
+        for (cause, count) in other.lost {
+            *self.lost.entry(cause).or_default() += count;
+        }
+        self.traffic.packets += other.traffic.packets;
+        self.traffic.bytes += other.traffic.bytes;
+        self
+    }
+
     fn lose(&mut self, cause: Cause) {
         *self.lost.entry(cause).or_default() += 1;
     }
