@@ -9,6 +9,7 @@ use crate::anchor::{Anchor, ForeignClock};
 use crate::counter::{CounterEvent, Disturbance};
 use crate::foreign::{ForeignMap, Step};
 use crate::log::HostClock;
+use crate::loops::Survey;
 use crate::offline::{self, Cause};
 
 /// How far a reference's counter, scaled in integers, may be from its map, in nanoseconds.
@@ -143,7 +144,7 @@ pub struct ClockEvent {
     /// `counter`, or the other clock's name.
     pub clock: String,
     /// `set` of other clocks; of the counter `step`, `rate` or `unclear` where the probes tell it,
-    /// `suspended`, `stepped` or `processors` where the host itself saw it.
+    /// `contradiction` where a loop does, `suspended`, `stepped` or `processors` where the host itself saw it.
     pub kind: &'static str,
     /// Not before this global time, where that is known.
     pub from: Option<GlobalNs>,
@@ -175,6 +176,18 @@ pub fn events(host: &HostClock) -> Vec<ClockEvent> {
         found.extend(map.steps().iter().map(|step| set(clock, step, place)));
     }
     found
+}
+
+/// Where the loop that an edge closes contradicts itself, if it does: on the prober's clock, `map`.
+pub fn contradiction(map: &ClockMap, peer: &str, survey: &Survey) -> Option<ClockEvent> {
+    let Place { from, until } = Place::of(map, survey.contradicted?);
+    let Survey { contradictions, instants, .. } = survey;
+    let what = format!(
+        "its time and {peer}'s contradict the probes between the two, at {contradictions} of \
+         {instants} instants: the clock of one of them or of the reference, or a stamp, is wrong, \
+         and half-widths of times between hosts may be"
+    );
+    Some(ClockEvent { clock: "counter".into(), kind: "contradiction", from, until, ns: None, what })
 }
 
 /// When something happened, as far as it is known.
