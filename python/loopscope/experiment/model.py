@@ -75,6 +75,11 @@ class ClockExchange(Section):
         description="Assumed bound on the wander of an oscillator's rate during the run, such as "
         "1ppm. The half-widths of times are true under this assumption.",
     )
+    mesh: bool = Field(
+        default=True,
+        description="Whether, of more than two hosts, each is also probed by those after it, ten "
+        "times a second: the report then says how well the times of any three agree.",
+    )
 
 
 class Network(Section):

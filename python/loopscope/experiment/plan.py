@@ -119,8 +119,8 @@ class Clocks:
 @dataclass(frozen=True)
 class ClockExchange:
     """Probes between the hosts: over which network, exchanges a second, exchanges in the first and
-    the last burst, the half-width that is waited for and how long, and the assumed bound on an
-    oscillator's wander."""
+    the last burst, the half-width that is waited for and how long, the assumed bound on an
+    oscillator's wander, and whether followers probe each other too."""
 
     network: Literal["clock", "data"]
     rate_hz: float
@@ -128,6 +128,7 @@ class ClockExchange:
     within_ns: int | None
     patience_ns: int
     wander_ppm: float
+    mesh: bool
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,7 @@ def _exchange(clock: model.ClockExchange) -> plan.ClockExchange:
         within_ns=clock.within,
         patience_ns=clock.patience,
         wander_ppm=clock.wander,
+        mesh=clock.mesh,
     )
 
 
