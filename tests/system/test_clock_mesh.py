@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from typing import Any
@@ -79,3 +80,24 @@ def test_a_silent_peer_is_told_of_and_fails_nothing(machine: Machine, results: R
     assert "host h3: h2 answered none of its probes" in said
     told = machine.command("report", "runs/three/latest").stdout
     assert "nothing known of 1" in told
+
+
+def test_a_contradiction_is_loud(machine: Machine, results: Read) -> None:
+    """The probes between the followers are those of other clocks than the followers'."""
+    run(machine, results, "clocks: {synthetic: {seed: 8}}")
+    other = (machine.directory / "runs/three/latest").resolve()
+    run(machine, results, "clocks: {synthetic: {seed: 7}}")
+    latest = (machine.directory / "runs/three/latest").resolve()
+    for log in ("h3/clock/mesh", "h2/clock/answers"):
+        log = f"base/1/hosts/{log}"
+        shutil.rmtree(latest / log)
+        shutil.copytree(other / log, latest / log)
+    found = results(machine.command("report", "runs/three/latest", "--json"))
+    (loop,) = found["clock"]["loops"]
+    assert loop["contradictions"] == loop["instants"]
+    (event,) = found["clock"]["events"]
+    assert (event["host"], event["kind"]) == ("h3", "contradiction")
+    assert "its time and h2's contradict the probes between the two" in event["what"]
+    assert any(event["what"] in problem for problem in found["problems"])
+    told = machine.command("report", "runs/three/latest").stdout
+    assert "1 CONTRADICTED: half-widths may be wrong" in told

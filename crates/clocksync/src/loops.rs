@@ -2,8 +2,8 @@
 //!
 //! What both take global time to be at one instant has to be the same, within their widths and that
 //! of the edge which says that it is one instant. What is left is the loop's residual. No map rests
-//! on it, so it judges all three: half of what makes one way of an edge longer than the other shows
-//! in it, in full. What a host does to each packet of its own goes round the loop and cancels.
+//! on it, so it judges all three: half of what makes one way of an edge longer than the other is
+//! in it. What a host does to each packet of its own goes round the loop and cancels.
 //!
 //! A residual beyond its hard half-width is a contradiction: of three clocks and the stamps between
 //! them something broke the assumption of [`offline`](crate::offline).
