@@ -7,13 +7,14 @@ import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from loopscope.analysis.results import LoopResult
 from loopscope.experiment import (
     ClockExchange,
     Clocks,
@@ -103,6 +104,7 @@ class SyntheticRun:
     patterns: Sequence[Pattern] = ()
     readings: Sequence[ClockReading] = ()
     clock_steps: Sequence[ClockStep] = ()
+    loops: Sequence[LoopResult] = ()
     point: str = "base"
     """Of a sweep; `write_sweep` makes the whole of several."""
 
@@ -125,7 +127,7 @@ class SyntheticRun:
             testbed="local",
             hosts=tuple(host.name for host in self.hosts),
             clocks=Clocks("plain", None),
-            clock=ClockExchange("clock", 100.0, 100, None, 30 * SECOND, 1.0),
+            clock=ClockExchange("clock", 100.0, 100, None, 30 * SECOND, 1.0, True),
             network=Network("10.77.0.0/24", "10.78.0.0/24", None),
             params={},
             components=(),
@@ -238,6 +240,15 @@ class SyntheticRun:
             "what": pa.array([each.what for each in steps], text),
         }
         pq.write_table(pa.table(events), directory / "tables" / "clock_events.parquet")
+        loops = [each.to_dict() for each in self.loops if each.repeat == repeat]
+        columns = [each for each in fields(LoopResult) if each.name != "repeat"]
+        of_loops = {
+            each.name: pa.array(
+                [loop[each.name] for loop in loops], text if "str" in str(each.type) else integer
+            )
+            for each in columns
+        }
+        pq.write_table(pa.table(of_loops), directory / "tables" / "loop_residuals.parquet")
 
     def _hosts(self, directory: Path, rows: Sequence[Row], first: bool) -> None:
         recorded = Counter((row.host, row.component) for row in rows)

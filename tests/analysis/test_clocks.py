@@ -1,6 +1,7 @@
 """What clocks did, loopscope's and others', is told, judged and counted."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,8 +9,10 @@ from synthetic_run import ClockReading, ClockStep, Host, Row, SyntheticRun, expe
 
 from loopscope.analysis import Verdict, analyse
 from loopscope.analysis.allan import allan_deviation
+from loopscope.analysis.results import LoopResult
 from loopscope.analysis.statistic import Sample
 from loopscope.experiment import Expectation, Hop, PathEvent
+from loopscope.report.rows import LOOP_HEADINGS, loop_cells, loops_line
 from loopscope.timeline import RunError, open_run
 
 P, F, U = Verdict.PASS, Verdict.FAIL, Verdict.UNKNOWN
@@ -218,3 +221,37 @@ def test_a_steady_clock_has_no_allan_deviation_and_a_short_run_none():
     # Frequency drift D gives D tau / sqrt(2).
     assert drifting[1] == pytest.approx(20e-9 * drifting[0] / np.sqrt(2), rel=1e-3)
     assert len(allan_deviation(seconds[:3], seconds[:3])[0]) == 0
+
+
+LOOP = LoopResult(1, "h3", "h2", 80, 1, 10_000, 200, 9_310, 0, 40, 320, 900, 2_100, 60, None)
+SILENT = LoopResult(2, "h3", "h2", 0, 0, 0, 0, 0, 0, None, None, None, None, None, "nobody there")
+
+
+def looped(tmp_path, *loops):
+    made = SyntheticRun(tmp_path, [], HOSTS, loops=loops, repeats=2)
+    return analyse(open_run(made.write()))
+
+
+def test_loops_are_told_as_they_stand(tmp_path):
+    worse = replace(LOOP, repeat=2, host="h4", p99_ns=1_500)
+    results = looped(tmp_path, LOOP, worse, SILENT)
+    assert results.loops == (LOOP, SILENT, worse)
+    told = json.loads(results.to_json())["clock"]["loops"]
+    assert told == [each.to_dict() for each in results.loops]
+    line = loops_line(results)
+    assert "close within 1.500 µs (p99; h4 h2 is the farthest of 2)" in line
+    assert "95% of residuals inside" in line
+    assert "nothing known of 1" in line
+    assert "CONTRADICTED" not in line
+    for loop in results.loops:
+        assert len(loop_cells(loop)) == len(LOOP_HEADINGS)
+    assert loop_cells(SILENT)[-1] == "nobody there"
+
+
+def test_a_contradicted_loop_is_loud(tmp_path):
+    results = looped(tmp_path, LOOP, replace(LOOP, repeat=2, contradictions=3))
+    assert "1 CONTRADICTED: half-widths may be wrong" in loops_line(results)
+
+
+def test_without_loops_nothing_is_said_of_them(tmp_path):
+    assert loops_line(looped(tmp_path)) == ""

@@ -106,6 +106,7 @@ def test_defaults(write):
     )
     assert plan.clocks == Clocks("plain", None)
     assert (plan.clock.rate_hz, plan.clock.burst, plan.clock.wander_ppm) == (100.0, 100, 1.0)
+    assert plan.clock.mesh
     assert (plan.clock.network, plan.clock.within_ns) == ("clock", None)
     assert (plan.network.data, plan.network.clock) == ("10.77.0.0/24", "10.78.0.0/24")
     assert plan.network.mtu is None

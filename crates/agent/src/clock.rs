@@ -1,5 +1,6 @@
 //! The host's clock: what its streams declare about it, and the exchange of probes.
 
+use std::collections::BTreeMap;
 use std::net::{AddrParseError, IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +10,8 @@ use loopscope_clocksync::key::{Key, KeyError};
 use loopscope_clocksync::online::Online;
 use loopscope_clocksync::page::{PageError, Published, Publisher, Role, Service};
 use loopscope_clocksync::probe::{
-    ClockSet, Counts, Faults, Heard, ProbeError, Prober, ProberConfig, Responder, Side,
+    ClockSet, Counts, EdgeEnd, Faults, Heard, MESH_BURST, MESH_RATE_HZ, Mesh, MeshConfig, Peer,
+    ProbeError, Prober, ProberConfig, Responder, Side, Told,
 };
 use loopscope_clocksync::record::{Filter, Identity};
 use loopscope_clocksync::state::Status;
@@ -20,8 +22,8 @@ use loopscope_time::{Bound, Counter, Frequency};
 use thiserror::Error;
 
 use crate::global::GlobalClock;
-use crate::proto::StartClockRequest;
 use crate::proto::start_clock_request::Role as Asked;
+use crate::proto::{ClockPeer, StartClockRequest};
 
 /// What all streams of one host have in common.
 pub(crate) struct HostClock {
@@ -41,7 +43,15 @@ struct Running {
 
 enum Exchange {
     Reference(Responder),
-    Follower(Prober),
+    Follower { prober: Prober, mesh: Box<Edges> },
+}
+
+/// A follower's edges with other followers.
+struct Edges {
+    address: IpAddr,
+    key: Key,
+    answers: Option<Responder>,
+    probes: Option<Mesh>,
 }
 
 /// Why there are no probes.
@@ -57,6 +67,8 @@ pub(crate) enum ClockError {
     Twice(String),
     #[error("the clock of host {0} is not running")]
     NotRunning(String),
+    #[error("host {0} does not follow another's clock, or has peers already")]
+    NoPeers(String),
     #[error("host {host}: {source}")]
     Probe { host: String, source: ProbeError },
     #[error("host {host}: {source}")]
@@ -110,7 +122,7 @@ impl HostClock {
         self.synthetic.map(|clock| move |counter| clock.apply(counter))
     }
 
-    /// Begins to answer or to send probes, logged in `folder`, and to publish the time on `page`.
+    /// Begins to answer or to send probes, logged under `folder`, and to publish the time on `page`.
     /// Blocks until the first burst of a follower is complete.
     pub(crate) fn start(
         &self,
@@ -124,34 +136,26 @@ impl HostClock {
         if running.is_some() {
             return Err(ClockError::Twice(self.host.clone()));
         }
-        let probe = |source| ClockError::Probe { host: self.host.clone(), source };
-        let loopscope_collect::Identity { host, clock_uuid, trace_uuid, frequency } =
-            self.identity();
-        let identity = Identity { host, clock_uuid, trace_uuid, frequency };
+        let probe = |source| self.probe_error(source);
+        let frequency = self.frequency;
         let clock_set = request
             .realtime_step
             .map(|step| ClockSet { after: Duration::from_nanos(step.after_ns), ns: step.by_ns });
         let faults = clock_set.map(|_| Faults { clock_set, ..Faults::default() });
-        let side = |address: &str| {
-            Ok::<_, ClockError>(Side {
-                address: SocketAddr::new(parse::<IpAddr>(address)?, 0),
-                directory: Some(folder.to_owned()),
-                identity: identity.clone(),
-                key: key.clone(),
-                filter: self.filter().map(|filter| Arc::new(filter) as Filter),
-                faults,
-            })
-        };
+        let side =
+            |address: IpAddr| Side { faults, ..self.side(address, &key, &folder.join("probes")) };
         let (role, online, exchange, started) = match role {
             Asked::Reference(reference) => {
-                let responder = Responder::start(side(&reference.address)?).map_err(probe)?;
+                let address = parse(&reference.address)?;
+                let responder = Responder::start(side(address)).map_err(probe)?;
                 let online = Arc::new(Mutex::new(Online::reference(frequency)));
                 let started = Started::Port(responder.address().port());
                 (Role::Reference, online, Exchange::Reference(responder), started)
             }
             Asked::Follower(follower) => {
+                let address = parse(&follower.address)?;
                 let config = ProberConfig {
-                    side: side(&follower.address)?,
+                    side: side(address),
                     reference: parse::<SocketAddr>(&follower.reference)?,
                     rate_hz: follower.rate_hz,
                     burst: follower.burst,
@@ -160,7 +164,8 @@ impl HostClock {
                 };
                 let prober = Prober::start(config).map_err(probe)?;
                 let (online, started) = (prober.online(), Started::Answered(prober.answered()));
-                (Role::Follower, online, Exchange::Follower(prober), started)
+                let mesh = Box::new(Edges { address, key, answers: None, probes: None });
+                (Role::Follower, online, Exchange::Follower { prober, mesh }, started)
             }
         };
         self.global.begin(online.clone());
@@ -186,7 +191,7 @@ impl HostClock {
         let (status, known) = self.global.read(read_counter());
         let why = match exchange {
             Exchange::Reference(_) => "it is the reference".to_owned(),
-            Exchange::Follower(prober) => {
+            Exchange::Follower { prober, .. } => {
                 let heard = prober.heard();
                 let heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
                 why(status, &heard, Instant::now())
@@ -195,15 +200,98 @@ impl HostClock {
         Ok((known, why))
     }
 
-    /// Ends the exchange, a follower's with a last burst.
+    /// Begins to answer other followers, logged under `folder`; the port.
+    pub(crate) fn answer_peers(&self, folder: &Path) -> Result<u16, ClockError> {
+        self.of_follower(|prober, mesh| {
+            if mesh.answers.is_some() {
+                return Err(ClockError::NoPeers(self.host.clone()));
+            }
+            let side = self.side(mesh.address, &mesh.key, &folder.join("answers"));
+            let responder = Responder::telling(side, Told::Global(prober.online()))
+                .map_err(|source| self.probe_error(source))?;
+            let port = responder.address().port();
+            mesh.answers = Some(responder);
+            Ok(port)
+        })
+    }
+
+    /// Begins to probe other followers, logged under `folder`.
+    pub(crate) fn probe_peers(
+        &self,
+        peers: Vec<ClockPeer>,
+        folder: &Path,
+    ) -> Result<(), ClockError> {
+        self.of_follower(|prober, mesh| {
+            if mesh.probes.is_some() {
+                return Err(ClockError::NoPeers(self.host.clone()));
+            }
+            let peer = |ClockPeer { name, address }| {
+                let folder = folder.join("mesh").join(&name);
+                let side = self.side(mesh.address, &mesh.key, &folder);
+                Ok(Peer { name, address: parse(&address)?, side })
+            };
+            let peers: Result<Vec<Peer>, ClockError> = peers.into_iter().map(peer).collect();
+            let (rate_hz, burst) = (MESH_RATE_HZ, MESH_BURST);
+            let config = MeshConfig { rate_hz, burst, online: prober.online(), witness: None };
+            let probes = Mesh::start(peers?, &config).map_err(|source| self.probe_error(source))?;
+            mesh.probes = Some(probes);
+            Ok(())
+        })
+    }
+
+    /// Ends that with a last burst; what came of each peer.
+    pub(crate) fn stop_peers(&self) -> Result<BTreeMap<String, EdgeEnd>, ClockError> {
+        let probes = self.of_follower(|_, mesh| Ok(mesh.probes.take()))?;
+        let ends = probes.map_or(Ok(BTreeMap::new()), Mesh::stop);
+        ends.map_err(|source| self.probe_error(source))
+    }
+
+    fn of_follower<T>(
+        &self,
+        with: impl FnOnce(&Prober, &mut Edges) -> Result<T, ClockError>,
+    ) -> Result<T, ClockError> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *running {
+            None => Err(ClockError::NotRunning(self.host.clone())),
+            Some(Running { exchange: Exchange::Reference(_), .. }) => {
+                Err(ClockError::NoPeers(self.host.clone()))
+            }
+            Some(Running { exchange: Exchange::Follower { prober, mesh }, .. }) => {
+                with(prober, mesh)
+            }
+        }
+    }
+
+    /// Of an exchange with a log of its own.
+    fn side(&self, address: IpAddr, key: &Key, directory: &Path) -> Side {
+        let loopscope_collect::Identity { host, clock_uuid, trace_uuid, frequency } =
+            self.identity();
+        Side {
+            address: SocketAddr::new(address, 0),
+            directory: Some(directory.to_owned()),
+            identity: Identity { host, clock_uuid, trace_uuid, frequency },
+            key: key.clone(),
+            filter: self.filter().map(|filter| Arc::new(filter) as Filter),
+            faults: None,
+        }
+    }
+
+    fn probe_error(&self, source: ProbeError) -> ClockError {
+        ClockError::Probe { host: self.host.clone(), source }
+    }
+
+    /// Ends the exchange, a follower's with a last burst, and its answers to others.
     pub(crate) fn stop(&self) -> Result<Counts, ClockError> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         let counts = match running.map(|running| running.exchange) {
             None => return Err(ClockError::NotRunning(self.host.clone())),
             Some(Exchange::Reference(responder)) => responder.stop(),
-            Some(Exchange::Follower(prober)) => prober.stop(),
+            Some(Exchange::Follower { prober, mesh }) => {
+                let answers = mesh.answers.map_or(Ok(Counts::default()), Responder::stop);
+                prober.stop().and_then(|counts| Ok(counts.and(answers?)))
+            }
         };
-        counts.map_err(|source| ClockError::Probe { host: self.host.clone(), source })
+        counts.map_err(|source| self.probe_error(source))
     }
 
     /// Ends the exchange at once, if there is one.

@@ -112,8 +112,12 @@ impl Host {
         let folder = self.clock_folder();
         let made = self.ledger.make(&[Entry::Directory { path: folder.clone() }]);
         made.map_err(|source| HostError::ClockPage { host: self.name.clone(), source })?;
-        let log = self.folder.join("clock/probes");
-        Ok(self.clock.start(request, &log, &folder.join(PAGE))?)
+        Ok(self.clock.start(request, &self.clock_logs(), &folder.join(PAGE))?)
+    }
+
+    /// Where logs of probes go.
+    pub(crate) fn clock_logs(&self) -> PathBuf {
+        self.folder.join("clock")
     }
 
     /// Where the clock page is, for as long as there is one.

@@ -1,10 +1,11 @@
 //! The agent protocol's requests, each handed to the part that does it.
 
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use loopscope_clocksync::probe::{Counts, Traffic};
+use loopscope_clocksync::probe::{Counts, EdgeEnd, Traffic};
 use loopscope_collect::LossReport;
 use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 use tokio_stream::{Stream, StreamExt};
@@ -15,11 +16,13 @@ use crate::clock::{ClockError, Started};
 use crate::host::{Host, HostError};
 use crate::machine::MachineError;
 use crate::proto::{
-    BuildTestbedReply, BuildTestbedRequest, DepartedReply, Departures, EnterPhaseReply,
-    EnterPhaseRequest, Event, FetchRequest, FileChunk, FinishTraceReply, FinishTraceRequest,
-    HelloReply, HelloRequest, ReadClockReply, ReadClockRequest, ShutdownReply, ShutdownRequest,
+    AnswerPeersReply, AnswerPeersRequest, BuildTestbedReply, BuildTestbedRequest, DepartedReply,
+    Departures, EnterPhaseReply, EnterPhaseRequest, Event, FetchRequest, FileChunk,
+    FinishTraceReply, FinishTraceRequest, HelloReply, HelloRequest, PeerEnd, ProbePeersReply,
+    ProbePeersRequest, ReadClockReply, ReadClockRequest, ShutdownReply, ShutdownRequest,
     StartClockReply, StartClockRequest, StartReply, StartRequest, StopClockReply, StopClockRequest,
-    StopReply, StopRequest, TriggerReply, TriggerRequest, WatchRequest, agent_server,
+    StopPeersReply, StopPeersRequest, StopReply, StopRequest, TriggerReply, TriggerRequest,
+    WatchRequest, agent_server,
 };
 use crate::testbed::TestbedError;
 use crate::{environment, fetch};
@@ -118,13 +121,51 @@ impl agent_server::Agent for Service {
         Ok(Response::new(ReadClockReply { half_width_ns, why }))
     }
 
+    async fn answer_peers(
+        &self,
+        _: Request<AnswerPeersRequest>,
+    ) -> Result<Response<AnswerPeersReply>, Status> {
+        let host = self.host()?;
+        let port = tokio::task::block_in_place(|| host.clock.answer_peers(&host.clock_logs()))?;
+        Ok(Response::new(AnswerPeersReply { port: port.into() }))
+    }
+
+    async fn probe_peers(
+        &self,
+        request: Request<ProbePeersRequest>,
+    ) -> Result<Response<ProbePeersReply>, Status> {
+        let (host, peers) = (self.host()?, request.into_inner().peers);
+        tokio::task::block_in_place(|| host.clock.probe_peers(peers, &host.clock_logs()))?;
+        Ok(Response::new(ProbePeersReply {}))
+    }
+
+    async fn stop_peers(
+        &self,
+        _: Request<StopPeersRequest>,
+    ) -> Result<Response<StopPeersReply>, Status> {
+        let host = self.host()?;
+        let ends = tokio::task::block_in_place(|| host.clock.stop_peers())?;
+        let end = |(name, EdgeEnd { counts, residuals })| {
+            let (error, counts) = match counts {
+                Ok(counts) => (String::new(), counts),
+                Err(error) => (error.to_string(), Counts::default()),
+            };
+            let lost = by_name(&counts);
+            let Counts { sent, answered, traffic, .. } = counts;
+            let Traffic { packets, bytes } = traffic;
+            let contradictions = residuals.contradictions;
+            PeerEnd { name, error, sent, answered, lost, packets, bytes, contradictions }
+        };
+        Ok(Response::new(StopPeersReply { peers: ends.into_iter().map(end).collect() }))
+    }
+
     async fn stop_clock(
         &self,
         _: Request<StopClockRequest>,
     ) -> Result<Response<StopClockReply>, Status> {
         let host = self.host()?;
         let counts = tokio::task::block_in_place(|| host.clock.stop())?;
-        let lost = counts.lost.iter().map(|(cause, &count)| (cause.to_string(), count)).collect();
+        let lost = by_name(&counts);
         let Counts { sent, answered, traffic, .. } = counts;
         let Traffic { packets, bytes } = traffic;
         Ok(Response::new(StopClockReply { sent, answered, lost, packets, bytes }))
@@ -225,6 +266,11 @@ impl agent_server::Agent for Service {
     }
 }
 
+/// What was lost, by the causes' names.
+fn by_name(counts: &Counts) -> HashMap<String, u64> {
+    counts.lost.iter().map(|(cause, &count)| (cause.to_string(), count)).collect()
+}
+
 impl From<HostError> for Status {
     fn from(error: HostError) -> Status {
         let text = error.to_string();
@@ -253,9 +299,10 @@ impl From<ClockError> for Status {
                 Status::invalid_argument(text)
             }
             ClockError::Twice(_) => Status::already_exists(text),
-            ClockError::NotRunning(_) | ClockError::Probe { .. } | ClockError::Page { .. } => {
-                Status::failed_precondition(text)
-            }
+            ClockError::NotRunning(_)
+            | ClockError::NoPeers(_)
+            | ClockError::Probe { .. }
+            | ClockError::Page { .. } => Status::failed_precondition(text),
         }
     }
 }

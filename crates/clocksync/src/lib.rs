@@ -7,14 +7,15 @@
 //! the logs and [`offline::solve`] makes the [`ClockMap`](loopscope_time::ClockMap)s.
 //!
 //! What must be known earlier is in [`online`], which sees each [`probe::Outcome`]; programs read it
-//! from the [`page`]. Other people's clocks, which each side reads beside its probes, are mapped by
+//! from the [`page`]. Followers that probe each other too ([`probe::Mesh`]) close [`loops`], which
+//! judge all that. Other people's clocks, which each side reads beside its probes, are mapped by
 //! [`foreign`]; [`others`] tells of them on a run's time line.
 //!
 //! Both take messages as constraints (`constraint`): what is left of rate and offset is in `rate`,
 //! `envelope` and `bound`, what contradicts in `epoch`; the finer guess is made in `track` and
 //! `follow`, by the clock filter of `filter` and what `path` knows of paths.
 //!
-//! [`foreign`], [`offline`], [`online`], [`others`], [`pairs`] and [`synthetic`] are pure. Sockets, clocks and
+//! [`foreign`], [`loops`], [`offline`], [`online`], [`others`], [`pairs`] and [`synthetic`] are pure. Sockets, clocks and
 //! threads are in [`probe`] and the reading functions of [`anchor`], [`counter`], [`key`] and
 //! [`stamp`].
 
@@ -30,6 +31,7 @@ mod follow;
 pub mod foreign;
 pub mod key;
 pub mod log;
+pub mod loops;
 pub mod offline;
 pub mod online;
 pub mod others;

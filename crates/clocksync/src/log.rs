@@ -16,6 +16,7 @@ use crate::anchor::Anchor;
 use crate::constraint::Message;
 use crate::counter::{CounterEvent, Disturbance};
 use crate::exchange::Exchange;
+use crate::loops::{Edge, Survey};
 use crate::offline::{self, Solution, SolveError, solve};
 use crate::record::{self, Identity, Moment, Observation, RecordError, Source, TraceFile, event};
 use crate::{Span, pairs};
@@ -78,6 +79,9 @@ pub enum LogError {
         /// Why.
         source: SolveError,
     },
+    /// A host of a mesh without a clock of its own.
+    #[error("{0} has no clock of its own in this run, so no loop closes over it")]
+    NoClock(String),
     /// The estimates cannot be written.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -356,6 +360,74 @@ pub fn solve_run_with(
         clock.counter_events = log.counter_events;
     }
     Ok(clocks)
+}
+
+/// An edge between two followers, in a run.
+#[derive(Debug)]
+pub struct MeshEdge {
+    /// Who probed.
+    pub host: String,
+    /// Who answered.
+    pub peer: String,
+    /// Residuals of the loop that it closes, or why there are none.
+    pub found: Result<Surveyed, LogError>,
+}
+
+/// What was found on an edge.
+#[derive(Clone, Debug)]
+pub struct Surveyed {
+    /// Exchanges that the edge's map rests on.
+    pub exchanges: usize,
+    /// How many messages contradicted the others and were left out.
+    pub rejected: usize,
+    /// Its residuals.
+    pub survey: Survey,
+}
+
+/// The edges under `hosts`, each `HOST/clock/mesh/PEER` with the peer's `clock/answers`, against the
+/// `clocks` of the run. What is wrong with an edge is that edge's.
+pub fn survey_mesh(
+    hosts: &Path,
+    clocks: &BTreeMap<String, HostClock>,
+    wander: f64,
+) -> Result<Vec<MeshEdge>, LogError> {
+    let mut edges = Vec::new();
+    let mut answers: BTreeMap<String, ProbeLog> = BTreeMap::new();
+    for host in names(hosts)? {
+        let mesh = hosts.join(&host).join("clock/mesh");
+        let peers = if mesh.is_dir() { names(&mesh)? } else { Vec::new() };
+        for peer in peers {
+            let mut found = || {
+                let clock =
+                    |name: &str| clocks.get(name).ok_or_else(|| LogError::NoClock(name.to_owned()));
+                let (own, its) = (clock(&host)?, clock(&peer)?);
+                let answered = match answers.entry(peer.clone()) {
+                    Entry::Occupied(read) => read.into_mut(),
+                    Entry::Vacant(place) => {
+                        place.insert(ProbeLog::read(&hosts.join(&peer).join("clock/answers"))?)
+                    }
+                };
+                let joined = join(&ProbeLog::read(&mesh.join(&peer))?, answered);
+                let edge = format!("{host} against {peer}");
+                let solution = solve(&joined.exchanges, &[], own.frequency, its.frequency, wander)
+                    .map_err(|source| LogError::Solve { host: edge, source })?;
+                let edge = Edge {
+                    host: &own.map,
+                    peer: &its.map,
+                    peer_frequency: its.frequency,
+                    between: &solution.map,
+                };
+                Ok(Surveyed {
+                    exchanges: solution.exchanges,
+                    rejected: solution.rejected.len(),
+                    survey: edge.survey(),
+                })
+            };
+            let found = found();
+            edges.push(MeshEdge { host: host.clone(), peer, found });
+        }
+    }
+    Ok(edges)
 }
 
 /// The clock of a host that is its own reference, from whatever trace it left in its directory.

@@ -9,6 +9,7 @@ use crate::anchor::{Anchor, ForeignClock};
 use crate::counter::{CounterEvent, Disturbance};
 use crate::foreign::{ForeignMap, Step};
 use crate::log::HostClock;
+use crate::loops::Survey;
 use crate::offline::{self, Cause};
 
 /// How far a reference's counter, scaled in integers, may be from its map, in nanoseconds.
@@ -115,22 +116,17 @@ impl Reference {
 
     /// Whether nobody read it at `ts`.
     fn was_silent(&self, ts: GlobalNs) -> bool {
-        let counter = self.counter(ts.0);
+        let counter = self.frequency.unscale(ts);
         self.read.is_some_and(|read| counter < read.lo || counter > read.hi)
     }
 
     /// By how much `anchor`, read within `when`, is ahead.
     fn offset(&self, anchor: &Anchor, when: Measured) -> Option<Measured> {
         let (lo, hi) = when.ends();
-        let at = Span { lo: self.counter(lo - ROUNDING_NS), hi: self.counter(hi + ROUNDING_NS) };
+        let counter = |ns| self.frequency.unscale(GlobalNs(ns));
+        let at = Span { lo: counter(lo - ROUNDING_NS), hi: counter(hi + ROUNDING_NS) };
         let (least, most) = self.map.during(at)?;
         Some(Measured::between(anchor.ns - most, anchor.ns + 1 - least))
-    }
-
-    /// The counter at a global time, to the tick.
-    fn counter(&self, ns: i64) -> Counter {
-        let ticks = i128::from(ns) * i128::from(self.frequency.hz()) / 1_000_000_000;
-        Counter(u64::try_from(ticks).unwrap_or(0))
     }
 }
 
@@ -148,7 +144,7 @@ pub struct ClockEvent {
     /// `counter`, or the other clock's name.
     pub clock: String,
     /// `set` of other clocks; of the counter `step`, `rate` or `unclear` where the probes tell it,
-    /// `suspended`, `stepped` or `processors` where the host itself saw it.
+    /// `contradiction` where a loop does, `suspended`, `stepped` or `processors` where the host itself saw it.
     pub kind: &'static str,
     /// Not before this global time, where that is known.
     pub from: Option<GlobalNs>,
@@ -180,6 +176,18 @@ pub fn events(host: &HostClock) -> Vec<ClockEvent> {
         found.extend(map.steps().iter().map(|step| set(clock, step, place)));
     }
     found
+}
+
+/// Where the loop that an edge closes contradicts itself, if it does: on the prober's clock, `map`.
+pub fn contradiction(map: &ClockMap, peer: &str, survey: &Survey) -> Option<ClockEvent> {
+    let Place { from, until } = Place::of(map, survey.contradicted?);
+    let Survey { contradictions, instants, .. } = survey;
+    let what = format!(
+        "its time and {peer}'s contradict the probes between the two, at {contradictions} of \
+         {instants} instants: the clock of one of them or of the reference, or a stamp, is wrong, \
+         and half-widths of times between hosts may be"
+    );
+    Some(ClockEvent { clock: "counter".into(), kind: "contradiction", from, until, ns: None, what })
 }
 
 /// When something happened, as far as it is known.

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use loopscope_clocksync::exchange::Pair;
-use loopscope_clocksync::log::{HostClock as SolvedClock, reference_clock, solve_run_with};
+use loopscope_clocksync::log::{
+    HostClock as SolvedClock, MeshEdge, Surveyed, reference_clock, solve_run_with, survey_mesh,
+};
 use loopscope_clocksync::others;
 use loopscope_clocksync::{Message, Span, Way};
 use loopscope_ctf::Metadata;
@@ -13,7 +15,9 @@ use loopscope_emulate::settings::{self, Mistake};
 use loopscope_emulate::{netem, traces};
 use loopscope_predicate::Predicate;
 use loopscope_time::{Counter, Frequency, GlobalNs};
-use loopscope_timeline::{ClockEvent, ForeignReading, HostClock, Problem, Summary, Timeline};
+use loopscope_timeline::{
+    ClockEvent, ForeignReading, HostClock, LoopFigures, LoopResiduals, Problem, Summary, Timeline,
+};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -50,8 +54,14 @@ fn build_run(
         let mut timeline = Timeline::new();
         let begin = clocks.values().map(|clock| clock.map.map(clock.map.knots()[0].counter).0);
         let begin = begin.min().unwrap_or_default();
+        let edges = survey_mesh(&hosts, &clocks, wander).map_err(refuse)?;
         for (host, clock) in &clocks {
-            let events = others::events(clock);
+            let surveyed = edges.iter().filter(|edge| edge.host == *host);
+            let contradictions = surveyed.filter_map(|edge| {
+                let survey = &edge.found.as_ref().ok()?.survey;
+                others::contradiction(&clock.map, &edge.peer, survey)
+            });
+            let events: Vec<_> = others::events(clock).into_iter().chain(contradictions).collect();
             let counts = [
                 (clock.rejected, "probes contradict those around them and were left out"),
                 (clock.ambiguous, "probe records appear twice and were left out"),
@@ -75,6 +85,13 @@ fn build_run(
             let clock = host_clock(clock, host == reference, readings, events);
             timeline.add_host(&hosts.join(host), host, clock).map_err(refuse)?;
         }
+        for edge in edges {
+            if let Err(error) = &edge.found {
+                let (host, file) = (edge.host.clone(), format!("clock/mesh/{}", edge.peer));
+                timeline.report(Problem { host, file, what: error.to_string() });
+            }
+            timeline.add_loop(loop_residuals(edge));
+        }
         json(&timeline.write(&repeat_dir).map_err(refuse)?)
     })
 }
@@ -84,6 +101,37 @@ fn message((sent, own, reference): (bool, u64, u64)) -> Message {
     let [own, reference] = [own, reference].map(|at| Span { lo: Counter(at), hi: Counter(at) });
     let way = if sent { Way::Forward } else { Way::Back };
     Message { way, own, reference, quality: Pair::Distorted }
+}
+
+/// What an edge between followers told, as the time line takes it.
+fn loop_residuals(edge: MeshEdge) -> LoopResiduals {
+    let MeshEdge { host, peer, found } = edge;
+    match found {
+        Err(error) => LoopResiduals {
+            host,
+            peer,
+            problem: Some(error.to_string()),
+            ..LoopResiduals::default()
+        },
+        Ok(Surveyed { exchanges, rejected, survey }) => LoopResiduals {
+            host,
+            peer,
+            exchanges: exchanges as u64,
+            rejected: rejected as u64,
+            instants: survey.instants,
+            unknown: survey.unknown,
+            covered: survey.covered,
+            contradictions: survey.contradictions,
+            figures: survey.figures.map(|figures| LoopFigures {
+                p50: figures.p50_ns.round() as i64,
+                p99: figures.p99_ns.round() as i64,
+                max: figures.max_ns.round() as i64,
+                err: figures.hard_ns.round() as i64,
+                calibrated: figures.calibrated_ns.round() as i64,
+            }),
+            problem: None,
+        },
+    }
 }
 
 /// When something happened to a clock, in seconds after the run's first probes.

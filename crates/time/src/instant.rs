@@ -107,4 +107,10 @@ impl Frequency {
         let ns = u128::from(counter.0) * 1_000_000_000 / u128::from(self.0);
         GlobalNs(i64::try_from(ns).unwrap_or(i64::MAX))
     }
+
+    /// The reverse of [`Self::scale`], to the tick, rounded down; zero of instants before it.
+    pub fn unscale(self, instant: GlobalNs) -> Counter {
+        let ticks = i128::from(instant.0) * i128::from(self.0) / 1_000_000_000;
+        Counter(u64::try_from(ticks).unwrap_or(0))
+    }
 }

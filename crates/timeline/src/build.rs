@@ -8,7 +8,7 @@ use loopscope_ctf::{Kind, Metadata, Packets, Record, Records, StreamClass, packe
 use loopscope_time::{Bound, ClockMap, Counter, Frequency, GlobalNs};
 use serde::Serialize;
 
-use crate::clocks::{self, ClockEvent, ForeignReading};
+use crate::clocks::{self, ClockEvent, ForeignReading, LoopResiduals};
 use crate::column::Flaws;
 use crate::entity::Entities;
 use crate::loss::{Counted, Loss, Spread};
@@ -144,6 +144,7 @@ pub struct Timeline {
     entities: Entities,
     names: Names,
     clocks: Vec<(String, HostClock, HostSummary)>,
+    loops: Vec<LoopResiduals>,
     loss: Loss,
     problems: Vec<Problem>,
 }
@@ -157,6 +158,11 @@ impl Timeline {
     /// Adds a problem that was found elsewhere, with the clocks for one.
     pub fn report(&mut self, problem: Problem) {
         self.problems.push(problem);
+    }
+
+    /// Adds what an edge between two followers tells of the clocks.
+    pub fn add_loop(&mut self, found: LoopResiduals) {
+        self.loops.push(found);
     }
 
     /// Reads a host's directory: its streams under `trace/` and its `loss.json`. A host without
@@ -357,6 +363,7 @@ impl Timeline {
             ("hosts", clocks::hosts_table(&self.clocks)?),
             ("foreign_clocks", clocks::foreign_table(&self.clocks)?),
             ("clock_events", clocks::events_table(&self.clocks)?),
+            ("loop_residuals", clocks::loops_table(&self.loops)?),
         ];
         for (name, table) in about_clocks {
             store::write(&dir.join(format!("tables/{name}.parquet")), &table)?;

@@ -42,6 +42,46 @@ pub struct ClockEvent {
     pub what: String,
 }
 
+/// The loop that an edge between two followers closes over the reference, in a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoopResiduals {
+    /// Who probed.
+    pub host: String,
+    /// Who answered.
+    pub peer: String,
+    /// Exchanges that the edge's map rests on.
+    pub exchanges: u64,
+    /// Messages of it that contradicted the others and were left out.
+    pub rejected: u64,
+    /// Instants that were looked at.
+    pub instants: u64,
+    /// Of them, those without a residual: a clock was disturbed.
+    pub unknown: u64,
+    /// Those with one inside its calibrated half-width.
+    pub covered: u64,
+    /// Those with one outside its hard half-width.
+    pub contradictions: u64,
+    /// None where no instant has one.
+    pub figures: Option<LoopFigures>,
+    /// Why there are none.
+    pub problem: Option<String>,
+}
+
+/// Of an edge's residuals, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoopFigures {
+    /// Median of their sizes.
+    pub p50: i64,
+    /// 99th percentile.
+    pub p99: i64,
+    /// The largest.
+    pub max: i64,
+    /// Median of their hard half-widths.
+    pub err: i64,
+    /// And of the calibrated ones.
+    pub calibrated: i64,
+}
+
 pub(crate) type Clocks = [(String, HostClock, HostSummary)];
 
 pub(crate) fn clock_table(clocks: &Clocks) -> Result<RecordBatch, BuildError> {
@@ -143,5 +183,33 @@ pub(crate) fn events_table(clocks: &Clocks) -> Result<RecordBatch, BuildError> {
         ("least_ns", integers(&|e| e.ns.map(|(least, _)| least)), true),
         ("most_ns", integers(&|e| e.ns.map(|(_, most)| most)), true),
         ("what", texts(&|e| e.what.clone()), false),
+    ])?)
+}
+
+pub(crate) fn loops_table(loops: &[LoopResiduals]) -> Result<RecordBatch, BuildError> {
+    let texts = |of: &dyn Fn(&LoopResiduals) -> Option<String>| -> ArrayRef {
+        Arc::new(StringArray::from_iter(loops.iter().map(of)))
+    };
+    let counts = |of: &dyn Fn(&LoopResiduals) -> u64| -> ArrayRef {
+        Arc::new(Int64Array::from_iter_values(loops.iter().map(|l| of(l).cast_signed())))
+    };
+    let figures = |of: &dyn Fn(LoopFigures) -> i64| -> ArrayRef {
+        Arc::new(Int64Array::from_iter(loops.iter().map(|l| l.figures.map(of))))
+    };
+    Ok(RecordBatch::try_from_iter_with_nullable([
+        ("host", texts(&|l| Some(l.host.clone())), false),
+        ("peer", texts(&|l| Some(l.peer.clone())), false),
+        ("exchanges", counts(&|l| l.exchanges), false),
+        ("rejected", counts(&|l| l.rejected), false),
+        ("instants", counts(&|l| l.instants), false),
+        ("unknown", counts(&|l| l.unknown), false),
+        ("covered", counts(&|l| l.covered), false),
+        ("contradictions", counts(&|l| l.contradictions), false),
+        ("p50_ns", figures(&|f| f.p50), true),
+        ("p99_ns", figures(&|f| f.p99), true),
+        ("max_ns", figures(&|f| f.max), true),
+        ("err_ns", figures(&|f| f.err), true),
+        ("calibrated_ns", figures(&|f| f.calibrated), true),
+        ("problem", texts(&|l| l.problem.clone()), true),
     ])?)
 }

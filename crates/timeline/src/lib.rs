@@ -12,5 +12,5 @@ mod store;
 mod table;
 
 pub use build::{BuildError, HostClock, HostSummary, Problem, Summary, Timeline};
-pub use clocks::{ClockEvent, ForeignReading};
+pub use clocks::{ClockEvent, ForeignReading, LoopFigures, LoopResiduals};
 pub use loss::Loss;

@@ -57,7 +57,13 @@ def analyse(
     `RunError` where a table is missing.
     """
     from loopscope.analysis.account import contradictions
-    from loopscope.analysis.clocks import falsified, judge_offset, read_clocks, realtime_offsets
+    from loopscope.analysis.clocks import (
+        falsified,
+        judge_offset,
+        read_clocks,
+        read_loops,
+        realtime_offsets,
+    )
     from loopscope.analysis.links import read_links
     from loopscope.analysis.measured import MeasuredPath
     from loopscope.analysis.messages import read_messages
@@ -119,6 +125,7 @@ def analyse(
         paths=tuple(each.result() for each in measured.values()),
         clock=clocks,
         clock_events=clock_events,
+        loops=read_loops(run),
         probes=_probes(run),
         loss=_loss(run),
         subtracted=_subtracted(costs),

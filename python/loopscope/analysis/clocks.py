@@ -12,7 +12,13 @@ import numpy as np
 from loopscope.analysis.expectation import COUNTS, Verdict, judge
 from loopscope.analysis.links import ROUTER
 from loopscope.analysis.quantity import UNKNOWN_NS, duration
-from loopscope.analysis.results import ClockEvent, ClockResult, ExpectationResult, Offset
+from loopscope.analysis.results import (
+    ClockEvent,
+    ClockResult,
+    ExpectationResult,
+    LoopResult,
+    Offset,
+)
 from loopscope.analysis.statistic import Bracket
 from loopscope.experiment.expectation import EVERY_HOST
 
@@ -140,6 +146,12 @@ def read_clocks(
             ClockEvent(**{key: row[key] for key in keys}, from_ns=ends[0], until_ns=ends[1])
         )
     return tuple(clocks), tuple(events)
+
+
+def read_loops(run: Run) -> tuple[LoopResult, ...]:
+    """What each edge between two followers says of their times, by repeat and host."""
+    rows = run.loop_residuals.order_by("repeat", "host", "peer").to_pyarrow().to_pylist()
+    return tuple(LoopResult(**row) for row in rows)
 
 
 def falsified(

@@ -296,6 +296,40 @@ class ClockEvent:
 
 
 @dataclass(frozen=True)
+class LoopResult:
+    """How well the times of two followers agree with the probes between the two, in a repeat: the
+    residuals of the loop over the reference. Times are None where no instant has a residual."""
+
+    repeat: int
+    host: str
+    """Who probed."""
+    peer: str
+    exchanges: int
+    rejected: int
+    """Messages that contradicted the others."""
+    instants: int
+    """That were looked at."""
+    unknown: int
+    """Of them, those without a residual."""
+    covered: int
+    """Those inside their calibrated half-width."""
+    contradictions: int
+    """Those outside their hard one."""
+    p50_ns: int | None
+    p99_ns: int | None
+    max_ns: int | None
+    err_ns: int | None
+    """Median of the hard half-widths."""
+    calibrated_ns: int | None
+    """And of the calibrated ones."""
+    problem: str | None
+    """Why nothing is known."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
 class ProbesResult:
     """What the clock probes of all hosts and repeats put on their network."""
 
@@ -467,6 +501,8 @@ class Results:
     messages: Mapping[str, Messages] = field(repr=False, compare=False)
     """Path name to its messages, for the figures; not in the JSON."""
     clock_events: tuple[ClockEvent, ...] = ()
+    loops: tuple[LoopResult, ...] = ()
+    """Empty with fewer than three hosts."""
     patterns: tuple[PatternResult, ...] = ()
     values: tuple[ValueResult, ...] = ()
     statistics: Mapping[str, StatisticResult] = field(default_factory=dict)
@@ -487,6 +523,7 @@ class Results:
             "clock": {
                 "hosts": {each.host: each.to_dict() for each in self.clock},
                 "events": [each.to_dict() for each in self.clock_events],
+                "loops": [each.to_dict() for each in self.loops],
                 "probes": None if self.probes is None else self.probes.to_dict(),
             },
             "loss": self.loss.to_dict(),

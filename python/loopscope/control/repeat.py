@@ -6,7 +6,9 @@ import asyncio
 import json
 import secrets
 import time
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from loopscope import __version__
@@ -91,7 +93,9 @@ class Repeat:
         self._watchers: list[asyncio.Task[None]] = []
         self._clocks_running: list[Host] = []
         self._clocks_began: float | None = None
-        self._probes: dict[str, dict[str, int]] = {}
+        self._followers = list(bed.hosts.values())[1:]
+        self._probing_peers: list[Host] = []
+        self._probes: dict[str, Counter[str]] = defaultdict(Counter)
         self._collecting = False
         self._noted: set[str] = set()
 
@@ -107,6 +111,7 @@ class Repeat:
         else:
             await self._start_clocks()
             await self._start_links()
+        await self._start_mesh()
         seconds: dict[str, float] = {}
         measured = {phase.name for phase in self._experiment.phases if phase.measured}
         before = [c for c in self._experiment.components if c.start is None]
@@ -133,7 +138,8 @@ class Repeat:
         if not self._emulates_clock:
             await self._each(self._end, routers)
         self._progress.stage("collecting")
-        # The reference answers the followers' last bursts, so it stops after them.
+        # Who answers others' last bursts stops after them: followers, then the reference.
+        await self._each(self._stop_peers, self._probing_peers)
         await self._each(self._stop_clock, self._clocks_running[1:])
         await self._each(self._stop_clock, self._clocks_running[:1])
         self._write_cost(directory / "clock.json")
@@ -242,11 +248,11 @@ class Repeat:
         exchange = self._experiment.clock
 
         async def follow(host: Host) -> None:
-            own, its = host.clock_address, reference.clock_address
+            its = reference.clock_address
             if self._on_data and host is not self._router:
-                own, its = host.data_address, reference.data_address
+                its = reference.data_address
             await host.agent.start_clock_follower(
-                own,
+                self._probed_at(host),
                 f"{its}:{port}",
                 key,
                 rate_hz=exchange.rate_hz,
@@ -257,6 +263,31 @@ class Repeat:
             self._clocks_running.append(host)
 
         await asyncio.gather(*(follow(host) for host in followers))
+
+    def _probed_at(self, host: Host) -> str:
+        on_data = self._on_data and host is not self._router
+        return host.data_address if on_data else host.clock_address
+
+    async def _start_mesh(self) -> None:
+        """Has each follower probe those before it too. What of that cannot begin is noted: no time
+        rests on it."""
+        if not self._experiment.clock.mesh or len(self._followers) < 2:
+            return
+        answering: dict[str, str] = {}
+
+        async def answer(host: Host) -> None:
+            answering[host.name] = f"{self._probed_at(host)}:{await host.agent.answer_peers()}"
+
+        async def probe(host: Host) -> None:
+            before = takewhile(lambda other: other is not host, self._followers)
+            peers = {each.name: answering[each.name] for each in before if each.name in answering}
+            if peers:
+                await host.agent.probe_peers(peers)
+                self._probing_peers.append(host)
+
+        # Nobody is after the last one.
+        await self._each(answer, self._followers[:-1])
+        await self._each(probe, self._followers)
 
     async def _gate(self) -> None:
         """Waits until the time of every host is known as well as the file asks for."""
@@ -290,15 +321,36 @@ class Repeat:
             if not reading.HasField("half_width_ns") or reading.half_width_ns > within_ns
         }
 
+    async def _stop_peers(self, host: Host) -> None:
+        for peer in await host.agent.stop_peers():
+            if peer.error:
+                self._progress.note(f"host {host.name} could not probe {peer.name}: {peer.error}")
+            elif not peer.answered:
+                self._progress.note(f"host {host.name}: {peer.name} answered none of its probes")
+            else:
+                self._note_lost(host, peer, f"probes of {peer.name}")
+            if peer.contradictions:
+                self._progress.note(
+                    f"host {host.name}: its time and {peer.name}'s contradict each other in "
+                    f"{peer.contradictions} of {peer.answered} probes"
+                )
+            self._count_traffic(host, peer)
+
     async def _stop_clock(self, host: Host) -> None:
         reply = await host.agent.stop_clock()
+        self._note_lost(host, reply, "probes")
+        self._count_traffic(host, reply)
+
+    def _note_lost(self, host: Host, reply: pb.StopClockReply | pb.PeerEnd, what: str) -> None:
         # Who is not told the session because others ask at the same time asks again.
         lost = {cause: n for cause, n in reply.lost.items() if cause != "unknown-session"}
         if lost:
             causes = ", ".join(f"{cause} {n}" for cause, n in sorted(lost.items()))
             total = sum(lost.values())
-            self._progress.note(f"host {host.name}: {total} of {reply.sent} probes lost ({causes})")
-        self._probes[host.name] = {"packets": reply.packets, "bytes": reply.bytes}
+            self._progress.note(f"host {host.name}: {total} of {reply.sent} {what} lost ({causes})")
+
+    def _count_traffic(self, host: Host, reply: pb.StopClockReply | pb.PeerEnd) -> None:
+        self._probes[host.name].update(packets=reply.packets, bytes=reply.bytes)
 
     def _write_cost(self, file: Path) -> None:
         """What the probes have put on their network."""

@@ -96,6 +96,11 @@ class ClockExchange(Section):
         "beside the probes. Each event must be recorded before its message is sent, or after it "
         "came.",
     )
+    mesh: bool = Field(
+        default=True,
+        description="Whether, of more than two hosts, each is also probed by those after it, ten "
+        "times a second: the report then says how well the times of any three agree.",
+    )
 
 
 class Network(Section):

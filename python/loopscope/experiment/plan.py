@@ -131,7 +131,8 @@ class Clocks:
 class ClockExchange:
     """Probes between the hosts: over which network, exchanges a second, exchanges in the first and
     the last burst, the half-width that is waited for and how long, the assumed bound on an
-    oscillator's wander, and the paths whose messages bound the clocks too."""
+    oscillator's wander, the paths whose messages bound the clocks too, and whether followers probe
+    each other."""
 
     network: Literal["clock", "data"]
     rate_hz: float
@@ -140,6 +141,7 @@ class ClockExchange:
     patience_ns: int
     wander_ppm: float
     messages: tuple[str, ...] = ()
+    mesh: bool = True
 
 
 @dataclass(frozen=True)

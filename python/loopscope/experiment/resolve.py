@@ -65,6 +65,7 @@ def _exchange(clock: model.ClockExchange) -> plan.ClockExchange:
         patience_ns=clock.patience,
         wander_ppm=clock.wander,
         messages=tuple(clock.messages),
+        mesh=clock.mesh,
     )
 
 

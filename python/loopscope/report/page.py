@@ -21,6 +21,7 @@ from loopscope.report.plots import Drawn
 from loopscope.report.rows import (
     ABSENT,
     CLOCK_EVENT_HEADINGS,
+    LOOP_HEADINGS,
     PATTERN_HEADINGS,
     Cell,
     IntervalRow,
@@ -29,6 +30,8 @@ from loopscope.report.rows import (
     cost_line,
     headings,
     interval_rows,
+    loop_cells,
+    loops_line,
     loss_line,
     measured,
     pattern_cells,
@@ -269,30 +272,32 @@ def _drops(results: Results) -> str:
 
 def _clock(results: Results) -> str:
     hosts = (f"{escape(each.host)} {escape(clock_line(each))}" for each in results.clock)
-    line = escape(probes_line(results))
-    return ", ".join(f"<span>{host}</span>" for host in hosts) + (f"<br>{line}" if line else "")
+    lines = [escape(line) for line in (loops_line(results), probes_line(results)) if line]
+    return "<br>".join([", ".join(f"<span>{host}</span>" for host in hosts), *lines])
 
 
 def _clocks(results: Results, hosts: Sequence[ClockDrawing], figures: dict[str, Any]) -> str:
-    """What happened to clocks, and their figures; nothing where there is neither."""
-    html = _clock_events(results)
+    """What happened to clocks, how well they agree, and their figures; nothing where there is
+    none of it."""
+    events = (clock_event_cells(each) for each in results.clock_events)
+    html = _clock_table("clock-events", CLOCK_EVENT_HEADINGS, list(events))
+    html += _clock_table("clock-loops", LOOP_HEADINGS, [loop_cells(each) for each in results.loops])
     for name, title, caption, make in clock_figures(hosts):
         figures[name] = make(hosts)
         html += _figure(name, title, caption)
     return f"<h2>Clocks</h2>{html}" if html else ""
 
 
-def _clock_events(results: Results) -> str:
-    """What happened to clocks; nothing where nothing did."""
-    if not results.clock_events:
+def _clock_table(name: str, headings: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    """Nothing where there are no rows."""
+    if not cells:
         return ""
-    head = "".join(f"<th>{escape(name)}</th>" for name in CLOCK_EVENT_HEADINGS)
+    head = "".join(f"<th>{escape(name)}</th>" for name in headings)
     rows = "".join(
-        f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in clock_event_cells(each))}</tr>"
-        for each in results.clock_events
+        f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in cells
     )
     return (
-        '<div class="wide"><table id="clock-events">'
+        f'<div class="wide"><table id="{name}">'
         f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 

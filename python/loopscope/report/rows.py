@@ -13,6 +13,7 @@ from loopscope.analysis.results import (
     ClockResult,
     ExpectationResult,
     IntervalResult,
+    LoopResult,
     LossResult,
     PatternResult,
     PatternRow,
@@ -145,6 +146,62 @@ def clock_event_cells(event: ClockEvent) -> tuple[str, ...]:
 
     times = (seconds(event.from_ns), seconds(event.until_ns))
     return (event.host, number(event.repeat), event.clock, *times, event.what)
+
+
+def loops_line(results: Results) -> str:
+    """How well the times of followers agree with the probes between them, the farthest pair of all
+    repeats; empty where none probed."""
+    if not results.loops:
+        return ""
+    known = [(each.p99_ns, each) for each in results.loops if each.p99_ns is not None]
+    parts = []
+    if known:
+        p99, farthest = max(known, key=lambda pair: pair[0])
+        parts.append(
+            f"loops close within {duration(p99)} (p99; {farthest.host} {farthest.peer} is the "
+            f"farthest of {number(len(known))})"
+        )
+        instants = sum(each.instants - each.unknown for _, each in known)
+        covered = sum(each.covered for _, each in known) / instants
+        parts.append(f"{covered:.0%} of residuals inside their calibrated half-width")
+    if silent := len(results.loops) - len(known):
+        parts.append(f"nothing known of {number(silent)}")
+    if contradicted := sum(each.contradictions > 0 for each in results.loops):
+        parts.append(f"{number(contradicted)} CONTRADICTED: half-widths may be wrong")
+    return "; ".join(parts)
+
+
+LOOP_HEADINGS = (
+    "edge",
+    "repeat",
+    "exchanges",
+    "rejected",
+    "p50",
+    "p99",
+    "max",
+    "half-width",
+    "calibrated",
+    "covered",
+    "unknown",
+    "contradictions",
+    "",
+)
+"""Of the columns of a table of loops."""
+
+
+def loop_cells(loop: LoopResult) -> tuple[str, ...]:
+    """A text for each of `LOOP_HEADINGS`."""
+    times = (loop.p50_ns, loop.p99_ns, loop.max_ns, loop.err_ns, loop.calibrated_ns)
+    known = loop.instants - loop.unknown
+    return (
+        f"{loop.host} {loop.peer}",
+        *map(number, (loop.repeat, loop.exchanges, loop.rejected)),
+        *("" if ns is None else duration(ns) for ns in times),
+        f"{loop.covered / known:.0%}" if known else "",
+        number(loop.unknown),
+        number(loop.contradictions),
+        loop.problem or "",
+    )
 
 
 def probes_line(results: Results) -> str:

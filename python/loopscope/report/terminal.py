@@ -17,6 +17,7 @@ from loopscope.report.rows import (
     cost_line,
     headings,
     interval_rows,
+    loops_line,
     loss_line,
     measured,
     pattern_cells,
@@ -140,5 +141,5 @@ def _expectations(results: Results) -> list[Text]:
 
 def _clock(results: Results) -> list[Text]:
     hosts = [f"{each.host} {clock_line(each)}" for each in results.clock]
-    lines = [", ".join(hosts), probes_line(results)]
+    lines = [", ".join(hosts), loops_line(results), probes_line(results)]
     return [Text.assemble(("clock   ", "dim"), line) for line in lines if line]

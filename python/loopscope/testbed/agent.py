@@ -106,6 +106,21 @@ class Agent:
         reply: pb.ReadClockReply = await self._ask("ReadClock", pb.ReadClockRequest(), 10)
         return reply
 
+    async def answer_peers(self) -> int:
+        """Has a follower answer others too; the port."""
+        port: int = (await self._ask("AnswerPeers", pb.AnswerPeersRequest(), 10)).port
+        return port
+
+    async def probe_peers(self, peers: Mapping[str, str]) -> None:
+        """Has it probe others that answer, by name at "address:port", beside the reference."""
+        named = [pb.ClockPeer(name=name, address=at) for name, at in peers.items()]
+        await self._ask("ProbePeers", pb.ProbePeersRequest(peers=named), 10)
+
+    async def stop_peers(self) -> Sequence[pb.PeerEnd]:
+        """Ends that with a last burst; what came of each."""
+        reply: pb.StopPeersReply = await self._ask("StopPeers", pb.StopPeersRequest(), 30)
+        return list(reply.peers)
+
     async def stop_clock(self) -> pb.StopClockReply:
         """Ends probing with a last burst."""
         reply: pb.StopClockReply = await self._ask("StopClock", pb.StopClockRequest(), 30)

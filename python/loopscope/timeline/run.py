@@ -154,6 +154,11 @@ class Run:
         """`tables/clock_events.parquet` of every repeat."""
         return self._every("clock_events")
 
+    @property
+    def loop_residuals(self) -> ibis.Table:
+        """`tables/loop_residuals.parquet` of every repeat."""
+        return self._every("loop_residuals")
+
     @cached_property
     def loss(self) -> tuple[ProcessLoss, ...]:
         """Every process's account of its events."""

@@ -1,5 +1,6 @@
 //! The exchange of probes over UDP: a [`Responder`] on the reference, a [`Prober`] on each
-//! follower, each a thread that blocks in `poll`.
+//! follower, each a thread that blocks in `poll`. Where there are several followers, each may have
+//! a responder too, and a [`Mesh`] that probes those before it.
 //!
 //! Their sockets are bound by the calling thread, so they belong to its network namespace.
 
@@ -7,9 +8,11 @@ mod faults;
 mod hardware;
 mod heard;
 mod load;
+mod mesh;
 mod outcome;
 mod packet;
 mod prober;
+mod probing;
 mod replay;
 mod responder;
 mod socket;
@@ -26,9 +29,10 @@ use std::time::Duration;
 
 pub use faults::{ClockSet, Faults};
 pub use heard::Heard;
+pub use mesh::{EdgeEnd, MESH_BURST, MESH_RATE_HZ, Mesh, MeshConfig, Peer, Witness};
 pub use outcome::{Observer, Outcome};
 pub use prober::{DEFAULT_BURST, DEFAULT_RATE_HZ, Prober, ProberConfig};
-pub use responder::Responder;
+pub use responder::{Responder, Told};
 pub use socket::{DSCP, Traffic};
 
 use crate::counter::CounterError;
@@ -74,7 +78,7 @@ pub enum ProbeError {
         "no clock probe from {address} was answered by {reference} within {} s: is the \
          reference's clock running with the same key, and does the clock network pass UDP between \
          the two?",
-        prober::FIRST_ANSWER.as_secs()
+        probing::FIRST_ANSWER.as_secs()
     )]
     NoAnswer {
         /// Own address.
@@ -170,6 +174,19 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// With those of another exchange.
+    #[must_use]
+    pub fn and(mut self, other: Counts) -> Counts {
+        self.sent += other.sent;
+        self.answered += other.answered;
+        for (cause, count) in other.lost {
+            *self.lost.entry(cause).or_default() += count;
+        }
+        self.traffic.packets += other.traffic.packets;
+        self.traffic.bytes += other.traffic.bytes;
+        self
+    }
+
     fn lose(&mut self, cause: Cause) {
         *self.lost.entry(cause).or_default() += 1;
     }
@@ -199,22 +216,22 @@ enum Order {
 
 /// A thread of probes.
 #[derive(Debug)]
-struct Worker {
+struct Worker<T = Counts> {
     control: Option<PipeWriter>,
-    thread: Option<JoinHandle<Result<Counts, ProbeError>>>,
+    thread: Option<JoinHandle<Result<T, ProbeError>>>,
 }
 
-impl Worker {
+impl<T: Send + 'static> Worker<T> {
     fn spawn(
         name: &str,
-        run: impl FnOnce(PipeReader) -> Result<Counts, ProbeError> + Send + 'static,
-    ) -> io::Result<Worker> {
+        run: impl FnOnce(PipeReader) -> Result<T, ProbeError> + Send + 'static,
+    ) -> io::Result<Worker<T>> {
         let (reader, writer) = io::pipe()?;
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(reader))?;
         Ok(Worker { control: Some(writer), thread: Some(thread) })
     }
 
-    fn stop(mut self) -> Result<Counts, ProbeError> {
+    fn stop(mut self) -> Result<T, ProbeError> {
         if let Some(control) = &mut self.control {
             // Fails only if the thread has ended, and then joining says why.
             let _ = control.write_all(&[1]);
@@ -227,7 +244,7 @@ impl Worker {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    fn join(&mut self) -> Result<Counts, ProbeError> {
+    fn join(&mut self) -> Result<T, ProbeError> {
         let joined = self.thread.take().map(JoinHandle::join);
         self.control = None;
         match joined {
@@ -237,7 +254,7 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl<T> Drop for Worker<T> {
     fn drop(&mut self) {
         self.control = None;
         if let Some(thread) = self.thread.take() {

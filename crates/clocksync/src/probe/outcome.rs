@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use loopscope_time::Frequency;
 
 use crate::exchange::Exchange;
+use crate::loops::Reckoning;
 use crate::pairs;
 
 /// An exchange as far as the follower knows it when nothing more of it can come.
@@ -22,6 +23,8 @@ pub struct Outcome {
     /// The reference's session: with another one it has been started anew, and its counter may be
     /// another.
     pub session: u64,
+    /// What the other side takes global time to have been when it received the probe, if it told.
+    pub reckoning: Option<Reckoning>,
 }
 
 /// Is told each outcome, in the order of their numbers, on the thread that probes.
@@ -32,10 +35,17 @@ pub type Observer = Arc<dyn Fn(&Outcome) + Send + Sync>;
 const LATE: u64 = 8;
 const LATE_TIME: Duration = Duration::from_millis(100);
 
+/// An exchange of which more may come.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Row {
+    pub(super) exchange: Exchange,
+    pub(super) reckoning: Option<Reckoning>,
+}
+
 /// Puts exchanges together.
 pub(super) struct Assembly {
     /// By number, with when it was begun.
-    rows: BTreeMap<u64, (Instant, Exchange)>,
+    rows: BTreeMap<u64, (Instant, Row)>,
     follower: Frequency,
     /// Of the last reply.
     reference: Option<(Frequency, u64)>,
@@ -53,7 +63,7 @@ impl Assembly {
 
     /// A probe goes out.
     pub(super) fn begin(&mut self, seq: u64, now: Instant) {
-        self.rows.insert(seq, (now, Exchange::default()));
+        self.rows.insert(seq, (now, Row::default()));
     }
 
     /// Drops what is not told yet: the reference is another.
@@ -62,8 +72,8 @@ impl Assembly {
     }
 
     /// The exchange of a probe that was not told yet.
-    pub(super) fn row(&mut self, seq: u64) -> Option<&mut Exchange> {
-        self.rows.get_mut(&seq).map(|(_, exchange)| exchange)
+    pub(super) fn row(&mut self, seq: u64) -> Option<&mut Row> {
+        self.rows.get_mut(&seq).map(|(_, row)| row)
     }
 
     /// Tells what is complete, or so far behind the reply to `answered` that nothing more of it can
@@ -91,16 +101,16 @@ impl Assembly {
         let Some((reference, session)) = self.reference else { return Untold(0) };
         while let Some((&seq, &(begun, _))) = self.rows.first_key_value() {
             let seqs = [seq, pairs::partner(seq)];
-            let pair = seqs.map(|seq| self.rows.get(&seq).map(|(_, exchange)| *exchange));
-            if !late(seq, begun) && !pair.iter().flatten().all(Exchange::is_complete) {
+            let pair = seqs.map(|seq| self.rows.get(&seq).map(|(_, row)| *row));
+            if !late(seq, begun) && !pair.iter().flatten().all(|row| row.exchange.is_complete()) {
                 break;
             }
             let [mut first, mut second] = pair.map(Option::unwrap_or_default);
-            pairs::judge(&mut first, &mut second, self.follower, reference);
-            for (seq, exchange) in seqs.into_iter().zip([first, second]) {
+            pairs::judge(&mut first.exchange, &mut second.exchange, self.follower, reference);
+            for (seq, Row { exchange, reckoning }) in seqs.into_iter().zip([first, second]) {
                 if self.rows.remove(&seq).is_some() {
                     untold += u64::from(exchange.t3.is_none() && exchange.t4.is_some());
-                    (self.tell)(&Outcome { seq, exchange, reference, session });
+                    (self.tell)(&Outcome { seq, exchange, reference, session, reckoning });
                 }
             }
         }
@@ -142,13 +152,13 @@ mod tests {
         }
 
         fn answered(&mut self, seq: u64) {
-            let row = self.assembly.row(seq).unwrap();
+            let row = &mut self.assembly.row(seq).unwrap().exchange;
             let tick = 1_000 * seq;
             (row.t1, row.t2, row.t4) = (at(tick), at(tick + 300), at(tick + 900));
         }
 
         fn stamped(&mut self, seq: u64) {
-            self.assembly.row(seq).unwrap().t3 = at(1_000 * seq + 600);
+            self.assembly.row(seq).unwrap().exchange.t3 = at(1_000 * seq + 600);
         }
 
         fn tell(&mut self, answered: u64, ms: u64) -> (u64, Vec<(u64, bool, Pair)>) {

@@ -1,16 +1,17 @@
-//! The probe on the wire: 120 bytes, little-endian, the same in both directions, so that both legs
+//! The probe on the wire: 136 bytes, little-endian, the same in both directions, so that both legs
 //! carry as much and an answer is never larger than the question.
 
-use loopscope_time::{Counter, Frequency};
+use loopscope_time::{Counter, Frequency, GlobalNs};
 
 use crate::Span;
 use crate::key::{CODE, Key};
+use crate::loops::Reckoning;
 use crate::record::Source;
 use crate::utc::{Reason, Standing};
 
 const MAGIC: [u8; 4] = *b"lscp";
-const VERSION: u8 = 4;
-const CODED: usize = 104;
+const VERSION: u8 = 5;
+const CODED: usize = 120;
 pub(super) const SIZE: usize = CODED + CODE;
 
 /// What a packet is for.
@@ -43,6 +44,9 @@ pub(super) struct Answer {
     pub(super) previous: Option<(u64, Stamped)>,
     /// What the reference knows of UTC.
     pub(super) utc: Standing,
+    /// What a host that follows another takes global time to have been when the probe was received;
+    /// `None` where it does not know, or is the reference.
+    pub(super) reckoning: Option<Reckoning>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +67,8 @@ impl Packet {
     /// Magic (4), version, kind, sources of both stamps (1 each, 0: none), client (4), nonce (8),
     /// session (8), sequence number (8); of a reply frequency (8), span of reception (16), sequence
     /// number of the previous reply (8), its span of sending (16), UTC less global time (8), the
-    /// error of that (8), why it is not known (1, 0: it is) and the stratum (1), else zeros; two
-    /// zeros; code (16).
+    /// error of that (8), why it is not known (1, 0: it is), the stratum (1), whether global time is
+    /// told (1), a zero, global time (8) and its half-width (8), else zeros; code (16).
     pub(super) fn encode(&self, key: &Key) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];
         let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
@@ -95,6 +99,11 @@ impl Packet {
                         put(101, &[stratum]);
                     }
                     Standing::Unsynchronised(reason) => put(100, &[reason as u8]),
+                }
+                if let Some(Reckoning { global, half_width_ns }) = answer.reckoning {
+                    put(102, &[1]);
+                    put(104, &global.0.to_le_bytes());
+                    put(112, &half_width_ns.to_le_bytes());
                 }
                 2
             }
@@ -141,6 +150,14 @@ impl Packet {
                         Standing::Unsynchronised(Reason::of(number).ok_or(Refusal::Malformed)?)
                     }
                 },
+                reckoning: match bytes[102] {
+                    0 => None,
+                    1 => Some(Reckoning {
+                        global: GlobalNs(u64_at(104).cast_signed()),
+                        half_width_ns: u64_at(112),
+                    }),
+                    _ => return Err(Refusal::Malformed),
+                },
             }),
             3 => Kind::Greeting,
             _ => return Err(Refusal::Malformed),
@@ -179,15 +196,20 @@ mod tests {
             });
         let unknown = prop::sample::select(vec![Reason::NotTold, Reason::Words]);
         let utc = prop_oneof![known, unknown.prop_map(Standing::Unsynchronised)];
-        let answer = (1u64.., span(), prop::option::of((any::<u64>(), span())), utc);
+        let reckoning = (any::<i64>(), any::<u64>()).prop_map(|(global, half_width_ns)| {
+            Reckoning { global: GlobalNs(global), half_width_ns }
+        });
+        let previous = prop::option::of((any::<u64>(), span()));
+        let answer = (1u64.., span(), previous, utc, prop::option::of(reckoning));
         prop_oneof![
             Just(Kind::Probe),
             Just(Kind::Greeting),
-            answer.prop_map(|(hz, received, previous, utc)| Kind::Reply(Answer {
+            answer.prop_map(|(hz, received, previous, utc, reckoning)| Kind::Reply(Answer {
                 frequency: Frequency::from_hz(hz).unwrap(),
                 received,
                 previous,
                 utc,
+                reckoning,
             })),
         ]
     }
@@ -202,12 +224,13 @@ mod tests {
             received: Stamped { span: at(0x22, 0x33), source: Source::Kernel },
             previous: Some((0x44, Stamped { span: at(0x55, 0x66), source: Source::Hardware })),
             utc: Standing::Known { offset_ns: 0xbb, error_ns: 0xcc, stratum: 0xdd },
+            reckoning: Some(Reckoning { global: GlobalNs(0xee), half_width_ns: 0xff }),
         };
         let kind = Kind::Reply(answer);
         let packet = Packet { kind, client: 0x77, nonce: 0x88, session: 0x99, seq: 0xaa };
         let bytes = packet.encode(&key);
         let mut expected = [0; CODED];
-        expected[..8].copy_from_slice(b"lscp\x04\x02\x01\x03");
+        expected[..8].copy_from_slice(b"lscp\x05\x02\x01\x03");
         let fields = [
             (8, 0x77),
             (12, 0x88),
@@ -222,12 +245,15 @@ mod tests {
             (84, 0xbb),
             (92, 0xcc),
             (101, 0xdd),
+            (102, 1),
+            (104, 0xee),
+            (112, 0xff),
         ];
         for (at, value) in fields {
             expected[at] = value;
         }
         assert_eq!(bytes[..CODED], expected);
-        assert_eq!(bytes.len(), 120);
+        assert_eq!(bytes.len(), 136);
         assert_eq!(bytes[CODED..], key.code(&expected));
     }
 

@@ -1,49 +1,24 @@
-//! A follower's side: sends coded pairs of probes, in bursts and, between them, at a steady rate.
+//! A follower's side: a thread that probes the reference.
 
-use std::collections::BTreeMap;
-use std::io::{self, PipeReader};
+use std::io::PipeReader;
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
-use loopscope_time::{Counter, Frequency};
+use loopscope_time::Frequency;
 
 use super::heard::Heard;
-use super::load::Load;
-use super::outcome::{Assembly, Observer, Outcome, Untold};
-use super::packet::{Answer, Kind, Packet, Stamped};
-use super::socket::{Arrival, Departure, StampedSocket, TURN};
-use super::surroundings::Surroundings;
-use super::{Cause, Counts, Order, PATIENCE, ProbeError, Side, Worker, entropy};
-use crate::Span;
+use super::outcome::{Observer, Outcome};
+use super::probing::{Pace, Probing};
+use super::socket::{self, StampedSocket};
+use super::{Counts, Order, ProbeError, Side, Worker};
 use crate::counter::require_invariant;
-use crate::key::Key;
 use crate::online::Online;
-use crate::record::{Moment, Observation, ProbeWriter, Source};
-use crate::synthetic::SplitMix64;
 
 /// Exchanges a second between the bursts.
 pub const DEFAULT_RATE_HZ: f64 = 100.0;
 /// Exchanges in a burst.
 pub const DEFAULT_BURST: u32 = 100;
-
-/// Probes of a pair.
-const PAIR: u32 = 2;
-/// How far apart they leave: more than a packet takes on a link of 100 Mbit/s, little enough that
-/// they meet the same queue.
-const PAIR_DISTANCE: Duration = Duration::from_micros(10);
-/// Exchanges a second in a burst.
-const BURST_HZ: f64 = 1000.0;
-/// From one burst for load to the next, at least.
-const BURST_PAUSE: Duration = Duration::from_secs(5);
-/// Between probes that ask for the reference's session.
-const GREETING_GAP: Duration = Duration::from_millis(20);
-/// How long the first answer is waited for.
-pub(super) const FIRST_ANSWER: Duration = Duration::from_secs(3);
-const RATES_HZ: RangeInclusive<f64> = 0.01..=1000.0;
-const BURSTS: RangeInclusive<u32> = 1..=10_000;
 
 /// A follower's settings.
 #[derive(Clone)]
@@ -84,60 +59,19 @@ impl Prober {
 
     pub(super) fn on(socket: StampedSocket, config: ProberConfig) -> Result<Prober, ProbeError> {
         let ProberConfig { side, reference, rate_hz, burst, wander, observer } = config;
-        if !RATES_HZ.contains(&rate_hz) {
-            return Err(ProbeError::Setting(format!(
-                "a probe rate of {rate_hz} Hz is not between {} Hz and {} Hz",
-                RATES_HZ.start(),
-                RATES_HZ.end()
-            )));
-        }
-        if !BURSTS.contains(&burst) {
-            return Err(ProbeError::Setting(format!(
-                "a burst of {burst} probes is not between {} and {}",
-                BURSTS.start(),
-                BURSTS.end()
-            )));
-        }
+        let pace = Pace::of(rate_hz, burst)?;
         let address = socket.address();
-        let system = |source| ProbeError::System { address, source };
-        let mut random = SplitMix64::new(entropy().map_err(system)?);
         let frequency = side.identity.frequency;
         let of = move |reference| Online::follower(frequency, reference, wander);
         // Nothing is known before the reference tells its frequency.
         let online = Arc::new(Mutex::new(of(frequency)));
-        let log = ProbeWriter::create(side.directory.as_deref(), &side.identity, side.filter)?;
-        let heard = Arc::default();
+        let tell = heard_by(online.clone(), of, observer);
         let (report, first_burst) = mpsc::channel();
-        let now = Instant::now();
-        let probing = Probing {
-            socket,
-            log,
-            surroundings: Surroundings::new(frequency),
-            key: side.key,
-            assembly: Assembly::of(frequency, heard_by(online.clone(), of, observer)),
-            counts: Counts::default(),
-            heard: Arc::clone(&heard),
-            frequency,
-            reference,
-            client: random.next() as u32,
-            nonce: random.next(),
-            session: 0,
-            random,
-            pending: BTreeMap::new(),
-            asked: None,
-            next_seq: 0,
-            next_send: now,
-            steady_gap: Duration::from_secs_f64(f64::from(PAIR) / rate_hz),
-            burst: burst.next_multiple_of(PAIR),
-            stage: Stage::Greeting,
-            load: Load::default(),
-            next_extra: now,
-            give_up: now + FIRST_ANSWER,
-            report: Some(report),
-        };
+        let probing = Probing::new(socket, side, reference, pace, tell)?.of_a_clock(report);
+        let heard = probing.heard();
         let mut worker =
-            Worker::spawn("clock-prober", move |control| probing.run(control, address))
-                .map_err(system)?;
+            Worker::spawn("clock-prober", move |control| run(probing, control, address))
+                .map_err(|source| ProbeError::System { address, source })?;
         match first_burst.recv() {
             Ok(0) => Err(ProbeError::NoAnswer { address, reference }),
             Ok(answered) => Ok(Prober { answered, online, heard, worker }),
@@ -172,6 +106,22 @@ impl Prober {
     }
 }
 
+fn run(
+    mut probing: Probing,
+    mut control: PipeReader,
+    address: SocketAddr,
+) -> Result<Counts, ProbeError> {
+    while let Some(until) = probing.turn()? {
+        let ordered = socket::wait(&[probing.socket()], &mut control, Some(until));
+        match ordered.map_err(|source| ProbeError::System { address, source })? {
+            Some(Order::Stop) => probing.last_burst(),
+            Some(Order::Abandon) => break,
+            None => {}
+        }
+    }
+    probing.end()
+}
+
 /// Has what comes of probes seen by the follower's clock, and then by who asked for it.
 fn heard_by(
     online: Arc<Mutex<Online>>,
@@ -194,405 +144,4 @@ fn heard_by(
             observer(outcome);
         }
     })
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// Asks for the reference's session.
-    Greeting,
-    /// `left` more to send, then wait for what is out.
-    First { left: u32 },
-    /// At the usual rate, or `extra` more at that of a burst.
-    Steady { extra: u32 },
-    /// As `First`.
-    Last { left: u32 },
-}
-
-/// A probe that waits for its stamp, its reply, or both.
-struct Pending {
-    key: u32,
-    user: Span,
-    deadline: Instant,
-    stamped: bool,
-    answered: bool,
-    /// Sent at the usual rate.
-    steady: bool,
-}
-
-struct Probing {
-    socket: StampedSocket,
-    log: ProbeWriter,
-    surroundings: Surroundings,
-    key: Key,
-    assembly: Assembly,
-    counts: Counts,
-    heard: Arc<Mutex<Heard>>,
-    frequency: Frequency,
-    reference: SocketAddr,
-    client: u32,
-    nonce: u64,
-    /// The reference's; 0 before it is known.
-    session: u64,
-    random: SplitMix64,
-    /// By sequence number, and so by deadline.
-    pending: BTreeMap<u64, Pending>,
-    /// The last probe that asked for the session.
-    asked: Option<u64>,
-    /// Even: the first of a pair.
-    next_seq: u64,
-    next_send: Instant,
-    steady_gap: Duration,
-    burst: u32,
-    stage: Stage,
-    load: Load,
-    /// Before that no burst for load.
-    next_extra: Instant,
-    /// When not to begin another first burst.
-    give_up: Instant,
-    /// Until the first burst is complete.
-    report: Option<Sender<u64>>,
-}
-
-impl Probing {
-    fn run(mut self, mut control: PipeReader, address: SocketAddr) -> Result<Counts, ProbeError> {
-        let system = |source: io::Error| ProbeError::System { address, source };
-        loop {
-            self.take_in()?;
-            let now = Instant::now();
-            self.expire(now)?;
-            self.surroundings.look_if_due(now, &mut self.socket, &mut self.log)?;
-            self.log.flush_if_due(now)?;
-            let sending = match self.stage {
-                Stage::Greeting => {
-                    if self.session != 0 {
-                        self.stage = Stage::First { left: self.burst };
-                        self.next_send = now;
-                    } else if now >= self.give_up {
-                        self.begun();
-                    }
-                    true
-                }
-                Stage::First { left: 0 } if self.pending.is_empty() => {
-                    if self.counts.answered > 0 || now >= self.give_up {
-                        self.begun();
-                    } else {
-                        self.stage = Stage::First { left: self.burst };
-                    }
-                    true
-                }
-                Stage::Last { left: 0 } if self.pending.is_empty() => break,
-                Stage::First { left } | Stage::Last { left } => left > 0,
-                Stage::Steady { .. } => true,
-            };
-            if sending && self.next_send <= now {
-                self.send(now)?;
-                // Their stamps are there already on most devices.
-                continue;
-            }
-            let deadline = self.pending.first_key_value().map(|(_, probe)| probe.deadline);
-            let next_send = sending.then_some(self.next_send);
-            let dues = [deadline, next_send, self.log.due(), Some(self.surroundings.due())];
-            let until = dues.into_iter().flatten().min();
-            match self.socket.wait(&mut control, until).map_err(system)? {
-                Some(Order::Stop) => {
-                    self.stage = Stage::Last { left: self.burst };
-                    self.next_send = Instant::now();
-                }
-                Some(Order::Abandon) => break,
-                None => {}
-            }
-        }
-        self.expire_all()?;
-        self.assembly.end();
-        self.log.flush()?;
-        self.counts.traffic = self.socket.traffic();
-        Ok(self.counts)
-    }
-
-    /// The first burst is over.
-    fn begun(&mut self) {
-        self.stage = Stage::Steady { extra: 0 };
-        if let Some(report) = self.report.take() {
-            // The starter waits for it.
-            let _ = report.send(self.counts.answered);
-        }
-    }
-
-    /// Sends what is due, and plans what comes next.
-    fn send(&mut self, now: Instant) -> Result<(), ProbeError> {
-        let lateness = now.saturating_duration_since(self.next_send).as_nanos() as u64;
-        let burst_gap = Duration::from_secs_f64(f64::from(PAIR) / BURST_HZ);
-        let gap = match &mut self.stage {
-            Stage::Greeting => {
-                self.next_send = now + GREETING_GAP;
-                return self.ask();
-            }
-            Stage::First { left } | Stage::Last { left } => {
-                *left -= PAIR;
-                burst_gap
-            }
-            Stage::Steady { extra: 0 } => {
-                if self.load.sent_late(lateness) {
-                    self.loaded(now);
-                }
-                self.steady_gap
-            }
-            Stage::Steady { extra } => {
-                *extra -= PAIR;
-                burst_gap.min(self.steady_gap)
-            }
-        };
-        // Between half and one and a half: a fixed rhythm could beat with something else's.
-        let jitter = Duration::from_nanos(self.random.below(gap.as_nanos() as u64));
-        self.next_send = now + gap / 2 + jitter;
-        self.pair(now)
-    }
-
-    /// Load has been seen: there may be few undisturbed exchanges among the usual ones.
-    fn loaded(&mut self, now: Instant) {
-        if let Stage::Steady { extra } = &mut self.stage
-            && now >= self.next_extra
-        {
-            *extra = self.burst;
-            self.next_extra = now + BURST_PAUSE;
-            self.next_send = now;
-        }
-    }
-
-    fn pair(&mut self, now: Instant) -> Result<(), ProbeError> {
-        let seq = self.next_seq;
-        self.next_seq += u64::from(PAIR);
-        self.probe(seq, now)?;
-        let first = Instant::now();
-        while first.elapsed() < PAIR_DISTANCE {
-            std::hint::spin_loop();
-        }
-        self.probe(seq + 1, now)
-    }
-
-    fn packet(&self, seq: u64) -> Packet {
-        let Probing { client, nonce, session, .. } = *self;
-        Packet { kind: Kind::Probe, client, nonce, session, seq }
-    }
-
-    /// Asks for the reference's session. Such a probe is in no log.
-    fn ask(&mut self) -> Result<(), ProbeError> {
-        let packet = self.packet(self.next_seq);
-        self.asked = Some(self.next_seq);
-        self.next_seq += u64::from(PAIR);
-        if self.socket.send(&packet.encode(&self.key), self.reference).is_err() {
-            self.counts.lose(Cause::SendFailed);
-        }
-        Ok(())
-    }
-
-    fn probe(&mut self, seq: u64, now: Instant) -> Result<(), ProbeError> {
-        let packet = self.packet(seq).encode(&self.key);
-        let Ok(sent) = self.socket.send(&packet, self.reference) else {
-            self.counts.lose(Cause::SendFailed);
-            return self.give_up_stamps();
-        };
-        self.counts.sent += 1;
-        self.assembly.begin(seq, now);
-        let pending = Pending {
-            key: sent.key.unwrap_or_default(),
-            user: sent.user,
-            deadline: now + PATIENCE,
-            stamped: false,
-            answered: false,
-            steady: self.stage == Stage::Steady { extra: 0 },
-        };
-        self.pending.insert(seq, pending);
-        if sent.key.is_none() { self.give_up_stamps() } else { Ok(()) }
-    }
-
-    fn take_in(&mut self) -> Result<(), ProbeError> {
-        self.take_departures()?;
-        for _ in 0..TURN {
-            let Some(arrival) = self.socket.next_arrival(&mut self.counts) else { break };
-            self.arrival(&arrival)?;
-        }
-        Ok(())
-    }
-
-    fn take_departures(&mut self) -> Result<(), ProbeError> {
-        while let Some(departure) = self.socket.next_departure(&mut self.counts) {
-            self.stamped(&departure)?;
-        }
-        Ok(())
-    }
-
-    fn stamped(&mut self, departure: &Departure) -> Result<(), ProbeError> {
-        let Some((&seq, probe)) =
-            self.pending.iter_mut().rev().find(|(_, p)| p.key == departure.key && !p.stamped)
-        else {
-            // Of a probe that asked; or it came after its deadline and is counted.
-            return Ok(());
-        };
-        probe.stamped = true;
-        let user = probe.user;
-        let limits = Span { lo: user.lo, hi: departure.read };
-        let stamp = Some(departure.stamp);
-        let sent = self.socket.place(stamp, limits, user, Cause::NoTxStamp, &mut self.counts);
-        self.sent(seq, sent)?;
-        self.settle(seq);
-        Ok(())
-    }
-
-    fn arrival(&mut self, arrival: &Arrival) -> Result<(), ProbeError> {
-        let packet = match Packet::decode(&arrival.bytes[..arrival.length], &self.key) {
-            Ok(packet) => packet,
-            Err(refusal) => {
-                self.counts.refuse(refusal);
-                return Ok(());
-            }
-        };
-        let ours = packet.client == self.client
-            && packet.nonce == self.nonce
-            && arrival.from == Some(self.reference);
-        match packet.kind {
-            Kind::Reply(answer) if ours && packet.session == self.session => {
-                self.reply(arrival, packet.seq, &answer)
-            }
-            Kind::Greeting if ours => {
-                self.greeted(packet);
-                Ok(())
-            }
-            _ => {
-                self.counts.lose(Cause::ForeignPacket);
-                Ok(())
-            }
-        }
-    }
-
-    /// The reference's session, told to a probe that did not know it.
-    fn greeted(&mut self, Packet { session, seq, .. }: Packet) {
-        let waited_for = match self.session {
-            0 => self.asked == Some(seq),
-            _ => self.pending.get(&seq).is_some_and(|probe| !probe.answered),
-        };
-        if !waited_for {
-            self.counts.lose(Cause::UnexpectedReply);
-        } else if self.session != session {
-            if self.session != 0 {
-                self.counts.lose(Cause::ReferenceRestarted);
-                self.assembly.forget();
-            }
-            self.session = session;
-        }
-    }
-
-    fn reply(&mut self, arrival: &Arrival, seq: u64, answer: &Answer) -> Result<(), ProbeError> {
-        let Some(probe) = self.pending.get_mut(&seq).filter(|p| !p.answered) else {
-            self.counts.lose(Cause::UnexpectedReply);
-            return Ok(());
-        };
-        probe.answered = true;
-        self.counts.answered += 1;
-        let steady = probe.steady;
-        let limits = Span { lo: probe.user.lo, hi: arrival.read };
-        let user = Span { lo: arrival.read, hi: arrival.read };
-        let received =
-            self.socket.place(arrival.stamp, limits, user, Cause::NoRxStamp, &mut self.counts);
-        let round_trip = Span { lo: limits.lo, hi: received.span.hi };
-        self.complete(seq, received.span, answer);
-        self.see(Moment::ReplyReceived, seq, received)?;
-        self.settle(seq);
-        let ns = self.frequency.scale(Counter(round_trip.width().max(0).unsigned_abs())).0;
-        let (now, ns) = (Instant::now(), ns.unsigned_abs());
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner).hear(now, ns, answer.utc);
-        if steady && self.load.answered(ns) {
-            self.loaded(now);
-        }
-        Ok(())
-    }
-
-    /// What a reply adds to exchanges.
-    fn complete(&mut self, seq: u64, received: Span, answer: &Answer) {
-        if let Some(exchange) = self.assembly.row(seq) {
-            (exchange.t2, exchange.t4) =
-                (Some(answer.received.span), Some(self.log.shown(received)));
-        }
-        if let Some((seq, sent)) = answer.previous
-            && let Some(exchange) = self.assembly.row(seq)
-        {
-            exchange.t3 = Some(sent.span);
-        }
-        let Untold(untold) =
-            self.assembly.tell(seq, Instant::now(), answer.frequency, self.session);
-        for _ in 0..untold {
-            self.counts.lose(Cause::UntoldStamp);
-        }
-    }
-
-    /// Forgets a probe that waits for nothing more.
-    fn settle(&mut self, seq: u64) {
-        if self.pending.get(&seq).is_some_and(|p| p.stamped && p.answered) {
-            self.pending.remove(&seq);
-        }
-    }
-
-    fn expire(&mut self, now: Instant) -> Result<(), ProbeError> {
-        while let Some((&seq, probe)) = self.pending.first_key_value() {
-            if probe.deadline > now {
-                break;
-            }
-            let (user, stamped, answered) = (probe.user, probe.stamped, probe.answered);
-            self.pending.remove(&seq);
-            if !answered {
-                self.counts.lose(Cause::NoReply);
-            }
-            if !stamped {
-                self.unstamped(seq, user)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn expire_all(&mut self) -> Result<(), ProbeError> {
-        match self.pending.last_key_value().map(|(_, probe)| probe.deadline) {
-            Some(last) => self.expire(last),
-            None => Ok(()),
-        }
-    }
-
-    /// Takes the program's own stamps for all probes that wait for others.
-    fn give_up_stamps(&mut self) -> Result<(), ProbeError> {
-        let waiting: Vec<(u64, Span)> = self
-            .pending
-            .iter()
-            .filter(|(_, p)| !p.stamped)
-            .map(|(&seq, p)| (seq, p.user))
-            .collect();
-        for (seq, user) in waiting {
-            if let Some(probe) = self.pending.get_mut(&seq) {
-                probe.stamped = true;
-            }
-            self.unstamped(seq, user)?;
-            self.settle(seq);
-        }
-        Ok(())
-    }
-
-    /// A probe's stamp will not come: the program's own is taken.
-    fn unstamped(&mut self, seq: u64, user: Span) -> Result<(), ProbeError> {
-        self.counts.lose(Cause::NoTxStamp);
-        self.sent(seq, Stamped { span: user, source: Source::User })
-    }
-
-    fn sent(&mut self, seq: u64, sent: Stamped) -> Result<(), ProbeError> {
-        if let Some(exchange) = self.assembly.row(seq) {
-            exchange.t1 = Some(self.log.shown(sent.span));
-        }
-        self.see(Moment::ProbeSent, seq, sent)
-    }
-
-    fn see(
-        &mut self,
-        moment: Moment,
-        seq: u64,
-        Stamped { span, source }: Stamped,
-    ) -> Result<(), ProbeError> {
-        Ok(self.log.log(&Observation { moment, peer: self.client, seq, span, source })?)
-    }
 }

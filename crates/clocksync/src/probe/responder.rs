@@ -1,4 +1,4 @@
-//! The reference's side: answers every probe of who has the key.
+//! The side of the reference, and of a follower that its peers probe: answers every probe of who has the key.
 //!
 //! A probe that does not know this responder's session is told it and changes nothing else, so that
 //! what was recorded before the responder was started makes no state. One that does is answered
@@ -7,28 +7,42 @@
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, PipeReader};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use loopscope_time::{Counter, Frequency};
 
 use super::packet::{Answer, Kind, Packet, Stamped};
 use super::replay::ReplayWindow;
-use super::socket::{Arrival, Departure, Sent, StampedSocket, TURN};
+use super::socket::{self, Arrival, Departure, Sent, StampedSocket, TURN};
 use super::surroundings::Surroundings;
 use super::{Cause, Counts, Order, PATIENCE, ProbeError, Side, Worker, entropy};
 use crate::Span;
 use crate::counter::require_invariant;
 use crate::key::Key;
+use crate::loops::Reckoning;
+use crate::online::Online;
 use crate::record::{Moment, Observation, ProbeWriter, Source};
 use crate::utc::{Standing, Watch};
 
 /// Sessions of followers that are remembered.
 const SESSIONS: usize = 1024;
-/// Between two greetings.
-const GREETING_GAP: Duration = Duration::from_millis(2);
+/// Between two greetings. An ask may be a recorded one: at this pace, faster than which somebody
+/// would have to replay it to keep newcomers waiting, greetings are no load.
+const GREETING_GAP: Duration = Duration::from_micros(100);
 /// Stamps of replies that wait to be told to a follower: those of two pairs.
 const UNTOLD: usize = 4;
+
+/// What replies tell besides their stamps.
+#[derive(Clone, Debug)]
+pub enum Told {
+    /// Nothing.
+    Nothing,
+    /// UTC, as the reference knows it.
+    Utc(Arc<Watch>),
+    /// Global time, as a follower knows it, whose prober looks at its other clocks.
+    Global(Arc<Mutex<Online>>),
+}
 
 /// A running responder. Dropping it ends it at once.
 #[derive(Debug)]
@@ -40,19 +54,19 @@ pub struct Responder {
 impl Responder {
     /// Begins to answer on `side.address`.
     pub fn start(side: Side) -> Result<Responder, ProbeError> {
-        Responder::telling(side, None)
+        Responder::telling(side, Told::Nothing)
     }
 
-    /// As [`Self::start`]; replies tell what `utc` knows.
-    pub fn telling(side: Side, utc: Option<Arc<Watch>>) -> Result<Responder, ProbeError> {
+    /// As [`Self::start`]; replies tell what is known of other times.
+    pub fn telling(side: Side, told: Told) -> Result<Responder, ProbeError> {
         require_invariant()?;
-        Responder::on(StampedSocket::bind(&side)?, side, utc)
+        Responder::on(StampedSocket::bind(&side)?, side, told)
     }
 
     pub(super) fn on(
         socket: StampedSocket,
         side: Side,
-        utc: Option<Arc<Watch>>,
+        told: Told,
     ) -> Result<Responder, ProbeError> {
         let address = socket.address();
         let system = |source| ProbeError::System { address, source };
@@ -62,12 +76,13 @@ impl Responder {
         let answering = Answering {
             socket,
             log,
-            surroundings: Surroundings::new(frequency),
+            // A follower's prober looks at them.
+            surroundings: (!matches!(told, Told::Global(_))).then(|| Surroundings::new(frequency)),
             key: side.key,
             counts: Counts::default(),
             session,
             frequency,
-            utc,
+            told,
             followers: HashMap::new(),
             greeted: None,
             unstamped: VecDeque::new(),
@@ -118,12 +133,12 @@ struct Unstamped {
 struct Answering {
     socket: StampedSocket,
     log: ProbeWriter,
-    surroundings: Surroundings,
+    surroundings: Option<Surroundings>,
     key: Key,
     counts: Counts,
     session: u64,
     frequency: Frequency,
-    utc: Option<Arc<Watch>>,
+    told: Told,
     followers: HashMap<Session, Follower>,
     /// The last greeting.
     greeted: Option<Instant>,
@@ -141,7 +156,9 @@ impl Answering {
             while self.unstamped.front().is_some_and(|reply| reply.deadline <= now) {
                 self.give_up_first()?;
             }
-            self.surroundings.look_if_due(now, &mut self.socket, &mut self.log)?;
+            if let Some(surroundings) = &mut self.surroundings {
+                surroundings.look_if_due(now, &mut self.socket, &mut self.log)?;
+            }
             self.log.flush_if_due(now)?;
             match ordered {
                 Some(Order::Abandon) => break,
@@ -149,9 +166,11 @@ impl Answering {
                 _ => {}
             }
             let deadline = self.unstamped.front().map(|reply| reply.deadline);
-            let until = [deadline, self.log.due(), Some(self.surroundings.due())];
+            let until =
+                [deadline, self.log.due(), self.surroundings.as_ref().map(Surroundings::due)];
             let until = until.into_iter().flatten().min();
-            ordered = self.socket.wait(&mut control, until).map_err(system)?.or(ordered);
+            ordered =
+                socket::wait(&[&self.socket], &mut control, until).map_err(system)?.or(ordered);
         }
         while !self.unstamped.is_empty() {
             self.give_up_first()?;
@@ -210,9 +229,16 @@ impl Answering {
         self.see(Moment::ProbeReceived, to, probe.seq, received)?;
 
         let received = Stamped { span: self.log.shown(received.span), ..received };
-        let standing = |utc: &Arc<Watch>| utc.standing(self.frequency);
-        let utc = self.utc.as_ref().map_or(Standing::default(), standing);
-        let answer = Answer { frequency: self.frequency, received, previous, utc };
+        let frequency = self.frequency;
+        let (utc, reckoning) = match &self.told {
+            Told::Nothing => (Standing::default(), None),
+            Told::Utc(watch) => (watch.standing(frequency), None),
+            Told::Global(online) => {
+                let online = online.lock().unwrap_or_else(PoisonError::into_inner);
+                (Standing::default(), Reckoning::of(&online, received.span))
+            }
+        };
+        let answer = Answer { frequency, received, previous, utc, reckoning };
         let reply = Packet { kind: Kind::Reply(answer), ..probe };
         let Some(sent) = self.send(&reply, from)? else { return Ok(()) };
         self.counts.sent += 1;

@@ -334,32 +334,32 @@ impl StampedSocket {
         }
         anchors
     }
+}
 
-    /// Waits for a packet, a stamp, an order or `until`.
-    pub(super) fn wait(
-        &self,
-        control: &mut PipeReader,
-        until: Option<Instant>,
-    ) -> io::Result<Option<Order>> {
-        let timeout =
-            until.map(|t| TimeSpec::from_duration(t.saturating_duration_since(Instant::now())));
-        let ordered = {
-            let mut polled = [
-                PollFd::new(self.socket.as_fd(), PollFlags::POLLIN),
-                PollFd::new(control.as_fd(), PollFlags::POLLIN),
-            ];
-            match ppoll(&mut polled, timeout, None) {
-                Ok(_) | Err(Errno::EINTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-            polled[1].any().unwrap_or(false)
-        };
-        if !ordered {
-            return Ok(None);
+/// Waits for a packet or a stamp of any of these, for an order or `until`.
+pub(super) fn wait(
+    sockets: &[&StampedSocket],
+    control: &mut PipeReader,
+    until: Option<Instant>,
+) -> io::Result<Option<Order>> {
+    let timeout =
+        until.map(|t| TimeSpec::from_duration(t.saturating_duration_since(Instant::now())));
+    let ordered = {
+        let sockets = sockets.iter().map(|stamped| stamped.socket.as_fd());
+        let files = std::iter::once(control.as_fd()).chain(sockets);
+        let mut polled: Vec<PollFd<'_>> =
+            files.map(|file| PollFd::new(file, PollFlags::POLLIN)).collect();
+        match ppoll(&mut polled, timeout, None) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
         }
-        let mut order = [0];
-        Ok(Some(if control.read(&mut order)? == 0 { Order::Abandon } else { Order::Stop }))
+        polled[0].any().unwrap_or(false)
+    };
+    if !ordered {
+        return Ok(None);
     }
+    let mut order = [0];
+    Ok(Some(if control.read(&mut order)? == 0 { Order::Abandon } else { Order::Stop }))
 }
 
 /// The interface's stamp where it gave one, else the kernel's.
@@ -387,7 +387,7 @@ mod tests {
     use crate::key::Key;
     use crate::log::{ProbeLog, solve_run};
     use crate::offline::DEFAULT_WANDER;
-    use crate::probe::{Prober, ProberConfig, Responder};
+    use crate::probe::{Prober, ProberConfig, Responder, Told};
     use crate::record::Identity;
 
     fn side(hosts: &std::path::Path, host: &str, frequency: Frequency) -> Side {
@@ -416,7 +416,7 @@ mod tests {
                 return departure;
             }
             assert!(Instant::now() < deadline, "no stamp came");
-            socket.wait(&mut control, Some(deadline)).unwrap();
+            wait(&[&*socket], &mut control, Some(deadline)).unwrap();
         }
     }
 
@@ -483,7 +483,8 @@ mod tests {
             let hosts = tempfile::tempdir().unwrap();
             let side = |host| side(hosts.path(), host, any_frequency());
             let responder =
-                Responder::on(unstamped(&side("ref"), missing), side("ref"), None).unwrap();
+                Responder::on(unstamped(&side("ref"), missing), side("ref"), Told::Nothing)
+                    .unwrap();
             let config = ProberConfig {
                 side: side("a"),
                 reference: responder.address(),

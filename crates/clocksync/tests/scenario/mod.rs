@@ -154,7 +154,7 @@ pub struct Scenario {
     pub impossible: f64,
 }
 
-const QUIET: Scenario = Scenario {
+pub const QUIET: Scenario = Scenario {
     name: "idle",
     followers: 1,
     seconds: 120.0,
@@ -261,15 +261,20 @@ impl Scenario {
     }
 
     fn follower(&self, seed: u64, number: usize) -> Follower {
+        self.edge(seed, number, [&format!("h{}", number + 2), "h1"])
+    }
+
+    /// What passes between any two hosts, the second answering, as the `number`th edge.
+    pub fn edge(&self, seed: u64, number: usize, [own, reference]: [&str; 2]) -> Follower {
         let mut random = Random(seed ^ (number as u64) << 32);
         for byte in self.name.bytes() {
             random = Random(random.next() ^ u64::from(byte));
         }
-        let mut own = SyntheticClock::new(seed, &format!("h{}", number + 2));
+        let mut own = SyntheticClock::new(seed, own);
         if let Some((second, ns, rate_ppb)) = self.step {
             own = own.with_step(Step { at: at(second * 1e9), ticks: at(ns).0 - BEGIN, rate_ppb });
         }
-        let reference = SyntheticClock::new(seed, "h1");
+        let reference = SyntheticClock::new(seed, reference);
         let mut stamps: [Conversion; 4] =
             std::array::from_fn(|_| Conversion { error: 0.0, last: 0.0 });
         let (mut completed, mut exchanges) = (Vec::new(), Vec::new());

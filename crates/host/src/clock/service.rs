@@ -12,7 +12,9 @@ use loopscope_clock::layout::DEFAULT_PATH;
 use loopscope_clocksync::key::Key;
 use loopscope_clocksync::online::Online;
 use loopscope_clocksync::page::{Published, Publisher, Role, Service};
-use loopscope_clocksync::probe::{Counts, DEFAULT_BURST, Prober, ProberConfig, Responder, Side};
+use loopscope_clocksync::probe::{
+    Counts, DEFAULT_BURST, Prober, ProberConfig, Responder, Side, Told,
+};
 use loopscope_clocksync::record::Identity;
 use loopscope_clocksync::utc::Watch;
 use nix::errno::Errno;
@@ -91,7 +93,7 @@ pub fn serve(arguments: Serve) -> anyhow::Result<ExitCode> {
     let side = terms.side(SocketAddr::new(address, port))?;
     let frequency = side.identity.frequency;
     let utc = Arc::new(Watch::start().context("cannot ask chrony")?);
-    let responder = Responder::telling(side, Some(utc.clone()))?;
+    let responder = Responder::telling(side, Told::Utc(utc.clone()))?;
     let online = Online::reference(frequency);
     let page = Publisher::start(&terms.page, frequency, None, move |now| Published {
         state: online.state(now),

@@ -7,6 +7,7 @@ mod daemon;
 mod follower;
 mod holdover;
 mod measure;
+mod mesh;
 mod relay;
 mod report;
 mod scenario;

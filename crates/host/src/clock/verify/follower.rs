@@ -71,6 +71,16 @@ impl Follower {
         Ok(Follower { prober, clock, said })
     }
 
+    /// What it knows.
+    pub(super) fn online(&self) -> Arc<Mutex<Online>> {
+        self.prober.online()
+    }
+
+    /// Its hidden clock.
+    pub(super) fn clock(&self) -> SyntheticClock {
+        self.clock
+    }
+
     pub(super) fn stop(self) -> Result<Ended> {
         let counts = self.prober.stop()?;
         let said = std::mem::take(&mut *self.said.lock().unwrap_or_else(PoisonError::into_inner));

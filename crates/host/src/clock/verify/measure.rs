@@ -15,6 +15,7 @@ use super::Run;
 use super::attack::Attack;
 use super::bed::{Bed, REFERENCE};
 use super::follower::{Ended, Follower};
+use super::mesh::{Meshed, Seen};
 use super::relay::Relay;
 
 /// Between the first burst and the measured time: as an experiment's gate, it lets the followers'
@@ -59,6 +60,8 @@ pub(super) struct Measured {
     pub(super) reference: SyntheticClock,
     pub(super) followers: BTreeMap<String, Ended>,
     pub(super) answers: Counts,
+    /// Of followers that probe each other, where there are several.
+    pub(super) seen: Option<Seen>,
     /// The measured time, true counters.
     pub(super) begin: Counter,
     pub(super) end: Counter,
@@ -145,6 +148,7 @@ pub(super) fn measure(run: &Run, followers: usize, event: Event) -> Result<Measu
         let follower = bed.within(name, || Follower::start(side, clock, probed))?;
         running.insert(name.clone(), follower);
     }
+    let meshed = (followers > 1).then(|| Meshed::start(&bed, &running)).transpose()?;
     run.sleep(SETTLING)?;
     let attack = match (event, &relay) {
         (Event::Attack, Some(relay)) => Some(Attack::start(relay.clone(), run.seed)?),
@@ -164,11 +168,12 @@ pub(super) fn measure(run: &Run, followers: usize, event: Event) -> Result<Measu
     if matches!(event, Event::CounterStep | Event::RateStep) {
         run.sleep(AFTERMATH)?;
     }
+    let seen = meshed.map(Meshed::stop).transpose()?;
     let mut followers = BTreeMap::new();
     for (name, follower) in running {
         followers.insert(name, follower.stop()?);
     }
     let answers = responder.stop()?;
     drop(relay);
-    Ok(Measured { bed, reference, followers, answers, begin, end, event_at, attacks })
+    Ok(Measured { bed, reference, followers, answers, seen, begin, end, event_at, attacks })
 }

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use loopscope_clocksync::offline::CLAIM;
 use serde_json::{Value, json};
 
+use super::mesh::{LoopFigures, Loops};
 use super::scenario::Outcome;
 use super::score::{Figures, Spread, Told};
 
@@ -28,6 +29,25 @@ pub(super) fn json(outcomes: &[Outcome]) -> Value {
             "first_violation": figures.first_violation,
         })
     };
+    let residuals = |figures: &LoopFigures| {
+        let Spread { p50_ns, p99_ns, max_ns, .. } = figures.residual;
+        json!({
+            "p50_ns": p50_ns,
+            "p99_ns": p99_ns,
+            "max_ns": max_ns,
+            "hard_half_width_ns": figures.hard_half_width_ns,
+            "known": figures.known,
+            "unknown": figures.unknown,
+            "contradictions": figures.contradictions,
+        })
+    };
+    let loops = |loops: &Loops| {
+        json!({
+            "edges": loops.edges,
+            "offline": residuals(&loops.offline),
+            "online": residuals(&loops.online),
+        })
+    };
     let scenario = |outcome: &Outcome| {
         let Spread { p50_ns, p99_ns, p999_ns, max_ns } = outcome.noise;
         let targets = outcome.targets.iter().map(|target| {
@@ -46,6 +66,7 @@ pub(super) fn json(outcomes: &[Outcome]) -> Value {
             "violations": outcome.violations(),
             "offline": side(&outcome.offline),
             "online": side(&outcome.online),
+            "loops": outcome.loops.as_ref().map(loops),
             "noise": {
                 "p50_ns": p50_ns, "p99_ns": p99_ns, "p999_ns": p999_ns, "max_ns": max_ns,
             },
@@ -107,6 +128,22 @@ pub(super) fn table(outcomes: &[Outcome]) -> String {
             name = "";
         }
         line(format_args!("{:<15} {:<8} {}", "", "noise", spread(&outcome.noise)));
+        for (side, figures) in
+            outcome.loops.iter().flat_map(|l| [("offline", &l.offline), ("online", &l.online)])
+        {
+            let Spread { p50_ns, p99_ns, max_ns, .. } = figures.residual;
+            line(format_args!(
+                "{:<15} {side:<8} {p50_ns:>10.0} {p99_ns:>10.0} {:>10} {max_ns:>10.0} {:>10.0} \
+                 {:>10} {:>9} {:>8} {:>6}",
+                "  loops",
+                "",
+                figures.hard_half_width_ns,
+                "",
+                "",
+                figures.unknown,
+                figures.contradictions,
+            ));
+        }
         for target in &outcome.targets {
             let verdict = verdict(target.is_met());
             let (what, value, limit) = (&target.what, target.value_ns, target.limit_ns);
@@ -128,7 +165,8 @@ pub(super) fn table(outcomes: &[Outcome]) -> String {
     ));
     line(format_args!(
         "noise: half the difference of both ways' delays, of single exchanges. calib.: half-width \
-         that claims {:.0} % of instants, medians as of the hard one.",
+         that claims {:.0} % of instants, medians as of the hard one. loops: by how much the times \
+         of two followers differ, by the probes between the two; offline of the worst two.",
         100.0 * CLAIM
     ));
     text

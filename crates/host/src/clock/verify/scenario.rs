@@ -11,6 +11,7 @@ use loopscope_time::Counter;
 use super::bed::{REFERENCE, probes};
 use super::follower::{Ended, Said};
 use super::measure::{self, ASYMMETRY, Event, STEP_NS, STEP_PPM};
+use super::mesh::Loops;
 use super::score::{Figures, Sample, Sides, Spread, Tally, Truth, noise};
 use super::{Run, holdover};
 
@@ -56,7 +57,7 @@ pub(super) const ALL: [Scenario; 10] = [
     },
     Scenario {
         name: "eight",
-        about: "eight hosts",
+        about: "eight hosts, which all probe each other",
         course: Course::Probing(7, Event::Calm),
         error_ns: Some([200.0, 600.0]),
         half_width_ns: None,
@@ -165,6 +166,8 @@ pub(super) struct Outcome {
     pub(super) name: &'static str,
     pub(super) offline: Figures,
     pub(super) online: Figures,
+    /// Where followers probe each other.
+    pub(super) loops: Option<Loops>,
     /// Of single exchanges, without any estimator.
     pub(super) noise: Spread,
     pub(super) targets: Vec<Target>,
@@ -174,8 +177,10 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
+    /// Hard bounds that were wrong, and loops that contradict themselves.
     pub(super) fn violations(&self) -> u64 {
-        self.offline.violations + self.online.violations
+        let loops = self.loops.as_ref().map_or(0, Loops::contradictions);
+        self.offline.violations + self.online.violations + loops
     }
 
     pub(super) fn is_met(&self) -> bool {
@@ -250,6 +255,8 @@ impl Scenario {
                 targets.push(Target { what, value_ns, limit_ns: 2000.0 });
             }
         }
+        let loops = |seen| Loops::of(&measured.hosts(), &solved, seen);
+        let loops = measured.seen.as_ref().map(loops).transpose()?;
         let offline = offline.figures();
         if event == Event::Asymmetry {
             // No estimator can tell it from an offset, and none may be believed to.
@@ -261,6 +268,7 @@ impl Scenario {
             name: self.name,
             offline,
             online: online.figures(),
+            loops,
             noise: Spread::of(&mut alone),
             targets,
             checks,
@@ -300,6 +308,7 @@ impl Scenario {
             name: self.name,
             offline: offline.figures(),
             online: std::mem::take(&mut measured.online).figures(),
+            loops: None,
             noise: Spread::of(&mut alone),
             targets: Vec::new(),
             checks,
