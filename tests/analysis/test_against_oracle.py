@@ -91,6 +91,7 @@ def test_every_statistic_of_every_interval(rows):
         run = open_run(made.write())
         results = analyse(run, [loop], expectations)
         tables = [pq.read_table(file) for file in sorted(FilePath(folder).rglob("path-*.parquet"))]
+        hops = run.hops.to_pyarrow().to_pylist()
 
     (found,) = results.paths
     parts = [(found.loop, loop.loop, None)]
@@ -128,6 +129,19 @@ def test_every_statistic_of_every_interval(rows):
             first = oracle.first(i, message)
             expected = (None, None) if first is None else (first.ts, first.err)
             assert (row[f"ts_{i}"], row[f"err_{i}"]) == expected
+    rows_of = stamps.values()
+    for i, ends in enumerate(loop.hops):
+        measured = sorted(oracle.interval(*ends)[0])
+        seen = [(row[f"hop_{i}"], row[f"hop_err_{i}"]) for row in rows_of]
+        assert sorted(each for each in seen if each != (None, None)) == measured
+        listed = [row for row in hops if row["hop"] == i]
+        assert sorted((row["duration"], row["err_ns"]) for row in listed) == measured
+        for row in listed:
+            assert row["path"] == "loop"
+            assert row["start"] == stamps[row["repeat"], row["id"]][f"ts_{i}"]
+    whole = [(row["latency"], row["latency_err"]) for row in rows_of]
+    whole = [each for each in whole if each != (None, None)]
+    assert sorted(whole) == sorted(oracle.interval(*loop.loop)[0])
 
 
 def test_the_tables_and_the_json_are_the_same_bytes_each_time(tmp_path):
@@ -149,8 +163,10 @@ def test_a_path_table_has_the_columns_that_the_schema_names(tmp_path):
     analyse(open_run(pipeline(tmp_path, messages=50, repeats=2).write()))
     table = pq.read_table(tmp_path / "base" / "2" / "tables" / "path-loop.parquet")
     stamps = [f"{what}_{i}" for i in range(len(PIPELINE)) for what in ("ts", "err")]
-    assert table.column_names == ["repeat", "id", *stamps]
-    assert [str(type_) for type_ in table.schema.types] == ["int32"] + ["int64"] * 13
+    hops = [f"{what}_{i}" for i in range(len(PIPELINE) - 1) for what in ("hop", "hop_err")]
+    assert table.column_names == ["repeat", "id", *stamps, *hops, "latency", "latency_err"]
+    int64 = ["int64"] * (len(table.column_names) - 1)
+    assert [str(type_) for type_ in table.schema.types] == ["int32", *int64]
     assert set(table["repeat"].to_pylist()) == {2}
     assert table["ts_0"].to_pylist() == sorted(table["ts_0"].to_pylist())
 

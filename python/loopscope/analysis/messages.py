@@ -152,6 +152,15 @@ class Messages:
         """`tables/path-<name>.parquet` of each repeat. Raises `RunError`."""
         stamps = [f"{what}_{i}" for i in range(len(self.path.events)) for what in ("ts", "err")]
         table = self._table.select(["repeat", "id", *stamps])
+        hops = {f"hop_{i}": hop for i, hop in enumerate(self.path.hops)}
+        for name, (first, last) in {**hops, "latency": self.path.loop}.items():
+            unseen = ~(self.seen[first] & self.seen[last])
+            interval = self.intervals(first, last)
+            widths = name.replace("hop", "hop_err") if name in hops else "latency_err"
+            for column, values in ((name, interval.length), (widths, interval.err)):
+                whole = np.zeros(len(self), np.int64)
+                whole[~unseen] = values
+                table = table.append_column(column, pa.array(whole, mask=unseen))
         for repeat, directory in run.repeats.items():
             file = directory / "tables" / f"path-{self.path.name}.parquet"
             unfinished = file.with_suffix(".unfinished")

@@ -23,6 +23,7 @@ from loopscope.cli import (  # noqa: E402
     entities,
     live,
     net,
+    query,
     record,
     report,
     reset,
@@ -54,6 +55,7 @@ app.command("disable", help=live.HELP_DISABLE)(live.disable)
 app.command("entities", help=entities.HELP)(entities.entities)
 app.add_typer(net.app, name="net", help=net.HELP)
 app.add_typer(clock.app, name="clock", help=clock.HELP)
+app.command("query", help=query.HELP)(query.query)
 app.command("report", help=report.HELP)(report.report)
 app.command("reset", help=reset.HELP)(reset.reset)
 app.command("doctor", help=doctor.HELP)(doctor.doctor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from loopscope import __version__
 from loopscope.cli import exits
 from loopscope.cli.experiment_file import load_or_end
 from loopscope.cli.terminal import TerminalProgress
+
+if TYPE_CHECKING:
+    from loopscope.analysis import Results, SweepResults
 
 HELP = "Run an experiment and judge it."
 
@@ -37,11 +40,21 @@ def run(
     stop: Annotated[
         bool, typer.Option("--stop", help="End a sweep at the first point that fails.")
     ] = False,
+    junit: Annotated[
+        Path | None,
+        typer.Option(
+            "--junit",
+            metavar="FILE",
+            help="Write the verdicts as JUnit XML, for a CI system: UNKNOWN is an error there.",
+        ),
+    ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show what the components print.")
     ] = False,
 ) -> None:
     experiment = load_or_end(file, param or [])
+    if junit is not None and not junit.absolute().parent.is_dir():
+        exits.end(exits.USAGE, f"--junit {junit}: there is no such folder")
     # Slow imports come after the file is known to be good.
     from loopscope.control import RunFailed, RunInterrupted, run_experiment
 
@@ -71,9 +84,13 @@ def run(
                 directory.describe(verdict=results.to_dict()["verdict"])
     if failed:
         code, why = failed
+        if junit is not None:
+            _write_junit(junit, experiment.name, why)
         if as_json:
             typer.echo(json.dumps({"verdict": None, "error": why}))
         exits.end(code, why)
+    if junit is not None:
+        _write_junit(junit, experiment.name, results)
     if as_json:
         typer.echo(results.to_json(), nl=False)
     else:
@@ -84,3 +101,17 @@ def run(
         some = f"{len(directory.failed_points)} of {len(experiment.points)} points failed"
         exits.end(exits.RUN_FAILED, f"{some}: {', '.join(directory.failed_points)}")
     raise typer.Exit(exits.of_verdict(results.verdict))
+
+
+def _write_junit(file: Path, experiment: str, outcome: Results | SweepResults | str) -> None:
+    """Of results, or of why there are none."""
+    from loopscope.report.junit import write_junit, write_junit_of_failure
+
+    try:
+        if isinstance(outcome, str):
+            write_junit_of_failure(file, experiment, outcome)
+        else:
+            write_junit(file, outcome)
+    except OSError as error:
+        # What the run itself has to say is not lost to this.
+        typer.echo(f"loopscope: cannot write {file}: {error.strerror or error}", err=True)

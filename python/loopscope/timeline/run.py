@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from ibis.backends.duckdb import Backend
 
 
+TABLES = ("hosts", "clock", "entities", "foreign_clocks", "clock_events")
+"""Of `tables/`, beside the paths."""
+
+
 class RunError(Exception):
     """A run directory that cannot be read. The text says which file and what to do."""
 
@@ -132,7 +136,60 @@ class Run:
         if name not in self.tables:
             known = ", ".join(self.tables) or "none"
             raise UnknownTableError(f"{self.path}: no table {name}; it has: {known}")
-        return self._view(name, self.tables[name])
+        return self._view(*name.split(".", 1), self.tables[name])
+
+    @cached_property
+    def paths(self) -> Mapping[str, ibis.Table]:
+        """`tables/path-<name>.parquet` of every repeat, by the path's name: one row per message."""
+        found: dict[str, dict[int, list[Path]]] = {}
+        for repeat, directory in self.repeats.items():
+            for file in sorted((directory / "tables").glob("path-*.parquet")):
+                found.setdefault(file.stem.removeprefix("path-"), {})[repeat] = [file]
+        return {name: self._view("paths", name, files) for name, files in sorted(found.items())}
+
+    @property
+    def hops(self) -> ibis.Table:
+        """One row per message and hop that it has made: `path`, `hop` (from 0), `repeat`, `id`,
+        `start` (global ns), `duration`, `err_ns`. Raises `RunError` where no path was measured.
+        """
+        import ibis
+
+        parts = []
+        for name, path in self.paths.items():
+            for hop in range(sum(column.startswith("hop_err_") for column in path.columns)):
+                seen = path.filter(path[f"hop_{hop}"].notnull())
+                parts.append(
+                    seen.select(
+                        "repeat",
+                        "id",
+                        path=ibis.literal(name),
+                        hop=ibis.literal(hop).cast("int32"),
+                        start=seen[f"ts_{hop}"],
+                        duration=seen[f"hop_{hop}"],
+                        err_ns=seen[f"hop_err_{hop}"],
+                    )
+                )
+        if not parts:
+            raise RunError(f"{self.path}: no path was measured, so there are no hops")
+        return ibis.union(*parts) if len(parts) > 1 else parts[0]
+
+    def sql(self, query: str) -> ibis.Table:
+        """A SELECT over all tables, by names such as `pipe.received`, `paths.loop`, `hops`."""
+        self.register()
+        return self._database.sql(query)
+
+    def register(self) -> Backend:
+        """The database, with a view of every table by its name."""
+        for name in self.tables:
+            self.table(name)
+        for name in TABLES:
+            if all(
+                (path / "tables" / f"{name}.parquet").exists() for path in self.repeats.values()
+            ):
+                self._every(name)
+        if self.paths:
+            self._database.create_view("hops", self.hops, overwrite=True)
+        return self._database
 
     @property
     def hosts(self) -> ibis.Table:
@@ -212,17 +269,20 @@ class Run:
                     f"{file} is missing: this repeat's time line was not built by this version; "
                     f"make it again: loopscope report {self.path}"
                 )
-        return self._view(f"tables/{name}", files)
+        return self._view("main", name, files)
 
-    def _view(self, name: str, files: Mapping[int, list[Path]]) -> ibis.Table:
+    def _view(self, schema: str, name: str, files: Mapping[int, list[Path]]) -> ibis.Table:
         """A view over the files, so that DuckDB reads only what a query asks for."""
         parts = (
-            f"SELECT {repeat}::INTEGER AS repeat, * FROM read_parquet([{_strings(paths)}])"
+            f"SELECT {repeat}::INTEGER AS repeat, COLUMNS(c -> c <> 'repeat') "
+            f"FROM read_parquet([{_strings(paths)}])"
             for repeat, paths in files.items()
         )
         statement = " UNION ALL BY NAME ".join(parts)
-        self._database.raw_sql(f"CREATE OR REPLACE VIEW {_quoted(name)} AS {statement}")
-        return self._database.table(name)
+        place = f"{_quoted(schema)}.{_quoted(name)}"
+        self._database.raw_sql(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}")
+        self._database.raw_sql(f"CREATE OR REPLACE VIEW {place} AS {statement}")
+        return self._database.table(name, database=schema)
 
 
 def _repeats(point: Path) -> dict[int, Path]:

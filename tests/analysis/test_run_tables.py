@@ -1,0 +1,106 @@
+"""A run's tables by their names, in Python and in SQL."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from synthetic_run import pipeline
+from typer.testing import CliRunner, Result
+
+from loopscope.analysis import analyse
+from loopscope.cli import app
+from loopscope.timeline import Run, RunError, UnknownTableError, open_run
+
+MESSAGES, REPEATS = 120, 2
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    path = pipeline(tmp_path / "run", messages=MESSAGES, repeats=REPEATS, lose_every=7).write()
+    analyse(open_run(path))
+    return path
+
+
+@pytest.fixture
+def run(made: Path) -> Run:
+    return open_run(made)
+
+
+def ask(run: Path, *words: str) -> Result:
+    return CliRunner().invoke(app, ["query", str(run), *words])
+
+
+def test_sql_and_ibis_see_the_same_rows(run: Run) -> None:
+    sent = run.table("pipe.sent")
+    by_sql = run.sql("SELECT repeat, id, ts FROM pipe.sent ORDER BY ALL").to_pyarrow()
+    by_ibis = sent.select("repeat", "id", "ts").order_by("repeat", "id", "ts").to_pyarrow()
+    assert by_sql.equals(by_ibis) and len(by_sql) > MESSAGES * REPEATS
+    assert sent.to_polars().shape[0] == len(sent.to_pandas()) == len(by_sql)
+
+
+def test_paths_and_hops_are_tables(run: Run) -> None:
+    assert list(run.paths) == ["loop"]
+    loop = run.paths["loop"].to_pandas()
+    assert loop.groupby("repeat").size().to_dict() == {1: MESSAGES, 2: MESSAGES}
+    hops = run.hops.to_pandas()
+    assert (hops.duration > 0).all() and (hops.err_ns >= 0).all()
+    # A message that came has all hops, and their sum is its latency.
+    whole = hops.groupby(["repeat", "id"]).duration.sum()
+    came = loop.dropna(subset="latency").set_index(["repeat", "id"]).latency
+    assert 0 < len(came) < len(loop)
+    assert (whole[came.index] == came).all()
+
+
+def test_what_is_not_there_is_told(tmp_path: Path, run: Run) -> None:
+    with pytest.raises(UnknownTableError, match="no table pipe.nothing; it has: .*pipe.sent"):
+        run.table("pipe.nothing")
+    unmeasured = open_run(pipeline(tmp_path / "other", messages=3).write())
+    assert unmeasured.paths == {}
+    with pytest.raises(RunError, match="no path was measured"):
+        unmeasured.hops  # noqa: B018
+
+
+def test_the_command_lists_the_tables(made: Path, run: Run) -> None:
+    rows = [json.loads(line) for line in ask(made, "--json").stdout.splitlines()]
+    listed = {row["table"]: row["columns"].split(", ") for row in rows}
+    assert {"pipe.sent", "pipe.received", "paths.loop", "hops", "hosts", "clock"} <= set(listed)
+    assert listed["pipe.sent"] == list(run.table("pipe.sent").columns)
+    printed = ask(made).stdout
+    assert all(name in printed for name in listed)
+
+
+def test_the_command_answers_in_every_form(made: Path, run: Run) -> None:
+    sql = "select repeat, max(latency) as most from paths.loop group by repeat order by repeat"
+    most = run.paths["loop"].to_pandas().groupby("repeat").latency.max()
+    wanted = [{"repeat": n, "most": int(most[n])} for n in (1, 2)]
+    as_json = [json.loads(line) for line in ask(made, sql, "--json").stdout.splitlines()]
+    as_csv = list(csv.DictReader(io.StringIO(ask(made, sql, "--csv").stdout)))
+    assert as_json == wanted
+    assert as_csv == [{key: str(value) for key, value in row.items()} for row in wanted]
+    printed = ask(made, sql).stdout.split()
+    assert [str(row["most"]) for row in wanted] == [word for word in printed if len(word) > 3][-2:]
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["selec 1"], "syntax error"),
+        (["select * from pipe.sen"], "sen does not exist"),
+        (["create table made (a int)"], "gives no rows: ask with SELECT"),
+        (["select error('no ' || id) from pipe.sent"], "no 0"),
+        (["select 1", "--json", "--csv"], "exclude each other"),
+        (["select 1", "--point", "delay=1ms"], "no point 'delay=1ms'"),
+    ],
+)
+def test_mistakes_are_told_with_exit_2(made: Path, words: list[str], wanted: str) -> None:
+    done = ask(made, *words)
+    assert done.exit_code == 2 and wanted in done.stderr and "Traceback" not in done.output
+
+
+def test_what_is_no_run_is_told(tmp_path: Path) -> None:
+    done = ask(tmp_path / "nowhere", "select 1")
+    assert done.exit_code == 2 and "no such run directory" in done.stderr
