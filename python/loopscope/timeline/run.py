@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ibis.backends.duckdb import Backend
 
 
-TABLES = ("hosts", "clock", "entities", "foreign_clocks", "clock_events")
+TABLES = ("hosts", "clock", "entities", "foreign_clocks", "clock_events", "loop_residuals")
 """Of `tables/`, beside the paths."""
 
 
