@@ -231,11 +231,15 @@ mod tests {
     #[test]
     fn this_machine_is_not_disturbed() {
         // The tests' other machines may be: what is asked is that looking costs no false alarm.
+        let before = Look::take();
+        std::thread::sleep(std::time::Duration::from_millis(50));
         let (begin, end) = (Look::take(), Look::take());
         assert!(begin.at.lo <= begin.at.hi && begin.at.hi <= end.at.lo);
         assert!(begin.raw <= end.raw && begin.slept.0 <= begin.slept.1);
-        // Any frequency: the two looks are microseconds apart.
-        let hz = Frequency::from_hz(2_500_000_000).unwrap();
+        // Whoever is taken off the CPU between the two needs the right frequency, of this machine.
+        let ticks = begin.at.lo.ticks_since(before.at.lo) as f64;
+        let hz =
+            Frequency::from_hz((ticks * 1e9 / (begin.raw - before.raw) as f64) as u64).unwrap();
         assert_eq!(CounterWatch::new(hz, begin).see(end).map(|e| e.disturbance), None);
     }
 }

@@ -140,8 +140,8 @@ class ClockExchange:
     within_ns: int | None
     patience_ns: int
     wander_ppm: float
-    messages: tuple[str, ...] = ()
     mesh: bool = True
+    messages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,8 @@ class Run:
         if name not in self.tables:
             known = ", ".join(self.tables) or "none"
             raise UnknownTableError(f"{self.path}: no table {name}; it has: {known}")
-        return self._view(*name.split(".", 1), self.tables[name])
+        group, _, event = name.partition(".")
+        return self._view(group, event, self.tables[name])
 
     @cached_property
     def paths(self) -> Mapping[str, ibis.Table]:
