@@ -74,6 +74,8 @@ pub(crate) struct Follow {
     noise: f64,
     /// What it was thought to be before there were innovations; `None` before the first window.
     first_noise: Option<f64>,
+    /// The clock's slope before it was disturbed, nanoseconds a tick.
+    slope_before: Option<f64>,
     /// Of the last messages' stamps.
     widths: VecDeque<f64>,
     recent: VecDeque<Recent>,
@@ -156,6 +158,7 @@ impl Follow {
             at: None,
             noise: 1.0,
             first_noise: None,
+            slope_before: None,
             widths: VecDeque::new(),
             recent: VecDeque::new(),
             correction: None,
@@ -178,6 +181,7 @@ impl Follow {
             bias_variance: self.bias_variance,
             usual: self.usual.clone(),
             least: self.least,
+            slope_before: self.at.and_then(|at| Some(self.uncorrected(at)?.1)),
             ..Follow::new(self.ticks_per_second)
         }
     }
@@ -219,6 +223,13 @@ impl Follow {
     fn skew(&self) -> f64 {
         let count = self.recent.len().max(1) as f64;
         (self.recent.iter().map(|r| r.skew).sum::<f64>() / count).powi(2)
+    }
+
+    /// A slope to go on with before the first window: that from before a disturbance, while it is
+    /// among those that are possible, as most clocks keep their rate.
+    pub(crate) fn first_slope(&self, [slowest, fastest]: [f64; 2]) -> f64 {
+        let possible = self.slope_before.filter(|slope| (slowest..=fastest).contains(slope));
+        possible.unwrap_or(0.5 * (slowest + fastest))
     }
 
     fn believed(&self) -> Option<(Clock, f64)> {
