@@ -21,7 +21,7 @@ use crate::constraint::{Constraint, Way};
 use crate::envelope::Point;
 use crate::filter::{Clock, Likelihood, Measurement, RATIOS, retrace};
 use crate::path::{self, Legs, SIDE, median};
-use crate::track::{DEVIATIONS, ENOUGH, FLOOR_NS, quickest, unseen, widest};
+use crate::track::{DEVIATIONS, ENOUGH, FLOOR_NS, QUICK, quickest, unseen, widest};
 
 /// Messages of each direction that end a window.
 const MESSAGES: usize = 16;
@@ -29,8 +29,6 @@ const MESSAGES: usize = 16;
 const LONGEST_S: f64 = 2.0;
 /// The share of a window's messages that speak for it.
 const SHARE: f64 = 0.1;
-/// And that of those that tell what the quickest may be off by.
-const QUICK: f64 = 0.25;
 /// Windows that are kept, and that make a longer one.
 const RECENT: usize = 256;
 const LONGER: usize = 16;
@@ -191,9 +189,10 @@ impl Follow {
     pub(crate) fn at(&self, x: f64) -> Option<(f64, f64, f64)> {
         let (offset, slope, _) = self.uncorrected(x)?;
         let (_, _, variance) = self.uncorrected(x + AHEAD_S * self.ticks_per_second)?;
-        let (correction, of_correction) = self.correction.unwrap_or_else(|| (0.0, self.skew()));
+        let (correction, of_correction) =
+            self.correction.unwrap_or_else(|| (0.0, self.skew().powi(2)));
         let least = self.usual.iter().copied().reduce(f64::min).unwrap_or(0.0);
-        let variance = variance + of_correction + unseen(least) + FLOOR_NS * FLOOR_NS;
+        let variance = variance + of_correction + unseen(least, self.skew()) + FLOOR_NS * FLOOR_NS;
         Some((offset + correction, slope, DEVIATIONS * variance.sqrt()))
     }
 
@@ -222,7 +221,7 @@ impl Follow {
     /// quick ones are about as far from its quickest as this one from the least.
     fn skew(&self) -> f64 {
         let count = self.recent.len().max(1) as f64;
-        (self.recent.iter().map(|r| r.skew).sum::<f64>() / count).powi(2)
+        self.recent.iter().map(|r| r.skew).sum::<f64>() / count
     }
 
     /// A slope to go on with before the first window: that from before a disturbance, while it is

@@ -23,7 +23,8 @@
 //! - the path changes', where the path was another one;
 //! - an asymmetry that nothing shows. The constant part cannot be seen at all; that it is none would
 //!   be a claim too. Both ways run through the same code with other caches, so their least delays are
-//!   taken to differ by [`UNSEEN`] of the least round trip.
+//!   taken to differ by [`UNSEEN`] of the least round trip, and by more where the quick messages of
+//!   one way are held up more than those of the other.
 //!
 //! [`DEVIATIONS`] of its root make the half-width. All but the first stay the same for a whole run, so
 //! its errors go together: of a run of seconds nearly all instants are inside, or many are not. What
@@ -44,6 +45,8 @@ const MOST_WINDOWS: f64 = 200_000.0;
 /// Shares of a window's messages that may speak for it: the quickest of them. None: the quickest
 /// one.
 const SHARES: [f64; 4] = [0.0, 0.1, 0.25, 0.5];
+/// And of those that tell how unlike the two directions are.
+pub(crate) const QUICK: f64 = 0.25;
 /// How many times the usual width of stamps a message may have that is to speak for others.
 const WIDTHS: f64 = 2.0;
 /// Longer windows are right where what they say is so many times as large as it is uncertain, in
@@ -143,7 +146,7 @@ impl Track {
             doubt = doubt.max(if significant { level.moved / 16.0 } else { level.moved });
         }
         for point in &mut track.points {
-            point.variance += doubt + unseen(fine.least) + FLOOR_NS * FLOOR_NS;
+            point.variance += doubt + unseen(fine.least, fine.skew) + FLOOR_NS * FLOOR_NS;
         }
         track.limit_slope(half_range);
         Some(track)
@@ -200,6 +203,8 @@ struct Guess {
     error: f64,
     /// The least round trip, ns.
     least: f64,
+    /// By what windows' quick messages say something else than their quickest, ns.
+    skew: f64,
     /// Paths: from where on, and whether it is the quickest one.
     paths: Vec<(f64, bool)>,
 }
@@ -334,7 +339,7 @@ impl Grid {
         let [forward, back] = windows;
         let mut known = Vec::new();
         // By what the quickest messages say something else than the quickest one.
-        let mut skew = 0.0;
+        let (mut skew, mut of_quick) = (0.0, 0.0);
         for (number, (up, low)) in forward.iter().zip(back).enumerate() {
             let (Some(&least), Some(&most)) = (up.first(), low.last()) else { continue };
             let legs = |share: f64| {
@@ -343,6 +348,7 @@ impl Grid {
             };
             let mut chosen = legs(share);
             skew += chosen.half_difference - 0.5 * (least + most);
+            of_quick += legs(QUICK).half_difference - 0.5 * (least + most);
             chosen.half_difference += around.map_or(0.0, |track| track.at(self.centre(number)).0);
             known.push((number, chosen));
         }
@@ -379,7 +385,8 @@ impl Grid {
             path_variance[begin..end].fill(*variance);
         }
         let smoothed = smooth(&measurements, self.length / self.per_second, rate_sd, noise);
-        let skew = (skew / known.len() as f64).powi(2);
+        let count = known.len() as f64;
+        let (skew, of_quick) = ((skew / count).powi(2), of_quick / count);
         let error = smoothed.variances.iter().sum::<f64>() / self.count as f64 + skew;
         let mut track = self.track(&smoothed);
         for (point, of_path) in track.points.iter_mut().zip(path_variance) {
@@ -388,13 +395,15 @@ impl Grid {
         let begin = |r: &Regime| self.centre(known[r.begin].0) - 0.5 * self.length;
         let least = regimes.iter().map(|r| r.sum).fold(f64::INFINITY, f64::min);
         let paths = regimes.iter().map(|r| (begin(r), r.variance == 0.0)).collect();
-        Some(Guess { track, seen: Seen { noise, tilt }, error, least, paths })
+        Some(Guess { track, seen: Seen { noise, tilt }, error, least, skew: of_quick, paths })
     }
 }
 
-/// Variance of the offset, ns², as the ways may differ unseen; of the least round trip.
-pub(crate) fn unseen(least: f64) -> f64 {
-    (0.5 * UNSEEN * least.max(0.0)).powi(2)
+/// Variance of the offset, ns², as the ways may differ unseen: of the least round trip, and of by what
+/// quick messages say something else than the quickest.
+pub(crate) fn unseen(least: f64, skew: f64) -> f64 {
+    // The quickest are four times as near to the path's own.
+    (0.5 * UNSEEN * least.max(0.0)).powi(2) + skew * skew / 16.0
 }
 
 /// Variance of one value: second differences hold no rate, and six times the variance of one.
