@@ -71,6 +71,13 @@ impl Bounds {
         Some([carried(lower, x, rates)[0], carried(upper, x, rates)[1]])
     }
 
+    /// Between the two at `x` if the rate is `slope`.
+    pub(crate) fn middle(&self, x: f64, slope: f64) -> Option<f64> {
+        let (upper, lower) = (self.upper?, self.lower?);
+        let [[upper, _], [lower, _]] = [upper, lower].map(|p| carried(p, x, [slope; 2]));
+        Some(0.5 * (upper + lower))
+    }
+
     /// Whether a message agrees with all earlier ones.
     pub(crate) fn admits(&self, constraint: &Constraint) -> bool {
         let edge = constraint.edge;

@@ -17,6 +17,9 @@ pub(crate) const RATIOS: [f64; 15] =
 /// message was held up is no news of the clock.
 const BELIEVED: f64 = 3.0;
 
+/// For how many innovations a guess of the noise counts: few say little of it.
+const GUESS_COUNTS: f64 = 0.5;
+
 /// Offset and rate with their variances.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
@@ -93,14 +96,14 @@ impl Likelihood {
         self.logarithms = kept * self.logarithms + innovation.variance.ln();
     }
 
-    /// Measurements, by what remains of their weight.
-    pub(crate) fn count(&self) -> f64 {
-        self.count
-    }
-
     /// A measurement's variance, ns²: the innovations' own.
     pub(crate) fn noise(&self) -> f64 {
         self.squares / self.count.max(1.0)
+    }
+
+    /// The same, where before any innovation it was thought to be `guess`.
+    pub(crate) fn noise_from(&self, guess: f64) -> f64 {
+        (GUESS_COUNTS * guess + self.squares) / (GUESS_COUNTS + self.count)
     }
 
     /// Larger is likelier; compares ratios over the same measurements only.

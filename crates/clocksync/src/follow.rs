@@ -1,14 +1,19 @@
 //! The finer guess while a run goes on: as [`crate::track`], without what comes later.
 //!
 //! Messages are gathered in windows; a window's quickest ones measure the offset for a bank of
-//! clock filters ([`crate::filter`]) that follow the oscillator more and less readily. The one
-//! whose expectations were best of late is believed. A window whose least round trip is not the
+//! clock filters ([`crate::filter`]) that follow the oscillator more and less readily. Each has
+//! its say by how good its expectations were of late. A window whose least round trip is not the
 //! path's usual one measures little; when that lasts, the path has changed, and what the change
 //! seems to do to the clock is taken out.
 //!
 //! Of the last windows, some forty seconds, the quickest messages are kept. Around the way that the
 //! clock took meanwhile, as it is seen now, longer windows of them tell by how much the short ones
 //! are off.
+//!
+//! The calibrated half-width is made as there. Two things differ. There are few windows at first, so
+//! the noise of one begins with a guess: what the first one's quick messages scatter, and the width of
+//! stamps, whose errors may be alike for a short while; it counts less than one innovation. And no
+//! later window tells which clock of the bank is right, so that they differ is part of the variance.
 
 use std::collections::VecDeque;
 
@@ -16,7 +21,7 @@ use crate::constraint::{Constraint, Way};
 use crate::envelope::Point;
 use crate::filter::{Clock, Likelihood, Measurement, RATIOS, retrace};
 use crate::path::{self, Legs, SIDE, median};
-use crate::track::{DEVIATIONS, FLOOR_NS, quickest, widest};
+use crate::track::{DEVIATIONS, ENOUGH, FLOOR_NS, QUICK, quickest, unseen, widest};
 
 /// Messages of each direction that end a window.
 const MESSAGES: usize = 16;
@@ -33,8 +38,8 @@ const WIDTHS: usize = 64;
 const USUAL: usize = 32;
 /// What remains of a window's weight after another: innovations of some hundred windows count.
 const KEPT: f64 = 0.99;
-/// Noise of a window before it is known, ns².
-const FIRST_NOISE: f64 = 500.0 * 500.0;
+/// What is said holds for so many seconds, until something else is: the width is that of then.
+const AHEAD_S: f64 = 0.05;
 
 /// By how many nanoseconds a round trip must move at least to be another path's: probes that follow
 /// each other closely find their caches warm, and are quicker by one or two thousand.
@@ -63,13 +68,17 @@ pub(crate) struct Follow {
     bank: Vec<(Clock, Likelihood)>,
     /// Where the bank's clocks are; `None` before the first window.
     at: Option<f64>,
+    /// Of one window's offset, ns².
     noise: f64,
+    /// What it was thought to be before there were innovations; `None` before the first window.
+    first_noise: Option<f64>,
+    /// The clock's slope before it was disturbed, nanoseconds a tick.
+    slope_before: Option<f64>,
     /// Of the last messages' stamps.
     widths: VecDeque<f64>,
     recent: VecDeque<Recent>,
     /// What longer windows add to the offset, and how well that is known, ns².
-    correction: f64,
-    correction_variance: f64,
+    correction: Option<(f64, f64)>,
     /// What the path adds to the offset, and how well that is known, ns².
     bias: f64,
     bias_variance: f64,
@@ -89,6 +98,8 @@ struct Recent {
     measurement: Measurement,
     /// The quickest message of each direction.
     quickest: [Point; 2],
+    /// By what its quick messages say something else than the quickest ones.
+    skew: f64,
 }
 
 /// Messages of one window.
@@ -143,11 +154,12 @@ impl Follow {
             window: Window::default(),
             bank: Vec::new(),
             at: None,
-            noise: FIRST_NOISE,
+            noise: 1.0,
+            first_noise: None,
+            slope_before: None,
             widths: VecDeque::new(),
             recent: VecDeque::new(),
-            correction: 0.0,
-            correction_variance: 0.0,
+            correction: None,
             bias: 0.0,
             bias_variance: 0.0,
             usual: VecDeque::new(),
@@ -161,12 +173,13 @@ impl Follow {
     pub(crate) fn anew(&self) -> Follow {
         Follow {
             noise: self.noise,
+            first_noise: self.first_noise.map(|_| self.noise),
             correction: self.correction,
-            correction_variance: self.correction_variance,
             bias: self.bias,
             bias_variance: self.bias_variance,
             usual: self.usual.clone(),
             least: self.least,
+            slope_before: self.at.and_then(|at| Some(self.uncorrected(at)?.1)),
             ..Follow::new(self.ticks_per_second)
         }
     }
@@ -174,16 +187,48 @@ impl Follow {
     /// Value, slope (nanoseconds a tick) and calibrated half-width at `x`; `None` before the first
     /// window.
     pub(crate) fn at(&self, x: f64) -> Option<(f64, f64, f64)> {
-        let (offset, slope, variance) = self.uncorrected(x)?;
-        let variance = variance + self.correction_variance + FLOOR_NS * FLOOR_NS;
-        Some((offset + self.correction, slope, DEVIATIONS * variance.sqrt()))
+        let (offset, slope, _) = self.uncorrected(x)?;
+        let (_, _, variance) = self.uncorrected(x + AHEAD_S * self.ticks_per_second)?;
+        let (correction, of_correction) =
+            self.correction.unwrap_or_else(|| (0.0, self.skew().powi(2)));
+        let least = self.usual.iter().copied().reduce(f64::min).unwrap_or(0.0);
+        let variance = variance + of_correction + unseen(least, self.skew()) + FLOOR_NS * FLOOR_NS;
+        Some((offset + correction, slope, DEVIATIONS * variance.sqrt()))
     }
 
+    /// Of all clocks of the bank, each as far as it is likely: which one is right is among what is
+    /// not known.
     fn uncorrected(&self, x: f64) -> Option<(f64, f64, f64)> {
-        let (clock, ratio) = self.believed()?;
-        let clock = clock.later((x - self.at?) / self.ticks_per_second, ratio);
-        let variance = clock.variance[0].max(0.0) * self.noise + self.bias_variance;
-        Some((clock.offset, clock.rate / self.ticks_per_second, variance))
+        let dt = (x - self.at?) / self.ticks_per_second;
+        let most = self.bank.iter().map(|(_, l)| l.logarithm()).fold(f64::NEG_INFINITY, f64::max);
+        let clocks: Vec<(f64, Clock)> = self
+            .bank
+            .iter()
+            .zip(RATIOS)
+            .map(|((clock, l), ratio)| ((l.logarithm() - most).exp(), clock.later(dt, ratio)))
+            .collect();
+        let total: f64 = clocks.iter().map(|(weight, _)| weight).sum();
+        let mean = |of: &dyn Fn(&Clock) -> f64| -> f64 {
+            clocks.iter().map(|(weight, clock)| weight * of(clock)).sum::<f64>() / total
+        };
+        let (offset, rate) = (mean(&|c| c.offset), mean(&|c| c.rate));
+        let own = mean(&|c| c.variance[0].max(0.0)) * self.noise;
+        let between = mean(&|c| (c.offset - offset).powi(2));
+        Some((offset, rate / self.ticks_per_second, own + between + self.bias_variance))
+    }
+
+    /// Square of what the quickest messages may be off by, before longer windows tell it: a window's
+    /// quick ones are about as far from its quickest as this one from the least.
+    fn skew(&self) -> f64 {
+        let count = self.recent.len().max(1) as f64;
+        self.recent.iter().map(|r| r.skew).sum::<f64>() / count
+    }
+
+    /// A slope to go on with before the first window: that from before a disturbance, while it is
+    /// among those that are possible, as most clocks keep their rate.
+    pub(crate) fn first_slope(&self, [slowest, fastest]: [f64; 2]) -> f64 {
+        let possible = self.slope_before.filter(|slope| (slowest..=fastest).contains(slope));
+        possible.unwrap_or(0.5 * (slowest + fastest))
     }
 
     fn believed(&self) -> Option<(Clock, f64)> {
@@ -232,10 +277,18 @@ impl Follow {
         let x = 0.5 * (begin + end);
         let slope = 0.5 * (slowest + fastest);
         let expected = |at: f64| self.uncorrected(at).map_or(slope * (at - x), |known| known.0);
-        let chosen = window.legs(&expected)(SHARE);
+        let legs = window.legs(&expected);
+        let chosen = legs(SHARE);
         let quickest = window.quickest(&expected);
         let around = expected(x);
         let offset = around + chosen.half_difference - self.bias - self.tilted(chosen.sum);
+        let first_noise = *self.first_noise.get_or_insert_with(|| {
+            // What the quickest messages are off by, and all stamps of a short while together.
+            let quick = 0.5 * (legs(QUICK).sum - legs(0.0).sum);
+            let width = median(self.widths.iter().copied().collect()).unwrap_or_default();
+            self.noise = (quick * quick + width * width).max(1.0);
+            self.noise
+        });
         // What the rate is off by bends a window, and its quickest messages are not at its middle.
         let known = self.believed().map_or(f64::INFINITY, |(clock, _)| {
             3.0 * (clock.variance[2] * self.noise).sqrt() / self.ticks_per_second
@@ -265,8 +318,9 @@ impl Follow {
         }
         self.at = Some(x);
         let best = self.bank.iter().max_by(|a, b| a.1.logarithm().total_cmp(&b.1.logarithm()));
-        if let Some((_, likelihood)) = best.filter(|(_, l)| l.count() > 4.0) {
-            self.noise = self.rescaled(likelihood.noise().max(1.0));
+        if let Some((_, likelihood)) = best {
+            let noise = likelihood.noise_from(first_noise);
+            self.noise = self.rescaled(noise.max(1.0));
         }
         // Nor is a bent window's round trip the path's.
         if bent > 0.25 {
@@ -277,7 +331,8 @@ impl Follow {
             self.note_usual(x, chosen.sum);
             if self.bias_variance == 0.0 {
                 let measurement = Measurement { offset, own };
-                self.keep(Recent { x, legs: chosen, measurement, quickest });
+                let skew = legs(QUICK).half_difference - legs(0.0).half_difference;
+                self.keep(Recent { x, legs: chosen, measurement, quickest, skew });
             }
             return None;
         }
@@ -311,6 +366,9 @@ impl Follow {
         }
         self.recent.push_back(window);
         let Some((_, ratio)) = self.believed() else { return };
+        if self.recent.len() < LONGER {
+            return;
+        }
         let begin = self.recent[0].x;
         let measured = |r: &Recent| ((r.x - begin) / self.ticks_per_second, r.measurement);
         let measurements: Vec<(f64, Measurement)> = self.recent.iter().map(measured).collect();
@@ -321,9 +379,6 @@ impl Follow {
             let (a, b) = (after - 1, after);
             way[a] + (x - recent[a].x) / (recent[b].x - recent[a].x) * (way[b] - way[a])
         };
-        if recent.len() < LONGER {
-            return;
-        }
         // From the last one backwards, so that each has as many.
         let longer: Vec<Legs> = recent
             .rchunks_exact(LONGER)
@@ -342,9 +397,10 @@ impl Follow {
         let offsets = longer.iter().map(|l| l.half_difference - tilt * (l.sum - least));
         let Some(middle) = median(offsets.clone().collect()) else { return };
         let scatter = 1.4826 * median(offsets.map(|o| (o - middle).abs()).collect()).unwrap_or(0.0);
-        self.correction = middle;
+        // Too few do not show their noise; longer windows have less of it than short ones.
+        let noise = if longer.len() < ENOUGH { self.noise } else { scatter * scatter };
         // The quickest of all of them are nearer to the least by as much again.
-        self.correction_variance = scatter * scatter / longer.len() as f64 + middle * middle / 16.0;
+        self.correction = Some((middle, noise / longer.len() as f64 + middle * middle / 16.0));
     }
 
     /// Variances are in units of the noise: with another unit they have other numbers.

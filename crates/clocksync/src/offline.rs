@@ -22,7 +22,8 @@
 //! module): oscillators are far calmer than the assumption allows, so messages of many seconds may
 //! speak for each other. The hard half-width reaches to the interval's farther end, so that nothing
 //! of this finer guess has to be believed. The calibrated one is what the guess says of itself: it
-//! claims [`CLAIM`] of all instants, for the noise that showed and an unseen asymmetry of zero.
+//! claims [`CLAIM`] of all instants, for the noise that showed and ways whose least delays differ by
+//! a share of the round trip that is stated (the `track` module says what it is made of).
 
 use loopscope_time::{ClockMap, Counter, Epoch, Frequency, GlobalNs, Knot, MapError};
 

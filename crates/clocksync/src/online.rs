@@ -392,9 +392,12 @@ impl Follower {
             self.doubt.is_none() && (self.epoch == 0 || x >= self.since) && seconds <= SPAN_S;
         let Some([low, high]) = self.bounds.at(x).filter(|_| known) else { return nothing };
         let [slowest, fastest] = self.bounds.rates();
-        let middle = (0.5 * (low + high), 0.5 * (slowest + fastest), f64::INFINITY);
-        let (guess, slope, calibrated) = self.follow.at(x).unwrap_or(middle);
-        let best = if low <= high { guess.clamp(low, high) } else { middle.0 };
+        let middle = 0.5 * (low + high);
+        let (guess, slope, calibrated) = self.follow.at(x).unwrap_or_else(|| {
+            let slope = self.follow.first_slope([slowest, fastest]);
+            (self.bounds.middle(x, slope).unwrap_or(middle), slope, f64::INFINITY)
+        });
+        let best = if low <= high { guess.clamp(low, high) } else { middle };
         let slope = slope.clamp(slowest, fastest);
         let (global, fraction_ns) = frame.global(now, best);
         // The double that holds a place far from the frame's begin is rounded.

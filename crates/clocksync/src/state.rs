@@ -26,7 +26,8 @@ pub struct State {
     pub below_ns: f64,
     /// Hard: how far after it, ns.
     pub above_ns: f64,
-    /// Half-width that the claimed share of instants lies within, ns.
+    /// Half-width that the claimed share of instants lies within, ns. Unlike the hard one it does not
+    /// grow from the anchor: the next state is to come within some tens of milliseconds.
     pub calibrated_ns: f64,
     /// The line's slope.
     pub ns_per_tick: f64,

@@ -127,17 +127,21 @@ fn errors_are_those_of_the_golden_table() {
 #[test]
 fn other_seeds_meet_the_targets_too() {
     let seeds = if std::env::var_os("LOOPSCOPE_SOAK").is_some() { 0..100 } else { 0..3 };
-    let (mut covered, mut count) = ([0.0, 0.0], 0.0);
+    let (mut covered, mut widths, mut count) = ([0.0, 0.0], [0.0, 0.0], 0.0);
     for seed in seeds {
         for scenario in SCENARIOS {
             let scored = score(&scenario, seed, INSTANTS / 10);
             judge(&scenario, &scored);
             if scenario.asymmetry.ns == 0.0 {
-                covered[0] += scored.offline.coverage();
-                covered[1] += scored.online.coverage();
+                for (i, one) in [&scored.offline, &scored.online].into_iter().enumerate() {
+                    covered[i] += one.coverage();
+                    widths[i] += one.calibrated() / one.quantile(0.5);
+                }
                 count += 1.0;
             }
         }
     }
     assert!(covered.iter().all(|sum| sum / count >= CLAIM), "{covered:?} of {count}");
+    // Nor is that because all would be covered by widths like these.
+    assert!(widths.iter().all(|sum| sum / count <= 5.0), "{widths:?} of {count}");
 }

@@ -23,7 +23,7 @@ OFFSET_CAPTION = (
 )
 WIDTH_CAPTION = (
     "How well each host's time is known: the hard half-width holds whatever the network did, the "
-    "calibrated one as often as it claims, of paths that are alike both ways."
+    "calibrated one as often as it claims, of paths nearly alike both ways."
 )
 REALTIME_CAPTION = (
     "How far each host's CLOCK_REALTIME was ahead of the reference's, ten readings a second; the "

@@ -204,6 +204,5 @@ fn reading(state: &State, own: Counter) -> Option<Reading> {
     let ns = own.ticks_since(state.anchor) as f64 * state.ns_per_tick;
     let wider = ns.abs() * state.drift;
     let reach = [state.below_ns + wider, state.above_ns + wider];
-    // The claim is about the state's own instant.
-    Some(((state.global, state.fraction_ns + ns), reach, state.calibrated_ns + wider))
+    Some(((state.global, state.fraction_ns + ns), reach, state.calibrated_ns))
 }

@@ -233,7 +233,7 @@ impl Sides<'_> {
             error_ns: self.truth.error(at, state.global, state.fraction_ns + ns),
             above_ns: state.above_ns + grown,
             below_ns: state.below_ns + grown,
-            calibrated_ns: state.calibrated_ns + grown,
+            calibrated_ns: state.calibrated_ns,
         })
     }
 }
