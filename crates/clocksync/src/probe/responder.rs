@@ -255,8 +255,12 @@ impl Answering {
     /// Tells who does not know it the session, unless too many ask.
     fn greet(&mut self, probe: Packet, to: SocketAddr) -> Result<(), ProbeError> {
         let now = Instant::now();
-        if self.greeted.is_some_and(|last| now < last + GREETING_GAP) {
+        let too_many = self.greeted.is_some_and(|last| now < last + GREETING_GAP);
+        // One that knows none asks for it.
+        if too_many || probe.session != 0 {
             self.counts.lose(Cause::UnknownSession);
+        }
+        if too_many {
             return Ok(());
         }
         self.greeted = Some(now);
