@@ -130,7 +130,7 @@ pub enum Cause {
     ReplayedPacket,
     /// A packet from or for somebody else.
     ForeignPacket,
-    /// A probe that knows nothing of this reference's session, one too many to be told of it.
+    /// A probe that names another session than this reference's, or one too many that asks for it.
     UnknownSession,
     /// The reference is another than before: its session has changed.
     ReferenceRestarted,
