@@ -54,8 +54,9 @@ PACKAGES: dict[str, set[str]] = {
     "phase": set(),
     "analysis": {"timeline", "experiment"},
     "report": {"analysis", "timeline", "experiment"},
+    "export": {"timeline", "experiment"},
     "control": {"testbed", "experiment"},
-    "cli": {"control", "report", "analysis", "timeline", "experiment", "testbed"},
+    "cli": {"control", "export", "report", "analysis", "timeline", "experiment", "testbed"},
 }
 
 # Crates that other people's programs link: what else they may depend on at run time.

@@ -21,6 +21,7 @@ from loopscope.cli import (  # noqa: E402
     clock,
     doctor,
     entities,
+    export,
     live,
     net,
     query,
@@ -57,6 +58,7 @@ app.add_typer(net.app, name="net", help=net.HELP)
 app.add_typer(clock.app, name="clock", help=clock.HELP)
 app.command("query", help=query.HELP)(query.query)
 app.command("report", help=report.HELP)(report.report)
+app.command("export", help=export.HELP)(export.export)
 app.command("reset", help=reset.HELP)(reset.reset)
 app.command("doctor", help=doctor.HELP)(doctor.doctor)
 

@@ -203,6 +203,11 @@ class Run:
         return self._every("clock")
 
     @property
+    def entities(self) -> ibis.Table:
+        """`tables/entities.parquet` of every repeat."""
+        return self._every("entities")
+
+    @property
     def foreign_clocks(self) -> ibis.Table:
         """`tables/foreign_clocks.parquet` of every repeat."""
         return self._every("foreign_clocks")

@@ -1,0 +1,253 @@
+"""What other tools are given is what the tables say."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+from synthetic_run import PIPELINE, Row, SyntheticRun, pipeline
+from typer.testing import CliRunner, Result
+
+from loopscope.analysis import analyse
+from loopscope.cli import app
+from loopscope.timeline import Run, open_run
+
+MESSAGES = 200
+KINDS = {"work:step": "interval", "work:queue": "counter"}
+
+
+def add_entities(run: Path) -> None:
+    """`entities.parquet`, and an interval and a counter of h2's."""
+    for repeat in open_run(run).repeats.values():
+        entities = {f"pipe:{name}": "event" for name in ("sent", "received")} | KINDS
+        names = {"entity": list(entities), "kind": list(entities.values())}
+        pq.write_table(pa.table(names), repeat / "tables" / "entities.parquet")
+        ends = [1_000, 1_500, 1_600, 3_000]
+        common = {
+            "err_ns": pa.array([5] * 4, pa.int64()),
+            "counter": pa.array(ends, pa.uint64()),
+            "host": ["h2"] * 4,
+            "process": ["node1"] * 4,
+            "pid": pa.array([7] * 4, pa.uint32()),
+            "tid": pa.array([8] * 4, pa.uint32()),
+            "cpu": pa.array([None] * 4, pa.uint16()),
+            "id": pa.array(range(4), pa.int64()),
+        }
+        # The second begins within the first, the third where the first ends.
+        spans = {"start": [500, 900, 1_000, 2_000], "duration": [500, 600, 600, 1_000]}
+        for name, own in (("step", spans), ("queue", {"value": [3, -4, 2**40, 0]})):
+            folder = repeat / "timeline" / "work" / name
+            folder.mkdir(parents=True)
+            table = {"ts": pa.array(ends, pa.int64()), **common, **own}
+            pq.write_table(pa.table(table), folder / "part-0.parquet")
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    run = pipeline(tmp_path / "run", messages=MESSAGES, repeats=2, lose_every=9).write()
+    analyse(open_run(run))
+    add_entities(run)
+    return run
+
+
+@pytest.fixture
+def run(made: Path) -> Run:
+    return open_run(made)
+
+
+def export(run: Path, *words: str | Path) -> Result:
+    return CliRunner().invoke(app, ["export", str(run), *map(str, words)])
+
+
+class Tracks:
+    """A trace read back."""
+
+    def __init__(self, file: Path) -> None:
+        trace = Trace()
+        trace.ParseFromString(file.read_bytes())
+        self.descriptors = {
+            p.track_descriptor.uuid: p.track_descriptor
+            for p in trace.packet
+            if p.HasField("track_descriptor")
+        }
+        self.events = [p for p in trace.packet if p.HasField("track_event")]
+
+    def of(self, kind: int) -> list[Any]:
+        return [p for p in self.events if p.track_event.type == kind]
+
+    def process(self, packet: Any) -> str:
+        """Of an event on a thread's track."""
+        pid = self.descriptors[packet.track_event.track_uuid].thread.pid
+        (name,) = (
+            d.process.process_name for d in self.descriptors.values() if d.process.pid == pid
+        )
+        return str(name)
+
+    def slices(self) -> list[tuple[str, str, int, int, int]]:
+        """Track's name, slice's name, begin, end, depth; begins and ends must match."""
+        found, open_ = [], defaultdict(list)
+        last: dict[int, int] = {}
+        for packet in self.events:
+            event, track = packet.track_event, packet.track_event.track_uuid
+            if event.type in (TrackEvent.TYPE_SLICE_BEGIN, TrackEvent.TYPE_SLICE_END):
+                # Otherwise a begin belongs to another end than was meant.
+                assert last.get(track, 0) <= packet.timestamp
+                last[track] = packet.timestamp
+            if event.type == TrackEvent.TYPE_SLICE_BEGIN:
+                stack = open_[track]
+                assert not stack or stack[-1][1] <= packet.timestamp
+                stack.append((event.name, packet.timestamp))
+            elif event.type == TrackEvent.TYPE_SLICE_END:
+                name, begin = open_[track].pop()
+                assert begin <= packet.timestamp
+                depth = len(open_[track])
+                label = self.descriptors[track].name
+                found.append((label, name, begin, packet.timestamp, depth))
+        assert not any(open_.values())
+        return found
+
+
+def note(packet: Any, name: str) -> int:
+    (value,) = (a.int_value for a in packet.track_event.debug_annotations if a.name == name)
+    return int(value)
+
+
+@pytest.fixture
+def tracks(made: Path, tmp_path: Path) -> Tracks:
+    file = tmp_path / "out.perfetto-trace"
+    done = export(made, "--to", "perfetto", "-o", file, "--repeat", "2")
+    assert done.exit_code == 0, done.output
+    read = Tracks(file)
+    assert f"{file}: {len(read.events)} events of repeat 2" in done.output
+    return read
+
+
+def test_every_event_is_an_instant_of_its_program(run: Run, tracks: Tracks) -> None:
+    wanted: Counter[tuple[Any, ...]] = Counter()
+    for name in ("pipe.sent", "pipe.received"):
+        table = run.table(name)
+        for row in table.filter(table.repeat == 2).to_pyarrow().to_pylist():
+            place = f"{row['host']}/{row['process']} ({row['pid']})"
+            wanted[name.replace(".", ":"), place, row["ts"], row["id"], row["err_ns"]] += 1
+    found = Counter(
+        (p.track_event.name, tracks.process(p), p.timestamp, note(p, "id"), note(p, "err_ns"))
+        for p in tracks.of(TrackEvent.TYPE_INSTANT)
+    )
+    assert found == wanted and len(found) > MESSAGES
+
+
+def test_a_flow_ties_a_message_s_events_together(tracks: Tracks) -> None:
+    events: dict[int, list[tuple[int, str]]] = defaultdict(list)
+    ended: Counter[int] = Counter()
+    ids: dict[int, set[int]] = defaultdict(set)
+    for packet in tracks.of(TrackEvent.TYPE_INSTANT):
+        (flow,) = [*packet.track_event.flow_ids, *packet.track_event.terminating_flow_ids]
+        ended[flow] += len(packet.track_event.terminating_flow_ids)
+        place = tracks.process(packet).partition("/")[2].partition(" ")[0]
+        events[flow].append((packet.timestamp, f"{place}/{packet.track_event.name}"))
+        ids[flow].add(note(packet, "id"))
+    whole = [f"{component}/{entity}" for component, entity, _ in PIPELINE]
+    lost = 0
+    for flow, seen in events.items():
+        order = [name for _, name in sorted(seen)]
+        assert order == whole[: len(order)] and len(ids[flow]) == 1
+        assert ended[flow] == (len(order) == len(whole))
+        lost += len(order) < len(whole)
+    assert len(events) == MESSAGES and 0 < lost < MESSAGES
+
+
+def test_paths_are_slices_with_their_hops_inside(run: Run, tracks: Tracks) -> None:
+    slices = [each for each in tracks.slices() if each[0] == "loop"]
+    outer = {int(name.split()[1]): (begin, end) for _, name, begin, end, d in slices if d == 0}
+    loop = run.paths["loop"].to_pandas()
+    loop = loop[loop.repeat == 2].set_index("id")
+    assert sorted(outer) == sorted(loop.index)
+    for message, (begin, end) in outer.items():
+        stamps = [loop.loc[message, f"ts_{i}"] for i in range(len(PIPELINE))]
+        known = [int(ts) for ts in stamps if ts == ts]
+        assert (begin, end) == (known[0], max(known))
+    inner = sum(depth == 1 for *_, depth in slices)
+    hops = run.hops
+    assert inner == hops.filter(hops.repeat == 2).count().execute()
+    named = [name for _, name, *_, depth in slices if depth == 0 and name.endswith(" lost")]
+    assert len(named) == loop.latency.isna().sum() > 0
+
+
+def test_intervals_that_overlap_are_on_tracks_of_their_own(tracks: Tracks) -> None:
+    slices = sorted(each[2:] for each in tracks.slices() if each[1] == "work:step")
+    assert slices == [(500, 1000, 0), (900, 1500, 0), (1000, 1600, 0), (2000, 3000, 0)]
+
+
+def test_a_counter_is_a_counter_track(tracks: Tracks) -> None:
+    counted = tracks.of(TrackEvent.TYPE_COUNTER)
+    values = [(p.timestamp, p.track_event.counter_value) for p in counted]
+    assert values == [(1_000, 3), (1_500, -4), (1_600, 2**40), (3_000, 0)]
+    (track,) = {p.track_event.track_uuid for p in counted}
+    described = tracks.descriptors[track]
+    assert described.HasField("counter") and described.name == "work:queue"
+    parent = tracks.descriptors[described.parent_uuid]
+    assert parent.process.process_name == "h2/node1 (7)"
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow", "csv"])
+def test_every_table_is_a_file(made: Path, run: Run, tmp_path: Path, form: str) -> None:
+    folder = tmp_path / "tables"
+    done = export(made, "--to", form, "-o", folder)
+    assert done.exit_code == 0, done.output
+    files = {file.name.removesuffix(f".{form}"): file for file in folder.iterdir()}
+    assert {"pipe.sent", "work.step", "paths.loop", "hops", "hosts"} <= set(files)
+    wanted = run.table("pipe.sent").order_by("repeat", "ts").to_pyarrow()
+    if form == "csv":
+        rows = list(csv.DictReader(files["pipe.sent"].open()))
+        assert len(rows) == len(wanted)
+        key = [(int(row["repeat"]), int(row["ts"]), int(row["id"])) for row in rows]
+        columns = (wanted[name].to_pylist() for name in ("repeat", "ts", "id"))
+        assert sorted(key) == sorted(zip(*columns, strict=True))
+    else:
+        read = (
+            pq.read_table(files["pipe.sent"])
+            if form == "parquet"
+            else pa.ipc.open_file(files["pipe.sent"]).read_all()
+        )
+        assert read.sort_by([("repeat", "ascending"), ("ts", "ascending")]).equals(wanted)
+    # What is there is not written over.
+    again = export(made, "--to", form, "-o", folder)
+    assert again.exit_code == 2 and "exists" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["--to", "perfetto", "--repeat", "3"], "the run has 1, 2"),
+        (["--to", "csv", "--repeat", "1"], "in the column repeat"),
+        (["--to", "perfetto", "-o", "nowhere/out"], "No such file"),
+        (["--to", "chrome"], "'chrome' is not one of"),
+        (["--to", "csv", "--point", "x"], "no point 'x'"),
+    ],
+)
+def test_mistakes_are_told(
+    made: Path,
+    words: list[str],
+    wanted: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = export(made, *words)
+    assert done.exit_code == 2 and wanted in done.stderr, done.stderr
+
+
+def test_a_run_without_messages_is_exported(tmp_path: Path) -> None:
+    rows = [Row("a", "m:x", 1, 1000)]
+    run = SyntheticRun(tmp_path / "run", rows).write()
+    entities = pa.table({"entity": ["m:x"], "kind": ["event"]})
+    pq.write_table(entities, run / "base" / "1" / "tables" / "entities.parquet")
+    done = export(run, "--to", "perfetto", "-o", tmp_path / "out")
+    assert done.exit_code == 0, done.stderr
+    assert len(Tracks(tmp_path / "out").of(TrackEvent.TYPE_INSTANT)) == 1
