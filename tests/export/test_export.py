@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
-from synthetic_run import PIPELINE, Row, SyntheticRun, pipeline
+from synthetic_run import PIPELINE, Host, Row, SyntheticRun, pipeline
 from typer.testing import CliRunner, Result
 
 from loopscope.analysis import analyse
 from loopscope.cli import app
+from loopscope.experiment import MessagePath, PathEvent
 from loopscope.timeline import Run, open_run
 
 MESSAGES = 200
@@ -251,3 +252,20 @@ def test_a_run_without_messages_is_exported(tmp_path: Path) -> None:
     done = export(run, "--to", "perfetto", "-o", tmp_path / "out")
     assert done.exit_code == 0, done.stderr
     assert len(Tracks(tmp_path / "out").of(TrackEvent.TYPE_INSTANT)) == 1
+
+
+def test_a_hop_that_ends_before_it_began_has_no_length(tmp_path: Path) -> None:
+    stamps = {"a": 1_000, "b": 990, "c": 1_500}
+    rows = [Row(name, f"m:{name}", 1, ts, err=50, host=name) for name, ts in stamps.items()]
+    loop = MessagePath("loop", "id", tuple(PathEvent(n, n, "m", n) for n in stamps))
+    hosts = [Host(name, reference=name == "a") for name in stamps]
+    run = SyntheticRun(tmp_path / "run", rows, hosts, components=[*stamps], paths=[loop]).write()
+    analyse(open_run(run))
+    entities = pa.table({"entity": [f"m:{n}" for n in stamps], "kind": ["event"] * 3})
+    pq.write_table(entities, run / "base" / "1" / "tables" / "entities.parquet")
+    done = export(run, "--to", "perfetto", "-o", tmp_path / "out")
+    assert done.exit_code == 0, done.stderr
+    slices = sorted(
+        (begin, end, depth) for *_, begin, end, depth in Tracks(tmp_path / "out").slices()
+    )
+    assert slices == [(1_000, 1_000, 1), (1_000, 1_500, 0), (1_000, 1_500, 1)]

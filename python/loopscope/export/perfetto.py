@@ -125,9 +125,12 @@ class _Writer:
                 name = f"{path.name} {message}{' lost' if lost else ''}"
                 err = columns["latency_err"][i]
                 self._begin(name, track, times[0], {"id": message, "err_ns": err})
+                now = times[0]
                 for name, start, stop, err in hops:
-                    # A hop that ends before it began, within the clocks' error, has no length.
-                    self._slice(f"→ {name}", track, start, max(start, stop), {"err_ns": err})
+                    # Within the clocks' error a hop may end before it began: it has no length then.
+                    begin = max(start, now)
+                    now = max(stop, begin)
+                    self._slice(f"→ {name}", track, begin, now, {"err_ns": err})
                 self._end(track, end)
 
     # Tracks
