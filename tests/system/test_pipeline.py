@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import subprocess
+import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,23 @@ def test_the_report_is_made_again_from_the_streams(machine: Machine, results: Re
     assert report.exists()
     again = machine.command("report", "runs/pipeline/latest", "--json")
     assert results(again) == first
+
+    # Elsewhere, from the archive, the same to the byte.
+    run = repeat.parents[1].resolve()
+    packed = machine.command("bundle", "runs/pipeline/latest", "-o", "packed.tar.gz")
+    assert packed.returncode == 0, packed.stderr
+    elsewhere = machine.directory / "elsewhere"
+    with tarfile.open(machine.directory / "packed.tar.gz") as archive:
+        archive.extractall(elsewhere, filter="data")
+    unpacked = elsewhere / "runs" / "pipeline" / run.name
+    assert not (unpacked / "report.html").exists() and not list(unpacked.rglob("*.parquet"))
+    third = machine.command("report", str(unpacked), "--json")
+    assert results(third) == first
+    made = {path.relative_to(run): path for path in run.rglob("*.parquet")}
+    made |= {path.relative_to(run): path for path in run.rglob("summary.json")}
+    assert len(made) > 5
+    for name, path in made.items():
+        assert (unpacked / name).read_bytes() == path.read_bytes(), name
 
 
 @pytest.mark.usefixtures("root")

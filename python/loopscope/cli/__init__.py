@@ -17,6 +17,7 @@ import typer  # noqa: E402
 from loopscope import __version__  # noqa: E402
 from loopscope.cli import (  # noqa: E402
     attach,
+    bundle,
     check,
     clock,
     doctor,
@@ -58,6 +59,7 @@ app.add_typer(net.app, name="net", help=net.HELP)
 app.add_typer(clock.app, name="clock", help=clock.HELP)
 app.command("query", help=query.HELP)(query.query)
 app.command("report", help=report.HELP)(report.report)
+app.command("bundle", help=bundle.HELP)(bundle.bundle)
 app.command("export", help=export.HELP)(export.export)
 app.command("reset", help=reset.HELP)(reset.reset)
 app.command("doctor", help=doctor.HELP)(doctor.doctor)
