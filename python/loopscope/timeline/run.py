@@ -281,7 +281,8 @@ class Run:
         """A view over the files, so that DuckDB reads only what a query asks for."""
         parts = (
             f"SELECT {repeat}::INTEGER AS repeat, COLUMNS(c -> c <> 'repeat') "
-            f"FROM read_parquet([{_strings(paths)}])"
+            # A point's folder, delay=10ms, is no partition of its tables.
+            f"FROM read_parquet([{_strings(paths)}], hive_partitioning = false)"
             for repeat, paths in files.items()
         )
         statement = " UNION ALL BY NAME ".join(parts)
