@@ -21,6 +21,7 @@ from loopscope.cli import (  # noqa: E402
     clock,
     doctor,
     entities,
+    import_,
     live,
     net,
     record,
@@ -55,6 +56,7 @@ app.command("entities", help=entities.HELP)(entities.entities)
 app.add_typer(net.app, name="net", help=net.HELP)
 app.add_typer(clock.app, name="clock", help=clock.HELP)
 app.command("report", help=report.HELP)(report.report)
+app.command("import", help=import_.HELP)(import_.import_)
 app.command("reset", help=reset.HELP)(reset.reset)
 app.command("doctor", help=doctor.HELP)(doctor.doctor)
 
