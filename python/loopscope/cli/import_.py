@@ -81,19 +81,20 @@ def _show(summary: dict[str, Any]) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("table")
-    for heading in ("rows", "from", "until"):
-        table.add_column(heading, justify="right")
+    table.add_column("table", overflow="fold")
+    for heading in ("rows", "from", "lasts"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for each in summary["tables"]:
-        times = (_time(each[key]) for key in ("from_ns", "until_ns"))
-        table.add_row(each["table"], _number(each["rows"]), *times)
+        begin, end = each["from_ns"], each["until_ns"]
+        table.add_row(each["table"], _number(each["rows"]), _time(begin), _lasts(begin, end))
     console.print(table)
     count, kinds = summary["events"], len(summary["tables"])
-    span = summary["from_ns"], summary["until_ns"]
-    lasted = f" in {(span[1] - span[0]) * 1e-9:.6f} s" if None not in span else ""
+    lasts = _lasts(summary["from_ns"], summary["until_ns"])
+    lasted = f" in {lasts}" if lasts else ""
     traces = len(summary["traces"])
     of = f"{traces} trace" + ("s" if traces != 1 else "")
-    typer.echo(f"{_number(count)} events of {kinds} kinds{lasted}, {of}")
+    of_kinds = f"{kinds} kind" + ("s" if kinds != 1 else "")
+    typer.echo(f"{_number(count)} events of {of_kinds}{lasted}, {of}")
     lost = summary["lost"]
     typer.echo(
         f"lost: {_number(lost['events'])} events, {_number(lost['packets'])} packets"
@@ -120,11 +121,15 @@ def _number(number: int) -> str:
     return f"{number:,}".replace(",", " ")
 
 
+def _lasts(begin: int | None, end: int | None) -> str:
+    return "" if begin is None or end is None else f"{(end - begin) * 1e-9:.6f} s"
+
+
 def _time(ns: int | None) -> str:
     """A date where it can be one, else seconds."""
     if ns is None:
         return "no clock"
     seconds, rest = divmod(ns, 1_000_000_000)
     if seconds < 86_400 * 365:
-        return f"{seconds}.{rest:09} s"
+        return f"{ns * 1e-9:.9f} s"
     return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M:%S}.{rest:09}"

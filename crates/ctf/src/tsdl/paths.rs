@@ -110,9 +110,8 @@ impl Builder {
                 here.push(0);
                 let element = self.field(place, &list.element, here, pending)?;
                 here.pop();
-                let is_byte = |integer: &Integer| {
-                    integer.size == 8 && integer.text && integer.align == 8 && !integer.signed
-                };
+                let is_byte =
+                    |integer: &Integer| integer.size == 8 && integer.text && integer.align == 8;
                 let text = matches!(&element, Field::Integer(integer) if is_byte(integer));
                 let (align, least) = (element.align(), element.least());
                 Field::List(Box::new(List { length, align, element, least, text }))
