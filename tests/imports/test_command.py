@@ -6,7 +6,10 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 from tables import imported, loopscope_import, rows
+
+from loopscope import _native
 
 GOLDEN = Path(__file__).resolve().parents[2] / "schema" / "golden" / "host" / "trace"
 
@@ -48,3 +51,26 @@ def test_misuse_ends_with_2_and_what_to_do(tmp_path: Path) -> None:
     assert done.returncode == 0, "an empty directory will do"
     assert json.loads(done.stdout)["out"] == str(tmp_path / "empty")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["empty", "full"]
+
+
+METADATA = """/* CTF 1.8 */
+trace { major = 1; minor = 8; byte_order = le; };
+event { name = e; fields := struct { integer { size = 64; } n; }; };
+"""
+
+
+def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    trace.mkdir()
+    (trace / "metadata").write_text(METADATA)
+    (trace / "stream").write_bytes(bytes(8) * 20_000_000)
+    told = []
+
+    def interrupt(done: int, total: int) -> None:
+        told.append((done, total))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _native.import_ctf(trace, tmp_path / "out", interrupt)
+    assert told == [(0, 160_000_000)]
+    assert [each.name for each in tmp_path.iterdir()] == ["trace"]

@@ -149,11 +149,6 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
-    /// Whether none is left.
-    pub fn is_done(&self) -> bool {
-        self.at == self.end
-    }
-
     fn short(&self, what: impl Into<String>) -> Fault {
         Fault { short: true, ..Fault::new(self.at, what) }
     }

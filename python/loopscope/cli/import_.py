@@ -23,7 +23,9 @@ HELP = (
 def import_(
     directory: Annotated[
         Path,
-        typer.Argument(metavar="DIR", help="A trace, or a directory of traces.", show_default=False),
+        typer.Argument(
+            metavar="DIR", help="A trace, or a directory of traces.", show_default=False
+        ),
     ],
     out: Annotated[
         Path | None,

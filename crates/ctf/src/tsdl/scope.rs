@@ -169,12 +169,6 @@ impl Scopes<'_> {
             }
         }
         self.leave();
-        let mut names = HashMap::new();
-        for member in &members {
-            if names.insert(member.name.as_str(), ()).is_some() {
-                return Err(member.place.error(format!("a second field {}", member.name)));
-            }
-        }
         let deepest = members.iter().map(|member| member.field.depth()).max().unwrap_or(0);
         Ok((members, deeper(place, deepest)?))
     }

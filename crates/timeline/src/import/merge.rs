@@ -13,6 +13,9 @@ use super::index::{Index, Packet, Stream, refused};
 use super::table::{Origin, Part, Sink, Tables};
 use super::{ImportError, Progress, io};
 
+/// Events after which the progress is told at the latest.
+const OFTEN: u64 = 1 << 14;
+
 /// A stream while it is read: a packet of it, and the next event's head.
 struct Reader<'a> {
     traces: &'a [Trace],
@@ -20,7 +23,6 @@ struct Reader<'a> {
     packets: std::slice::Iter<'a, Packet>,
     /// The one at hand.
     packet: Packet,
-    file: Option<(usize, usize, File)>,
     decoder: Decoder<'a>,
     head: Option<Head>,
     bytes: Vec<u8>,
@@ -52,11 +54,17 @@ pub(super) fn merge(
             readers.push(reader);
         }
     }
+    let mut events = 0u64;
     while let Some(Reverse((_, stream))) = order.pop() {
         let reader = &mut readers[stream];
         let limit = order.peek().map(|Reverse(next)| *next);
         loop {
             reader.take(tables)?;
+            events += 1;
+            if events.is_multiple_of(OFTEN) {
+                // A packet may be as large as its file.
+                follow(0)?;
+            }
             if !reader.next(&mut follow)? {
                 reader.bytes = Vec::new();
                 break;
@@ -78,7 +86,6 @@ impl<'a> Reader<'a> {
             traces,
             packets: stream.packets.iter(),
             packet,
-            file: None,
             decoder: Decoder::new(&traces[packet.trace].layout),
             head: None,
             bytes: Vec::new(),
@@ -99,22 +106,10 @@ impl<'a> Reader<'a> {
         &mut self,
         follow: &mut impl FnMut(usize) -> Result<(), ImportError>,
     ) -> Result<bool, ImportError> {
-        let fault = self.fault();
         loop {
             if let Some(head) = self.head {
                 if self.at < head.content {
-                    let mut cursor = Cursor::new(&self.bytes, self.at, head.content);
-                    let found = self.decoder.event(head.stream, &mut cursor);
-                    let (event, stamp) = found.map_err(&fault)?;
-                    self.begin = self.at;
-                    (self.event, self.at) = (event, cursor.at());
-                    let ts = stamp.map(|stamp| self.time(&head, stamp)).transpose();
-                    let ts = ts.map_err(&fault)?;
-                    if ts < self.ts {
-                        let what = "the event is before its predecessor in the stream";
-                        return Err(fault(Fault::new(self.begin, what)));
-                    }
-                    self.ts = ts;
+                    self.event(&head).map_err(self.fault())?;
                     return Ok(true);
                 }
                 self.decoder.end_packet(&head);
@@ -122,8 +117,22 @@ impl<'a> Reader<'a> {
             }
             let Some(packet) = self.packets.next() else { return Ok(false) };
             self.open(*packet)?;
-            return self.next(follow);
         }
+    }
+
+    /// Reads the head of the packet's next event.
+    fn event(&mut self, head: &Head) -> Result<(), Fault> {
+        self.begin = self.at;
+        let mut cursor = Cursor::new(&self.bytes, self.at, head.content);
+        let (event, stamp) = self.decoder.event(head.stream, &mut cursor)?;
+        (self.event, self.at) = (event, cursor.at());
+        let ts = stamp.map(|stamp| self.time(head, stamp)).transpose()?;
+        if ts < self.ts {
+            let what = "the event is before its predecessor in the stream";
+            return Err(Fault::new(self.begin, what));
+        }
+        self.ts = ts;
+        Ok(())
     }
 
     fn time(&self, head: &Head, stamp: u64) -> Result<i64, Fault> {
@@ -141,11 +150,8 @@ impl<'a> Reader<'a> {
             self.decoder = Decoder::new(&self.traces[packet.trace].layout);
         }
         self.packet = packet;
-        if !matches!(&self.file, Some((t, f, _)) if (*t, *f) == (packet.trace, packet.file)) {
-            let file = File::open(path).map_err(io(path))?;
-            self.file = Some((packet.trace, packet.file, file));
-        }
-        let Some((_, _, file)) = &self.file else { unreachable!("it was just opened") };
+        // Not kept open: there may be more streams than a process may have files.
+        let file = File::open(path).map_err(io(path))?;
         self.bytes.resize(packet.size, 0);
         file.read_exact_at(&mut self.bytes, packet.offset).map_err(io(path))?;
         let head = self.decoder.head(&self.bytes, packet.size as u64).map_err(self.fault())?;
