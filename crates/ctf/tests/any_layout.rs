@@ -430,3 +430,30 @@ proptest! {
         }
     }
 }
+
+/// Metadata in packets, of either byte order and with bytes between them, is the text in them.
+#[test]
+fn metadata_comes_in_packets() {
+    let of = Type::Structure { align: 1, members: vec![Type::String, Type::Text(3)] };
+    let text = trace(&of, Order::Big);
+    let expected = Trace::read(text.as_bytes()).unwrap();
+    for big in [false, true] {
+        let word = |value: u32| if big { value.to_be_bytes() } else { value.to_le_bytes() };
+        let mut packets = Vec::new();
+        for piece in text.as_bytes().chunks(50) {
+            packets.extend(word(0x75D1_1D57));
+            packets.extend([0; 20]);
+            packets.extend(word(8 * (37 + piece.len() as u32)));
+            packets.extend(word(8 * 100));
+            packets.extend([0, 0, 0, 1, 8]);
+            packets.extend(piece);
+            packets.resize(packets.len().next_multiple_of(100), 0xEE);
+        }
+        assert_eq!(Trace::read(&packets), Ok(expected.clone()));
+        let said = Trace::read(&packets[..150]).unwrap_err().to_string();
+        assert!(
+            said.contains("in the metadata packet at byte 100: its sizes do not fit"),
+            "{said}"
+        );
+    }
+}
