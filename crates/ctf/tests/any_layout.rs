@@ -457,3 +457,23 @@ fn metadata_comes_in_packets() {
         );
     }
 }
+
+#[test]
+fn the_byte_order_changes_between_bytes_only() {
+    let read = |sizes: [u32; 2]| {
+        let [first, second] = sizes;
+        let text = format!(
+            "trace {{ major = 1; minor = 8; byte_order = le; }};\n\
+             event {{ name = e; fields := struct {{ integer {{ size = {first}; align = 1; }} a; \
+             integer {{ size = {second}; align = 1; byte_order = be; }} b; }}; }};"
+        );
+        let trace = Trace::read(text.as_bytes()).unwrap();
+        let payload = trace.streams[0].events[0].payload.as_ref().unwrap();
+        let mut log = Log::default();
+        let mut cursor = Cursor::new(&[0x12, 0x34, 0x56], 0, 24);
+        let read = Decoder::new(&trace).field(payload, &mut cursor, &mut log);
+        read.map(|()| log.0[3].clone()).map_err(|fault| fault.to_string())
+    };
+    assert_eq!(read([8, 4]), Ok(Said::Integer(3)));
+    assert_eq!(read([4, 4]), Err("b: the byte order changes within a byte".into()));
+}

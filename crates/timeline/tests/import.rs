@@ -266,10 +266,21 @@ fn no_length_is_believed() {
     let deep: String =
         (1..200).map(|level| format!("typedef struct {{ t{} a; }} t{level};", level - 1)).collect();
     let cases = [
-        ("event { name = e; fields := struct { uint64_t n; uint64_t a[n]; }; };", "are left"),
+        (
+            "event { name = e; fields := struct { uint64_t n; uint64_t a[n]; }; };",
+            "448 bits are left, the list has 18446744073709551615 elements",
+        ),
+        (
+            "event { name = e; fields := struct { integer { size = 8; encoding = UTF8; } \
+             a[2305843009213693953]; }; };",
+            "512 bits are left, the list has 2305843009213693953 elements",
+        ),
         ("event { name = e; fields := struct { uint64_t n; struct { } a[n]; }; };", "may be empty"),
         ("event { name = e; fields := struct { struct { } a[1000000000]; }; };", "may be empty"),
-        ("event { name = e; fields := struct { uint64_t a[4611686018427387904]; }; };", "are left"),
+        (
+            "event { name = e; fields := struct { uint64_t a[4611686018427387904]; }; };",
+            "the list has",
+        ),
         ("event { name = e; };", "an event without bits"),
         ("event { name = e; fields := struct { struct { } a[1000][1000][1000]; }; };", "may be"),
     ];
