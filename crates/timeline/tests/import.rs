@@ -188,6 +188,7 @@ fn both_byte_orders_come_in_alike() {
             "{}",
             rows[0]
         );
+        assert!(rows[0].contains("null,\n  77,\n  null,"), "{}", rows[0]);
         assert!(rows[0].contains("chosen") && rows[0].contains("wd"), "{}", rows[0]);
         seen.push(rows);
     }
@@ -313,6 +314,20 @@ fn no_length_is_believed() {
         let said = read(&trace, None).unwrap_err().to_string();
         assert!(said.contains(expected), "{said}");
     }
+}
+
+/// Packets come in the order of their begins; events that still go back are refused.
+#[test]
+fn time_goes_forward() {
+    let place = tempfile::tempdir().unwrap();
+    let text = metadata("le");
+    let reversed = [3, 1, 0].map(|sequence| packet(false, sequence)).concat();
+    write(place.path(), text.as_bytes(), &reversed);
+    assert_eq!(read(place.path(), None).unwrap().events, 6);
+    let twice = [0, 0].map(|sequence| packet(false, sequence)).concat();
+    write(place.path(), text.as_bytes(), &twice);
+    let said = read(place.path(), None).unwrap_err().to_string();
+    assert!(said.ends_with("the event is before its predecessor in the stream"), "{said}");
 }
 
 /// As many packets as bytes, none with an event.
