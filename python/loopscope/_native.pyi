@@ -1,6 +1,6 @@
 """What the desk side needs done to many events, in Rust. Results cross as JSON, tables as files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 
 def build_run(
@@ -18,3 +18,8 @@ def check_link(settings: str) -> tuple[str, str] | None: ...
 def check_netem(settings: str) -> tuple[str, str] | None: ...
 def check_link_trace(kind: str, path: str | PathLike[str]) -> tuple[int | None, str] | None: ...
 def read_messages(text: str, file: str) -> str: ...
+def import_ctf(
+    dir: str | PathLike[str],
+    out: str | PathLike[str] | None,
+    progress: Callable[[int, int], None],
+) -> str: ...

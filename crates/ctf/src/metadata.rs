@@ -8,7 +8,6 @@ use loopscope_time::Frequency;
 use crate::class::{EventClass, StreamClass};
 use crate::describe::{self, ClassText, GroupText};
 use crate::field::FieldType;
-use crate::parse::{self, ParseError};
 
 /// A trace: one host's streams on one clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,11 +100,6 @@ impl Metadata {
         }
         out
     }
-
-    /// Reads the text of a `metadata` file of this dialect.
-    pub fn parse(text: &str) -> Result<Metadata, ParseError> {
-        parse::parse(text)
-    }
 }
 
 fn write_event(out: &mut String, stream_id: u32, event: &EventClass) {
@@ -162,7 +156,8 @@ fn quote(text: &str) -> String {
     out
 }
 
-fn format_uuid(uuid: &[u8; 16]) -> String {
+/// In groups of hexadecimal digits.
+pub fn format_uuid(uuid: &[u8; 16]) -> String {
     let mut out = String::new();
     for (i, byte) in uuid.iter().enumerate() {
         if [4, 6, 8, 10].contains(&i) {

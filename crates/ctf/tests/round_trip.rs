@@ -53,14 +53,17 @@ fn metadata_that_is_not_understood_is_refused_with_its_line() {
         let error = Metadata::parse(&text.replacen(from, to, 1)).unwrap_err();
         (error.line.cast_signed() - 1 - text[..at].matches('\n').count().cast_signed(), error.what)
     };
-    // An error about a block names its first line, one about a field the field's own.
+    // An error names the line of what is wrong, one about a whole block the block's first.
     let (line, what) = refused("float64_t _event", "complex _event");
-    assert_eq!((line, what.as_str()), (0, "unknown field type complex"));
+    assert_eq!((line, what.as_str()), (0, "unknown type complex"));
     let (line, what) = refused("stream_id = 3", "stream_id = 4");
-    assert_eq!((line, what.as_str()), (-3, "event of the undeclared stream class 4"));
+    assert_eq!((line, what.as_str()), (0, "event of the undeclared stream class 4"));
     assert_eq!(refused("freq = 2596094000", "freq = 0").1, "the clock's frequency is zero");
     let (_, what) = refused("byte_order = le", "byte_order = be");
     assert_eq!(what, "only little-endian traces are loopscope's");
+    let (line, what) = refused("uint32_t pid", "uint64_t pid");
+    assert_eq!(what, "packets or event headers have not loopscope's layout");
+    assert!(line < 0, "the stream's own line");
     for cut in 0..text.len() {
         if text.is_char_boundary(cut) && cut < text.len() - 1 {
             // A cut text may end between two events; it must then still be a trace, never a panic.
@@ -114,9 +117,13 @@ fn kinds_and_descriptions_that_make_no_sense_are_refused_with_their_line() {
         ("'interval'", "'flow-link'", "has other fields than a class of kind flow-link"),
         ("uint64_t _start;", "", "has other fields than a class of kind interval"),
         (histogram, "", "has other fields than a class of kind event"),
-        ("_bucket[_buckets]", "_bucket[_above]", "_above is not the uint32_t before _bucket"),
+        (
+            "_bucket[_buckets]",
+            "_bucket[_above]",
+            "the length of bucket is not the uint32_t before it",
+        ),
         ("uint64_t _n[", "uint32_t _n[", "no uint64_t _n[_buckets] after _bucket"),
-        ("uint16_t _bucket[", "uint32_t _bucket[", "unknown sequence uint32_t _bucket[_buckets]"),
+        ("uint16_t _bucket[", "uint32_t _bucket[", "bucket is a list of no type of loopscope's"),
     ];
     for (from, to, expected) in in_events {
         let (_, what) = refused(from, to);

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use loopscope_clocksync::exchange::Pair;
 use loopscope_clocksync::log::{
@@ -293,6 +294,43 @@ fn read_messages(text: &str, file: &str) -> PyResult<String> {
     serde_json::to_string(&read).map_err(refuse)
 }
 
+/// import_ctf(dir, out, progress) -> str
+///
+/// Reads the CTF traces in `dir` and writes their tables to `out` (None: only looks what is there).
+/// Returns the summary as JSON (`schema/import.md`). `progress` is called with the bytes done and
+/// all, some ten times a second; what it raises, and an interrupt, ends the import and leaves
+/// nothing. Raises ValueError with the place at fault.
+#[pyfunction]
+fn import_ctf(
+    py: Python<'_>,
+    dir: PathBuf,
+    out: Option<PathBuf>,
+    progress: Py<PyAny>,
+) -> PyResult<String> {
+    let mut last = Instant::now();
+    let mut raised = None;
+    let result = py.detach(|| {
+        let mut follow = |done: u64, all: u64| {
+            if last.elapsed() < Duration::from_millis(100) {
+                return true;
+            }
+            last = Instant::now();
+            let told = Python::attach(|py| {
+                py.check_signals()?;
+                progress.call1(py, (done, all)).map(drop)
+            });
+            raised = told.err();
+            raised.is_none()
+        };
+        loopscope_timeline::import(&dir, out.as_deref(), &mut follow)
+    });
+    match (raised, result) {
+        (Some(error), _) => Err(error),
+        (None, Ok(summary)) => serde_json::to_string(&summary).map_err(refuse),
+        (None, Err(error)) => Err(refuse(error)),
+    }
+}
+
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(build_run, module)?)?;
@@ -305,5 +343,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(check_netem, module)?)?;
     module.add_function(wrap_pyfunction!(check_link_trace, module)?)?;
     module.add_function(wrap_pyfunction!(read_messages, module)?)?;
+    module.add_function(wrap_pyfunction!(import_ctf, module)?)?;
     Ok(())
 }

@@ -187,7 +187,12 @@ fn buckets(value: Value<'_>) -> BucketCounts<'_> {
     }
 }
 
-fn numbers(field_type: FieldType, bits: &[u64], valid: impl Iterator<Item = bool>) -> ArrayRef {
+/// Values from their own little-endian bytes, where they are valid.
+pub(crate) fn numbers(
+    field_type: FieldType,
+    bits: &[u64],
+    valid: impl Iterator<Item = bool>,
+) -> ArrayRef {
     macro_rules! array {
         ($array:ty, $value:expr) => {
             Arc::new(<$array>::from_iter(

@@ -7,10 +7,14 @@ mod build;
 mod clocks;
 mod column;
 mod entity;
+mod import;
 mod loss;
 mod store;
 mod table;
 
 pub use build::{BuildError, HostClock, HostSummary, Problem, Summary, Timeline};
 pub use clocks::{ClockEvent, ForeignReading, LoopFigures, LoopResiduals};
+pub use import::{
+    ImportError, ImportSummary, Lost, Progress, StreamLoss, TableSummary, TraceSummary, import,
+};
 pub use loss::Loss;

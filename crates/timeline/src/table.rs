@@ -70,7 +70,8 @@ impl Names {
     }
 }
 
-fn dictionary<'a>(rows: impl Iterator<Item = &'a str>) -> Result<ArrayRef, ArrowError> {
+/// Texts, each stored once.
+pub(crate) fn dictionary<'a>(rows: impl Iterator<Item = &'a str>) -> Result<ArrayRef, ArrowError> {
     let mut builder = StringDictionaryBuilder::<Int32Type>::new();
     for row in rows {
         builder.append(row)?;

@@ -23,6 +23,7 @@ from loopscope.cli import (  # noqa: E402
     doctor,
     entities,
     export,
+    import_,
     live,
     net,
     query,
@@ -61,6 +62,7 @@ app.command("query", help=query.HELP)(query.query)
 app.command("report", help=report.HELP)(report.report)
 app.command("bundle", help=bundle.HELP)(bundle.bundle)
 app.command("export", help=export.HELP)(export.export)
+app.command("import", help=import_.HELP)(import_.import_)
 app.command("reset", help=reset.HELP)(reset.reset)
 app.command("doctor", help=doctor.HELP)(doctor.doctor)
 

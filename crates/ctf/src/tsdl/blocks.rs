@@ -1,0 +1,355 @@
+//! The blocks of the metadata: trace, environment, clocks, streams, events.
+
+use std::collections::HashMap;
+
+use super::layout::{Field, Order, Role};
+use super::paths::{Builder, Root, Roots, integers, set_role};
+use super::scope::{Scopes, Type};
+use super::syntax::{Entry, Item, ValueKind};
+use super::{Clock, EnvEntry, EnvValue, Event, ParseError, Place, Stream, Trace};
+
+/// What a block sets, by key.
+#[derive(Default)]
+struct Block<'a> {
+    entries: HashMap<&'a str, &'a Entry>,
+    types: HashMap<&'a str, (Place, Type)>,
+}
+
+impl<'a> Block<'a> {
+    /// Evaluates a block in a scope of its own.
+    fn new(items: &'a [Item], scopes: &mut Scopes) -> Result<Block<'a>, ParseError> {
+        let mut block = Block::default();
+        scopes.enter();
+        for item in items {
+            let again = match scopes.declaration(item)? {
+                None => false,
+                Some(Item::Entry(entry)) => block.entries.insert(&entry.key, entry).is_some(),
+                Some(Item::Assign { place, key, spec }) => {
+                    let meant = scopes.meaning(spec, 0)?;
+                    block.types.insert(key, (*place, meant)).is_some()
+                }
+                Some(other) => return Err(other.place().error("expected `key = value;`")),
+            };
+            if again {
+                return Err(item.place().error("this is set twice in its block"));
+            }
+        }
+        scopes.leave();
+        Ok(block)
+    }
+
+    fn unsigned(&self, key: &str) -> Result<Option<u64>, ParseError> {
+        self.entries.get(key).map(|entry| entry.value.unsigned()).transpose()
+    }
+
+    fn signed(&self, key: &str) -> Result<i64, ParseError> {
+        self.entries.get(key).map_or(Ok(0), |entry| entry.value.signed())
+    }
+
+    fn text(&self, key: &str) -> Result<Option<String>, ParseError> {
+        self.entries.get(key).map(|entry| entry.value.text()).transpose()
+    }
+
+    fn uuid(&self) -> Result<Option<[u8; 16]>, ParseError> {
+        self.entries.get("uuid").map(|entry| entry.value.uuid()).transpose()
+    }
+}
+
+/// The trace that a metadata text of so many bytes describes.
+pub(super) fn trace(items: &[Item], bytes: usize) -> Result<Trace, ParseError> {
+    let blocks = |wanted: &'static str| {
+        items.iter().filter_map(move |item| match item {
+            Item::Block { place, keyword, items } if keyword == wanted => {
+                Some((*place, items.as_slice()))
+            }
+            _ => None,
+        })
+    };
+    let mut traces = blocks("trace");
+    let (trace_place, trace_items) =
+        traces.next().ok_or_else(|| Place::default().error("the metadata has no trace block"))?;
+    if let Some((place, _)) = traces.next() {
+        return Err(place.error("a second trace block"));
+    }
+    // Byte order and clocks first: types before these blocks use them.
+    let order = byte_order(trace_place, trace_items)?;
+    let mut env = Vec::new();
+    for (_, items) in blocks("env") {
+        for item in items {
+            let Item::Entry(Entry { place, key, value }) = item else {
+                return Err(item.place().error("expected `key = value;`"));
+            };
+            let value = match &value.kind {
+                ValueKind::Number { .. } => EnvValue::Number(value.number()?),
+                _ => EnvValue::Text(value.text()?),
+            };
+            env.push(EnvEntry { key: key.clone(), value, place: *place });
+        }
+    }
+    let mut clocks: Vec<Clock> = Vec::new();
+    for (place, items) in blocks("clock") {
+        let clock = clock(place, &Block::new(items, &mut Scopes::new(order, &[]))?)?;
+        if clocks.iter().any(|other| other.name == clock.name) {
+            return Err(place.error(format!("a second clock {}", clock.name)));
+        }
+        clocks.push(clock);
+    }
+    let known = clocks.clone();
+    let trace = Trace {
+        uuid: None,
+        order,
+        env,
+        clocks,
+        packet_header: None,
+        streams: Vec::new(),
+        slots: 0,
+        place: trace_place,
+    };
+    let mut reader = Reader {
+        trace,
+        scopes: Scopes::new(order, &known),
+        builder: Builder::new(bytes),
+        stream_by_id: HashMap::new(),
+        events: Vec::new(),
+    };
+    for item in items {
+        reader.item(item)?;
+    }
+    // An event may stand before its stream.
+    for (place, block) in std::mem::take(&mut reader.events) {
+        reader.event(place, &block)?;
+    }
+    let mut trace = reader.trace;
+    trace.slots = reader.builder.slots;
+    for stream in &mut trace.streams {
+        find_clock(&mut trace.packet_header, stream)?;
+    }
+    Ok(trace)
+}
+
+fn byte_order(place: Place, items: &[Item]) -> Result<Order, ParseError> {
+    let entry = items.iter().find_map(|item| match item {
+        Item::Entry(entry) if entry.key == "byte_order" => Some(entry),
+        _ => None,
+    });
+    let entry = entry.ok_or_else(|| place.error("the trace block has no byte_order"))?;
+    entry.value.order(None)
+}
+
+fn clock(place: Place, block: &Block) -> Result<Clock, ParseError> {
+    let frequency = block.unsigned("freq")?.unwrap_or(1_000_000_000);
+    if frequency == 0 {
+        return Err(place.error("the clock's frequency is zero"));
+    }
+    Ok(Clock {
+        name: block.text("name")?.ok_or_else(|| place.error("a clock without a name"))?,
+        uuid: block.uuid()?,
+        frequency,
+        offset_s: block.signed("offset_s")?,
+        offset: block.signed("offset")?,
+        absolute: block.entries.get("absolute").map_or(Ok(false), |entry| entry.value.truth())?,
+        place,
+    })
+}
+
+struct Reader<'a> {
+    trace: Trace,
+    scopes: Scopes<'a>,
+    builder: Builder,
+    stream_by_id: HashMap<u64, usize>,
+    /// Evaluated where they stand, for the types that are known there.
+    events: Vec<(Place, Block<'a>)>,
+}
+
+impl<'a> Reader<'a> {
+    fn item(&mut self, item: &'a Item) -> Result<(), ParseError> {
+        let Some(item) = self.scopes.declaration(item)? else { return Ok(()) };
+        let Item::Block { place, keyword, items } = item else {
+            return Err(item.place().error("expected a block or a type"));
+        };
+        match keyword.as_str() {
+            "trace" => self.trace_block(*place, items),
+            "stream" => self.stream(*place, items),
+            "event" => {
+                let block = Block::new(items, &mut self.scopes)?;
+                self.events.push((*place, block));
+                Ok(())
+            }
+            // Environment and clocks were read before; call sites say nothing of the streams.
+            _ => Ok(()),
+        }
+    }
+
+    fn trace_block(&mut self, place: Place, items: &[Item]) -> Result<(), ParseError> {
+        let block = Block::new(items, &mut self.scopes)?;
+        let version = (block.unsigned("major")?, block.unsigned("minor")?);
+        if version != (Some(1), Some(8)) {
+            let shown = |part: Option<u64>| part.map_or("?".to_owned(), |part| part.to_string());
+            let (major, minor) = (shown(version.0), shown(version.1));
+            return Err(place.error(format!("CTF of version {major}.{minor}, known is 1.8")));
+        }
+        self.trace.uuid = block.uuid()?;
+        let mut roots = Roots::default();
+        if let Some((place, declared)) = block.types.get("packet.header") {
+            self.builder.put(*place, Root::PacketHeader, declared, &mut roots)?;
+            let [header, ..] = &mut roots;
+            for (name, role) in [
+                ("magic", Role::Magic),
+                ("uuid", Role::Uuid),
+                ("stream_id", Role::StreamId),
+                ("stream_instance_id", Role::InstanceId),
+            ] {
+                set_role(*place, header, name, role)?;
+            }
+        }
+        [self.trace.packet_header, ..] = roots;
+        Ok(())
+    }
+
+    fn stream(&mut self, place: Place, items: &[Item]) -> Result<(), ParseError> {
+        let block = Block::new(items, &mut self.scopes)?;
+        let id = block.unsigned("id")?.unwrap_or(0);
+        let mut roots = Roots::default();
+        roots[0] = self.trace.packet_header.take();
+        for (key, root) in [
+            ("packet.context", Root::PacketContext),
+            ("event.header", Root::EventHeader),
+            ("event.context", Root::StreamEventContext),
+        ] {
+            if let Some((place, declared)) = block.types.get(key) {
+                self.builder.put(*place, root, declared, &mut roots)?;
+            }
+        }
+        let [packet_header, mut packet_context, mut event_header, event_context, ..] = roots;
+        self.trace.packet_header = packet_header;
+        for (name, role) in [
+            ("timestamp_begin", Role::Begin),
+            ("timestamp_end", Role::End),
+            ("content_size", Role::ContentSize),
+            ("packet_size", Role::PacketSize),
+            ("packet_seq_num", Role::Sequence),
+            ("events_discarded", Role::Discarded),
+            ("cpu_id", Role::Cpu),
+        ] {
+            set_role(place, &mut packet_context, name, role)?;
+        }
+        let mut bad_id = false;
+        // With one clock, stamps that do not say theirs are on it.
+        let only = (self.trace.clocks.len() == 1).then_some(0);
+        if let Some(header) = &mut event_header {
+            integers(header, &mut |name, integer| match name {
+                Some("id") => {
+                    integer.role = Role::EventId;
+                    bad_id |= integer.signed;
+                }
+                Some("timestamp") if !integer.signed => integer.clock = integer.clock.or(only),
+                _ => {}
+            });
+        }
+        if bad_id {
+            return Err(place.error("the event header's id is a signed integer"));
+        }
+        if let Some(context) = &mut packet_context {
+            integers(context, &mut |_, integer| {
+                if integer.role == Role::Begin {
+                    integer.clock = integer.clock.or(only);
+                }
+            });
+        }
+        let stream = Stream {
+            id,
+            packet_context,
+            event_header,
+            event_context,
+            events: Vec::new(),
+            by_id: HashMap::new(),
+            clock: None,
+            place,
+        };
+        self.add_stream(stream)
+    }
+
+    fn add_stream(&mut self, stream: Stream) -> Result<(), ParseError> {
+        let index = self.trace.streams.len();
+        if self.stream_by_id.insert(stream.id, index).is_some() {
+            return Err(stream.place.error(format!("a second stream class {}", stream.id)));
+        }
+        self.trace.streams.push(stream);
+        Ok(())
+    }
+
+    fn event(&mut self, place: Place, block: &Block) -> Result<(), ParseError> {
+        if self.trace.streams.is_empty() {
+            // A trace without stream blocks has one stream of events without a header.
+            self.add_stream(Stream {
+                id: 0,
+                packet_context: None,
+                event_header: None,
+                event_context: None,
+                events: Vec::new(),
+                by_id: HashMap::new(),
+                clock: None,
+                place,
+            })?;
+        }
+        let stream_id = match block.unsigned("stream_id")? {
+            Some(id) => id,
+            None if self.trace.streams.len() == 1 => self.trace.streams[0].id,
+            None => return Err(place.error("an event without stream_id, with several streams")),
+        };
+        let stream = *self.stream_by_id.get(&stream_id).ok_or_else(|| {
+            let place = block.entries.get("stream_id").map_or(place, |entry| entry.place);
+            place.error(format!("event of the undeclared stream class {stream_id}"))
+        })?;
+        let mut event = Event {
+            id: block.unsigned("id")?.unwrap_or(0),
+            name: block.text("name")?.ok_or_else(|| place.error("an event without a name"))?,
+            uri: block.text("model.emf.uri")?,
+            context: None,
+            payload: None,
+            place,
+        };
+        let stream = &mut self.trace.streams[stream];
+        let mut roots = [
+            self.trace.packet_header.take(),
+            stream.packet_context.take(),
+            stream.event_header.take(),
+            stream.event_context.take(),
+            None,
+            None,
+        ];
+        for (key, root) in [("context", Root::EventContext), ("fields", Root::EventFields)] {
+            if let Some((place, declared)) = block.types.get(key) {
+                self.builder.put(*place, root, declared, &mut roots)?;
+            }
+        }
+        [
+            self.trace.packet_header,
+            stream.packet_context,
+            stream.event_header,
+            stream.event_context,
+            event.context,
+            event.payload,
+        ] = roots;
+        if stream.by_id.insert(event.id, stream.events.len()).is_some() {
+            return Err(place.error(format!("a second event class {}", event.id)));
+        }
+        stream.events.push(event);
+        Ok(())
+    }
+}
+
+/// The clock that the stream's integers stand for; there may be one.
+fn find_clock(packet_header: &mut Option<Field>, stream: &mut Stream) -> Result<(), ParseError> {
+    let Stream { packet_context, event_header, event_context, events, clock, place, .. } = stream;
+    let of_events = events.iter_mut().flat_map(|event| [&mut event.context, &mut event.payload]);
+    let fields = [packet_header, packet_context, event_header, event_context];
+    let mut several = false;
+    for field in fields.into_iter().chain(of_events).flatten() {
+        integers(field, &mut |_, integer| {
+            several |= clock.is_some() && integer.clock.is_some() && *clock != integer.clock;
+            *clock = clock.or(integer.clock);
+        });
+    }
+    if several { Err(place.error("the stamps of a stream are on several clocks")) } else { Ok(()) }
+}

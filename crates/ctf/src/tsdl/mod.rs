@@ -1,0 +1,184 @@
+//! What a trace declares about itself in CTF's metadata language (TSDL): any trace of CTF 1.8.
+//!
+//! [`Trace::read`] takes the `metadata` file, plain or in packets, and resolves it: aliases, byte
+//! orders, alignments, and the places of lengths and tags, which become numbered slots. What comes
+//! out is a plan that decoding follows without looking a name up.
+
+mod blocks;
+mod layout;
+mod lexer;
+mod packets;
+mod parser;
+mod paths;
+mod scope;
+mod syntax;
+
+use std::collections::HashMap;
+
+pub use layout::{
+    Choice, Enumeration, Field, Float, Integer, List, ListLength, Member, Order, Role, Structure,
+    Variant,
+};
+
+/// How deep types may be nested: their readers call themselves for each level.
+const DEPTH: usize = 64;
+
+/// A place in the metadata text, both from 1; 0 where it is in none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Line.
+    pub line: usize,
+    /// Character in the line.
+    pub column: usize,
+}
+
+/// Why a metadata text was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}{what}", self.shown_place())]
+pub struct ParseError {
+    /// Line, from 1.
+    pub line: usize,
+    /// Character in the line, from 1.
+    pub column: usize,
+    /// What is wrong there.
+    pub what: String,
+}
+
+impl ParseError {
+    fn shown_place(&self) -> String {
+        match self.line {
+            0 => String::new(),
+            line => format!("metadata line {line}, column {}: ", self.column),
+        }
+    }
+}
+
+impl Place {
+    pub(crate) fn error(self, what: impl Into<String>) -> ParseError {
+        ParseError { line: self.line, column: self.column, what: what.into() }
+    }
+}
+
+/// A trace: streams of event records, and the clocks of their stamps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trace {
+    /// If it has one.
+    pub uuid: Option<[u8; 16]>,
+    /// Of integers that do not say theirs.
+    pub order: Order,
+    /// The environment's entries, in their order.
+    pub env: Vec<EnvEntry>,
+    /// In the order of declaration.
+    pub clocks: Vec<Clock>,
+    /// What each packet begins with.
+    pub packet_header: Option<Field>,
+    /// In the order of declaration.
+    pub streams: Vec<Stream>,
+    /// Values that lengths and tags refer to, for a decoder to keep.
+    pub slots: usize,
+    /// Of the trace block.
+    pub place: Place,
+}
+
+/// `key = value` in the environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EnvEntry {
+    /// Name.
+    pub key: String,
+    /// What it says.
+    pub value: EnvValue,
+    /// Where.
+    pub place: Place,
+}
+
+/// An entry's value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EnvValue {
+    /// A text.
+    Text(String),
+    /// A number.
+    Number(i128),
+}
+
+/// A clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clock {
+    /// By which integers refer to it.
+    pub name: String,
+    /// Equal where two traces have the same clock.
+    pub uuid: Option<[u8; 16]>,
+    /// Ticks per second.
+    pub frequency: u64,
+    /// Seconds from the origin to the clock's zero.
+    pub offset_s: i64,
+    /// Ticks to add to that.
+    pub offset: i64,
+    /// Whether the origin is the Unix epoch.
+    pub absolute: bool,
+    /// Of the block.
+    pub place: Place,
+}
+
+/// Packets and events of one layout.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stream {
+    /// By which packet headers refer to it.
+    pub id: u64,
+    /// What follows the packet's header.
+    pub packet_context: Option<Field>,
+    /// What each event begins with.
+    pub event_header: Option<Field>,
+    /// What follows the header in every event.
+    pub event_context: Option<Field>,
+    /// In the order of declaration.
+    pub events: Vec<Event>,
+    /// Index of each event by its id.
+    pub by_id: HashMap<u64, usize>,
+    /// Index of the clock of its stamps.
+    pub clock: Option<usize>,
+    /// Of the block.
+    pub place: Place,
+}
+
+/// A class of events.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// By which event headers refer to it.
+    pub id: u64,
+    /// Name.
+    pub name: String,
+    /// `model.emf.uri`.
+    pub uri: Option<String>,
+    /// Its own context.
+    pub context: Option<Field>,
+    /// Its fields.
+    pub payload: Option<Field>,
+    /// Of the block.
+    pub place: Place,
+}
+
+impl Trace {
+    /// Reads the content of a `metadata` file.
+    pub fn read(bytes: &[u8]) -> Result<Trace, ParseError> {
+        let text = packets::text(bytes)?;
+        let items = parser::parse(lexer::tokens(&text)?)?;
+        blocks::trace(&items, text.len())
+    }
+
+    /// The text of an environment entry.
+    pub fn env_text(&self, key: &str) -> Option<&str> {
+        self.env.iter().find(|entry| entry.key == key).and_then(|entry| match &entry.value {
+            EnvValue::Text(text) => Some(text.as_str()),
+            EnvValue::Number(_) => None,
+        })
+    }
+}
+
+impl Clock {
+    /// Nanoseconds since the clock's origin at `ticks`, rounded down; `None` outside of 64 bits.
+    pub fn ns(&self, ticks: u64) -> Option<i64> {
+        let ticks = i128::from(self.offset) + i128::from(ticks);
+        let ns = (ticks * 1_000_000_000).div_euclid(i128::from(self.frequency));
+        i64::try_from(i128::from(self.offset_s) * 1_000_000_000 + ns).ok()
+    }
+}

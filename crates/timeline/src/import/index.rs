@@ -1,0 +1,194 @@
+//! The packets of the traces, by stream, and what is missing among them.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use loopscope_ctf::decode::{Decoder, Fault, Head};
+
+use super::find::Trace;
+use super::{ImportError, Lost, Progress, StreamLoss, TraceSummary, io};
+
+/// A packet in its file.
+#[derive(Clone, Copy)]
+pub(super) struct Packet {
+    /// Index of its trace, and of the file in it.
+    pub trace: usize,
+    pub file: usize,
+    pub offset: u64,
+    /// In bytes.
+    pub size: usize,
+    /// Its place in time, to sort by.
+    begin: Option<i64>,
+    sequence: Option<u64>,
+    discarded: Option<u64>,
+}
+
+/// The packets of one stream, in the order of time. A stream may be in several files, of several
+/// directories: tracers that rotate their files make them so.
+pub(super) struct Stream {
+    pub packets: Vec<Packet>,
+}
+
+pub(super) struct Index {
+    pub streams: Vec<Stream>,
+    /// In bytes.
+    pub size: u64,
+    /// What is odd about them.
+    pub problems: Vec<String>,
+}
+
+/// First read of a packet: its header and context are in it, most often.
+const WINDOW: usize = 4096;
+
+/// What makes two files one stream.
+#[derive(PartialEq, Eq, Hash)]
+enum Key {
+    /// The trace by its UUID, the stream's class and its number among those of the class.
+    Said([u8; 16], u64, u64),
+    /// A file for itself: trace and file.
+    File(usize, usize, u64),
+}
+
+pub(super) fn index(traces: &[Trace], progress: &mut Progress) -> Result<Index, ImportError> {
+    let mut by_key: HashMap<Key, usize> = HashMap::new();
+    let mut streams: Vec<Stream> = Vec::new();
+    let mut size = 0;
+    let mut problems = Vec::new();
+    for (trace_index, trace) in traces.iter().enumerate() {
+        for (file_index, path) in trace.files.iter().enumerate() {
+            let file = File::open(path).map_err(io(path))?;
+            let length = file.metadata().map_err(io(path))?.len();
+            size += length;
+            let mut decoder = Decoder::new(&trace.layout);
+            let mut buffer = Vec::new();
+            let mut offset = 0;
+            let mut foreign = 0;
+            while offset < length {
+                if !progress(0, size) {
+                    return Err(ImportError::Stopped);
+                }
+                let head = head(&mut decoder, &file, path, offset, length - offset, &mut buffer)?;
+                let class = &trace.layout.streams[head.stream];
+                let key = match (trace.layout.uuid, head.instance) {
+                    (Some(uuid), Some(instance)) => Key::Said(uuid, class.id, instance),
+                    _ => Key::File(trace_index, file_index, class.id),
+                };
+                let stream = *by_key.entry(key).or_insert_with(|| {
+                    streams.push(Stream { packets: Vec::new() });
+                    streams.len() - 1
+                });
+                let clock = class.clock.map(|clock| &trace.layout.clocks[clock]);
+                let begin = clock.zip(head.begin).and_then(|(clock, begin)| clock.ns(begin));
+                streams[stream].packets.push(Packet {
+                    trace: trace_index,
+                    file: file_index,
+                    offset,
+                    // No larger than what the file has left.
+                    size: (head.size / 8) as usize,
+                    begin,
+                    sequence: head.sequence,
+                    discarded: head.discarded,
+                });
+                decoder.end_packet(&head);
+                foreign += u64::from(head.foreign);
+                offset += head.size / 8;
+            }
+            if foreign > 0 {
+                let name = stream_name(trace, file_index);
+                problems.push(format!(
+                    "{name}: {foreign} packets have the UUID of another trace than its metadata"
+                ));
+            }
+        }
+    }
+    for stream in &mut streams {
+        stream.packets.sort_by_key(|packet| packet.begin);
+    }
+    Ok(Index { streams, size, problems })
+}
+
+/// Header and context of the packet at `offset`, read in a window that grows as it must.
+fn head(
+    decoder: &mut Decoder,
+    file: &File,
+    path: &Path,
+    offset: u64,
+    left: u64,
+    buffer: &mut Vec<u8>,
+) -> Result<Head, ImportError> {
+    let mut window = WINDOW;
+    loop {
+        let size = left.min(window as u64) as usize;
+        buffer.resize(size, 0);
+        file.read_exact_at(buffer, offset).map_err(io(path))?;
+        match decoder.head(buffer, left) {
+            Ok(head) => return Ok(head),
+            Err(fault) if fault.short && (size as u64) < left => window = window.saturating_mul(4),
+            Err(fault) => return Err(refused(path, offset, fault)),
+        }
+    }
+}
+
+/// The error of a fault in a packet.
+pub(super) fn refused(path: &Path, packet: u64, fault: Fault) -> ImportError {
+    ImportError::Stream { path: path.to_owned(), packet, byte: packet + fault.bit / 8, fault }
+}
+
+impl Index {
+    /// What each stream lost, of those that lost something.
+    pub fn losses(&self, traces: &[Trace]) -> Vec<StreamLoss> {
+        let mut losses: Vec<StreamLoss> = Vec::new();
+        for stream in &self.streams {
+            let lost = stream.lost();
+            if lost != Lost::default() {
+                let first = stream.packets[0];
+                let trace = &traces[first.trace];
+                losses.push(StreamLoss { stream: stream_name(trace, first.file), lost });
+            }
+        }
+        losses.sort_by(|a, b| a.stream.cmp(&b.stream));
+        losses
+    }
+
+    pub fn traces(&self, traces: &[Trace]) -> Vec<TraceSummary> {
+        let mut packets = vec![0; traces.len()];
+        for packet in self.streams.iter().flat_map(|stream| &stream.packets) {
+            packets[packet.trace] += 1;
+        }
+        let summary = |(trace, packets): (&Trace, u64)| TraceSummary {
+            path: trace.name.clone(),
+            uuid: trace.layout.uuid.map(|uuid| loopscope_ctf::format_uuid(&uuid)),
+            clocks: trace.layout.clocks.iter().map(|clock| clock.name.clone()).collect(),
+            streams: trace.files.len(),
+            packets,
+        };
+        traces.iter().zip(packets).map(summary).collect()
+    }
+}
+
+impl Stream {
+    /// As the counters of neighbouring packets differ.
+    fn lost(&self) -> Lost {
+        let first = self.packets[0].discarded.unwrap_or(0);
+        let mut lost = Lost { events_before: first, ..Lost::default() };
+        for pair in self.packets.windows(2) {
+            let step = |of: fn(&Packet) -> Option<u64>| {
+                of(&pair[1])
+                    .zip(of(&pair[0]))
+                    .map_or(0, |(after, before)| after.saturating_sub(before))
+            };
+            let events = step(|packet| packet.discarded);
+            let packets = step(|packet| packet.sequence).saturating_sub(1);
+            lost += Lost { events, events_before: 0, packets };
+        }
+        lost
+    }
+}
+
+/// A stream file's name below the directory that is read.
+pub(super) fn stream_name(trace: &Trace, file: usize) -> String {
+    let name = trace.files[file].file_name().unwrap_or_default().to_string_lossy();
+    if trace.name == "." { name.into_owned() } else { format!("{}/{name}", trace.name) }
+}

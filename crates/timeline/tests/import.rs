@@ -1,0 +1,384 @@
+//! Traces of any layout come in as they were written, and damaged ones are refused, whatever is
+//! wrong with them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use loopscope_timeline::{ImportError, ImportSummary, import};
+
+/// A layout with something of everything that can be damaged, in one byte order.
+fn metadata(order: &str) -> String {
+    format!(
+        r#"/* CTF 1.8 */
+typealias integer {{ size = 8; align = 8; signed = false; }} := uint8_t;
+typealias integer {{ size = 32; align = 8; signed = false; }} := uint32_t;
+typealias integer {{ size = 5; align = 1; signed = false; }} := uint5_t;
+trace {{
+    major = 1; minor = 8; byte_order = {order};
+    packet.header := struct {{ uint32_t magic; uint8_t uuid[16]; uint32_t stream_id; }};
+    uuid = "30313233-3435-3637-3839-616263646566";
+}};
+env {{ domain = "test"; }};
+clock {{ name = c; freq = 1000000; offset_s = 5; }};
+typealias integer {{ size = 64; align = 8; signed = false; map = clock.c.value; }} := stamp_t;
+typealias integer {{ size = 27; align = 1; signed = false; map = clock.c.value; }} := low_t;
+stream {{
+    id = 0;
+    packet.context := struct {{
+        stamp_t timestamp_begin; stamp_t timestamp_end; uint32_t content_size;
+        uint32_t packet_size; uint32_t packet_seq_num; uint32_t events_discarded; uint32_t cpu_id;
+    }};
+    event.header := struct {{
+        enum : uint5_t {{ compact = 0 ... 30, extended = 31 }} id;
+        variant <id> {{
+            struct {{ low_t timestamp; }} compact;
+            struct {{ uint32_t id; stamp_t timestamp; }} extended;
+        }} v;
+    }} align(8);
+}};
+event {{
+    name = "all"; id = 0; stream_id = 0;
+    fields := struct {{
+        uint8_t _count;
+        uint32_t _values[_count];
+        struct {{ uint8_t n; uint8_t x[n]; }} _rows[_count];
+        enum : uint8_t {{ text, number, none }} _tag;
+        variant <_tag> {{ string text; uint32_t number; struct {{ }} none; }} _choice;
+        string _name;
+        integer {{ size = 8; align = 8; signed = true; encoding = UTF8; }} _word[4];
+        floating_point {{ exp_dig = 8; mant_dig = 24; align = 32; }} _real;
+    }};
+}};
+event {{ name = "little:one"; id = 40; stream_id = 0; fields := struct {{ uint5_t _a; uint5_t _b; }}; }};
+"#
+    )
+}
+
+/// Writes bits in a byte order.
+struct Writer {
+    big: bool,
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Writer {
+    fn align(&mut self, bits: usize) {
+        self.at = self.at.next_multiple_of(bits);
+        self.bytes.resize(self.at.div_ceil(8), 0);
+    }
+
+    fn put(&mut self, value: u64, bits: usize) {
+        for bit in 0..bits {
+            let from = if self.big { bits - 1 - bit } else { bit };
+            let place = if self.big { 7 - self.at % 8 } else { self.at % 8 };
+            self.bytes.resize(self.at / 8 + 1, 0);
+            self.bytes[self.at / 8] |= ((value >> from & 1) as u8) << place;
+            self.at += 1;
+        }
+    }
+
+    /// A whole value of whole bytes, aligned to a byte.
+    fn word(&mut self, value: u64, bits: usize) {
+        self.align(8);
+        let raw = value.to_le_bytes();
+        for index in 0..bits / 8 {
+            let byte = raw[if self.big { bits / 8 - 1 - index } else { index }];
+            self.put(byte.into(), 8);
+        }
+    }
+
+    fn text(&mut self, text: &[u8]) {
+        self.align(8);
+        for byte in text {
+            self.word((*byte).into(), 8);
+        }
+    }
+}
+
+const BEGIN: u64 = (1 << 40) - 5;
+
+/// A packet with two events.
+fn packet(big: bool, sequence: u64) -> Vec<u8> {
+    let mut out = Writer { big, bytes: Vec::new(), at: 0 };
+    out.word(0xC1FC_1FC1, 32);
+    out.text(b"0123456789abcdef");
+    out.word(0, 32);
+    // The first packet's stamp of 27 bits wraps.
+    let begin = BEGIN + 1000 * sequence;
+    for (value, bits) in [(begin, 64), (begin + 999, 64), (0, 32), (0, 32)] {
+        out.word(value, bits);
+    }
+    for value in [sequence, 7 * sequence, 3] {
+        out.word(value, 32);
+    }
+    out.put(0, 5);
+    out.put((begin + 10) & 0x7FF_FFFF, 27);
+    out.word(2, 8);
+    for value in [11, 12] {
+        out.word(value, 32);
+    }
+    for row in [&[1, 2, 3][..], &[]] {
+        out.word(row.len() as u64, 8);
+        out.text(row);
+    }
+    out.word(sequence % 3, 8);
+    match sequence % 3 {
+        0 => out.text(b"chosen\0"),
+        1 => out.word(77, 32),
+        _ => {}
+    }
+    out.text(if sequence == 0 { b"" } else { b"name" });
+    out.text(b"\0wd\0\0");
+    out.align(32);
+    out.word(1.5f32.to_bits().into(), 32);
+    out.align(8);
+    out.put(31, 5);
+    out.word(40, 32);
+    out.word(begin + 20, 64);
+    out.put(9, 5);
+    out.put(21, 5);
+    let content = out.at;
+    out.align(8);
+    out.word(0, 8);
+    let size = out.at;
+    for (at, value) in [(40, content), (44, size)] {
+        let mut word = Writer { big, bytes: Vec::new(), at: 0 };
+        word.word(value as u64, 32);
+        out.bytes[at..at + 4].copy_from_slice(&word.bytes);
+    }
+    out.bytes
+}
+
+fn write(dir: &Path, metadata: &[u8], stream: &[u8]) {
+    fs::create_dir_all(dir).unwrap();
+    fs::write(dir.join("metadata"), metadata).unwrap();
+    fs::write(dir.join("stream"), stream).unwrap();
+}
+
+fn stream(big: bool) -> Vec<u8> {
+    [0, 1, 2, 5].map(|sequence| packet(big, sequence)).concat()
+}
+
+fn read(dir: &Path, out: Option<&Path>) -> Result<ImportSummary, ImportError> {
+    import(dir, out, &mut |_, _| true)
+}
+
+#[test]
+fn both_byte_orders_come_in_alike() {
+    let place = tempfile::tempdir().unwrap();
+    let mut seen = Vec::new();
+    for (order, big) in [("le", false), ("be", true)] {
+        let trace = place.path().join(order);
+        write(&trace, metadata(order).as_bytes(), &stream(big));
+        let out = place.path().join(format!("{order}-tables"));
+        let summary = read(&trace, Some(&out)).unwrap();
+        assert_eq!(summary.events, 8);
+        let first = 5_000_000_000 + (BEGIN as i64 + 10) * 1000;
+        assert_eq!(summary.from_ns, Some(first));
+        assert_eq!(summary.until_ns, Some(first + 5_010_000));
+        assert_eq!((summary.lost.packets, summary.lost.events), (2, 35));
+        assert_eq!(summary.problems, Vec::<String>::new());
+        let tables: BTreeMap<&str, u64> =
+            summary.tables.iter().map(|table| (table.table.as_str(), table.rows)).collect();
+        assert_eq!(tables, BTreeMap::from([("little.one", 4), ("test.all", 4)]));
+        let rows = ["test/all", "little/one"].map(|table| shown(&out, table));
+        assert!(
+            rows[0].contains("\n  \"\",\n  \"name\",\n  \"name\",\n  \"name\","),
+            "{}",
+            rows[0]
+        );
+        assert!(rows[0].contains("null,\n  77,\n  null,"), "{}", rows[0]);
+        assert!(rows[0].contains("chosen") && rows[0].contains("wd"), "{}", rows[0]);
+        seen.push(rows);
+    }
+    assert_eq!(seen[0], seen[1], "byte orders");
+    assert!(seen[0][0].contains("1099516627781000"), "{}", seen[0][0]);
+}
+
+/// A table's rows as text.
+fn shown(out: &Path, table: &str) -> String {
+    let file = fs::File::open(out.join("timeline").join(table).join("part-0.parquet")).unwrap();
+    let reader = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file);
+    let mut text = String::new();
+    for batch in reader.unwrap().build().unwrap() {
+        text += &format!("{:?}\n", batch.unwrap());
+    }
+    text
+}
+
+/// Every byte of metadata and stream flipped in three ways, and both cut at every byte: an answer,
+/// never a panic, and a refusal names the file at fault and leaves no table.
+#[test]
+fn damage_anywhere_is_no_more_than_an_error() {
+    // In memory where that can be: some disks take milliseconds to overwrite a file.
+    let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let trace = place.path().join("trace");
+    let out = place.path().join("out");
+    let good = (metadata("le").into_bytes(), stream(false));
+    let mut refused = [0, 0];
+    for (which, name) in [(0, "metadata"), (1, "stream")] {
+        let whole = [&good.0, &good.1][which];
+        write(&trace, &good.0, &good.1);
+        let flips = (0..whole.len()).flat_map(|at| {
+            [0x01, 0x80, 0xFF].map(|bits| {
+                let mut bytes = whole.clone();
+                bytes[at] ^= bits;
+                bytes
+            })
+        });
+        let cuts = (0..whole.len()).map(|at| whole[..at].to_vec());
+        for (number, bytes) in flips.chain(cuts).enumerate() {
+            let (metadata, stream) = if which == 0 { (&bytes, &good.1) } else { (&good.0, &bytes) };
+            write(&trace, metadata, stream);
+            // Writing the tables takes longer than reading; every few will do.
+            let wanted = number.is_multiple_of(8).then_some(out.as_path());
+            match read(&trace, wanted) {
+                Ok(summary) => {
+                    assert!(summary.events <= 8 * good.1.len() as u64);
+                    wanted.map(fs::remove_dir_all).transpose().unwrap();
+                }
+                Err(error) => {
+                    refused[which] += 1;
+                    let said = error.to_string();
+                    let place = [trace.join("metadata"), trace.join("stream")]
+                        .map(|file| said.starts_with(&file.display().to_string()));
+                    assert!(place.contains(&true), "{name}: {said}");
+                }
+            }
+            let left: Vec<_> = fs::read_dir(place.path()).unwrap().collect();
+            assert_eq!(left.len(), 1, "a refused trace leaves nothing");
+        }
+    }
+    // Most damage to the metadata is seen; in the stream, a value is as good as another.
+    assert!(refused[0] > good.0.len() && refused[1] > good.1.len() / 2, "{refused:?}");
+}
+
+/// What a few bytes can ask for is refused before it is made.
+#[test]
+fn no_length_is_believed() {
+    let place = tempfile::tempdir().unwrap();
+    let trace = place.path().join("trace");
+    let head = "trace { major = 1; minor = 8; byte_order = le; };\n\
+                typealias integer { size = 64; } := uint64_t;\n";
+    let doubling: String = (1..60)
+        .map(|level| format!("struct s{level} {{ struct s{} a; struct s{0} b; }};", level - 1))
+        .collect();
+    let deep: String =
+        (1..200).map(|level| format!("typedef struct {{ t{} a; }} t{level};", level - 1)).collect();
+    let cases = [
+        (
+            "event { name = e; fields := struct { uint64_t n; uint64_t a[n]; }; };",
+            "448 bits are left, the list has 18446744073709551615 elements",
+        ),
+        (
+            "event { name = e; fields := struct { integer { size = 8; encoding = UTF8; } \
+             a[2305843009213693953]; }; };",
+            "512 bits are left, the list has 2305843009213693953 elements",
+        ),
+        ("event { name = e; fields := struct { uint64_t n; struct { } a[n]; }; };", "may be empty"),
+        ("event { name = e; fields := struct { struct { } a[1000000000]; }; };", "may be empty"),
+        (
+            "event { name = e; fields := struct { uint64_t a[4611686018427387904]; }; };",
+            "the list has",
+        ),
+        ("event { name = e; };", "an event without bits"),
+        ("event { name = e; fields := struct { struct { } a[1000][1000][1000]; }; };", "may be"),
+    ];
+    let stream = [0xFF; 64];
+    for (event, expected) in cases {
+        write(&trace, format!("{head}{event}").as_bytes(), &stream);
+        let said = read(&trace, None).unwrap_err().to_string();
+        assert!(said.contains(expected) && said.contains("/stream: "), "{event}: {said}");
+    }
+    let of_types = [
+        (
+            format!(
+                "struct s0 {{ uint64_t a; }};{doubling} event {{ name = e; fields := struct s59; }};"
+            ),
+            "multiply",
+        ),
+        (format!("typedef struct {{ }} t0;{deep}"), "more than 64 levels"),
+        ("event { name = e; fields := ".to_owned() + &"struct { ".repeat(100_000), "64 levels"),
+        ("typealias enum : ".to_owned() + &"enum : ".repeat(100_000), "64 levels"),
+        (
+            format!(
+                "event {{ name = e; fields := struct {{ uint64_t a{}; }}; }};",
+                "[1]".repeat(70)
+            ),
+            "64 levels",
+        ),
+    ];
+    for (text, expected) in of_types {
+        write(&trace, format!("{head}{text}").as_bytes(), &stream);
+        let said = read(&trace, None).unwrap_err().to_string();
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+/// Packets come in the order of their begins; events that still go back are refused.
+#[test]
+fn time_goes_forward() {
+    let place = tempfile::tempdir().unwrap();
+    let text = metadata("le");
+    let reversed = [3, 1, 0].map(|sequence| packet(false, sequence)).concat();
+    write(place.path(), text.as_bytes(), &reversed);
+    assert_eq!(read(place.path(), None).unwrap().events, 6);
+    let twice = [0, 0].map(|sequence| packet(false, sequence)).concat();
+    write(place.path(), text.as_bytes(), &twice);
+    let said = read(place.path(), None).unwrap_err().to_string();
+    assert!(said.ends_with("the event is before its predecessor in the stream"), "{said}");
+}
+
+/// As many packets as bytes, none with an event.
+#[test]
+fn empty_packets_are_passed_over() {
+    let place = tempfile::tempdir().unwrap();
+    let text = "trace { major = 1; minor = 8; byte_order = le; };\n\
+                stream { packet.context := struct { integer { size = 8; } packet_size; }; };\n\
+                event { name = e; fields := struct { integer { size = 8; } n; }; };";
+    let mut stream = vec![8; 300_000];
+    stream.extend([16, 7]);
+    write(place.path(), text.as_bytes(), &stream);
+    let summary = read(place.path(), None).unwrap();
+    assert_eq!((summary.events, summary.traces[0].packets), (1, 300_001));
+}
+
+#[test]
+fn who_stops_it_gets_nothing() {
+    let place = tempfile::tempdir().unwrap();
+    let trace = place.path().join("trace");
+    write(&trace, metadata("le").as_bytes(), &stream(false));
+    let out = place.path().join("out");
+    for after in 0..7 {
+        let mut told = 0;
+        let result = import(&trace, Some(&out), &mut |done, all| {
+            told += 1;
+            assert!(done <= all);
+            told <= after
+        });
+        assert!(matches!(result, Err(ImportError::Stopped)));
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+    }
+}
+
+/// Times of two traces are compared only where their clocks say that they may be.
+#[test]
+fn traces_of_unrelated_clocks_are_not_merged() {
+    let place = tempfile::tempdir().unwrap();
+    let write = |clock: &str| {
+        for name in ["a", "b/c"] {
+            let text = metadata("le").replace("offset_s = 5;", &format!("offset_s = 5; {clock}"));
+            write(&place.path().join(name), text.as_bytes(), &stream(false));
+        }
+    };
+    write("");
+    let said = read(place.path(), None).unwrap_err().to_string();
+    assert!(said.contains("have clocks that nothing relates"), "{said}");
+    for clock in ["absolute = true;", "uuid = \"30313233-3435-3637-3839-616263646566\";"] {
+        write(clock);
+        let summary = read(place.path(), None).unwrap();
+        let paths: Vec<&str> = summary.traces.iter().map(|trace| trace.path.as_str()).collect();
+        assert_eq!((summary.events, paths), (16, vec!["a", "b/c"]));
+    }
+}

@@ -1,0 +1,137 @@
+"""``loopscope import``: CTF traces of other tracers as tables."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from loopscope.cli import exits
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+HELP = (
+    "Read the CTF 1.8 traces in a directory (LTTng's, barectf's, any) and say what is in them; "
+    "with -o, write each kind of event as a table."
+)
+
+
+def import_(
+    directory: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR", help="A trace, or a directory of traces.", show_default=False
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="Write the tables there, as Parquet; must not exist, or be empty.",
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the summary as one JSON object.")
+    ] = False,
+) -> None:
+    from loopscope._native import import_ctf
+
+    if not directory.is_dir():
+        exits.end(exits.USAGE, f"{directory}: no such directory; name one that a tracer wrote")
+    try:
+        with _progress() as progress:
+            task = progress.add_task("reading")
+            text = import_ctf(
+                directory,
+                out,
+                lambda done, total: progress.update(task, completed=done, total=total or None),
+            )
+    except ValueError as error:
+        exits.end(exits.USAGE, str(error))
+    if as_json:
+        typer.echo(text)
+    else:
+        _show(json.loads(text))
+
+
+def _progress() -> Progress:
+    """Bytes done, on a person's terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+
+    return Progress(
+        "{task.description}",
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not Console(stderr=True).is_terminal,
+    )
+
+
+def _show(summary: dict[str, Any]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, soft_wrap=True)
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("table", overflow="fold")
+    for heading in ("rows", "from", "lasts"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for each in summary["tables"]:
+        begin, end = each["from_ns"], each["until_ns"]
+        table.add_row(each["table"], _number(each["rows"]), _time(begin), _lasts(begin, end))
+    console.print(table)
+    count, kinds = summary["events"], len(summary["tables"])
+    lasts = _lasts(summary["from_ns"], summary["until_ns"])
+    lasted = f" in {lasts}" if lasts else ""
+    traces = len(summary["traces"])
+    of = f"{traces} trace" + ("s" if traces != 1 else "")
+    of_kinds = f"{kinds} kind" + ("s" if kinds != 1 else "")
+    typer.echo(f"{_number(count)} events of {of_kinds}{lasted}, {of}")
+    lost = summary["lost"]
+    typer.echo(
+        f"lost: {_number(lost['events'])} events, {_number(lost['packets'])} packets"
+        + _before(lost["events_before"])
+    )
+    for each in summary["losses"]:
+        typer.echo(
+            f"  {each['stream']}: {_number(each['events'])} events, "
+            f"{_number(each['packets'])} packets{_before(each['events_before'])}"
+        )
+    for problem in summary["problems"]:
+        typer.echo(f"! {problem}", err=True)
+    if summary["out"] is None:
+        typer.echo("no table was written: name a directory for them with -o")
+    else:
+        typer.echo(f"tables: {summary['out']}/timeline")
+
+
+def _before(events: int) -> str:
+    return f", up to {_number(events)} events before the first packets" if events else ""
+
+
+def _number(number: int) -> str:
+    return f"{number:,}".replace(",", " ")
+
+
+def _lasts(begin: int | None, end: int | None) -> str:
+    return "" if begin is None or end is None else f"{(end - begin) * 1e-9:.6f} s"
+
+
+def _time(ns: int | None) -> str:
+    """A date where it can be one, else seconds."""
+    if ns is None:
+        return "no clock"
+    seconds, rest = divmod(ns, 1_000_000_000)
+    if seconds < 86_400 * 365:
+        return f"{ns * 1e-9:.9f} s"
+    return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M:%S}.{rest:09}"

@@ -1,0 +1,76 @@
+"""`loopscope import` as a person meets it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tables import imported, loopscope_import, rows
+
+from loopscope import _native
+
+GOLDEN = Path(__file__).resolve().parents[2] / "schema" / "golden" / "host" / "trace"
+
+
+def test_without_a_place_it_only_tells(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN, tmp_path / "trace")
+    done = loopscope_import(tmp_path / "trace")
+    assert done.returncode == 0
+    assert "16 events of 11 kinds" in done.stdout
+    assert "lost: 0 events, 0 packets" in done.stdout
+    assert "no table was written: name a directory for them with -o" in done.stdout
+    assert [each.name for each in tmp_path.iterdir()] == ["trace"]
+
+
+def test_own_traces_come_in_too(tmp_path: Path) -> None:
+    summary = imported(GOLDEN, tmp_path / "out")
+    assert summary["events"] == sum(each["rows"] for each in summary["tables"]) == 16
+    first = rows(tmp_path / "out", "pipe.received")[0]
+    # 2.5 GHz, rounded down; exact where a float would not be.
+    assert first["ts"] == 0x0006_0000_0010 * 2 // 5
+    assert (first["id"], first["size"], first["stream"]) == (1, 6, "node1-41-42")
+
+
+def test_misuse_ends_with_2_and_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "kept").write_text("mine")
+    for words, said in (
+        ([tmp_path / "none"], "no such directory; name one that a tracer wrote"),
+        ([tmp_path / "empty"], "nor a directory below it has a file `metadata`"),
+        ([GOLDEN, "-o", tmp_path / "full"], "is there already and not empty: remove it, or name"),
+    ):
+        done = loopscope_import(*words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+    assert (tmp_path / "full" / "kept").read_text() == "mine"
+    done = loopscope_import(GOLDEN, "-o", tmp_path / "empty", "--json")
+    assert done.returncode == 0, "an empty directory will do"
+    assert json.loads(done.stdout)["out"] == str(tmp_path / "empty")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["empty", "full"]
+
+
+METADATA = """/* CTF 1.8 */
+trace { major = 1; minor = 8; byte_order = le; };
+event { name = e; fields := struct { integer { size = 64; } n; }; };
+"""
+
+
+def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    trace.mkdir()
+    (trace / "metadata").write_text(METADATA)
+    (trace / "stream").write_bytes(bytes(8) * 20_000_000)
+    told = []
+
+    def interrupt(done: int, total: int) -> None:
+        told.append((done, total))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _native.import_ctf(trace, tmp_path / "out", interrupt)
+    assert told == [(0, 160_000_000)]
+    assert [each.name for each in tmp_path.iterdir()] == ["trace"]

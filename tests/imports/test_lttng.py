@@ -1,0 +1,59 @@
+"""Traces that LTTng makes here: the same events and values as babeltrace2 prints, all of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from tables import compare, rows
+
+HERE = Path(__file__).resolve().parent / "lttng"
+COUNT = 200
+
+
+def missing() -> str | None:
+    for tool in ("babeltrace2", "lttng", "lttng-sessiond", "unshare"):
+        if shutil.which(tool) is None:
+            return f"needs {tool}"
+    if not list(Path("/usr/include").glob("**/lttng/tracepoint.h")):
+        return "needs lttng/tracepoint.h (liblttng-ust-dev)"
+    if os.geteuid() != 0:
+        return "needs root, for a mount namespace"
+    return None
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    why = missing()
+    if why:
+        pytest.skip(f"SKIPPED LOUDLY: {why}")
+    place = tmp_path_factory.mktemp("lttng")
+    program = place / "program"
+    source = HERE / "program.c"
+    libraries = ["-llttng-ust", "-lpthread"]
+    command = ["cc", "-O1", f"-I{HERE}", "-o", program, source, *libraries]
+    subprocess.run(command, check=True)
+    words = ["unshare", "--mount", HERE / "record.sh", place, program, str(COUNT)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return place
+
+
+@pytest.mark.parametrize("kind", ["per-user", "per-process", "rotated", "chunks"])
+def test_every_event_is_babeltrace2s(traces: Path, tmp_path: Path, kind: str) -> None:
+    summary = compare(traces / kind, tmp_path / "out")
+    assert {each["table"] for each in summary["tables"]} == {
+        "sample.empty",
+        "sample.numbers",
+        "sample.many",
+    }
+    if kind == "per-user":
+        assert summary["events"] == 2 * 3 * COUNT
+        labels = {row["state"]["label"] for row in rows(tmp_path / "out", "sample.many")}
+        assert labels == {"off", "on", "busy", "busy | also nine", "next", None}
+    if kind == "rotated":
+        lost = summary["lost"]
+        assert lost["events"] + lost["events_before"] + lost["packets"] > 0
