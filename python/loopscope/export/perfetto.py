@@ -285,7 +285,8 @@ class _Flows:
 
     def of(self, entity: str, process: str, row: Mapping[str, Any]) -> tuple[list[int], list[int]]:
         """Flows that go on, and those that end here."""
-        leaves, ends = [], []
+        leaves: list[int] = []
+        ends: list[int] = []
         for number, key, last in self._at.get((entity, process), ()):
             message = row.get(key)
             if message is not None:
