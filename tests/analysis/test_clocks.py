@@ -240,7 +240,7 @@ def test_loops_are_told_as_they_stand(tmp_path):
     assert told == [each.to_dict() for each in results.loops]
     line = loops_line(results)
     assert "close within 1.500 µs (p99; h4 h2 is the farthest of 2)" in line
-    assert "95% of residuals inside" in line
+    assert "95 % of residuals inside" in line
     assert "nothing known of 1" in line
     assert "CONTRADICTED" not in line
     for loop in results.loops:

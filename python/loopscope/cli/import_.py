@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +14,8 @@ from loopscope.cli import exits
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+WIDTH = 120
 
 HELP = (
     "Read the CTF 1.8 traces in a directory (LTTng's, barectf's, any) and say what is in them; "
@@ -81,7 +84,9 @@ def _show(summary: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False, soft_wrap=True)
+    # A file or a pipe has no width of its own.
+    width = None if sys.stdout.isatty() else WIDTH
+    console = Console(highlight=False, soft_wrap=True, width=width)
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("table", overflow="fold")
     for heading in ("rows", "from", "lasts"):

@@ -163,7 +163,7 @@ def loops_line(results: Results) -> str:
         )
         instants = sum(each.instants - each.unknown for _, each in known)
         covered = sum(each.covered for _, each in known) / instants
-        parts.append(f"{covered:.0%} of residuals inside their calibrated half-width")
+        parts.append(f"{100 * covered:.0f} % of residuals inside their calibrated half-width")
     if silent := len(results.loops) - len(known):
         parts.append(f"nothing known of {number(silent)}")
     if contradicted := sum(each.contradictions > 0 for each in results.loops):
