@@ -19,15 +19,6 @@ if TYPE_CHECKING:
 SHOWN = 100
 """Rows on a terminal; all of them elsewhere."""
 
-TABLES = """
-    SELECT CASE v.schema_name WHEN 'main' THEN '' ELSE v.schema_name || '.' END || v.view_name
-           AS table, string_agg(c.column_name, ', ' ORDER BY c.column_index) AS columns
-    FROM duckdb_views() v JOIN duckdb_columns() c
-         ON v.schema_name = c.schema_name AND v.view_name = c.table_name
-    WHERE NOT v.internal AND NOT c.internal
-    GROUP BY ALL ORDER BY ALL"""
-"""Every table and its columns."""
-
 HELP = "Ask a run's tables in SQL; without a query, list them."
 
 
@@ -62,7 +53,7 @@ def query(
         exits.end(exits.USAGE, "--json and --csv exclude each other")
     try:
         opened = open_run(run, point)
-        batches = _ask(opened, TABLES if sql is None else sql)
+        batches = _listing(opened) if sql is None else _ask(opened, sql)
         if as_json:
             _print_json(batches)
         elif as_csv:
@@ -71,6 +62,15 @@ def query(
             _print(batches)
     except (RunError, duckdb.Error, pa.ArrowException) as error:
         exits.end(exits.USAGE, str(error))
+
+
+def _listing(run: Run) -> pa.RecordBatchReader:
+    """Every table and its columns."""
+    import pyarrow as pa
+
+    tables = run.every_table()
+    columns = [", ".join(table.columns) for table in tables.values()]
+    return pa.table({"table": list(tables), "columns": columns}).to_reader()
 
 
 def _ask(run: Run, sql: str) -> pa.RecordBatchReader:

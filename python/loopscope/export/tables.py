@@ -21,22 +21,13 @@ def write_tables(run: Run, form: str, folder: Path, seen: Callable[[str], None])
     `OSError`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    database = run.register()
     written = []
-    for schema, view in _views(database.con):
-        name = view if schema == "main" else f"{schema}.{view}"
+    for name, table in run.every_table().items():
         seen(name)
         file = folder / f"{name}.{form}"
-        batches = database.con.sql(f'SELECT * FROM "{schema}"."{view}"').to_arrow_reader()
-        _write(batches, form, file)
+        _write(table.to_pyarrow_batches(), form, file)
         written.append(file)
     return written
-
-
-def _views(connection: object) -> list[tuple[str, str]]:
-    listing = "SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal ORDER BY ALL"
-    found: list[tuple[str, str]] = connection.sql(listing).fetchall()  # type: ignore[attr-defined]
-    return found
 
 
 def _write(batches: pa.RecordBatchReader, form: str, file: Path) -> None:

@@ -181,16 +181,23 @@ class Run:
 
     def register(self) -> Backend:
         """The database, with a view of every table by its name."""
-        for name in self.tables:
-            self.table(name)
+        for name, table in self.every_table().items():
+            if name == "hops":
+                self._database.create_view(name, table, overwrite=True)
+        return self._database
+
+    def every_table(self) -> dict[str, ibis.Table]:
+        """Events, `tables/`, paths and hops by the names that `sql` knows, in their order."""
+        found = {name: self.table(name) for name in self.tables}
         for name in TABLES:
             if all(
                 (path / "tables" / f"{name}.parquet").exists() for path in self.repeats.values()
             ):
-                self._every(name)
+                found[name] = self._every(name)
+        found |= {f"paths.{name}": table for name, table in self.paths.items()}
         if self.paths:
-            self._database.create_view("hops", self.hops, overwrite=True)
-        return self._database
+            found["hops"] = self.hops
+        return dict(sorted(found.items()))
 
     @property
     def hosts(self) -> ibis.Table:
