@@ -200,6 +200,36 @@ def test_a_log_is_kept_where_it_is_asked_for(clocks: Clocks) -> None:
     assert (log / "metadata").exists() and (log / "probes").stat().st_size > 4096
 
 
+def test_followers_check_each_other(clocks: Clocks) -> None:
+    port, answers, silent = free_port(), free_port(), free_port()
+    to = f"127.0.0.1:{port}"
+    clocks.clock("serve", "reference", "--address", "127.0.0.1", "--port", port)
+    answering = clocks.clock("join", "answering", to, "--answer", answers)
+    peers = ["--peer", f"127.0.0.1:{answers}", "--peer", f"127.0.0.1:{silent}"]
+    log = clocks.machine.directory / "log"
+    checking = clocks.clock("join", "checking", to, *peers, "--log", str(log))
+    assert checking.stdout is not None
+    agreed = re.fullmatch(
+        rf"127\.0\.0\.1:{answers}: its time and this host's are (-?\d+) ns apart, \+-(\d+) ns\n",
+        checking.stdout.readline(),
+    )
+    assert agreed is not None
+    assert abs(int(agreed[1])) <= int(agreed[2]) < 1_000_000
+    checking.send_signal(signal.SIGTERM)
+    out, err = checking.communicate(timeout=30)
+    assert (checking.returncode, err) == (0, "")
+    compared = re.search(rf":{answers}: (\d+) times compared, 0 contradictions", out)
+    assert compared is not None and int(compared[1]) > 10
+    # Who does not answer keeps nobody from anything.
+    assert f":{silent}: 0 times compared" in out
+    assert (log / f"mesh/127.0.0.1:{answers}/probes").stat().st_size > 1024
+    answering.send_signal(signal.SIGTERM)
+    out, _ = answering.communicate(timeout=30)
+    assert f"answering other followers on 127.0.0.1:{answers}" in out
+    replies = re.search(r"(\d+) replies to followers sent", out)
+    assert replies is not None and int(replies[1]) >= int(compared[1])
+
+
 def test_a_reference_that_stops_is_missed(clocks: Clocks) -> None:
     reference, _, _ = pair(clocks)
     reference.send_signal(signal.SIGSTOP)
@@ -232,16 +262,21 @@ def test_a_killed_follower_goes_on_in_another_epoch(clocks: Clocks) -> None:
 
 
 def test_what_cannot_start_says_why(clocks: Clocks) -> None:
-    _, _, port = pair(clocks)
+    _, _, served = pair(clocks)
     command = clocks.machine.command
     own = ["--key", clocks.key, "--page", clocks.page("follower")]
-    taken = command("clock", "join", f"127.0.0.1:{port}", *own)
+    taken = command("clock", "join", f"127.0.0.1:{served}", *own)
     assert taken.returncode == 2 and "another service" in taken.stderr
     nobody = command("clock", "join", f"127.0.0.1:{free_port()}", *own)
     assert nobody.returncode == 2 and "no clock probe" in nobody.stderr
-    port = "no-port"
-    nowhere = command("clock", "join", f"127.0.0.1:{port}", *own)
+    nowhere = command("clock", "join", "127.0.0.1:no-port", *own)
     assert nowhere.returncode == 2 and "HOST:PORT" in nowhere.stderr
+    own = ["--key", clocks.key, "--page", clocks.page("other")]
+    reference = f"127.0.0.1:{served}"
+    no_peer = command("clock", "join", reference, *own, "--peer", "h3")
+    assert no_peer.returncode == 2 and "HOST:PORT" in no_peer.stderr
+    occupied = command("clock", "join", reference, *own, "--answer", served)
+    assert occupied.returncode == 2 and served in occupied.stderr
     rate = command("clock", "join", "127.0.0.1:9", *own, "--rate", "100")
     assert rate.returncode == 2 and "100Hz" in rate.stderr
     clocks.key.chmod(0o644)

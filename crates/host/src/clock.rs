@@ -1,5 +1,6 @@
 //! `loopscope-host clock`: one time for all hosts, with no experiment around it.
 
+mod peers;
 mod service;
 mod status;
 mod verify;

@@ -89,8 +89,31 @@ def join(
             help="How far an oscillator's rate may wander from its mean: the widths rest on it.",
         ),
     ] = "1ppm",
+    answer: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Answer other followers on this UDP port, so that they can check their time "
+            "against this host's. [default: none]",
+            show_default=False,
+        ),
+    ] = None,
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Check this host's time against that of a follower which answers there, ten times "
+            "a second; may be given for several.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    _become("join", [*_terms(key, page, log), "--rate", rate, "--wander", wander, "--", reference])
+    words = [*_terms(key, page, log), "--rate", rate, "--wander", wander]
+    words += _option("--answer", None if answer is None else str(answer))
+    words += [word for each in peer or [] for word in ("--peer", each)]
+    _become("join", [*words, "--", reference])
 
 
 @app.command("status", help=HELP_STATUS)

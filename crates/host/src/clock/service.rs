@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use loopscope_clock::layout::DEFAULT_PATH;
 use loopscope_clocksync::key::Key;
 use loopscope_clocksync::online::Online;
@@ -21,6 +21,8 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
+
+use super::peers::{self, Peers};
 
 /// Be the reference, whose counter is the time of all hosts, until SIGINT or SIGTERM.
 ///
@@ -51,6 +53,8 @@ pub struct Join {
     /// How far an oscillator's rate may wander from its mean: the widths rest on it
     #[arg(long, default_value = "1ppm", value_parser = loopscope_quantity::ratio)]
     wander: f64,
+    #[command(flatten)]
+    peers: peers::Arguments,
 }
 
 #[derive(clap::Args)]
@@ -107,16 +111,19 @@ pub fn serve(arguments: Serve) -> anyhow::Result<ExitCode> {
 }
 
 pub fn join(arguments: Join) -> anyhow::Result<ExitCode> {
-    let Join { reference, terms, rate, wander } = arguments;
+    let Join { reference, terms, rate, wander, peers } = arguments;
     let mut signals = Signals::block()?;
-    let place = || format!("{reference:?} is no HOST:PORT that is known");
-    let Some(to) = reference.to_socket_addrs().with_context(place)?.next() else {
-        bail!(place());
-    };
+    let to = resolved(&reference)?;
     let side = terms.side(SocketAddr::new(own_address(to)?, 0))?;
     let frequency = side.identity.frequency;
-    let burst = DEFAULT_BURST;
-    let config = ProberConfig { side, reference: to, rate_hz: rate, burst, wander, observer: None };
+    let config = ProberConfig {
+        side: side.clone(),
+        reference: to,
+        rate_hz: rate,
+        burst: DEFAULT_BURST,
+        wander,
+        observer: None,
+    };
     let prober = Prober::start(config)?;
     let (online, heard) = (prober.online(), prober.heard());
     let known = online.clone();
@@ -125,13 +132,16 @@ pub fn join(arguments: Join) -> anyhow::Result<ExitCode> {
         service: Service { role: Role::Follower, utc: lock(&heard).utc(Instant::now()) },
     })?;
     println!("following {to}; the page is {}", terms.page.display());
-    while !prober.has_ended() && !signals.came_within(LOOK)? {
+    let mut peers = Peers::start(&peers, &side, &online)?;
+    while !prober.has_ended() && !peers.has_ended() && !signals.came_within(LOOK)? {
+        peers.look();
         let changes = lock(&online).changes();
         for change in changes {
             eprintln!("loopscope-host: {}", change.what);
         }
     }
     drop(page);
+    peers.stop()?;
     told("probes", &prober.stop()?);
     Ok(ExitCode::SUCCESS)
 }
@@ -139,8 +149,14 @@ pub fn join(arguments: Join) -> anyhow::Result<ExitCode> {
 /// Between looks at whether all is well.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// An address that a person wrote.
+pub(super) fn resolved(text: &str) -> anyhow::Result<SocketAddr> {
+    let place = || format!("{text:?} is no HOST:PORT that is known");
+    text.to_socket_addrs().with_context(place)?.next().with_context(place)
+}
+
 /// The address of this machine from which packets go to `to`.
-fn own_address(to: SocketAddr) -> anyhow::Result<IpAddr> {
+pub(super) fn own_address(to: SocketAddr) -> anyhow::Result<IpAddr> {
     let any: IpAddr = if to.is_ipv4() { [0, 0, 0, 0].into() } else { [0u16; 8].into() };
     // Connecting a UDP socket sends nothing.
     let socket = UdpSocket::bind((any, 0))?;
@@ -148,7 +164,7 @@ fn own_address(to: SocketAddr) -> anyhow::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-fn told(what: &str, counts: &Counts) {
+pub(super) fn told(what: &str, counts: &Counts) {
     let lost: u64 = counts.lost.values().sum();
     let causes: Vec<String> =
         counts.lost.iter().map(|(cause, count)| format!("{cause} {count}")).collect();

@@ -66,6 +66,15 @@ struct Run {
 }
 
 impl Run {
+    /// One of several that follow each other, with hidden clocks of its own.
+    fn part(&self, number: u32, of: u32) -> Run {
+        Run {
+            seed: self.seed.wrapping_add(u64::from(number) << 32),
+            duration: self.duration / of,
+            interrupted: self.interrupted.clone(),
+        }
+    }
+
     fn check(&self) -> Result<()> {
         if self.interrupted.load(Ordering::Relaxed) {
             bail!("interrupted; the testbed is removed");

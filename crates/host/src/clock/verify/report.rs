@@ -62,6 +62,7 @@ pub(super) fn json(outcomes: &[Outcome]) -> Value {
             outcome.checks.iter().map(|check| json!({"what": check.what, "met": check.met}));
         json!({
             "name": outcome.name,
+            "testbeds": outcome.beds,
             "instants": outcome.offline.instants(),
             "violations": outcome.violations(),
             "offline": side(&outcome.offline),
@@ -143,6 +144,9 @@ pub(super) fn table(outcomes: &[Outcome]) -> String {
                 figures.unknown,
                 figures.contradictions,
             ));
+        }
+        if outcome.beds > 1 {
+            line(format_args!("  on {} testbeds, one after the other", outcome.beds));
         }
         for target in &outcome.targets {
             let verdict = verdict(target.is_met());

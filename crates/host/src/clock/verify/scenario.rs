@@ -1,5 +1,7 @@
 //! The scenarios: what happens in each, what is expected, and what came of it.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result};
 use fastrand::Rng;
 use loopscope_clocksync::log::{HostClock, ProbeLog, solve_run};
@@ -19,6 +21,10 @@ use super::{Run, holdover};
 const INSTANTS: u64 = 1_000_000;
 /// The largest median calibrated half-width, in median errors.
 const CALIBRATED_TO_ERROR: f64 = 5.0;
+/// Measured time on one testbed where there are several. What makes the two ways unlike is alike for
+/// the whole life of a testbed, and so is most of the error: how wide the calibrated half-width is
+/// beside it can only be said of several.
+const BED: Duration = Duration::from_secs(12);
 /// Probes that may get lost where nothing is wrong.
 const ORDINARY_LOSS: f64 = 0.01;
 
@@ -164,6 +170,8 @@ pub(super) struct Check {
 /// What came of a scenario.
 pub(super) struct Outcome {
     pub(super) name: &'static str,
+    /// Testbeds that it is of, one after the other.
+    pub(super) beds: u32,
     pub(super) offline: Figures,
     pub(super) online: Figures,
     /// Where followers probe each other.
@@ -174,6 +182,20 @@ pub(super) struct Outcome {
     pub(super) checks: Vec<Check>,
     pub(super) changes: Vec<String>,
     pub(super) samples: Vec<Sample>,
+}
+
+/// What testbeds add to an outcome.
+#[derive(Default)]
+struct Scored {
+    offline: Tally,
+    online: Tally,
+    loops: Option<Loops>,
+    /// See [`Outcome::noise`].
+    alone: Vec<f64>,
+    targets: Vec<Target>,
+    checks: Vec<Check>,
+    changes: Vec<String>,
+    samples: Vec<Sample>,
 }
 
 impl Outcome {
@@ -214,49 +236,27 @@ impl Scenario {
         Ok(outcome)
     }
 
-    fn probing(&self, run: &Run, followers: usize, event: Event) -> Result<Outcome> {
-        let measured = measure::measure(run, followers, event)?;
-        eprintln!("  scoring");
-        let solved = solve_run(&measured.hosts(), REFERENCE, DEFAULT_WANDER)?;
-        let reference_log = ProbeLog::read(&probes(&measured.hosts(), REFERENCE))?;
-        let truth = Truth { reference: measured.reference, frequency: measured.frequency() };
-        let mut random = Rng::with_seed(run.seed);
-        let (mut offline, mut online) = (Tally::default(), Tally::default());
-        let (mut alone, mut samples) = (Vec::new(), Vec::new());
-        let (mut targets, mut checks, mut changes) = (Vec::new(), Vec::new(), Vec::new());
-        let count = INSTANTS.div_ceil(followers as u64);
-        for (name, ended) in &measured.followers {
-            run.check()?;
-            let clock = solved.get(name).context("a follower has no map")?;
-            let said = &ended.said;
-            let sides = Sides { host: name, clock: ended.clock, map: &clock.map, said, truth };
-            let stretch = (measured.begin, measured.end);
-            let [off, on] = sides.score(stretch, count, &mut random, &mut samples);
-            offline.add(off);
-            online.add(on);
-            let log = ProbeLog::read(&probes(&measured.hosts(), name))?;
-            alone.extend(noise((&log, ended.clock), (&reference_log, measured.reference)));
-            let found = |disturbance: &offline::Disturbance| {
-                format!("{name}, offline: {}", disturbance.cause)
-            };
-            changes.extend(clock.disturbances.iter().map(found));
-            let told = |(_, change): &(Counter, Change)| format!("{name}, online: {}", change.what);
-            changes.extend(said.changes.iter().map(told));
-            let follower = Expected { name, ended, clock, measured: &measured };
-            follower.check(event, &mut checks);
-            if event == Event::AsymmetryStep {
-                let noticed =
-                    said.changes.iter().find(|(_, c)| matches!(c.what, What::Path { .. }));
-                let noticed = noticed.map_or(measured.end, |(at, _)| *at);
-                let stretch = (noticed.min(Counter(measured.end.0 - 1)), measured.end);
-                let [_, on] = sides.score(stretch, count / 10, &mut random, &mut Vec::new());
-                let value_ns = on.figures().error.p999_ns;
-                let what = "online error p99.9 after it was noticed".to_owned();
-                targets.push(Target { what, value_ns, limit_ns: 2000.0 });
+    /// On how many testbeds, one after the other.
+    fn beds(&self, duration: Duration) -> u32 {
+        match self.course {
+            Course::Probing(1, Event::Calm | Event::Load) => {
+                (duration.as_secs_f64() / BED.as_secs_f64()).round().max(1.0) as u32
             }
+            _ => 1,
         }
-        let loops = |seen| Loops::of(&measured.hosts(), &solved, seen);
-        let loops = measured.seen.as_ref().map(loops).transpose()?;
+    }
+
+    fn probing(&self, run: &Run, followers: usize, event: Event) -> Result<Outcome> {
+        let beds = self.beds(run.duration);
+        let mut scored = Scored::default();
+        for number in 0..beds {
+            if beds > 1 {
+                eprintln!("  testbed {} of {beds}", number + 1);
+            }
+            self.bed(&run.part(number, beds), followers, event, (number, beds), &mut scored)?;
+        }
+        let Scored { offline, online, loops, mut alone, targets, mut checks, changes, samples } =
+            scored;
         let offline = offline.figures();
         if event == Event::Asymmetry {
             // No estimator can tell it from an offset, and none may be believed to.
@@ -266,6 +266,7 @@ impl Scenario {
         }
         Ok(Outcome {
             name: self.name,
+            beds,
             offline,
             online: online.figures(),
             loops,
@@ -275,6 +276,73 @@ impl Scenario {
             changes,
             samples,
         })
+    }
+
+    /// One testbed, and which of how many it is.
+    fn bed(
+        &self,
+        run: &Run,
+        followers: usize,
+        event: Event,
+        (number, beds): (u32, u32),
+        scored: &mut Scored,
+    ) -> Result<()> {
+        let measured = measure::measure(run, followers, event)?;
+        eprintln!("  scoring");
+        let solved = solve_run(&measured.hosts(), REFERENCE, DEFAULT_WANDER)?;
+        let reference_log = ProbeLog::read(&probes(&measured.hosts(), REFERENCE))?;
+        let truth = Truth { reference: measured.reference, frequency: measured.frequency() };
+        let mut random = Rng::with_seed(run.seed);
+        let mut samples = Vec::new();
+        let count = INSTANTS.div_ceil(followers as u64 * u64::from(beds));
+        for (name, ended) in &measured.followers {
+            run.check()?;
+            let clock = solved.get(name).context("a follower has no map")?;
+            let said = &ended.said;
+            let sides = Sides { host: name, clock: ended.clock, map: &clock.map, said, truth };
+            let stretch = (measured.begin, measured.end);
+            let [off, on] = sides.score(stretch, count, &mut random, &mut samples);
+            if beds > 1 {
+                for (side, tally) in [("offline", &off), ("online", &on)] {
+                    let of = tally.clone().figures();
+                    eprintln!(
+                        "  {name}, {side}: error p50 {:.0} ns, calibrated +-{:.0} ns covers {:.0} %",
+                        of.error.p50_ns,
+                        of.calibrated_half_width_ns,
+                        100.0 * of.calibrated_coverage
+                    );
+                }
+            }
+            scored.offline.add(off);
+            scored.online.add(on);
+            let log = ProbeLog::read(&probes(&measured.hosts(), name))?;
+            scored.alone.extend(noise((&log, ended.clock), (&reference_log, measured.reference)));
+            let found = |disturbance: &offline::Disturbance| {
+                format!("{name}, offline: {}", disturbance.cause)
+            };
+            scored.changes.extend(clock.disturbances.iter().map(found));
+            let told = |(_, change): &(Counter, Change)| format!("{name}, online: {}", change.what);
+            scored.changes.extend(said.changes.iter().map(told));
+            let follower = Expected { name, ended, clock, measured: &measured };
+            follower.check(event, &mut scored.checks);
+            if event == Event::AsymmetryStep {
+                let noticed =
+                    said.changes.iter().find(|(_, c)| matches!(c.what, What::Path { .. }));
+                let noticed = noticed.map_or(measured.end, |(at, _)| *at);
+                let stretch = (noticed.min(Counter(measured.end.0 - 1)), measured.end);
+                let [_, on] = sides.score(stretch, count / 10, &mut random, &mut Vec::new());
+                let value_ns = on.figures().error.p999_ns;
+                let what = "online error p99.9 after it was noticed".to_owned();
+                scored.targets.push(Target { what, value_ns, limit_ns: 2000.0 });
+            }
+        }
+        let loops = |seen| Loops::of(&measured.hosts(), &solved, seen);
+        scored.loops = measured.seen.as_ref().map(loops).transpose()?;
+        // One testbed after the other, as they were.
+        let shown = f64::from(number) * run.duration.as_secs_f64();
+        samples.iter_mut().for_each(|sample| sample.time_s += shown);
+        scored.samples.append(&mut samples);
+        Ok(())
     }
 
     fn holdover(&self, run: &Run) -> Result<Outcome> {
@@ -306,6 +374,7 @@ impl Scenario {
         checks.push(Check { what, met: clock.disturbances.is_empty() });
         Ok(Outcome {
             name: self.name,
+            beds: 1,
             offline: offline.figures(),
             online: std::mem::take(&mut measured.online).figures(),
             loops: None,
