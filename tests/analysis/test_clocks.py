@@ -80,7 +80,7 @@ def test_a_host_that_was_not_read_leaves_doubt(tmp_path):
 EVENTS = (("s", "a:out", "h1"), ("c", "a:in", "h2"), ("c", "a:back", "h2"), ("s", "a:done", "h1"))
 
 
-def round_trips(tmp_path, *expect, err=1000, steps=(), drift=1.0, rejected=0):
+def round_trips(tmp_path, *expect, err=1000, steps=(), drift=1.0, rejected=0, loops=()):
     """100 messages to another host and back, 1 ms each way, 2 ms there."""
     rows = []
     for message in range(100):
@@ -101,6 +101,7 @@ def round_trips(tmp_path, *expect, err=1000, steps=(), drift=1.0, rejected=0):
         paths=of,
         expect=expect,
         clock_steps=steps,
+        loops=loops,
         readings=readings("h2", (5, 10)),
     )
     return analyse(open_run(made.write()))
@@ -251,6 +252,27 @@ def test_loops_are_told_as_they_stand(tmp_path):
 def test_a_contradicted_loop_is_loud(tmp_path):
     results = looped(tmp_path, LOOP, replace(LOOP, repeat=2, contradictions=3))
     assert "1 CONTRADICTED: half-widths may be wrong" in loops_line(results)
+
+
+def test_times_of_a_contradicted_loop_judge_nothing(tmp_path):
+    narrow, failed = of_hop(THERE, "<", 5_000_000), of_hop(Hop(2, 3), "<", 900_000)
+    both = of_hop(None, "<", 5_000_000, "asymmetry")
+    same_host, whole = of_hop(AT_H2, "<", 3_000_000), of_hop(None, "<", 5_000_000)
+    lost = expectation("loop.lost == 0", "lost", "==", 0, is_time=False)
+    expect = (narrow, failed, both, same_host, whole, lost)
+
+    def verdicts(run, **changes):
+        results = round_trips(tmp_path / run, *expect, loops=[replace(LOOP, **changes)])
+        return [each.verdict for each in results.expectations], results
+
+    assert (
+        verdicts()[0] == verdicts(host="h4", peer="h3", contradictions=3)[0] == [P, F, P, P, P, P]
+    )
+    found, results = verdicts(contradictions=3)
+    assert found == [U, U, U, P, P, P]
+    told = "the times of h3 and h2 contradict each other in repeat 1: half-widths may be wrong"
+    assert {each.reason for each in results.expectations if each.verdict is U} == {told}
+    assert results.verdict is U
 
 
 def test_without_loops_nothing_is_said_of_them(tmp_path):

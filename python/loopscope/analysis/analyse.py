@@ -58,6 +58,7 @@ def analyse(
     """
     from loopscope.analysis.account import contradictions
     from loopscope.analysis.clocks import (
+        contradicted,
         falsified,
         judge_offset,
         read_clocks,
@@ -110,12 +111,17 @@ def analyse(
         else:
             judged.append(_judge_value(each, numbers))
     problems += falsified(clock_events, expectations, judged, measured)
+    loops = read_loops(run)
+    judged = contradicted(loops, expectations, judged, measured)
     met = [found.verdict for found in of_patterns if found.verdict is not None]
     verdict = overall([*(each.verdict for each in judged), *met])
     if run.incomplete:
         problems.append(f"the run did not end well ({run.incomplete}): what follows is of a part")
         # What the missing part would have shown nobody knows.
         verdict = Verdict.UNKNOWN if verdict is Verdict.PASS else verdict
+    if any(loop.contradictions for loop in loops) and of_patterns and verdict is Verdict.PASS:
+        # A pattern's messages go between all hosts.
+        verdict = Verdict.UNKNOWN
     return Results(
         run=run.id,
         experiment=run.experiment,
@@ -125,7 +131,7 @@ def analyse(
         paths=tuple(each.result() for each in measured.values()),
         clock=clocks,
         clock_events=clock_events,
-        loops=read_loops(run),
+        loops=loops,
         probes=_probes(run),
         loss=_loss(run),
         subtracted=_subtracted(costs),

@@ -4,7 +4,7 @@ would have counted."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -154,6 +154,48 @@ def read_loops(run: Run) -> tuple[LoopResult, ...]:
     return tuple(LoopResult(**row) for row in rows)
 
 
+def contradicted(
+    loops: Sequence[LoopResult],
+    expectations: Sequence[Expectation],
+    judged: Sequence[ExpectationResult],
+    measured: Mapping[str, MeasuredPath],
+) -> list[ExpectationResult]:
+    """The verdicts, none of them on times between hosts of which one is in a loop that contradicts
+    itself: a clock or a stamp of that loop is wrong by more than its half-width.
+    """
+    wrong = [loop for loop in loops if loop.contradictions]
+
+    def kept(expectation: Expectation, result: ExpectationResult) -> ExpectationResult:
+        hosts = _compared(expectation, measured)
+        for loop in wrong:
+            if len(hosts) > 1 and hosts & {loop.host, loop.peer}:
+                reason = (
+                    f"the times of {loop.host} and {loop.peer} contradict each other in repeat "
+                    f"{loop.repeat}: half-widths may be wrong"
+                )
+                return replace(result, verdict=Verdict.UNKNOWN, reason=reason)
+        return result
+
+    return [kept(*pair) for pair in zip(expectations, judged, strict=True)]
+
+
+def _compared(expectation: Expectation, measured: Mapping[str, MeasuredPath]) -> set[str]:
+    """The hosts whose times an expectation compares; none where it is not of times of events."""
+    if expectation.stat is None or expectation.stat in COUNTS:
+        return set()
+    messages = measured[expectation.path].messages
+    return {messages.path.events[end].host for end in _ends(expectation, messages.path.loop)}
+
+
+def _ends(expectation: Expectation, loop: tuple[int, int]) -> tuple[int, int]:
+    """The events that an expectation's times are of, as their numbers in the path."""
+    if expectation.stat == "asymmetry":
+        return 0, 1
+    if expectation.hop is None:
+        return loop
+    return expectation.hop.start, expectation.hop.end
+
+
 def falsified(
     events: Iterable[ClockEvent],
     expectations: Sequence[Expectation],
@@ -186,22 +228,19 @@ def _could_differ(
     expectation: Expectation, host: str, step: int, measured: Mapping[str, MeasuredPath]
 ) -> bool:
     """Whether stamps that are off by as much on this host leave more than one verdict."""
-    if expectation.stat is None or expectation.stat in COUNTS:
+    hosts = _compared(expectation, measured)
+    if len(hosts) < 2 or host not in hosts:
         return False
+    assert expectation.stat is not None
     path = measured[expectation.path]
     part: MeasuredInterval = path.loop
-    events = path.messages.path.events
     if expectation.stat == "asymmetry":
         # One leg is longer by it, the other shorter.
-        ends, step = (0, 1), 2 * step
-    elif expectation.hop is None:
-        ends = path.messages.path.loop
-    else:
-        ends = (expectation.hop.start, expectation.hop.end)
-        part = path.part(ends)
-    hosts = {events[end].host for end in ends}
+        step *= 2
+    elif expectation.hop is not None:
+        part = path.part((expectation.hop.start, expectation.hop.end))
     bracket = part.bracket(expectation.stat)
-    if len(hosts) == 1 or host not in hosts or bracket is None:
+    if bracket is None:
         return False
     upper = None if bracket.upper is None else bracket.upper + step
     wider = Bracket(bracket.value, bracket.lower - step, upper)
