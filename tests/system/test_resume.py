@@ -128,9 +128,9 @@ def resumed(recording: Recording, *words: str) -> subprocess.Popen[str]:
 
 def reached(machine: Machine, pid: int, recorder: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + 60
-    while machine.command("enable", "none:*", "--to", str(pid)).returncode != 0:
+    while (done := machine.command("enable", "none:*", "--to", str(pid))).returncode != 0:
         assert recorder.poll() is None, recorder.communicate()
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, (done.stderr, machine.processes())
 
 
 def account(process: subprocess.Popen[str]) -> dict[str, Any]:
