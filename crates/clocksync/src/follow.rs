@@ -49,6 +49,13 @@ fn threshold(noise: f64) -> f64 {
     path::threshold(noise).max(LEAST_CHANGE_NS)
 }
 
+/// Of values among which some are far off.
+fn variance_of(values: Vec<f64>) -> f64 {
+    let middle = median(values.clone()).unwrap_or_default();
+    let distances = values.into_iter().map(|value| (value - middle).abs());
+    (1.4826 * median(distances.collect()).unwrap_or_default()).powi(2)
+}
+
 /// A change of the path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PathChange {
@@ -380,27 +387,32 @@ impl Follow {
             way[a] + (x - recent[a].x) / (recent[b].x - recent[a].x) * (way[b] - way[a])
         };
         // From the last one backwards, so that each has as many.
-        let longer: Vec<Legs> = recent
-            .rchunks_exact(LONGER)
-            .map(|windows| {
+        let of = |count: usize| -> Vec<Legs> {
+            let longer = recent.rchunks_exact(count).map(|windows| {
                 let left = |side: usize| {
                     windows.iter().map(move |r| r.quickest[side]).map(|p| p.y - at(p.x) - self.bias)
                 };
                 let up = left(0).fold(f64::INFINITY, f64::min);
                 let low = left(1).fold(f64::NEG_INFINITY, f64::max);
                 Legs { half_difference: 0.5 * (up + low), sum: up - low }
-            })
-            .collect();
+            });
+            longer.collect()
+        };
         let of_windows: Vec<Legs> = recent.iter().map(|r| r.legs).collect();
         let tilt = path::tilt(&of_windows).unwrap_or(0.0);
-        let least = path::low(longer.iter().map(|legs| legs.sum).collect());
-        let offsets = longer.iter().map(|l| l.half_difference - tilt * (l.sum - least));
-        let Some(middle) = median(offsets.clone().collect()) else { return };
-        let scatter = 1.4826 * median(offsets.map(|o| (o - middle).abs()).collect()).unwrap_or(0.0);
-        // Too few do not show their noise; longer windows have less of it than short ones.
-        let noise = if longer.len() < ENOUGH { self.noise } else { scatter * scatter };
+        let offsets = |longer: Vec<Legs>| -> Vec<f64> {
+            let least = path::low(longer.iter().map(|legs| legs.sum).collect());
+            longer.iter().map(|l| l.half_difference - tilt * (l.sum - least)).collect()
+        };
+        let longer = offsets(of(LONGER));
+        let count = longer.len() as f64;
+        let Some(middle) = median(longer) else { return };
+        // Too few do not show their noise. Shorter ones do, and have more of it.
+        let lengths = std::iter::successors(Some(LONGER), |length| Some(length / 2));
+        let shown = lengths.take_while(|length| *length > 1).map(of).find(|w| w.len() >= ENOUGH);
+        let noise = shown.map_or(self.noise, |windows| variance_of(offsets(windows)));
         // The quickest of all of them are nearer to the least by as much again.
-        self.correction = Some((middle, noise / longer.len() as f64 + middle * middle / 16.0));
+        self.correction = Some((middle, noise / count + middle * middle / 16.0));
     }
 
     /// Variances are in units of the noise: with another unit they have other numbers.
