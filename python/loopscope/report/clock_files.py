@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
+from loopscope.report.canvas import WIDTHS
 from loopscope.report.clock_series import SECONDS, ClockDrawing, Mark
 from loopscope.report.palette import BLUE, ORANGE, series_colour
 from loopscope.report.series import unit_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-WIDTH = 6.5
-"""Inches: the text width of a page."""
 
 
 def _offsets(hosts: Sequence[ClockDrawing]) -> Figure | None:
@@ -84,7 +82,7 @@ def _realtimes(hosts: Sequence[ClockDrawing]) -> Figure | None:
 def _allan(hosts: Sequence[ClockDrawing]) -> Figure | None:
     if not any(host.allan for host in hosts):
         return None
-    figure = Figure(figsize=(WIDTH, 2.6))
+    figure = Figure(figsize=(WIDTHS["two"], 2.6))
     axes = figure.subplots()
     for number, host in enumerate(hosts, start=1):
         for curve in host.allan:
@@ -109,7 +107,7 @@ CLOCK_FIGURES: dict[str, Callable[[Sequence[ClockDrawing]], Figure | None]] = {
 
 def _rows(hosts: Sequence[ClockDrawing], height: float) -> tuple[Figure, list[Axes]]:
     """Axes for each host, above each other."""
-    figure = Figure(figsize=(WIDTH, 0.3 + height * len(hosts)))
+    figure = Figure(figsize=(WIDTHS["two"], 0.3 + height * len(hosts)))
     rows = list(figure.subplots(len(hosts), 1, squeeze=False)[:, 0])
     rows[-1].set_xlabel(SECONDS)
     return figure, rows

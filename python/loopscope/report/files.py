@@ -8,32 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from loopscope.analysis.results import PatternResult
-from loopscope.report.clock_files import CLOCK_FIGURES, WIDTH
+from loopscope.report.canvas import STYLE, WIDTHS, save
+from loopscope.report.clock_files import CLOCK_FIGURES
 from loopscope.report.palette import BLUE, ORANGE, TARGET, series_colour
 from loopscope.report.series import Drawings, IntervalDrawing, PathDrawing, unit_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-STYLE: dict[str, Any] = {
-    "pdf.fonttype": 42,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "loopscope",
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-    "savefig.dpi": 200,
-    "figure.constrained_layout.use": True,
-}
 _SECONDS = "s since the first message"
 
 
@@ -66,19 +54,10 @@ def draw_files(drawings: Drawings, folder: Path, names: Sequence[str]) -> None:
             save(figure, folder / file)
 
 
-def save(figure: Figure, stem: Path) -> None:
-    """Writes `<stem>.svg`, `.pdf`, `.png`, without dates, so that the same run gives the same."""
-    figure.savefig(stem.with_name(f"{stem.name}.svg"), metadata={"Date": None})
-    figure.set_layout_engine("none")  # the SVG's layout holds for the other files too
-    undated = {"CreationDate": None, "ModDate": None}
-    figure.savefig(stem.with_name(f"{stem.name}.pdf"), metadata=undated)
-    figure.savefig(stem.with_name(f"{stem.name}.png"), dpi=160, metadata={"Software": None})
-
-
 def _response_time(path: PathDrawing) -> Figure | None:
     if path.response is None:
         return None
-    figure = Figure(figsize=(WIDTH, 3))
+    figure = Figure(figsize=(WIDTHS["two"], 3))
     axes = figure.subplots()
     _scatter(axes, path.response)
     if len(path.lost_seconds):
@@ -93,7 +72,7 @@ def _response_time(path: PathDrawing) -> Figure | None:
 def _response_histogram(path: PathDrawing) -> Figure | None:
     if path.response is None:
         return None
-    figure = Figure(figsize=(WIDTH, 2.4))
+    figure = Figure(figsize=(WIDTHS["two"], 2.4))
     axes = figure.subplots()
     _bars(axes, path.response)
     axes.set_xlabel(f"response time ({unit_of(path.response.median_ns)[1]})")
@@ -105,7 +84,7 @@ def _hops(path: PathDrawing) -> Figure | None:
     if not path.hops:
         return None
     n = len(path.hops)
-    figure = Figure(figsize=(WIDTH, 0.3 + 1.25 * n))
+    figure = Figure(figsize=(WIDTHS["two"], 0.3 + 1.25 * n))
     rows = figure.subplots(n, 2, squeeze=False, width_ratios=(3, 1))
     for (left, right), hop in zip(rows, path.hops, strict=False):
         _scatter(left, hop)
@@ -120,7 +99,7 @@ def _hops(path: PathDrawing) -> Figure | None:
 def _pattern(result: PatternResult) -> Figure | None:
     rows = result.rows
     place = {name: i for i, name in enumerate(dict.fromkeys(row.message_type for row in rows))}
-    figure = Figure(figsize=(WIDTH, 3.2))
+    figure = Figure(figsize=(WIDTHS["two"], 3.2))
     axes = figure.subplots()
     for name, values, mark, size, colour in (
         ("target", [row.target_ns for row in rows], "_", 6, TARGET),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,16 +10,15 @@ from typing import TYPE_CHECKING
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodFormatter
+from matplotlib.ticker import NullLocator
 
-from loopscope.report.clock_files import WIDTH
-from loopscope.report.files import STYLE, save
+from loopscope.report.axis import Axis
+from loopscope.report.canvas import STYLE, WIDTHS, logarithmic, save, write_csv
 from loopscope.report.palette import SERIES, series_colour
-from loopscope.report.plots import Axis, Curve, Drawn, Panels, Plot
+from loopscope.report.plots import Curve, Drawn, Panels, Plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import XAxis, YAxis
 
 _DASHES = ("-", "--", ":", "-.")
 _MARKERS = "osD^vPX*"
@@ -35,13 +33,7 @@ def draw_plots(drawn: Iterable[Drawn], folder: Path) -> None:
         for each in drawn:
             figure = _plot(each) if isinstance(each, Plot) else _panels(each)
             save(figure, folder / each.figure.name)
-            write_csv(each, folder / f"{each.figure.name}.csv")
-
-
-def write_csv(drawn: Drawn, file: Path) -> None:
-    """The numbers that a figure shows, as measured: the units are in the first line."""
-    with file.open("w", newline="", encoding="utf-8") as out:
-        csv.writer(out, lineterminator="\n").writerows(rows(drawn))
+            write_csv(folder / each.figure.name, rows(each))
 
 
 def rows(drawn: Drawn) -> Iterable[Sequence[str | int | float]]:
@@ -76,7 +68,7 @@ def _number(value: float) -> str | float:
 
 
 def _plot(plot: Plot) -> Figure:
-    figure = Figure(figsize=(WIDTH, 3.4))
+    figure = Figure(figsize=(WIDTHS["two"], 3.4))
     axes = figure.subplots()
     for curve in plot.curves:
         _draw_curve(axes, plot, curve)
@@ -146,7 +138,7 @@ def _panels(drawn: Panels) -> Figure:
     n = len(drawn.panels)
     columns = min(_COLUMNS, n)
     lines = -(-n // columns)
-    figure = Figure(figsize=(WIDTH, 0.5 + (2.6 if n == 1 else 1.7) * lines))
+    figure = Figure(figsize=(WIDTHS["two"], 0.5 + (2.6 if n == 1 else 1.7) * lines))
     grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
     labels: list[str] = []
     # Of many points a line between them says nothing.
@@ -197,14 +189,3 @@ def _axes(axes: Axes, x: Axis, y: Axis) -> None:
     axes.set_ylabel(y.label)
     axes.grid(color="0.9", linewidth=0.5)
     axes.set_axisbelow(True)
-
-
-def logarithmic(axes: Axes, axis: XAxis | YAxis) -> None:
-    """With plain numbers, and enough of them where the axis spans few decades."""
-    vertical = axis is axes.yaxis
-    axes.set_yscale("log") if vertical else axes.set_xscale("log")
-    low, high = axes.get_ylim() if vertical else axes.get_xlim()
-    few = math.log10(high / low) < 2.5
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
-    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axis.set_minor_formatter(NullFormatter())

@@ -7,7 +7,7 @@ that no outlier disappears. Histograms are of all values.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -89,8 +89,8 @@ def read_drawings(run: Run, results: Results) -> Drawings:
     )
 
 
-def histogram(values: npt.NDArray[np.int64]) -> Histogram:
-    """Bins by Freedman and Diaconis, within reason.
+def histogram_of(values: npt.NDArray[Any], bins: int | None = None) -> Histogram:
+    """Bins by Freedman and Diaconis, within reason, or as many as are given.
 
     A tail farther above p99 than three times p99's distance from the median, so at most 1 %, is
     counted and not drawn.
@@ -101,7 +101,8 @@ def histogram(values: npt.NDArray[np.int64]) -> Histogram:
     end = min(high, p99 + 3 * (p99 - middle))
     width = 2 * (q3 - q1) / len(values) ** (1 / 3)
     fewest, most = _BINS
-    bins = int(np.clip((end - low) / width, fewest, most)) if width > 0 else fewest
+    if bins is None:
+        bins = int(np.clip((end - low) / width, fewest, most)) if width > 0 else fewest
     counts, edges = np.histogram(values, bins=bins, range=(low, end if end > low else low + 1))
     return Histogram(edges, counts.astype(np.int64), beyond=len(values) - int(counts.sum()))
 
@@ -151,7 +152,7 @@ def _interval(intervals: Intervals, origin: dict[int, int], points: int) -> Inte
         first=str(intervals.first),
         last=str(intervals.last),
         scatters=tuple(scatters),
-        histogram=histogram(intervals.length),
+        histogram=histogram_of(intervals.length),
         total=total,
         shown=sum(len(scatter.ns) for scatter in scatters),
         median_ns=median,
