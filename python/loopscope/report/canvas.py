@@ -86,7 +86,7 @@ def logarithmic(axes: Axes, axis: XAxis | YAxis) -> None:
     vertical = axis is axes.yaxis
     axes.set_yscale("log") if vertical else axes.set_xscale("log")
     low, high = axes.get_ylim() if vertical else axes.get_xlim()
-    few = math.log10(high / low) < 2.5
+    few = math.log10(high / low) < 3.3
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.set_minor_formatter(NullFormatter())

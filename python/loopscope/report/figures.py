@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from loopscope.experiment.problem import nearest
-from loopscope.report.samples import FigureError, read_samples
+from loopscope.report.samples import FigureError, missing, read_samples
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,8 +33,8 @@ class Kind:
     """What else can be said: texts."""
 
 
-_TALL = 30
-"""Characters that fit along the vertical axis."""
+_TALL = 13
+"""Characters to an inch of a figure's height, along the vertical axis."""
 _ERR = {"err": "hard half-width of it; null where unknown"}
 _SERIES = {"series": "a text or number: each has a colour of its own"}
 _X = {"x_label": "what the axis shows, without the unit", "x_unit": "of the column, such as ns"}
@@ -81,12 +80,12 @@ _OF_TEXTS = ("scatter", "mean-deviation")
 def check(kind: str, columns: Mapping[str, str]) -> None:
     """Raises `FigureError` where there is no such kind, or it does not take these columns."""
     if kind not in KINDS:
-        raise FigureError(_unknown("kind of figure", kind, KINDS))
+        raise FigureError(missing("kind of figure", kind, KINDS))
     known = KINDS[kind]
     every = {**known.needs, **known.takes, **known.options}
     for name in columns:
         if name not in every:
-            raise FigureError(f"{kind}: {_unknown('column or option', name, every)}")
+            raise FigureError(f"{kind}: {missing('column or option', name, every)}")
     for name, what in known.needs.items():
         if name not in columns:
             raise FigureError(f"{kind} needs {name}: the column of the {what}")
@@ -118,27 +117,41 @@ def draw(
     Raises `FigureError` for a kind, column or option that there is not and where there is nothing
     to draw, `OSError` where the files cannot be written.
     """
-    check(kind, columns)
     from loopscope.report.canvas import FORMATS, WIDTHS, save, write_csv
-    from loopscope.report.sketches import KINDS as SKETCHES
 
     for each in formats:
         if each not in FORMATS:
-            raise FigureError(_unknown("format", each, FORMATS))
+            raise FigureError(missing("format", each, FORMATS))
     if width not in WIDTHS:
-        raise FigureError(_unknown("width", width, list(WIDTHS)))
+        raise FigureError(missing("width", width, list(WIDTHS)))
+    made = sketch(kind, table, columns, width)
+    directory.mkdir(parents=True, exist_ok=True)
+    figure = compose(made, title, size_of(width))
+    written = save(figure, directory / stem, formats) if formats else ()
+    return (*written, write_csv(directory / stem, [made.heading, *made.rows]))
+
+
+def sketch(
+    kind: str, table: pa.Table, columns: Mapping[str, str], width: Literal["one", "two"]
+) -> Sketch:
+    """What ``draw`` draws, for those who want more in it."""
+    from loopscope.report.sketches import KINDS as SKETCHES
+
+    check(kind, columns)
     known = KINDS[kind]
     roles = {name: columns[name] for name in (*known.needs, *known.takes) if name in columns}
     options = {name: columns[name] for name in known.options if name in columns}
     if options.get("log") == "none":
         options["log"] = ""
     samples = read_samples(table, roles, options, texts=kind in _OF_TEXTS)
-    size = WIDTHS[width], 2.4 if width == "one" else 3.0
-    sketch = SKETCHES[kind](samples, options, size)
-    directory.mkdir(parents=True, exist_ok=True)
-    figure = compose(sketch, title, size)
-    written = save(figure, directory / stem, formats) if formats else ()
-    return (*written, write_csv(directory / stem, [sketch.heading, *sketch.rows]))
+    return SKETCHES[kind](samples, options, size_of(width))
+
+
+def size_of(width: Literal["one", "two"]) -> tuple[float, float]:
+    """Of a figure with one pair of axes, in inches."""
+    from loopscope.report.canvas import WIDTHS
+
+    return WIDTHS[width], 2.4 if width == "one" else 3.0
 
 
 def compose(sketch: Sketch, title: str | None, size: tuple[float, float]) -> Figure:
@@ -151,13 +164,13 @@ def compose(sketch: Sketch, title: str | None, size: tuple[float, float]) -> Fig
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=size)
         axes = figure.subplots()
-        paint(axes, sketch)
+        paint(axes, sketch, size[1])
         caption(axes, title, sketch.notes, size[0])
     return figure
 
 
-def paint(axes: Axes, sketch: Sketch) -> None:
-    """Draws into axes, and names these."""
+def paint(axes: Axes, sketch: Sketch, height: float) -> None:
+    """Draws into axes of a figure of this height, and names these."""
     from loopscope.report.canvas import logarithmic
 
     sketch.paint(axes)
@@ -167,7 +180,7 @@ def paint(axes: Axes, sketch: Sketch) -> None:
         if shown.categories:
             axis.set_ticks(range(len(shown.categories)), labels=list(shown.categories))
     axes.set_xlabel(sketch.x.label)
-    axes.set_ylabel(textwrap.fill(sketch.y.label, _TALL))
+    axes.set_ylabel(textwrap.fill(sketch.y.label, round(_TALL * height)))
     axes.grid(True)
     if axes.get_legend_handles_labels()[1]:
         axes.legend()
@@ -181,9 +194,3 @@ def caption(axes: Axes, title: str | None, notes: Sequence[str], width: float) -
     if title:
         whole = textwrap.fill(title, round(width * 13))
         axes.figure.suptitle(whole, fontsize=8, x=0.01, ha="left", fontweight="bold")
-
-
-def _unknown(what: str, given: str, known: Mapping[str, object] | Sequence[str]) -> str:
-    close = nearest(given, known)
-    hint = f" (did you mean {close}?)" if close else ""
-    return f"no {what} {given}{hint}; there is: {', '.join(known)}"

@@ -31,9 +31,12 @@ def draw_plots(drawn: Iterable[Drawn], folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     with mpl.rc_context(STYLE):
         for each in drawn:
-            figure = _plot(each) if isinstance(each, Plot) else _panels(each)
-            save(figure, folder / each.figure.name)
+            save(draw(each, WIDTHS["two"]), folder / each.figure.name)
             write_csv(folder / each.figure.name, rows(each))
+
+
+def draw(drawn: Drawn, width: float) -> Figure:
+    return _plot(drawn, width) if isinstance(drawn, Plot) else _panels(drawn, width)
 
 
 def rows(drawn: Drawn) -> Iterable[Sequence[str | int | float]]:
@@ -67,8 +70,8 @@ def _number(value: float) -> str | float:
     return "" if math.isnan(value) else float(value)
 
 
-def _plot(plot: Plot) -> Figure:
-    figure = Figure(figsize=(WIDTHS["two"], 3.4))
+def _plot(plot: Plot, width: float) -> Figure:
+    figure = Figure(figsize=(width, 3.4))
     axes = figure.subplots()
     for curve in plot.curves:
         _draw_curve(axes, plot, curve)
@@ -134,11 +137,11 @@ def fit_text(plot: Plot, curve: Curve) -> str:
     return f"{intercept / plot.y.scale:.3g} {plot.y.shown} + {per:.4g}{per_unit} · {plot.x.name}"
 
 
-def _panels(drawn: Panels) -> Figure:
+def _panels(drawn: Panels, width: float) -> Figure:
     n = len(drawn.panels)
-    columns = min(_COLUMNS, n)
+    columns = min(_COLUMNS if width > 5 else 1, n)
     lines = -(-n // columns)
-    figure = Figure(figsize=(WIDTHS["two"], 0.5 + (2.6 if n == 1 else 1.7) * lines))
+    figure = Figure(figsize=(width, 0.5 + (2.6 if n == 1 else 1.7) * lines))
     grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
     labels: list[str] = []
     # Of many points a line between them says nothing.

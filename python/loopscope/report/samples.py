@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,11 +33,19 @@ _SUFFIXES = {
     "bps": "bit/s",
 }
 _TIMES = re.compile(r"(latency|duration|interval|age|hop_\d+)(_err)?|hop_err_\d+|err_\d+")
-_INSTANTS = re.compile(r"ts(_\d+)?|\w+_ts|start|end|time")
+_INSTANTS = re.compile(r"ts(_\d+)?|\w+_ts|start|end")
 
 
 class FigureError(ValueError):
     """A figure that cannot be drawn. The text says why and what there is."""
+
+
+def missing(what: str, given: str, known: Iterable[str]) -> str:
+    """`no path lop (did you mean loop?); there is: loop`."""
+    names = list(known)
+    close = nearest(given, names)
+    hint = f" (did you mean {close}?)" if close else ""
+    return f"no {what} {given}{hint}; there is: {', '.join(names) or 'none'}"
 
 
 @dataclass(frozen=True)
@@ -189,7 +197,11 @@ def _unit(field: pa.Field) -> str:
     told = (field.metadata or {}).get(b"unit")
     if told is not None:
         return str(told.decode())
-    name = field.name
+    return unit_of_name(field.name)
+
+
+def unit_of_name(name: str) -> str:
+    """As the name of a column ends; empty where it says nothing."""
     if _TIMES.fullmatch(name) or _INSTANTS.fullmatch(name):
         return "ns"
     return _SUFFIXES.get(name.rpartition("_")[2], "") if "_" in name else ""

@@ -109,16 +109,8 @@ def histogram_of(values: npt.NDArray[Any], bins: int | None = None) -> Histogram
 
 def _path(messages: Messages) -> PathDrawing:
     path = messages.path
-    origin = {
-        int(repeat): int(messages.ts[0][messages.repeat == repeat].min())
-        for repeat in np.unique(messages.repeat)
-    }
-    lost = ~messages.seen[-1]
-    seconds = [
-        _seconds(messages.ts[0][lost & (messages.repeat == repeat)], start)
-        for repeat, start in origin.items()
-    ]
-    lost_seconds = np.sort(np.concatenate(seconds)) if seconds else np.empty(0)
+    origin = origins(messages)
+    lost_seconds = lost_ns(messages) / 1e9
     marks = np.linspace(0, len(lost_seconds) - 1, min(len(lost_seconds), _LOST_MARKS)).astype(int)
     hops = [messages.intervals(*hop) for hop in path.hops]
     drawn = [_interval(hop, origin, _HOPS_POINTS // len(hops)) for hop in hops]
@@ -128,6 +120,25 @@ def _path(messages: Messages) -> PathDrawing:
         lost_seconds=lost_seconds[marks],
         hops=tuple(hop for hop in drawn if hop is not None),
     )
+
+
+def origins(messages: Messages) -> dict[int, int]:
+    """When the first message of each repeat set out."""
+    return {
+        int(repeat): int(messages.ts[0][messages.repeat == repeat].min())
+        for repeat in np.unique(messages.repeat)
+    }
+
+
+def lost_ns(messages: Messages, only: int | None = None) -> npt.NDArray[np.int64]:
+    """When messages set out that did not arrive, after the first of their repeat."""
+    lost = ~messages.seen[-1]
+    found = [
+        messages.ts[0][lost & (messages.repeat == repeat)] - start
+        for repeat, start in origins(messages).items()
+        if only in (None, repeat)
+    ]
+    return np.sort(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
 
 
 def _interval(intervals: Intervals, origin: dict[int, int], points: int) -> IntervalDrawing | None:

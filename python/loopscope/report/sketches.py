@@ -220,7 +220,7 @@ def mean_deviation(
     x = _axis_of(column, at, "x" in log)
     means = np.array([float(point.mean) for _, points in curves for point in points])
     y = _axis_of(samples.columns["y"], means, "y" in log)
-    y = replace(y, name=options.get("y_label") or f"mean {y.name} ± standard deviation")
+    y = replace(y, name=f"mean {y.name} ± standard deviation")
     counts = sorted({point.count for _, points in curves for point in points if point.count})
     notes = []
     if counts:
@@ -329,12 +329,7 @@ def heatmap(samples: Samples, options: Mapping[str, str], size: tuple[float, flo
     log = _logarithmic(samples, options)
     x, y = _axis(samples, "x", "x" in log), _axis(samples, "y", "y" in log)
     columns, rows = (max(10, round(_CELLS_PER_INCH * length)) for length in size)
-    across, up = samples.every("x"), samples.every("y")
-    place = cells(_flat(across, x.logarithmic), columns) * rows
-    place += cells(_flat(up, y.logarithmic), rows)
-    counts = np.bincount(place, minlength=columns * rows).reshape(columns, rows)
-    x_edges = _edges(across, columns, x.logarithmic)
-    y_edges = _edges(up, rows, y.logarithmic)
+    counts, x_edges, y_edges = grid(samples.every("x"), samples.every("y"), (columns, rows), log)
     notes = [f"n = {number(len(samples))}", *_doubt(samples)]
 
     def paint(axes: Axes) -> None:
@@ -367,6 +362,17 @@ def heatmap(samples: Samples, options: Mapping[str, str], size: tuple[float, flo
         column = samples.columns[role]
         heading += [f"{column.heading} {end}" for end in ("from", "to")]
     return Sketch(x, y, [*heading, "samples"], lines(), [*notes, *samples.notes], paint)
+
+
+def grid(
+    x: Numbers, y: Numbers, size: tuple[int, int], log: str
+) -> tuple[Numbers, Numbers, Numbers]:
+    """How many samples lie in each of so many columns and rows; the edges of these."""
+    columns, rows = size
+    place = cells(_flat(x, "x" in log), columns) * rows
+    place += cells(_flat(y, "y" in log), rows)
+    counts = np.bincount(place, minlength=columns * rows).reshape(columns, rows)
+    return counts, _edges(x, columns, "x" in log), _edges(y, rows, "y" in log)
 
 
 def _edges(values: Numbers, parts: int, logarithmic: bool) -> Numbers:
