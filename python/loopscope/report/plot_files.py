@@ -15,7 +15,7 @@ from matplotlib.ticker import NullLocator
 from loopscope.report.axis import Axis
 from loopscope.report.canvas import STYLE, WIDTHS, logarithmic, save, write_csv
 from loopscope.report.palette import SERIES, series_colour
-from loopscope.report.plots import Curve, Drawn, Panels, Plot
+from loopscope.report.plots import Curve, Drawn, Panels, Plot, fit_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -122,19 +122,6 @@ def _draw_curve(axes: Axes, plot: Plot, curve: Curve) -> None:
         capsize=2.5,
         label=label or None,
     )
-
-
-def fit_text(plot: Plot, curve: Curve) -> str:
-    """The line that fits, in the units of the axes: `2.12 ms + 3.001 · delay`."""
-    assert curve.fit is not None
-    intercept, slope = curve.fit
-    per = slope * plot.x.scale / plot.y.scale
-    # Of two axes with the same unit the slope has none.
-    same = plot.x.unit == plot.y.unit
-    per_unit = "" if same and plot.x.unit else f" {plot.y.shown}/{plot.x.shown}".rstrip("/ ")
-    if same:
-        per = slope
-    return f"{intercept / plot.y.scale:.3g} {plot.y.shown} + {per:.4g}{per_unit} · {plot.x.name}"
 
 
 def _panels(drawn: Panels, width: float) -> Figure:

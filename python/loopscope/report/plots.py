@@ -141,6 +141,19 @@ class Recorder:
         )
 
 
+def fit_text(plot: Plot, curve: Curve) -> str:
+    """The line that fits, in the units of the axes: `2.12 ms + 3.001 · delay`."""
+    assert curve.fit is not None
+    intercept, slope = curve.fit
+    per = slope * plot.x.scale / plot.y.scale
+    # Of two axes with the same unit the slope has none.
+    same = plot.x.unit == plot.y.unit
+    per_unit = "" if same and plot.x.unit else f" {plot.y.shown}/{plot.x.shown}".rstrip("/ ")
+    if same:
+        per = slope
+    return f"{intercept / plot.y.scale:.3g} {plot.y.shown} + {per:.4g}{per_unit} · {plot.x.name}"
+
+
 def _stretches(
     run: Run, results: Results, experiment: Experiment, figure: Figure
 ) -> tuple[tuple[Stretch, ...], int]:
