@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import warnings
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from synthetic_run import SECOND, ClockReading, ClockStep, Row, SyntheticRun, pipeline
@@ -141,6 +142,23 @@ def test_the_page_loads_nothing(made):
     # Plotly's own bar would offer to send a chart away.
     assert 'plotlyServerURL: ""' in text
     assert '"sendChartToCloud"' in text
+
+
+def test_the_page_is_light_and_names_its_licence(made):
+    *_, path, _ = made
+    assert path.stat().st_size < 4_000_000
+    assert "Licensed under the MIT license" in path.read_text()
+
+
+def test_the_bundle_is_the_one_that_the_script_fetches():
+    from hashlib import sha256
+    from importlib.resources import files
+
+    script = (Path(__file__).parents[2] / "scripts/plotly").read_text()
+    version = re.search(r"^package=plotly\.js-cartesian-dist-min@([\d.]+)$", script, re.M)[1]
+    bundle = (files("loopscope.report") / "plotly/plotly-cartesian.min.js").read_bytes()
+    assert sha256(bundle).hexdigest() == re.search(r"^sha256=(\w+)$", script, re.M)[1]
+    assert f"v{version}\n".encode() in bundle[:200]
 
 
 def test_names_from_the_run_are_escaped(made):

@@ -41,7 +41,7 @@ def figure(
     name: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[KIND [OF…]]…",
+            metavar="KIND [OF…]",
             help="ccdf loop, for example: a kind of figure, then what it is to be of (a path, "
             "'PATH[EVENT -> EVENT]', a value, group:name.field); or one of the experiment's own. "
             "Default: all. --list shows what there is.",
