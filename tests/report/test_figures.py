@@ -236,6 +236,7 @@ def test_rows_without_a_number_are_left_out_and_told(tmp_path: Path) -> None:
         ("ccdf", {"x": "latency", "log": "z"}, "log: z is neither x nor y"),
         ("scatter", {"x": "latency", "y": "minus", "log": "y"}, "has values of zero or less"),
         ("scatter", {"x": "ts", "y": "nothing"}, "nothing to draw"),
+        ("scatter", {"x": "ts", "y": "minus", "y_unit": "ms", "err": "err_ns"}, "err: it is in ns"),
     ],
 )
 def test_mistakes_are_told(kind: str, columns: dict[str, str], said: str, tmp_path: Path) -> None:

@@ -268,6 +268,7 @@ def test_mean_and_deviation_against_the_swept_parameter(tmp_path: Path) -> None:
     for row, name in zip(found, ("delay=1us", "delay=2us", "delay=3us"), strict=True):
         loop = analyse(open_run(root, name)).paths[0].loop
         assert int(row["n"]) == loop.count - loop.lost
+        assert float(row["clock error of the mean (ns)"]) == loop.err_ns == 0
         assert round(float(row["mean response time (ns)"]), 1) == loop.times["mean"]
     code, _, err = figure(root, "ccdf", "loop")
     assert code == 2 and "has several points; name one of: delay=1us" in err

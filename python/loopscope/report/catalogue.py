@@ -254,14 +254,14 @@ def sketch_of(kind: str, sampled: Sampled, choice: Choice) -> Sketch:
         since = f"time since the first {sampled.what.removesuffix('s')}"
         columns |= {"x": "since", "x_label": since, "x_unit": "ns"}
     if sampled.bounded:
-        columns["err"] = "err"
+        columns["err"] = "clock_error"
     if kind == "ccdf":
         columns["y_label"] = f"share of {sampled.what} at least as large"
     if kind == "histogram":
         columns["y_label"] = sampled.what
     if kind == "heatmap":
         columns["z_label"] = f"{sampled.what} per cell"
-    elif len(set(sampled.table["repeat"].to_pylist())) > 1:
+    elif len(sampled.table["repeat"].unique()) > 1:
         columns["series"] = "repeat"
     if choice.log is not None:
         columns["log"] = choice.log
@@ -314,19 +314,19 @@ def _mean_deviation(source: Source, of: str, choice: Choice) -> Made:
     parts, at, others = [], [], []
     for point in source.points:
         assert point.point is not None
-        part = chosen(point.samples(of), choice.repeat, choice.from_ns, choice.until_ns)
-        parts.append(part)
+        stretch = choice.repeat, choice.from_ns, choice.until_ns
+        parts.append(chosen(point.samples(of), *stretch))
         mine = params[point.point]
-        at += [mine.get(against)] * len(part.table)
-        rest = ", ".join(f"{k} = {v}" for k, v in mine.items() if k != against)
-        others += [rest] * len(part.table)
+        at.append(mine.get(against))
+        others.append(", ".join(f"{k} = {v}" for k, v in mine.items() if k != against))
     numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in at)
     sampled = parts[0]
+    of_point = np.repeat(np.arange(len(parts)), [len(part.table) for part in parts])
     table = pa.table(
         {
-            "x": pa.array(at if numbers else [str(each) for each in at]),
+            "x": pa.array(at if numbers else [str(each) for each in at]).take(of_point),
             "value": np.concatenate([part.table["value"].to_numpy() for part in parts]),
-            "others": others,
+            "others": pa.array(others).take(of_point),
         }
     )
     columns = {"x": "x", "x_label": against.replace("_", " "), "y": "value"}
@@ -334,9 +334,9 @@ def _mean_deviation(source: Source, of: str, choice: Choice) -> Made:
     if len(set(others)) > 1:
         columns["series"] = "others"
     if sampled.bounded:
-        err = np.concatenate([part.table["err"].to_numpy() for part in parts])
-        table = table.append_column("err", pa.array(err))
-        columns["err"] = "err"
+        err = np.concatenate([part.table["clock_error"].to_numpy() for part in parts])
+        table = table.append_column("clock_error", pa.array(err))
+        columns["err"] = "clock_error"
     if choice.log is not None:
         columns["log"] = choice.log
     sketch = figures.sketch("mean-deviation", table, columns, choice.width)

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from loopscope.analysis.quantity import UNKNOWN_NS
 from loopscope.analysis.results import PatternResult
+from loopscope.report.canvas import logarithmic
 from loopscope.report.palette import BLUE, ORANGE, TARGET, series_colour
 from loopscope.report.series import IntervalDrawing, PathDrawing, unit_of
 
@@ -47,7 +48,7 @@ def draw_pattern(result: PatternResult, width: float) -> Figure:
         given = [(place[row.message_type], ns) for row, ns in zip(rows, values, strict=True) if ns]
         x, y = [at for at, _ in given], [ns / 1e6 for _, ns in given]
         axes.plot(x, y, mark, ms=size, color=colour, label=name)
-    axes.set_yscale("log")
+    logarithmic(axes, axes.yaxis)
     axes.set_ylabel("latency (ms)")
     axes.set_xticks(list(place.values()), list(place), rotation=90, fontsize=6)
     axes.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
@@ -94,7 +95,7 @@ def _scatter(axes: Axes, drawing: IntervalDrawing) -> None:
             label=f"repeat {each.repeat}",
         )
     if drawing.logarithmic:
-        axes.set_yscale("log")
+        logarithmic(axes, axes.yaxis)
     axes.set_ylabel(unit)
 
 

@@ -114,6 +114,9 @@ def whole(run: Run, repeat: int) -> Window:
 
 def read_timeline(run: Run, paths: Iterable[Messages], window: Window) -> HostTimeline:
     """Raises `FigureError` where no event lies in the window."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     found: dict[tuple[str, str], dict[str, tuple[npt.NDArray[np.int64], ...]]] = {}
     widest, unknown, total = 0, False, 0
     for name in run.tables:
@@ -126,14 +129,15 @@ def read_timeline(run: Run, paths: Iterable[Messages], window: Window) -> HostTi
         if not len(events):
             continue
         total += len(events)
-        hosts, processes = (events[each].to_pylist() for each in ("host", "process"))
+        names = (events[each].cast(pa.string()) for each in ("host", "process"))
+        lanes = pc.binary_join_element_wise(*names, "\0").combine_chunks().dictionary_encode()
+        code = lanes.indices.to_numpy()
         ts, err = (events[each].to_numpy() for each in ("ts", "err_ns"))
         unknown |= bool((err >= UNKNOWN_NS).any())
         widest = max(widest, int(err.max()))
-        lanes = np.array([f"{h}\0{p}" for h, p in zip(hosts, processes, strict=True)], dtype=object)
-        for lane in dict.fromkeys(lanes.tolist()):
+        for number_of_lane, lane in enumerate(lanes.dictionary.to_pylist()):
             host, _, process = lane.partition("\0")
-            of = lanes == lane
+            of = code == number_of_lane
             found.setdefault((host, process), {})[name.replace(".", ":", 1)] = (ts[of], err[of])
     if not found:
         raise FigureError("no event lies in this stretch of time")

@@ -139,6 +139,12 @@ def read_samples(
         )
         numbers[role] = values
     if "err" in numbers:
+        of = columns["y" if "y" in columns else "x"]
+        if columns["err"].unit not in ("", of.unit):
+            raise FigureError(
+                f"err: it is in {columns['err'].unit}, {of.name} in {of.unit or 'none'}"
+            )
+        columns["err"] = replace(columns["err"], unit=of.unit)
         err = np.asarray(numbers["err"], dtype=np.float64)
         numbers["err"] = np.where(err >= UNKNOWN_NS, np.nan, err)
     return Samples(columns, _series(rows, roles.get("series"), numbers), len(whole) - len(rows))

@@ -452,7 +452,7 @@ def _doubt(samples: Samples) -> list[str]:
     notes = []
     if unknown < len(err):
         most = float(np.nanmax(err))
-        unit = samples.columns["err"].unit or next(iter(samples.columns.values())).unit
+        unit = samples.columns["err"].unit
         told = half_width(math.ceil(most)) if unit == "ns" else f"± {quantity(most, unit)}"
         notes.append(f"clock error {told} at most")
     if unknown:

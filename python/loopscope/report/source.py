@@ -51,11 +51,11 @@ class Sampled:
     unit: str
     table: pa.Table
     """`since` (ns, the first of its repeat), `value`, `repeat`, and of times between instants
-    `err`, their half-width. In order of repeat and time."""
+    `clock_error`, their half-width. In order of repeat and time."""
 
     @property
     def bounded(self) -> bool:
-        return "err" in self.table.column_names
+        return "clock_error" in self.table.column_names
 
 
 class Source:
@@ -293,5 +293,5 @@ def _table(
         since[repeat == each] -= start
     columns = {"repeat": repeat, "since": since, "value": value}
     if err is not None:
-        columns["err"] = err
+        columns["clock_error"] = err
     return pa.table(columns)
