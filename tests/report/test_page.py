@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import warnings
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from synthetic_run import SECOND, ClockReading, ClockStep, Row, SyntheticRun, pipeline
@@ -14,7 +15,7 @@ from test_patterns import ONE, good
 
 from loopscope.analysis import analyse
 from loopscope.analysis.results import TIMES
-from loopscope.report import FIGURES, write_report
+from loopscope.report import write_report
 from loopscope.timeline import open_run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
@@ -143,6 +144,23 @@ def test_the_page_loads_nothing(made):
     assert '"sendChartToCloud"' in text
 
 
+def test_the_page_is_light_and_names_its_licence(made):
+    *_, path, _ = made
+    assert path.stat().st_size < 4_000_000
+    assert "Licensed under the MIT license" in path.read_text()
+
+
+def test_the_bundle_is_the_one_that_the_script_fetches():
+    from hashlib import sha256
+    from importlib.resources import files
+
+    script = (Path(__file__).parents[2] / "scripts/plotly").read_text()
+    version = re.search(r"^package=plotly\.js-cartesian-dist-min@([\d.]+)$", script, re.M)[1]
+    bundle = (files("loopscope.report") / "plotly/plotly-cartesian.min.js").read_bytes()
+    assert sha256(bundle).hexdigest() == re.search(r"^sha256=(\w+)$", script, re.M)[1]
+    assert f"v{version}\n".encode() in bundle[:200]
+
+
 def test_names_from_the_run_are_escaped(made):
     _, _, path, _ = made
     text = path.read_text()
@@ -156,12 +174,13 @@ def test_plotly_accepts_the_figures(made):
 
     *_, page = made
     figures = json.loads(page.scripts["figures"])
-    names = ["pattern-bed", "response-time-loop", "response-histogram-loop", "hops-loop"]
+    names = ["pattern-bed", "response-time-loop", "response-histogram-loop", "ccdf-loop"]
+    names += ["heatmap-loop", "waterfall-loop", "hops-loop", "timeline"]
     names += ["clock", "clock-width", "clock-realtime", "clock-allan"]
     assert list(figures) == page.plots == names
     for figure in figures.values():
         go.Figure(figure)
-        assert {trace["type"] for trace in figure["data"]} <= {"scatter", "bar"}
+        assert {trace["type"] for trace in figure["data"]} <= {"scatter", "bar", "heatmap"}
 
 
 def test_figures_draw_what_was_measured(made):
@@ -210,31 +229,6 @@ def test_the_clocks_figures_draw_the_tables(made):
     assert len(page.tables["clock-events"]) == 3
 
 
-def test_the_files_are_what_papers_take(made):
-    run, *_ = made
-    folder = run.output / "figures"
-    assert {file.name for file in folder.iterdir()} == {
-        f"{name}.{suffix}" for name in FIGURES for suffix in ("svg", "pdf", "png")
-    }
-    hops = (folder / "hops.svg").read_text()
-    assert "<text" in hops
-    assert "node1/pipe:received" in hops
-    assert "<image" in hops
-    pdf = (folder / "hops.pdf").read_bytes()
-    assert b"/FontFile2" in pdf  # TrueType, which publishers ask for; Type 3 has none
-    assert b"/Type3" not in pdf
-
-
-def test_only_what_is_asked_is_drawn(tmp_path):
-    run = open_run(pipeline(tmp_path, messages=20).write())
-    results = analyse(run)
-    write_report(run, results, figures=["clock"])
-    files = {file.name for file in (tmp_path / "figures").iterdir()}
-    assert files == {"clock.svg", "clock.pdf", "clock.png"}
-    with pytest.raises(ValueError, match="no figure x; there is: response-time"):
-        write_report(run, results, figures=["x"])
-
-
 def test_a_run_without_messages_has_a_page(tmp_path):
     template = pipeline(tmp_path / "unused", messages=1)
     made = SyntheticRun(tmp_path / "run", [], paths=template.paths, expect=template.expect)
@@ -277,7 +271,12 @@ def test_a_browser_shows_the_figures_and_has_no_complaint(made, tmp_path):
     for plot in plots:
         name = plot[: plot.index('"')]
         data = figures[name]["data"]
-        points = sum(len(t["x"]) for t in data if t["type"] == "bar" or t["mode"] == "markers")
-        assert len(re.findall(r'class="point[ "]', plot)) == points > 0, name
+        kinds = [trace.get("mode", trace["type"]) for trace in data]
+        of_points = zip(kinds, data, strict=True)
+        points = sum(len(trace["x"]) for kind, trace in of_points if kind in ("bar", "markers"))
+        assert len(re.findall(r'class="point[ "]', plot)) == points, name
+        assert plot.count('class="hm"') == plot.count("data:image/png") == kinds.count("heatmap")
+        assert points or "heatmap" in kinds
+        assert ("js-line" in plot) == ("lines" in kinds), name
         assert "Reset axes" in plot
         assert "Share chart" not in plot

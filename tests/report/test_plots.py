@@ -207,7 +207,7 @@ def test_a_run_without_a_sweep_has_its_figures_over_time(tmp_path):
     opened = open_run(root)
     results = analyse(opened)
     recorder.see(opened, results)
-    page = write_run(opened, results, figures=(), own=recorder.drawn(None))
+    page = write_run(opened, results, own=recorder.drawn(None))
     assert 'data-figure="own-alone"' in page.read_text()
     assert [float(row["loop (ns)"]) for row in rows(root, "alone")] == [1.0] * 9
 

@@ -229,9 +229,10 @@ def mapped_is_true(repeat: Path, hosts: Sequence[str] = HOSTS) -> None:
 def test_the_report_is_made_again_from_the_streams(machine: Machine, results: Read) -> None:
     first, repeat = run_pipeline(machine, results)
     report = repeat.parents[1] / "report.html"
-    assert report.exists()
+    page = report.read_bytes()
     again = machine.command("report", "runs/pipeline/latest", "--json")
     assert results(again) == first
+    assert report.read_bytes() == page
 
     # Elsewhere, from the archive, the same to the byte.
     run = repeat.parents[1].resolve()
@@ -244,6 +245,7 @@ def test_the_report_is_made_again_from_the_streams(machine: Machine, results: Re
     assert not (unpacked / "report.html").exists() and not list(unpacked.rglob("*.parquet"))
     third = machine.command("report", str(unpacked), "--json")
     assert results(third) == first
+    assert (unpacked / "report.html").read_bytes() == page
     made = {path.relative_to(run): path for path in run.rglob("*.parquet")}
     made |= {path.relative_to(run): path for path in run.rglob("summary.json")}
     assert len(made) > 5

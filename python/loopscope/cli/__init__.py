@@ -23,6 +23,7 @@ from loopscope.cli import (  # noqa: E402
     doctor,
     entities,
     export,
+    figure,
     import_,
     live,
     net,
@@ -60,6 +61,7 @@ app.add_typer(net.app, name="net", help=net.HELP)
 app.add_typer(clock.app, name="clock", help=clock.HELP)
 app.command("query", help=query.HELP)(query.query)
 app.command("report", help=report.HELP)(report.report)
+app.command("figure", help=figure.HELP)(figure.figure)
 app.command("bundle", help=bundle.HELP)(bundle.bundle)
 app.command("export", help=export.HELP)(export.export)
 app.command("import", help=import_.HELP)(import_.import_)

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from .model import ExperimentFile
 from .plan import Experiment
+from .problem import dotted
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -53,8 +54,17 @@ def manifest_schema() -> dict[str, Any]:
 
 
 def from_manifest(manifest: Mapping[str, Any]) -> Experiment:
-    """The experiment of a manifest. Raises ValueError (pydantic's) where it is none."""
-    return TypeAdapter(Experiment).validate_json(json.dumps(manifest))
+    """The experiment of a manifest. Raises ValueError where it is none."""
+    try:
+        return TypeAdapter(Experiment).validate_json(json.dumps(manifest))
+    except ValidationError as error:
+        first, *others = error.errors(include_url=False)
+        place = dotted(first["loc"])
+        more = f" (and {len(others)} more)" if others else ""
+        raise ValueError(
+            f"{place}: {first['msg']}{more}; it was written by another version of loopscope: run "
+            "the experiment again"
+        ) from error
 
 
 def write(folder: Path) -> None:

@@ -6,26 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from rich.console import Console
 
     from loopscope.analysis import Results, SweepResults
     from loopscope.report.plots import Drawn
     from loopscope.timeline import Run
-
-FIGURES = (
-    "response-time",
-    "response-histogram",
-    "hops",
-    "patterns",
-    "clock",
-    "clock-width",
-    "clock-realtime",
-    "clock-allan",
-)
-"""What can be drawn to files, each as `figures/<name>.svg`, `.pdf` and `.png`. A run with several
-paths has `<name>-<path>` for the first three, one with several patterns `patterns-<pattern>`."""
 
 
 def render_terminal(results: Results, console: Console | None = None) -> None:
@@ -42,26 +29,17 @@ def render_sweep(results: SweepResults, console: Console | None = None) -> None:
     render(results, console)
 
 
-def write_report(
-    run: Run, results: Results, figures: Iterable[str] = FIGURES, own: Sequence[Drawn] = ()
-) -> Path:
-    """Writes `report.html` and the named `figures/`, returns the page's path.
+def write_report(run: Run, results: Results, own: Sequence[Drawn] = ()) -> Path:
+    """Writes `report.html`, and the experiment's `own` figures besides as files; returns the page's
+    path. `loopscope.report.catalogue` draws the page's figures as files.
 
-    `own` are the experiment's own figures, drawn besides. Raises `ValueError` for a figure that is
-    not in `FIGURES`, `OSError` where the run directory cannot be written.
+    Raises `OSError` where the run directory cannot be written.
     """
-    if unknown := set(figures) - set(FIGURES):
-        raise ValueError(f"no figure {', '.join(sorted(unknown))}; there is: {', '.join(FIGURES)}")
     from loopscope.report.page import page
     from loopscope.report.series import read_drawings
 
-    drawings = read_drawings(run, results)
     target = run.output / "report.html"
-    target.write_text(page(run, results, drawings, own), encoding="utf-8")
-    if wanted := [name for name in FIGURES if name in set(figures)]:
-        from loopscope.report.files import draw_files
-
-        draw_files(drawings, run.output / "figures", wanted)
+    target.write_text(page(run, results, read_drawings(run, results), own), encoding="utf-8")
     _draw_own(own, run.output)
     return target
 

@@ -1,111 +1,29 @@
-"""The figures as files for papers: SVG with real text, PDF with embedded TrueType.
-
-Points are drawn as a picture within the vector file, so that it stays small.
-"""
+"""The hops of a path and the types of a pattern as files, with the numbers that they show."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from loopscope.analysis.quantity import UNKNOWN_NS
 from loopscope.analysis.results import PatternResult
-from loopscope.report.clock_files import CLOCK_FIGURES, WIDTH
+from loopscope.report.canvas import logarithmic
 from loopscope.report.palette import BLUE, ORANGE, TARGET, series_colour
-from loopscope.report.series import Drawings, IntervalDrawing, PathDrawing, unit_of
+from loopscope.report.series import IntervalDrawing, PathDrawing, unit_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-STYLE: dict[str, Any] = {
-    "pdf.fonttype": 42,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "loopscope",
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-    "savefig.dpi": 200,
-    "figure.constrained_layout.use": True,
-}
+Row = Sequence[str | int | float]
 _SECONDS = "s since the first message"
 
 
-def draw_files(drawings: Drawings, folder: Path, names: Sequence[str]) -> None:
-    """Writes `<name>.svg`, `.pdf` and `.png` into `folder` for each of `names` that has data."""
-    draw: dict[str, Callable[[PathDrawing], Figure | None]] = {
-        "response-time": _response_time,
-        "response-histogram": _response_histogram,
-        "hops": _hops,
-    }
-    wanted: list[tuple[str, Callable[[], Figure | None]]] = []
-    for name in names:
-        if name in CLOCK_FIGURES:
-            wanted.append((name, partial(CLOCK_FIGURES[name], drawings.clock)))
-            continue
-        if name == "patterns":
-            for pattern in drawings.patterns:
-                suffix = "" if len(drawings.patterns) == 1 else f"-{pattern.name}"
-                wanted.append((name + suffix, partial(_pattern, pattern)))
-            continue
-        for path in drawings.paths:
-            suffix = "" if len(drawings.paths) == 1 else f"-{path.name}"
-            wanted.append((name + suffix, partial(draw[name], path)))
-    folder.mkdir(exist_ok=True)
-    with mpl.rc_context(STYLE):
-        for file, make in wanted:
-            figure = make()
-            if figure is None:
-                continue
-            save(figure, folder / file)
-
-
-def save(figure: Figure, stem: Path) -> None:
-    """Writes `<stem>.svg`, `.pdf`, `.png`, without dates, so that the same run gives the same."""
-    figure.savefig(stem.with_name(f"{stem.name}.svg"), metadata={"Date": None})
-    figure.set_layout_engine("none")  # the SVG's layout holds for the other files too
-    undated = {"CreationDate": None, "ModDate": None}
-    figure.savefig(stem.with_name(f"{stem.name}.pdf"), metadata=undated)
-    figure.savefig(stem.with_name(f"{stem.name}.png"), dpi=160, metadata={"Software": None})
-
-
-def _response_time(path: PathDrawing) -> Figure | None:
-    if path.response is None:
-        return None
-    figure = Figure(figsize=(WIDTH, 3))
-    axes = figure.subplots()
-    _scatter(axes, path.response)
-    if len(path.lost_seconds):
-        top = axes.get_xaxis_transform()
-        ones = [0.985] * len(path.lost_seconds)
-        axes.plot(path.lost_seconds, ones, "|", color=ORANGE, transform=top, rasterized=True)
-        axes.set_title("marks along the top: lost messages")
-    axes.set_xlabel(_SECONDS)
-    return figure
-
-
-def _response_histogram(path: PathDrawing) -> Figure | None:
-    if path.response is None:
-        return None
-    figure = Figure(figsize=(WIDTH, 2.4))
-    axes = figure.subplots()
-    _bars(axes, path.response)
-    axes.set_xlabel(f"response time ({unit_of(path.response.median_ns)[1]})")
-    axes.set_ylabel("messages")
-    return figure
-
-
-def _hops(path: PathDrawing) -> Figure | None:
-    if not path.hops:
-        return None
+def draw_hops(path: PathDrawing, width: float) -> Figure:
+    """A row for each hop: over time at the left, its histogram at the right."""
     n = len(path.hops)
-    figure = Figure(figsize=(WIDTH, 0.3 + 1.25 * n))
+    figure = Figure(figsize=(width, 0.3 + 1.25 * n))
     rows = figure.subplots(n, 2, squeeze=False, width_ratios=(3, 1))
     for (left, right), hop in zip(rows, path.hops, strict=False):
         _scatter(left, hop)
@@ -117,10 +35,10 @@ def _hops(path: PathDrawing) -> Figure | None:
     return figure
 
 
-def _pattern(result: PatternResult) -> Figure | None:
+def draw_pattern(result: PatternResult, width: float) -> Figure:
     rows = result.rows
     place = {name: i for i, name in enumerate(dict.fromkeys(row.message_type for row in rows))}
-    figure = Figure(figsize=(WIDTH, 3.2))
+    figure = Figure(figsize=(width, 3.2))
     axes = figure.subplots()
     for name, values, mark, size, colour in (
         ("target", [row.target_ns for row in rows], "_", 6, TARGET),
@@ -130,11 +48,37 @@ def _pattern(result: PatternResult) -> Figure | None:
         given = [(place[row.message_type], ns) for row, ns in zip(rows, values, strict=True) if ns]
         x, y = [at for at, _ in given], [ns / 1e6 for _, ns in given]
         axes.plot(x, y, mark, ms=size, color=colour, label=name)
-    axes.set_yscale("log")
+    logarithmic(axes, axes.yaxis)
     axes.set_ylabel("latency (ms)")
     axes.set_xticks(list(place.values()), list(place), rotation=90, fontsize=6)
     axes.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
     return figure
+
+
+def hops_rows(path: PathDrawing) -> Iterable[Row]:
+    """The lines of the CSV, the heading first: the points that are shown."""
+    yield (
+        "hop",
+        "repeat",
+        "id",
+        "time since the first message (s)",
+        "time (ns)",
+        "clock error (ns)",
+    )
+    for hop in path.hops:
+        for each in hop.scatters:
+            columns = (each.id, each.seconds, each.ns, each.err_ns)
+            for id, seconds, ns, err in zip(*(of.tolist() for of in columns), strict=True):
+                told = "" if err >= UNKNOWN_NS else err
+                yield (f"{hop.first} → {hop.last}", each.repeat, id, seconds, ns, told)
+
+
+def pattern_rows(result: PatternResult) -> Iterable[Row]:
+    """Likewise."""
+    yield ("type", "receiver", "target (ns)", "p99 (ns)", "max (ns)", "clock error (ns)")
+    for row in result.rows:
+        numbers = (row.target_ns, row.times["p99"], row.times["max"], row.err_ns)
+        yield (row.message_type, row.receiver, *("" if ns is None else ns for ns in numbers))
 
 
 def _scatter(axes: Axes, drawing: IntervalDrawing) -> None:
@@ -151,7 +95,7 @@ def _scatter(axes: Axes, drawing: IntervalDrawing) -> None:
             label=f"repeat {each.repeat}",
         )
     if drawing.logarithmic:
-        axes.set_yscale("log")
+        logarithmic(axes, axes.yaxis)
     axes.set_ylabel(unit)
 
 

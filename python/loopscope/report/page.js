@@ -13,7 +13,7 @@
   const themed = (layout) => {
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(name).trim();
-    const axis = { gridcolor: colour("--line"), zerolinecolor: colour("--line"), linecolor: colour("--line") };
+    const axis = { gridcolor: colour("--line"), zerolinecolor: colour("--line"), linecolor: colour("--line"), exponentformat: "none" };
     const result = {
       ...layout,
       paper_bgcolor: "rgba(0,0,0,0)",

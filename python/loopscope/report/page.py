@@ -10,9 +10,10 @@ from string import Template
 from typing import Any
 
 from loopscope.analysis import Results, Verdict
+from loopscope.analysis.messages import Messages
 from loopscope.analysis.quantity import number
 from loopscope.analysis.results import PatternResult
-from loopscope.report import interactive
+from loopscope.report import host_timeline, interactive, path_interactive, waterfall
 from loopscope.report.clock_interactive import clock_figures
 from loopscope.report.clock_series import ClockDrawing
 from loopscope.report.link_rows import Row, Table, tables
@@ -40,7 +41,7 @@ from loopscope.report.rows import (
     value_rows,
     value_source,
 )
-from loopscope.report.series import Drawings, PathDrawing
+from loopscope.report.series import Drawings, PathDrawing, origins
 from loopscope.timeline import Run
 
 _SYMBOL = {Verdict.PASS: "✓", Verdict.FAIL: "✕", Verdict.UNKNOWN: "?"}
@@ -51,7 +52,9 @@ def page(run: Run, results: Results, drawings: Drawings, own: Sequence[Drawn] = 
     figures: dict[str, Any] = {}
     sections = [own_figures(own, figures)] if own else []
     sections += [_pattern(pattern, figures) for pattern in drawings.patterns]
-    sections += [_path_figures(path, figures) for path in drawings.paths]
+    for path in drawings.paths:
+        sections.append(_path_figures(path, results.messages[path.name], figures))
+    sections.append(_timeline(run, results, figures))
     sections.append(_clocks(results, drawings.clock, figures))
     repeats = "1 repeat" if results.repeats == 1 else f"{number(results.repeats)} repeats"
     main = Template(_asset("run.html")).substitute(
@@ -90,7 +93,7 @@ def shell(
         verdict="" if verdict is None else badge(verdict),
         main=main,
         style=_asset("page.css"),
-        plotly=_plotly(),
+        plotly=_asset("plotly/plotly-cartesian.min.js"),
         script=_asset("page.js"),
         results=_embedded(results),
         figures=_embedded(figures),
@@ -149,7 +152,7 @@ def value_table(results: Results) -> str:
     return f'<h2>Values</h2><table id="values"><tbody>{"".join(rows)}</tbody></table>'
 
 
-def _path_figures(path: PathDrawing, figures: dict[str, Any]) -> str:
+def _path_figures(path: PathDrawing, messages: Messages, figures: dict[str, Any]) -> str:
     name = escape(path.name)
     if path.response is None and not path.hops:
         return f"<h2>Path {name}</h2><p>No message was seen.</p>"
@@ -163,11 +166,33 @@ def _path_figures(path: PathDrawing, figures: dict[str, Any]) -> str:
         html += _figure(time, f"End-to-end response time, {ends}", caption)
         caption = interactive.histogram_caption(path.response)
         html += _figure(histogram, "Distribution of the response time", caption)
+        tails = f"ccdf-{path.name}"
+        figures[tails] = path_interactive.ccdf(messages)
+        html += _figure(tails, "Tails", path_interactive.CCDF_CAPTION)
+        if path.response.shown < path.response.total:
+            heat = f"heatmap-{path.name}"
+            figures[heat] = path_interactive.heatmap(messages, origins(messages))
+            html += _figure(heat, "Response times over time", path_interactive.HEATMAP_CAPTION)
+        falls = f"waterfall-{path.name}"
+        figures[falls] = path_interactive.waterfall(waterfall.usual(messages))
+        html += _figure(falls, "Single messages", path_interactive.WATERFALL_CAPTION)
     if path.hops:
         hops = f"hops-{path.name}"
         figures[hops] = interactive.hops(path)
         html += _figure(hops, "Time of each hop", interactive.hops_caption(path.hops))
     return html
+
+
+def _timeline(run: Run, results: Results, figures: dict[str, Any]) -> str:
+    """Around the slowest message of the first path that has one; nothing where none was seen."""
+    messages = [each for each in results.messages.values() if len(each)]
+    if not messages:
+        return ""
+    window = host_timeline.around(messages[0], None, None)
+    found = host_timeline.read_timeline(run, results.messages.values(), window)
+    figures["timeline"] = path_interactive.timeline(found)
+    caption = path_interactive.timeline_caption(found)
+    return f"<h2>Hosts</h2>{_figure('timeline', 'Time line of the hosts', caption)}"
 
 
 def _figure(name: str, title: str, caption: str) -> str:
@@ -343,10 +368,3 @@ def _embedded(value: Any) -> str:
 
 def _asset(name: str) -> str:
     return files("loopscope.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _plotly() -> str:
-    from plotly.offline import get_plotlyjs
-
-    script: str = get_plotlyjs()
-    return script

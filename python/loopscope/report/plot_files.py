@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,16 +10,15 @@ from typing import TYPE_CHECKING
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodFormatter
+from matplotlib.ticker import NullLocator
 
-from loopscope.report.clock_files import WIDTH
-from loopscope.report.files import STYLE, save
+from loopscope.report.axis import Axis
+from loopscope.report.canvas import STYLE, WIDTHS, logarithmic, save, write_csv
 from loopscope.report.palette import SERIES, series_colour
-from loopscope.report.plots import Axis, Curve, Drawn, Panels, Plot
+from loopscope.report.plots import Curve, Drawn, Panels, Plot, fit_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import XAxis, YAxis
 
 _DASHES = ("-", "--", ":", "-.")
 _MARKERS = "osD^vPX*"
@@ -33,15 +31,12 @@ def draw_plots(drawn: Iterable[Drawn], folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     with mpl.rc_context(STYLE):
         for each in drawn:
-            figure = _plot(each) if isinstance(each, Plot) else _panels(each)
-            save(figure, folder / each.figure.name)
-            write_csv(each, folder / f"{each.figure.name}.csv")
+            save(draw(each, WIDTHS["two"]), folder / each.figure.name)
+            write_csv(folder / each.figure.name, rows(each))
 
 
-def write_csv(drawn: Drawn, file: Path) -> None:
-    """The numbers that a figure shows, as measured: the units are in the first line."""
-    with file.open("w", newline="", encoding="utf-8") as out:
-        csv.writer(out, lineterminator="\n").writerows(rows(drawn))
+def draw(drawn: Drawn, width: float) -> Figure:
+    return _plot(drawn, width) if isinstance(drawn, Plot) else _panels(drawn, width)
 
 
 def rows(drawn: Drawn) -> Iterable[Sequence[str | int | float]]:
@@ -75,8 +70,8 @@ def _number(value: float) -> str | float:
     return "" if math.isnan(value) else float(value)
 
 
-def _plot(plot: Plot) -> Figure:
-    figure = Figure(figsize=(WIDTH, 3.4))
+def _plot(plot: Plot, width: float) -> Figure:
+    figure = Figure(figsize=(width, 3.4))
     axes = figure.subplots()
     for curve in plot.curves:
         _draw_curve(axes, plot, curve)
@@ -129,24 +124,11 @@ def _draw_curve(axes: Axes, plot: Plot, curve: Curve) -> None:
     )
 
 
-def fit_text(plot: Plot, curve: Curve) -> str:
-    """The line that fits, in the units of the axes: `2.12 ms + 3.001 · delay`."""
-    assert curve.fit is not None
-    intercept, slope = curve.fit
-    per = slope * plot.x.scale / plot.y.scale
-    # Of two axes with the same unit the slope has none.
-    same = plot.x.unit == plot.y.unit
-    per_unit = "" if same and plot.x.unit else f" {plot.y.shown}/{plot.x.shown}".rstrip("/ ")
-    if same:
-        per = slope
-    return f"{intercept / plot.y.scale:.3g} {plot.y.shown} + {per:.4g}{per_unit} · {plot.x.name}"
-
-
-def _panels(drawn: Panels) -> Figure:
+def _panels(drawn: Panels, width: float) -> Figure:
     n = len(drawn.panels)
-    columns = min(_COLUMNS, n)
+    columns = min(_COLUMNS if width > 5 else 1, n)
     lines = -(-n // columns)
-    figure = Figure(figsize=(WIDTH, 0.5 + (2.6 if n == 1 else 1.7) * lines))
+    figure = Figure(figsize=(width, 0.5 + (2.6 if n == 1 else 1.7) * lines))
     grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
     labels: list[str] = []
     # Of many points a line between them says nothing.
@@ -197,14 +179,3 @@ def _axes(axes: Axes, x: Axis, y: Axis) -> None:
     axes.set_ylabel(y.label)
     axes.grid(color="0.9", linewidth=0.5)
     axes.set_axisbelow(True)
-
-
-def logarithmic(axes: Axes, axis: XAxis | YAxis) -> None:
-    """With plain numbers, and enough of them where the axis spans few decades."""
-    vertical = axis is axes.yaxis
-    axes.set_yscale("log") if vertical else axes.set_xscale("log")
-    low, high = axes.get_ylim() if vertical else axes.get_xlim()
-    few = math.log10(high / low) < 2.5
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
-    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axis.set_minor_formatter(NullFormatter())

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from loopscope.analysis.quantity import number
+from loopscope.report.axis import Axis
 from loopscope.report.interactive import axis_key, axis_names, figure_of, rounded, row_title
 from loopscope.report.palette import SERIES, series_colour
-from loopscope.report.plot_files import fit_text
-from loopscope.report.plots import Axis, Curve, Drawn, Panels, Plot
+from loopscope.report.plots import Curve, Drawn, Panels, Plot, fit_text
 
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-down", "triangle-up", "cross", "star", "x")

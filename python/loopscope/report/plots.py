@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.quantity import scaled
 from loopscope.experiment import Experiment, Figure
-from loopscope.experiment.quantity import dimension_of, parse
+from loopscope.report.axis import Axis, Scalar, axis_of, places
 from loopscope.report.thin import thin
 
 if TYPE_CHECKING:
@@ -24,32 +23,9 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-Scalar = str | int | float | bool
 TIME = "time"
 _PANEL_POINTS = 2500
 _MOST_MARKS = 10
-_UNITS = {"ns": "ns", "B": "B", "bit": "bit/s", "Hz": "Hz", "ppm": "ppm"}
-"""Of a dimension's base unit, the one that axes show."""
-
-
-@dataclass(frozen=True)
-class Axis:
-    name: str
-    """What it shows, without the unit."""
-    unit: str
-    """Of the numbers; empty for plain numbers and texts."""
-    scale: float
-    """What the numbers are divided by for people, who then read `shown`."""
-    shown: str
-    logarithmic: bool = False
-    categories: tuple[str, ...] = ()
-    """Where it shows texts: those at 0, 1, 2 …"""
-    marks: tuple[tuple[float, str], ...] = ()
-    """Numbers and their texts, units included, where these stand at the axis in place of others."""
-
-    @property
-    def label(self) -> str:
-        return f"{self.name} ({self.shown})" if self.shown and not self.marks else self.name
 
 
 @dataclass(frozen=True)
@@ -157,12 +133,25 @@ class Recorder:
         units = {value.name: value.unit for value in self._experiment.values}
         unit = units.get(figure.y[0].path, "ns")
         # An outlier must not choose the unit.
-        y = _axis(figure.y_label or _name(figure), unit, np.concatenate(every), "y" in figure.log)
+        y = axis_of(figure.y_label or _name(figure), unit, np.concatenate(every), "y" in figure.log)
         first = "message" if unit == "ns" and figure.y[0].path not in units else "event"
         x = Axis(figure.x_label or f"time since the first {first}", "ns", 1e9, "s")
         return Panels(
             figure, figure.title or _title(figure), x, y, panels, self._total[figure.name]
         )
+
+
+def fit_text(plot: Plot, curve: Curve) -> str:
+    """The line that fits, in the units of the axes: `2.12 ms + 3.001 · delay`."""
+    assert curve.fit is not None
+    intercept, slope = curve.fit
+    per = slope * plot.x.scale / plot.y.scale
+    # Of two axes with the same unit the slope has none.
+    same = plot.x.unit == plot.y.unit
+    per_unit = "" if same and plot.x.unit else f" {plot.y.shown}/{plot.x.shown}".rstrip("/ ")
+    if same:
+        per = slope
+    return f"{intercept / plot.y.scale:.3g} {plot.y.shown} + {per:.4g}{per_unit} · {plot.x.name}"
 
 
 def _stretches(
@@ -203,7 +192,7 @@ def _stretches(
 
 def _plot(sweep: SweepResults, figure: Figure) -> Plot | None:
     chosen = [point for point in sweep.points if _chosen(figure, point.params)]
-    x_values, x_unit, categories = _places([point.params[figure.x] for point in chosen])
+    x_values, x_unit, categories = places([point.params[figure.x] for point in chosen])
     groups: dict[tuple[str, Scalar | None, tuple[tuple[str, Scalar], ...]], list[int]] = {}
     beside = (figure.x, figure.series, *figure.only)
     for y in figure.y:
@@ -240,14 +229,18 @@ def _plot(sweep: SweepResults, figure: Figure) -> Plot | None:
         if (found := point.statistic(y.text)) is not None
     )
     log = figure.log
-    x = _axis(figure.x_label or _words(figure.x), x_unit, x_values, "x" in log, categories)
+    x = axis_of(figure.x_label or _words(figure.x), x_unit, x_values, "x" in log, categories)
     texts = {at: str(point.params[figure.x]) for at, point in zip(x_values, chosen, strict=True)}
     if x.logarithmic and len(texts) <= _MOST_MARKS:
         x = replace(x, marks=tuple(sorted(texts.items())))
     ys = np.concatenate([curve.y for curve in curves])
     name = figure.y_label or _name(figure)
     return Plot(
-        figure, figure.title or _title(figure), x, _axis(name, unit, ys, "y" in log), tuple(curves)
+        figure,
+        figure.title or _title(figure),
+        x,
+        axis_of(name, unit, ys, "y" in log),
+        tuple(curves),
     )
 
 
@@ -277,31 +270,6 @@ def _curve(
         fit = float(intercept), float(slope)
     names = tuple(points[i].name for i in order)
     return names, xs, ys, np.array(bars) if figure.error else None, np.array(doubt), fit
-
-
-def _places(values: Sequence[Scalar]) -> tuple[Floats, str, tuple[str, ...]]:
-    """Where parameters' values lie on an axis, in which unit, and their texts if they are none."""
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        return np.array(values, dtype=np.float64), "", ()
-    dimensions = [dimension_of(value) if isinstance(value, str) else None for value in values]
-    if dimensions and dimensions[0] is not None and len(set(dimensions)) == 1:
-        exact = [float(parse(value, dimensions[0])) for value in values]
-        return np.array(exact), _UNITS[dimensions[0].base], ()
-    texts = list(dict.fromkeys(str(value) for value in values))
-    places = np.array([texts.index(str(value)) for value in values], dtype=np.float64)
-    return places, "", tuple(texts)
-
-
-def _axis(
-    name: str, unit: str, values: Floats, logarithmic: bool, categories: tuple[str, ...] = ()
-) -> Axis:
-    """With the unit that suits the values' middle where they span decades, else their largest."""
-    size = np.abs(values[np.isfinite(values)])
-    if not len(size):
-        return Axis(name, unit, 1.0, unit, logarithmic, categories)
-    middle = float(np.median(size[size > 0])) if (size > 0).any() else 0.0
-    scale, shown = scaled(middle, unit)
-    return Axis(name, unit, float(scale), shown, logarithmic, categories)
 
 
 def _chosen(figure: Figure, params: Mapping[str, Scalar]) -> bool:

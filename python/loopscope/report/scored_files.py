@@ -12,10 +12,8 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from loopscope.report.clock_files import WIDTH
-from loopscope.report.files import STYLE, save
+from loopscope.report.canvas import STYLE, WIDTHS, logarithmic, save
 from loopscope.report.palette import BLUE, ORANGE, SERIES
-from loopscope.report.plot_files import logarithmic
 from loopscope.report.series import unit_of
 from loopscope.report.thin import thin
 
@@ -67,7 +65,7 @@ def read_scored(file: Path) -> dict[str, Scored]:
 
 
 def figure_of(scenario: str, sides: Mapping[str, Scored]) -> Figure:
-    figure = Figure(figsize=(WIDTH, 4.6))
+    figure = Figure(figsize=(WIDTHS["two"], 4.6))
     names = list(sides)
     layout: list[Any] = [names, ["share"] * len(names)]
     panels = figure.subplot_mosaic(layout, height_ratios=(3, 2))

@@ -7,7 +7,7 @@ that no outlier disappears. Histograms are of all values.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -89,8 +89,8 @@ def read_drawings(run: Run, results: Results) -> Drawings:
     )
 
 
-def histogram(values: npt.NDArray[np.int64]) -> Histogram:
-    """Bins by Freedman and Diaconis, within reason.
+def histogram_of(values: npt.NDArray[Any], bins: int | None = None) -> Histogram:
+    """Bins by Freedman and Diaconis, within reason, or as many as are given.
 
     A tail farther above p99 than three times p99's distance from the median, so at most 1 %, is
     counted and not drawn.
@@ -101,23 +101,16 @@ def histogram(values: npt.NDArray[np.int64]) -> Histogram:
     end = min(high, p99 + 3 * (p99 - middle))
     width = 2 * (q3 - q1) / len(values) ** (1 / 3)
     fewest, most = _BINS
-    bins = int(np.clip((end - low) / width, fewest, most)) if width > 0 else fewest
+    if bins is None:
+        bins = int(np.clip((end - low) / width, fewest, most)) if width > 0 else fewest
     counts, edges = np.histogram(values, bins=bins, range=(low, end if end > low else low + 1))
     return Histogram(edges, counts.astype(np.int64), beyond=len(values) - int(counts.sum()))
 
 
 def _path(messages: Messages) -> PathDrawing:
     path = messages.path
-    origin = {
-        int(repeat): int(messages.ts[0][messages.repeat == repeat].min())
-        for repeat in np.unique(messages.repeat)
-    }
-    lost = ~messages.seen[-1]
-    seconds = [
-        _seconds(messages.ts[0][lost & (messages.repeat == repeat)], start)
-        for repeat, start in origin.items()
-    ]
-    lost_seconds = np.sort(np.concatenate(seconds)) if seconds else np.empty(0)
+    origin = origins(messages)
+    lost_seconds = lost_ns(messages) / 1e9
     marks = np.linspace(0, len(lost_seconds) - 1, min(len(lost_seconds), _LOST_MARKS)).astype(int)
     hops = [messages.intervals(*hop) for hop in path.hops]
     drawn = [_interval(hop, origin, _HOPS_POINTS // len(hops)) for hop in hops]
@@ -127,6 +120,25 @@ def _path(messages: Messages) -> PathDrawing:
         lost_seconds=lost_seconds[marks],
         hops=tuple(hop for hop in drawn if hop is not None),
     )
+
+
+def origins(messages: Messages) -> dict[int, int]:
+    """When the first message of each repeat set out."""
+    return {
+        int(repeat): int(messages.ts[0][messages.repeat == repeat].min())
+        for repeat in np.unique(messages.repeat)
+    }
+
+
+def lost_ns(messages: Messages, only: int | None = None) -> npt.NDArray[np.int64]:
+    """When messages set out that did not arrive, after the first of their repeat."""
+    lost = ~messages.seen[-1]
+    found = [
+        messages.ts[0][lost & (messages.repeat == repeat)] - start
+        for repeat, start in origins(messages).items()
+        if only in (None, repeat)
+    ]
+    return np.sort(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
 
 
 def _interval(intervals: Intervals, origin: dict[int, int], points: int) -> IntervalDrawing | None:
@@ -151,7 +163,7 @@ def _interval(intervals: Intervals, origin: dict[int, int], points: int) -> Inte
         first=str(intervals.first),
         last=str(intervals.last),
         scatters=tuple(scatters),
-        histogram=histogram(intervals.length),
+        histogram=histogram_of(intervals.length),
         total=total,
         shown=sum(len(scatter.ns) for scatter in scatters),
         median_ns=median,

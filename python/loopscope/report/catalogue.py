@@ -1,0 +1,450 @@
+"""The figures of a run, by name: one table of their kinds, and what draws each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from loopscope.report import figures
+from loopscope.report.canvas import FORMATS, STYLE, WIDTHS, Format, Width, save, write_csv
+from loopscope.report.samples import FigureError, missing
+from loopscope.report.source import Sampled, Source, chosen
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from loopscope.report.sketches import Sketch
+
+OWN = "own"
+"""The kind of those that the experiment's file names."""
+Row = Sequence[str | int | float]
+Of = Literal["samples", "path", "pattern", "run"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a person asked for besides the names. None: as it comes."""
+
+    message: int | None = None
+    repeat: int | None = None
+    from_ns: int | None = None
+    until_ns: int | None = None
+    log: str | None = None
+    against: str | None = None
+    width: Width = "two"
+    formats: Sequence[Format] = FORMATS
+
+    @property
+    def given(self) -> list[str]:
+        """By the names of the options."""
+        each: dict[str, object]
+        each = {"message": self.message, "repeat": self.repeat, "from": self.from_ns}
+        each |= {"until": self.until_ns, "log": self.log, "against": self.against}
+        return [name for name, value in each.items() if value is not None]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A figure, and the lines of its CSV, the heading first."""
+
+    figure: Figure
+    rows: Iterable[Row]
+
+
+@dataclass(frozen=True)
+class RunKind:
+    what: str
+    of: Of
+    """What it is one figure of."""
+    make: Callable[[Source, str, Choice], Made]
+    """Raises `FigureError` where there is nothing to draw."""
+    takes: tuple[str, ...]
+    """Which of a person's further choices it heeds."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    kind: str
+    of: str
+    """Empty of the whole run."""
+
+    @property
+    def stem(self) -> str:
+        """Of its files' names."""
+        if self.kind == OWN:
+            return self.of
+        slug = re.sub(r"[^\w.]+", "-", self.of, flags=re.ASCII).strip("-")
+        return f"{self.kind}-{slug}" if slug else self.kind
+
+
+def parse(source: Source, words: Sequence[str], choice: Choice) -> list[Wanted]:
+    """`ccdf loop rate waterfall` as figures: a kind, then what it is to be of; without that, all
+    that suits it. Nothing given: every figure of the run.
+
+    Raises `FigureError` with the nearest right spelling, and for a choice that none of the figures
+    heeds.
+    """
+    _check(source, choice)
+    wanted = _parsed(source, words)
+    takes = {each for one in wanted if one.kind != OWN for each in KINDS[one.kind].takes}
+    for option in choice.given:
+        if option not in takes:
+            heed = [kind for kind, known in KINDS.items() if option in known.takes]
+            raise FigureError(f"--{option} is for {', '.join(heed)}")
+    return wanted
+
+
+def names(source: Source) -> list[str]:
+    """Every word that `parse` knows in this run."""
+    return [*KINDS, *source.subjects, *_own_names(source)]
+
+
+def figures_of(source: Source) -> Path:
+    """Where a run's figures go."""
+    return (source.path if source.swept else source.run.output) / "figures"
+
+
+def _check(source: Source, choice: Choice) -> None:
+    for each in choice.formats:
+        if each not in FORMATS:
+            raise FigureError(f"--format: {missing('format', each, FORMATS)}")
+    if choice.width not in WIDTHS:
+        raise FigureError(f"--width: {missing('width', choice.width, WIDTHS)}")
+    if choice.repeat is not None and not source.swept:
+        known = source.run.repeats
+        if choice.repeat not in known:
+            raise FigureError(f"--repeat {choice.repeat}: the run has {', '.join(map(str, known))}")
+    begin, end = choice.from_ns, choice.until_ns
+    if begin is not None and end is not None and end <= begin:
+        raise FigureError("--until must be later than --from")
+
+
+def _own_names(source: Source) -> list[str]:
+    return [each.name for each in source.whole.figures] if source.whole else []
+
+
+def _parsed(source: Source, words: Sequence[str]) -> list[Wanted]:
+    if not words:
+        return list(everything(source))
+    found: list[Wanted] = []
+    names = _own_names(source)
+    kind, given = "", 0
+    for word in words:
+        # Right after a kind a path of that name is meant, should there be one.
+        is_subject = kind and not given and word in _subjects(source, KINDS[kind].of)
+        if word in KINDS and not is_subject:
+            if kind and not given:
+                found += _all(source, kind)
+            kind, given = word, 0
+        elif word in names and not is_subject:
+            if kind and not given:
+                found += _all(source, kind)
+            found.append(Wanted(OWN, word))
+            kind, given = "", 0
+        elif not kind:
+            raise FigureError(missing("figure", word, [*KINDS, *names]))
+        else:
+            found.append(Wanted(kind, _subject(source, kind, word)))
+            given += 1
+    if kind and not given:
+        found += _all(source, kind)
+    return found
+
+
+def everything(source: Source) -> Iterator[Wanted]:
+    """Each kind of all that suits it, but of samples only the paths; then the experiment's own."""
+    if source.swept:
+        yield from (Wanted("mean-deviation", path) for path in source.paths)
+        yield from (Wanted(OWN, name) for name in source.own)
+        return
+    for kind, known in KINDS.items():
+        if known.of == "run":
+            if kind not in _CLOCKS or _CLOCKS[kind](source):
+                yield Wanted(kind, "")
+        else:
+            of = "path" if known.of == "samples" else known.of
+            of_sweep = kind == "mean-deviation"
+            yield from (Wanted(kind, each) for each in _subjects(source, of) if not of_sweep)
+    yield from (Wanted(OWN, name) for name in source.own)
+
+
+def draw(source: Source, wanted: Wanted, directory: Path, choice: Choice) -> tuple[Path, ...]:
+    """Writes a figure and its numbers, returns the files. Raises `FigureError`, and `OSError` where
+    files cannot be written."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(STYLE):
+        make = _own if wanted.kind == OWN else KINDS[wanted.kind].make
+        made = make(source, wanted.of, choice)
+        directory.mkdir(parents=True, exist_ok=True)
+        files = save(made.figure, directory / wanted.stem, choice.formats)
+    return (*files, write_csv(directory / wanted.stem, made.rows))
+
+
+def _all(source: Source, kind: str) -> list[Wanted]:
+    of = KINDS[kind].of
+    if of == "run":
+        return [Wanted(kind, "")]
+    names = _subjects(source, "path" if of == "samples" else of)
+    if not names:
+        what = "pattern" if of == "pattern" else "path"
+        hint = "; name what it is to be of: --list shows it" if of == "samples" else ""
+        raise FigureError(f"{kind}: this run has no {what}{hint}")
+    return [Wanted(kind, each) for each in names]
+
+
+def _subject(source: Source, kind: str, word: str) -> str:
+    of = KINDS[kind].of
+    if of == "run":
+        raise FigureError(f"{missing('kind of figure', word, KINDS)} ({kind} is of the whole run)")
+    if of == "samples":
+        return word  # what can be named is more than a list
+    known = _subjects(source, of)
+    if word not in known:
+        raise FigureError(f"{kind}: {missing(of, word, known)}")
+    return word
+
+
+def _subjects(source: Source, of: Of) -> list[str]:
+    if of == "samples":
+        return list(source.subjects)
+    if of == "path":
+        return source.paths
+    if of == "pattern" and source.experiment:
+        return [each.name for each in source.experiment.patterns]
+    return []
+
+
+def _scatter(source: Source, of: str, choice: Choice) -> Made:
+    return _of_samples("scatter", source, of, choice)
+
+
+def _histogram(source: Source, of: str, choice: Choice) -> Made:
+    return _of_samples("histogram", source, of, choice)
+
+
+def _ccdf(source: Source, of: str, choice: Choice) -> Made:
+    return _of_samples("ccdf", source, of, choice)
+
+
+def _heatmap(source: Source, of: str, choice: Choice) -> Made:
+    return _of_samples("heatmap", source, of, choice)
+
+
+def _of_samples(kind: str, source: Source, of: str, choice: Choice) -> Made:
+    sampled = chosen(source.samples(of), choice.repeat, choice.from_ns, choice.until_ns)
+    sketch = sketch_of(kind, sampled, choice)
+    if kind == "scatter" and of in source.paths:
+        sketch = _with_lost(source, of, sketch, choice)
+    figure = figures.compose(sketch, sampled.title, figures.size_of(choice.width))
+    return Made(figure, chain([sketch.heading], sketch.rows))
+
+
+def sketch_of(kind: str, sampled: Sampled, choice: Choice) -> Sketch:
+    """The generic kind, of a run's samples."""
+    timed = kind in ("scatter", "heatmap")
+    value = "y" if timed else "x"
+    columns = {value: "value", f"{value}_unit": sampled.unit, f"{value}_label": sampled.name}
+    if timed:
+        since = f"time since the first {sampled.what.removesuffix('s')}"
+        columns |= {"x": "since", "x_label": since, "x_unit": "ns"}
+    if sampled.bounded:
+        columns["err"] = "clock_error"
+    if kind == "ccdf":
+        columns["y_label"] = f"share of {sampled.what} at least as large"
+    if kind == "histogram":
+        columns["y_label"] = sampled.what
+    if kind == "heatmap":
+        columns["z_label"] = f"{sampled.what} per cell"
+    elif len(sampled.table["repeat"].unique()) > 1:
+        columns["series"] = "repeat"
+    if choice.log is not None:
+        columns["log"] = choice.log
+    return figures.sketch(kind, sampled.table, columns, choice.width)
+
+
+def _with_lost(source: Source, path: str, sketch: Sketch, choice: Choice) -> Sketch:
+    """With a mark along the top where a message was lost."""
+    import numpy as np
+
+    from loopscope.analysis.quantity import number
+    from loopscope.report.palette import ORANGE
+    from loopscope.report.series import lost_ns
+
+    lost = lost_ns(source.messages(path), choice.repeat)
+    if choice.from_ns is not None:
+        lost = lost[lost >= choice.from_ns]
+    if choice.until_ns is not None:
+        lost = lost[lost < choice.until_ns]
+    if not len(lost):
+        return sketch
+    painted = sketch.paint
+
+    def paint(axes: Axes) -> None:
+        painted(axes)
+        at = np.unique(np.round(lost / sketch.x.scale, 3))
+        top = axes.get_xaxis_transform()
+        axes.plot(at, [0.985] * len(at), "|", color=ORANGE, transform=top, rasterized=True)
+
+    note = f"{number(len(lost))} lost: marks along the top"
+    in_series = sketch.heading[0] == "series"
+    blanks = [""] * (len(sketch.heading) - 1 - in_series)
+    first = ["lost"] if in_series else []
+    rows: Iterable[Row] = ([*first, int(ns), *blanks] for ns in lost)
+    return replace(sketch, paint=paint, notes=[*sketch.notes, note], rows=chain(sketch.rows, rows))
+
+
+def _mean_deviation(source: Source, of: str, choice: Choice) -> Made:
+    """A sample of each message at each point: x is one parameter, the others make the series."""
+    import numpy as np
+    import pyarrow as pa
+
+    if not source.swept:
+        raise FigureError("mean-deviation is against a swept parameter: this run sweeps none")
+    against = choice.against or source.swept[0]
+    if against not in source.swept:
+        raise FigureError(f"--against: {missing('swept parameter', against, source.swept)}")
+    assert source.whole is not None
+    params = {point.name: point.params for point in source.whole.points}
+    parts, at, others = [], [], []
+    for point in source.points:
+        assert point.point is not None
+        stretch = choice.repeat, choice.from_ns, choice.until_ns
+        parts.append(chosen(point.samples(of), *stretch))
+        mine = params[point.point]
+        at.append(mine.get(against))
+        others.append(", ".join(f"{k} = {v}" for k, v in mine.items() if k != against))
+    numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in at)
+    sampled = parts[0]
+    of_point = np.repeat(np.arange(len(parts)), [len(part.table) for part in parts])
+    table = pa.table(
+        {
+            "x": pa.array(at if numbers else [str(each) for each in at]).take(of_point),
+            "value": np.concatenate([part.table["value"].to_numpy() for part in parts]),
+            "others": pa.array(others).take(of_point),
+        }
+    )
+    columns = {"x": "x", "x_label": against.replace("_", " "), "y": "value"}
+    columns |= {"y_label": sampled.name, "y_unit": sampled.unit}
+    if len(set(others)) > 1:
+        columns["series"] = "others"
+    if sampled.bounded:
+        err = np.concatenate([part.table["clock_error"].to_numpy() for part in parts])
+        table = table.append_column("clock_error", pa.array(err))
+        columns["err"] = "clock_error"
+    if choice.log is not None:
+        columns["log"] = choice.log
+    sketch = figures.sketch("mean-deviation", table, columns, choice.width)
+    title = f"{sampled.title}, against {against}"
+    figure = figures.compose(sketch, title, figures.size_of(choice.width))
+    return Made(figure, chain([sketch.heading], sketch.rows))
+
+
+def _own(source: Source, of: str, choice: Choice) -> Made:
+    from loopscope.report import plot_files
+
+    if of not in source.own:
+        raise FigureError(f"{of}: nothing was measured that it could show")
+    drawn = source.own[of]
+    return Made(plot_files.draw(drawn, WIDTHS[choice.width]), plot_files.rows(drawn))
+
+
+def _hops(source: Source, of: str, choice: Choice) -> Made:
+    from loopscope.report.files import draw_hops, hops_rows
+
+    source.messages(of)
+    path = next(each for each in source.drawings.paths if each.name == of)
+    if not path.hops:
+        raise FigureError(f"path {of}: no message was seen")
+    return Made(draw_hops(path, WIDTHS[choice.width]), hops_rows(path))
+
+
+def _waterfall(source: Source, of: str, choice: Choice) -> Made:
+    from loopscope.report import waterfall
+
+    messages = source.messages(of)
+    if choice.message is not None:
+        falls = waterfall.named(messages, choice.message, choice.repeat)
+    else:
+        falls = waterfall.usual(messages)
+    if not falls:
+        raise FigureError(f"path {of}: no message arrived")
+    return Made(waterfall.draw(falls, WIDTHS[choice.width]), waterfall.rows(falls))
+
+
+def _timeline(source: Source, of: str, choice: Choice) -> Made:
+    from loopscope.report import host_timeline
+
+    paths = [source.messages(name) for name in source.paths]
+    timed = choice.from_ns is not None or choice.until_ns is not None
+    if timed or not any(map(len, paths)):
+        repeat = choice.repeat or next(iter(source.run.repeats))
+        window = host_timeline.whole(source.run, repeat)
+        until = window.end if choice.until_ns is None else window.begin + choice.until_ns
+        begin = window.begin + (choice.from_ns or 0)
+        window = replace(window, begin=begin, end=min(window.end, until))
+    else:
+        messages = next(each for each in paths if len(each))
+        window = host_timeline.around(messages, choice.message, choice.repeat)
+    found = host_timeline.read_timeline(source.run, paths, window)
+    return Made(host_timeline.draw(found, WIDTHS[choice.width]), host_timeline.rows(found))
+
+
+def _patterns(source: Source, of: str, choice: Choice) -> Made:
+    from loopscope.report.files import draw_pattern, pattern_rows
+
+    result = next(each for each in source.results.patterns if each.name == of)
+    return Made(draw_pattern(result, WIDTHS[choice.width]), pattern_rows(result))
+
+
+def _clock(name: str) -> Callable[[Source, str, Choice], Made]:
+    def make(source: Source, of: str, choice: Choice) -> Made:
+        from loopscope.report.clock_files import CLOCK_FIGURES
+
+        draw, tell = CLOCK_FIGURES[name]
+        hosts = source.drawings.clock
+        figure = draw(hosts, WIDTHS[choice.width])
+        if figure is None:
+            raise FigureError(f"{name}: this run knows nothing of it")
+        return Made(figure, tell(hosts))
+
+    return make
+
+
+_CLOCKS: Mapping[str, Callable[[Source], bool]] = {
+    "clock": lambda source: bool(source.drawings.clock),
+    "clock-width": lambda source: bool(source.drawings.clock),
+    "clock-realtime": lambda source: any(host.realtime for host in source.drawings.clock),
+    "clock-allan": lambda source: any(host.allan for host in source.drawings.clock),
+}
+"""Whether there is anything to draw."""
+
+_STRETCH = ("repeat", "from", "until")
+_SAMPLES = (*_STRETCH, "log")
+
+KINDS: dict[str, RunKind] = {
+    "scatter": RunKind("each message or event over time", "samples", _scatter, _SAMPLES),
+    "histogram": RunKind("how many took how long", "samples", _histogram, _STRETCH),
+    "ccdf": RunKind("the share that took at least so long, on logarithmic axes", "samples", _ccdf,
+                    _SAMPLES),
+    "heatmap": RunKind("how many were where over time", "samples", _heatmap, _SAMPLES),
+    "mean-deviation": RunKind("mean and standard deviation against a swept parameter", "samples",
+                              _mean_deviation, ("against", *_SAMPLES)),
+    "hops": RunKind("each hop over time, and its histogram", "path", _hops, ()),
+    "waterfall": RunKind("single messages hop by hop: the median, p99 and slowest, or --message",
+                         "path", _waterfall, ("message", "repeat")),
+    "timeline": RunKind("the events of each host around the slowest message, --message, or --from "
+                        "and --until", "run", _timeline, ("message", *_STRETCH)),
+    "patterns": RunKind("each message type's latency against its target", "pattern", _patterns,
+                        ()),
+    "clock": RunKind("the clocks' offset and rate over time", "run", _clock("clock"), ()),
+    "clock-width": RunKind("how well each host's time is known", "run", _clock("clock-width"), ()),
+    "clock-realtime": RunKind("CLOCK_REALTIME against the reference's", "run",
+                              _clock("clock-realtime"), ()),
+    "clock-allan": RunKind("stability of the counters", "run", _clock("clock-allan"), ()),
+}  # fmt: skip

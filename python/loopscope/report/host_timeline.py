@@ -1,0 +1,261 @@
+"""What happened on each host, program by program: the events of a stretch of time and the ways of
+messages between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loopscope.analysis.quantity import UNKNOWN_NS, half_width, number
+from loopscope.report.palette import SERIES
+from loopscope.report.samples import FigureError
+from loopscope.report.series import unit_of
+from loopscope.report.thin import seen
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from matplotlib.figure import Figure
+
+    from loopscope.analysis.messages import Messages
+    from loopscope.timeline import Run
+
+_WAYS = 300
+"""So many messages' ways are drawn; of more only their events."""
+_DOTS = 1200
+"""Events of a lane that can be told apart."""
+_FEW = 40
+"""Events of a lane, up to which each has its half-width drawn."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The events of one kind in one lane."""
+
+    entity: str
+    lane: int
+    ts: npt.NDArray[np.int64]
+    """Since the window began, ns."""
+    err: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class HostTimeline:
+    repeat: int
+    lanes: tuple[tuple[str, str], ...]
+    """Host and program, from above."""
+    entities: tuple[str, ...]
+    marks: tuple[Mark, ...]
+    ways: tuple[tuple[tuple[int, int], ...], ...]
+    """Of each message: instant and lane of each event of its path."""
+    origin_ns: int
+    """The window's beginning, after the run's first event."""
+    span_ns: int
+    total: int
+    shown: int
+    max_err_ns: int | None
+    """The largest half-width of an instant; None where one is unknown."""
+
+    @property
+    def notes(self) -> str:
+        shown = f"{number(self.total)} events"
+        if self.shown < self.total:
+            shown += f", {number(self.shown)} told apart"
+        doubt = "of some unknown" if self.max_err_ns is None else half_width(self.max_err_ns)
+        return f"{shown}; clock error {doubt}" + (" at most" if self.max_err_ns is not None else "")
+
+
+@dataclass(frozen=True)
+class Window:
+    """A stretch of one repeat, in global ns."""
+
+    repeat: int
+    begin: int
+    end: int
+
+
+def around(messages: Messages, id: int | None, repeat: int | None) -> Window:
+    """A message's way, the slowest one's where none is named, and a tenth more at both ends.
+
+    Raises `FigureError` where there is no such message.
+    """
+    here = np.ones(len(messages), dtype=np.bool_) if id is None else messages.id == id
+    if repeat is not None:
+        here &= messages.repeat == repeat
+    stamps = np.array(messages.ts)
+    unseen = ~np.array(messages.seen)
+    begin = np.where(unseen, np.iinfo(np.int64).max, stamps).min(axis=0)
+    end = np.where(unseen, np.iinfo(np.int64).min, stamps).max(axis=0)
+    rows = np.flatnonzero(here)
+    if not len(rows):
+        which = "no message was seen" if id is None else f"no message with {messages.path.key} {id}"
+        raise FigureError(f"path {messages.path.name}: {which}")
+    row = int(rows[np.argmax((end - begin)[rows])])
+    margin = max(1000, int(end[row] - begin[row]) // 10)
+    return Window(int(messages.repeat[row]), int(begin[row]) - margin, int(end[row]) + margin)
+
+
+def whole(run: Run, repeat: int) -> Window:
+    """From a repeat's first event to its last. Raises `FigureError` where none was recorded."""
+    begin, end = [], []
+    for name in run.tables:
+        table = run.table(name)
+        of = table.filter(table.repeat == repeat)
+        row = of.aggregate(begin=of.ts.min(), end=of.ts.max()).to_pyarrow().to_pylist()[0]
+        if row["begin"] is not None:
+            begin.append(row["begin"])
+            end.append(row["end"])
+    if not begin:
+        raise FigureError(f"repeat {repeat}: no event was recorded")
+    return Window(repeat, min(begin), max(end))
+
+
+def read_timeline(run: Run, paths: Iterable[Messages], window: Window) -> HostTimeline:
+    """Raises `FigureError` where no event lies in the window."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found: dict[tuple[str, str], dict[str, tuple[npt.NDArray[np.int64], ...]]] = {}
+    widest, unknown, total = 0, False, 0
+    for name in run.tables:
+        table = run.table(name)
+        here = table.filter(
+            table.repeat == window.repeat, table.ts >= window.begin, table.ts <= window.end
+        )
+        columns = ["host", "process", "ts", "err_ns"]
+        events = here.select(columns).order_by("host", "process", "ts", "err_ns").to_pyarrow()
+        if not len(events):
+            continue
+        total += len(events)
+        names = (events[each].cast(pa.string()) for each in ("host", "process"))
+        lanes = pc.binary_join_element_wise(*names, "\0").combine_chunks().dictionary_encode()
+        code = lanes.indices.to_numpy()
+        ts, err = (events[each].to_numpy() for each in ("ts", "err_ns"))
+        unknown |= bool((err >= UNKNOWN_NS).any())
+        widest = max(widest, int(err.max()))
+        for number_of_lane, lane in enumerate(lanes.dictionary.to_pylist()):
+            host, _, process = lane.partition("\0")
+            of = code == number_of_lane
+            found.setdefault((host, process), {})[name.replace(".", ":", 1)] = (ts[of], err[of])
+    if not found:
+        raise FigureError("no event lies in this stretch of time")
+    order = tuple(sorted(found, key=lambda lane: (_natural(lane[0]), _first(found[lane]), lane[1])))
+    entities = tuple(sorted({entity for of in found.values() for entity in of}))
+    marks = []
+    for place, lane in enumerate(order):
+        for entity, (ts, err) in sorted(found[lane].items()):
+            since = ts - window.begin
+            kept = seen(since.astype(np.float64), np.zeros(len(since)), _DOTS, 1)
+            marks.append(Mark(entity, place, since[kept], err[kept]))
+    return HostTimeline(
+        repeat=window.repeat,
+        lanes=order,
+        entities=entities,
+        marks=tuple(marks),
+        ways=_ways(paths, window, {lane: place for place, lane in enumerate(order)}),
+        origin_ns=window.begin - whole(run, window.repeat).begin,
+        span_ns=window.end - window.begin,
+        total=total,
+        shown=sum(len(mark.ts) for mark in marks),
+        max_err_ns=None if unknown else widest,
+    )
+
+
+def _ways(
+    paths: Iterable[Messages], window: Window, lanes: Mapping[tuple[str, str], int]
+) -> tuple[tuple[tuple[int, int], ...], ...]:
+    found = []
+    for messages in paths:
+        # With one event in the window it has a way there.
+        within = np.zeros(len(messages), dtype=np.bool_)
+        for ts, there in zip(messages.ts, messages.seen, strict=True):
+            within |= there & (ts >= window.begin) & (ts <= window.end)
+        rows = np.flatnonzero(within & (messages.repeat == window.repeat))
+        if len(rows) > _WAYS:
+            continue
+        for row in rows.tolist():
+            way = []
+            for i, event in enumerate(messages.path.events):
+                if not messages.seen[i][row]:
+                    continue
+                lane = lanes.get((messages.hosts(i)[row].as_py(), event.component))
+                if lane is not None:
+                    way.append((int(messages.ts[i][row] - window.begin), lane))
+            found.append(tuple(way))
+    return tuple(found)
+
+
+def rows(timeline: HostTimeline) -> Iterable[Sequence[str | int]]:
+    """The lines of the CSV, the heading first."""
+    yield ("host", "program", "event", "time since the first event (ns)", "clock error (ns)")
+    for mark in timeline.marks:
+        for ts, err in zip(mark.ts.tolist(), mark.err.tolist(), strict=True):
+            told = "" if err >= UNKNOWN_NS else err
+            yield (*timeline.lanes[mark.lane], mark.entity, ts + timeline.origin_ns, told)
+
+
+def draw(timeline: HostTimeline, width: float) -> Figure:
+    from matplotlib.figure import Figure
+
+    from loopscope.report.canvas import FEW
+
+    figure = Figure(figsize=(width, 0.9 + 0.28 * len(timeline.lanes)))
+    axes = figure.subplots()
+    scale, unit = unit_of(timeline.span_ns)
+    rasterized = timeline.shown > FEW
+    for way in timeline.ways:
+        x, y = [ts / scale for ts, _ in way], [lane for _, lane in way]
+        axes.plot(x, y, lw=0.6, color="0.6", zorder=1, solid_capstyle="butt")
+    named: set[str] = set()
+    for mark in timeline.marks:
+        colour = SERIES[timeline.entities.index(mark.entity) % len(SERIES)]
+        lanes = np.full(len(mark.ts), mark.lane)
+        known = mark.err < UNKNOWN_NS
+        if len(mark.ts) <= _FEW:
+            axes.errorbar(
+                mark.ts[known] / scale,
+                lanes[known],
+                xerr=mark.err[known] / scale,
+                fmt="none",
+                ecolor=colour,
+                elinewidth=2.5,
+                alpha=0.3,
+            )
+        label = None if mark.entity in named else mark.entity
+        named.add(mark.entity)
+        axes.plot(
+            mark.ts / scale, lanes, "|", ms=8, mew=0.9, color=colour, label=label,
+            rasterized=rasterized,
+        )  # fmt: skip
+    axes.set_yticks(range(len(timeline.lanes)), lane_labels(timeline))
+    for place in range(1, len(timeline.lanes)):
+        if timeline.lanes[place][0] != timeline.lanes[place - 1][0]:
+            axes.axhline(place - 0.5, color="0.85", lw=0.6)
+    axes.set_ylim(len(timeline.lanes) - 0.4, -0.6)
+    axes.set_xlim(0, timeline.span_ns / scale)
+    axes.set_xlabel(since(timeline, unit))
+    axes.set_title(timeline.notes, fontsize=7, color="0.35")
+    figure.legend(ncols=max(1, int(width / 1.4)), loc="outside upper right")
+    return figure
+
+
+def lane_labels(timeline: HostTimeline) -> list[str]:
+    return [f"{host}  {program}" for host, program in timeline.lanes]
+
+
+def since(timeline: HostTimeline, unit: str) -> str:
+    """Of what the time is."""
+    begin = timeline.origin_ns / 1e9
+    return f"time from {begin:.6f} s after the first event ({unit})"
+
+
+def _first(of: Mapping[str, tuple[npt.NDArray[np.int64], ...]]) -> int:
+    return min(int(ts[0]) for ts, _ in of.values())
+
+
+def _natural(name: str) -> tuple[str, int]:
+    """h2 before h10."""
+    digits = name[len(name.rstrip("0123456789")) :]
+    return name.removesuffix(digits), int(digits or 0)

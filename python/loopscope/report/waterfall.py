@@ -1,0 +1,220 @@
+"""Single messages hop by hop: what the waterfall shows, and its file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loopscope.analysis.quantity import UNKNOWN_NS, duration, half_width, number
+from loopscope.analysis.statistic import nearest_rank, quantile
+from loopscope.report.palette import BLUE, ORANGE
+from loopscope.report.samples import FigureError
+from loopscope.report.series import unit_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from loopscope.analysis.messages import Messages
+
+USUAL = ("p50", "p99", "max")
+"""The messages that are shown where none is named: by nearest rank of their time."""
+CAPTION = "Whiskers: half-width of the hop's time."
+KINDS = ((True, "between hosts", BLUE), (False, "on one host", ORANGE))
+
+
+@dataclass(frozen=True)
+class Step:
+    """A hop that a message has made, in ns since it set out."""
+
+    first: str
+    last: str
+    between_hosts: bool
+    start: int
+    length: int
+    err: int | None
+    """Half-width of the length; None where unknown."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.first} → {self.last}"
+
+
+@dataclass(frozen=True)
+class Fall:
+    what: str
+    """`p99`, or empty where the message was named."""
+    repeat: int
+    id: int
+    steps: tuple[Step, ...]
+    total: int | None
+    """None where it did not arrive."""
+    err: int | None
+
+    @property
+    def title(self) -> str:
+        which = f"message {self.id}"
+        if self.what:
+            which = f"{self.what}: {which}"
+        if self.total is None:
+            return f"{which}, lost"
+        doubt = half_width(UNKNOWN_NS if self.err is None else self.err)
+        return f"{which}, {duration(self.total)} {doubt}"
+
+
+def usual(messages: Messages) -> tuple[Fall, ...]:
+    """The messages of the median, p99 and greatest time; nothing where none arrived."""
+    loop = messages.intervals(*messages.path.loop)
+    n = len(loop.length)
+    if not n:
+        return ()
+    order = np.lexsort((loop.id, loop.repeat, loop.length))
+    found: list[tuple[str, int]] = []
+    for what in USUAL:
+        q = quantile(what)
+        rank = n if q is None else nearest_rank(q, n)
+        found.append((what, int(order[rank - 1])))
+    chosen = [(what, int(loop.repeat[at]), int(loop.id[at])) for what, at in found]
+    return _falls(messages, chosen)
+
+
+def named(messages: Messages, id: int, repeat: int | None) -> tuple[Fall, ...]:
+    """The message with this key, of every repeat or of one. Raises `FigureError`."""
+    here = messages.id == id
+    if repeat is not None:
+        here &= messages.repeat == repeat
+    found = sorted(set(messages.repeat[here].tolist()))
+    if not found:
+        of = f" in repeat {repeat}" if repeat is not None else ""
+        known = ""
+        if len(messages):
+            known = f": they are {messages.id.min()} to {messages.id.max()}"
+        key = messages.path.key
+        raise FigureError(f"path {messages.path.name}: no message with {key} {id}{of}{known}")
+    return _falls(messages, [("", each, id) for each in found])
+
+
+def _falls(messages: Messages, chosen: Sequence[tuple[str, int, int]]) -> tuple[Fall, ...]:
+    steps: list[list[Step]] = [[] for _ in chosen]
+    rows = [
+        int(np.flatnonzero((messages.repeat == repeat) & (messages.id == id))[0])
+        for _, repeat, id in chosen
+    ]
+    for first, last in messages.path.hops:
+        intervals = messages.intervals(first, last)
+        ends = messages.hosts(first), messages.hosts(last)
+        for fall, row, (_, repeat, id) in zip(steps, rows, chosen, strict=True):
+            at = np.flatnonzero((intervals.repeat == repeat) & (intervals.id == id))
+            if not len(at):
+                continue
+            err = int(intervals.err[at[0]])
+            fall.append(
+                Step(
+                    str(intervals.first),
+                    str(intervals.last),
+                    ends[0][row].as_py() != ends[1][row].as_py(),
+                    int(messages.ts[first][row] - messages.ts[0][row]),
+                    int(intervals.length[at[0]]),
+                    None if err >= UNKNOWN_NS else err,
+                )
+            )
+    loop = messages.intervals(*messages.path.loop)
+    found = []
+    for fall, (what, repeat, id) in zip(steps, chosen, strict=True):
+        at = np.flatnonzero((loop.repeat == repeat) & (loop.id == id))
+        total = err_ns = None
+        if len(at):
+            total = int(loop.length[at[0]])
+            err_ns = int(loop.err[at[0]])
+            err_ns = None if err_ns >= UNKNOWN_NS else err_ns
+        found.append(Fall(what, repeat, id, tuple(fall), total, err_ns))
+    return tuple(found)
+
+
+def rows(falls: Iterable[Fall]) -> Iterable[Sequence[str | int]]:
+    """The lines of the CSV, the heading first."""
+    names = ("of", "repeat", "id", "from", "to", "start (ns)", "time (ns)", "clock error (ns)")
+    yield names
+    for fall in falls:
+        for step in fall.steps:
+            err = "" if step.err is None else step.err
+            of = (fall.what, fall.repeat, fall.id)
+            yield [*of, step.first, step.last, step.start, step.length, err]
+
+
+def draw(falls: Sequence[Fall], width: float) -> Figure:
+    """A panel for each message: side by side on two columns, else above each other."""
+    from matplotlib.figure import Figure
+
+    beside = min(3, len(falls)) if width > 5 else 1
+    lines = -(-len(falls) // beside)
+    most = max(len(fall.steps) for fall in falls)
+    figure = Figure(figsize=(width, (0.7 + 0.27 * max(2, most)) * lines))
+    panels = figure.subplots(lines, beside, squeeze=False)
+    for axes, fall in zip(panels.flat, falls, strict=False):
+        _draw_one(axes, fall)
+    for axes in panels.flat[len(falls) :]:
+        axes.set_visible(False)
+    marks, labels = panels.flat[0].get_legend_handles_labels()
+    figure.legend(marks, labels, ncols=2, loc="outside upper right")
+    return figure
+
+
+def _draw_one(axes: Axes, fall: Fall) -> None:
+    """Each hop's name stands above its bar, so that the bars have the whole width."""
+    ends = [step.start + step.length for step in fall.steps]
+    scale, unit = unit_of(max(map(abs, ends), default=1))
+    for between, label, colour in KINDS:
+        of_kind = [
+            (place, step) for place, step in enumerate(fall.steps) if step.between_hosts is between
+        ]
+        axes.barh(
+            [place + 0.22 for place, _ in of_kind],
+            [step.length / scale for _, step in of_kind],
+            0.42,
+            [step.start / scale for _, step in of_kind],
+            color=colour,
+            label=label,
+        )
+    for place, step in enumerate(fall.steps):
+        if step.err is not None:
+            end = (step.start + step.length) / scale
+            axes.errorbar(
+                end, place + 0.22, xerr=step.err / scale, color="0.25", lw=0.8, capsize=1.5
+            )
+        _tell(axes, step, place, scale, max(ends))
+        above = axes.get_yaxis_transform()
+        name = axes.text(0.01, place - 0.12, step.label, transform=above, fontsize=6.5)
+        name.set_in_layout(False)  # else it would narrow the axes
+    axes.set_ylim(len(fall.steps) - 0.4, -0.6)
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
+    axes.set_xlabel(f"time since it set out ({unit})")
+    title = fall.title if fall.repeat == 1 else f"{fall.title}, repeat {number(fall.repeat)}"
+    axes.set_title(title, fontsize=7)
+
+
+def _tell(axes: Axes, step: Step, place: int, scale: float, whole: int) -> None:
+    """The hop's time, where there is room: after its bar, before it, or on it."""
+    doubt = step.err or 0
+    begin, end = sorted((step.start, step.start + step.length))
+    if end + doubt < 0.65 * whole:
+        at, shift, align, colour = end + doubt, 4, "left", "black"
+    elif begin > 0.3 * whole:
+        at, shift, align, colour = begin, -4, "right", "black"
+    else:
+        at, shift, align, colour = (begin + end) // 2, 0, "center", "white"
+    axes.annotate(
+        duration(step.length),
+        (at / scale, place + 0.22),
+        (shift, 0),
+        textcoords="offset points",
+        ha=align,
+        va="center",
+        color=colour,
+        fontsize=6.5,
+    )

@@ -1,0 +1,277 @@
+"""`loopscope figure`: what can be drawn of a run, by what a person calls it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic_run import PIPELINE, SECOND, Row, SyntheticRun, event, path, pipeline
+from test_figures import fonts
+from test_page import CLOCKS
+from test_patterns import ONE, good
+from test_sweep import sweep_of
+from typer.testing import CliRunner
+
+from loopscope.analysis import analyse
+from loopscope.cli import app
+from loopscope.experiment import Value
+from loopscope.report.catalogue import KINDS
+from loopscope.timeline import open_run
+
+HOP = "loop[source/pipe:sent -> node1/pipe:received]"
+FILES = ("svg", "pdf", "png", "csv")
+
+
+def figure(*words: object) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, ["figure", *map(str, words)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.stdout, done.stderr
+
+
+def rows(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two repeats with losses, a value, a pattern, clock readings."""
+    from synthetic_run import ClockReading
+
+    made = pipeline(tmp_path_factory.mktemp("run"), messages=900, repeats=2, lose_every=100)
+    made.patterns = [ONE]
+    made.rows = [*made.rows, *good()]
+    made.rows += [
+        Row("source", "pace:second", i, 5 * SECOND + i * 10**8, fields=(("rate", 100 + i % 7),))
+        for i in range(40)
+    ]
+    made.values = [Value("rate", "source", "pace", "second", "rate", "mean", "bit/s", 8.0)]
+    made.readings = [
+        ClockReading(host, 5 * SECOND + i * 10**8, offset(i), repeat)
+        for repeat in (1, 2)
+        for host, offset in CLOCKS.items()
+        for i in range(100)
+    ]
+    return made.write()
+
+
+def test_everything_is_drawn_where_nothing_is_named(run: Path, tmp_path: Path) -> None:
+    code, out, err = figure(run)
+    assert code == 0, err
+    names = [f"{kind}-loop" for kind in ("scatter", "histogram", "ccdf", "heatmap", "hops")]
+    names += ["waterfall-loop", "timeline", "patterns-bed"]
+    names += ["clock", "clock-width", "clock-realtime", "clock-allan"]
+    assert re.findall(r"([\w-]+)\.svg \(and pdf, png, csv\)", out) == names
+    folder = run / "figures"
+    assert {file.name for file in folder.iterdir()} == {f"{n}.{f}" for n in names for f in FILES}
+    for name in names:
+        assert fonts(folder / f"{name}.pdf") == {"/CIDFontType2": True}, name
+        assert len(rows(folder / f"{name}.csv")) > 1, name
+        text = (folder / f"{name}.svg").read_text()
+        shown = " ".join(re.findall(r"<text[^>]*>(.*?)</text>", text))
+        # A unit on an axis, or a word that has none.
+        assert re.search(r"\((ns|µs|ms|s|ppm)\)|\b(s|ns|µs|ms) since|\b[µmn]?s\b", shown), name
+        assert (folder / f"{name}.svg").stat().st_size < 700_000
+    # Again: what is not of `draw` has the same bytes too.
+    again = ("hops", "waterfall", "timeline", "patterns", "clock", "-o", tmp_path)
+    assert figure(run, *again)[0] == 0
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == 20
+    for file in files:
+        assert file.read_bytes() == (folder / file.name).read_bytes(), file.name
+
+
+def test_the_numbers_are_those_of_the_results(run: Path, tmp_path: Path) -> None:
+    assert figure(run, "histogram", "loop", "ccdf", "loop", HOP, "-o", tmp_path)[0] == 0
+    results = analyse(open_run(run))
+    loop, (hop, *_) = results.paths[0].loop, results.paths[0].hops
+    for stem, part in (("ccdf-loop", loop), ("ccdf-" + _slug(HOP), hop)):
+        by_repeat: dict[str, list[dict[str, str]]] = {}
+        for row in rows(tmp_path / f"{stem}.csv"):
+            by_repeat.setdefault(row["series"], []).append(row)
+        counts = [int(each[0]["samples at least as large"]) for each in by_repeat.values()]
+        assert set(by_repeat) == {"1", "2"}
+        assert sum(counts) == part.count - part.lost if part is loop else part.count
+        column = next(name for name in rows(tmp_path / f"{stem}.csv")[0] if "(ns)" in name)
+        values = [int(row[column]) for each in by_repeat.values() for row in each]
+        assert (min(values), max(values)) == (part.times["min"], part.times["max"])
+    arrived = sum(int(row["samples"]) for row in rows(tmp_path / "histogram-loop.csv"))
+    beyond = re.search(r"(\d+) above", (tmp_path / "histogram-loop.svg").read_text())
+    assert arrived + int(beyond[1] if beyond else 0) == loop.count - loop.lost
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^\w.]+", "-", text).strip("-")
+
+
+def test_lost_messages_are_marked_and_told(run: Path, tmp_path: Path) -> None:
+    assert figure(run, "scatter", "loop", "-o", tmp_path)[0] == 0
+    lost = [row for row in rows(tmp_path / "scatter-loop.csv") if row["series"] == "lost"]
+    assert len(lost) == analyse(open_run(run)).paths[0].loop.lost == 18
+    # Every hundredth message from the first on, one each 2 ms.
+    whens = sorted({int(row["time since the first message (ns)"]) for row in lost})
+    assert whens == [(1 + 100 * i) * 2_000_000 for i in range(9)]
+    assert {row["response time (ns)"] for row in lost} == {""}
+    assert "18 lost: marks along the top" in (tmp_path / "scatter-loop.svg").read_text()
+
+
+def test_a_stretch_of_time_and_a_repeat(run: Path, tmp_path: Path) -> None:
+    words = ("scatter", "loop", "--from", "0.5s", "--until", "600ms", "--repeat", 2)
+    assert figure(run, *words, "-o", tmp_path)[0] == 0
+    times = [
+        int(row["time since the first message (ns)"]) for row in rows(tmp_path / "scatter-loop.csv")
+    ]
+    assert len(times) == 50 and min(times) >= 500_000_000 - 10**6 and max(times) < 600_000_000
+
+
+def test_values_and_fields_of_events(run: Path, tmp_path: Path) -> None:
+    words = ("scatter", "rate", "pace:second.rate", "source/pace:second.rate", "-o", tmp_path)
+    assert figure(run, *words)[0] == 0
+    of_value = rows(tmp_path / "scatter-rate.csv")
+    rates = [100 + i % 7 for i in range(40)]
+    assert [float(row["rate (bit/s)"]) for row in of_value] == [8 * rate for rate in rates]
+    for stem in ("scatter-pace-second.rate", "scatter-source-pace-second.rate"):
+        found = rows(tmp_path / f"{stem}.csv")
+        assert [float(row["rate"]) for row in found] == rates
+
+
+def test_the_waterfall_is_the_message(run: Path, tmp_path: Path) -> None:
+    assert figure(run, "waterfall", "--message", 512, "--repeat", 2, "-o", tmp_path)[0] == 0
+    messages = analyse(open_run(run)).messages["loop"]
+    (row,) = np.flatnonzero((messages.id == 512) & (messages.repeat == 2))
+    stamps = [int(ts[row]) for ts in messages.ts]
+    found = rows(tmp_path / "waterfall-loop.csv")
+    assert [(row["from"], row["to"]) for row in found] == [
+        (f"{a[0]}/{a[1]}", f"{b[0]}/{b[1]}") for a, b in zip(PIPELINE, PIPELINE[1:], strict=False)
+    ]
+    assert [int(r["start (ns)"]) for r in found] == [ts - stamps[0] for ts in stamps[:-1]]
+    assert [int(r["time (ns)"]) for r in found] == np.diff(stamps).tolist()
+    assert int(found[0]["clock error (ns)"]) == 900 and int(found[2]["clock error (ns)"]) == 2300
+
+
+def test_the_usual_waterfall_shows_median_p99_and_slowest(run: Path, tmp_path: Path) -> None:
+    assert figure(run, "waterfall", "-o", tmp_path)[0] == 0
+    times = analyse(open_run(run)).paths[0].loop.times
+    total: dict[str, int] = {}
+    for row in rows(tmp_path / "waterfall-loop.csv"):
+        total[row["of"]] = total.get(row["of"], 0) + int(row["time (ns)"])
+    assert total == {name: times[name] for name in ("p50", "p99", "max")}
+
+
+def test_the_time_line_has_each_event_of_its_stretch(run: Path, tmp_path: Path) -> None:
+    opened = open_run(run)
+    events: list[tuple[str, str, str, int]] = []
+    for name in opened.tables:
+        table = opened.table(name).filter(lambda t: t.repeat == 1).to_pyarrow()
+        columns = (table[each].to_pylist() for each in ("host", "process", "ts"))
+        entity = name.replace(".", ":", 1)
+        events += [(host, program, entity, ts) for host, program, ts in zip(*columns, strict=True)]
+    first = min(ts for *_, ts in events)
+    begin, end = 5 * SECOND + 10**8 - first, 5 * SECOND + 11 * 10**7 - first
+    expected = sorted((*e[:3], e[3] - first) for e in events if begin <= e[3] - first <= end)
+    words = ("timeline", "--from", f"{begin}ns", "--until", f"{end}ns", "--repeat", 1)
+    assert figure(run, *words, "-o", tmp_path)[0] == 0
+    since = "time since the first event (ns)"
+    found = rows(tmp_path / "timeline.csv")
+    assert sorted((r["host"], r["program"], r["event"], int(r[since])) for r in found) == expected
+    assert len(expected) > 20
+
+
+def test_a_width_and_formats(run: Path, tmp_path: Path) -> None:
+    from pypdf import PdfReader
+
+    words = ("--width", "one", "--format", "pdf", "-o", tmp_path)
+    code, _, err = figure(run, "hops", "waterfall", "timeline", "clock", *words)
+    assert code == 0, err
+    assert {file.suffix for file in tmp_path.iterdir()} == {".pdf", ".csv"}
+    for file in tmp_path.glob("*.pdf"):
+        page = PdfReader(file).pages[0].mediabox
+        assert float(page.width) == pytest.approx(3.5 * 72, abs=1)
+
+
+def test_the_list_names_kinds_and_what_they_can_be_of(run: Path) -> None:
+    code, out, _ = figure(run, "--list", "--json")
+    told: dict[str, Any] = json.loads(out)
+    assert code == 0 and list(told["kinds"]) == list(KINDS)
+    assert {HOP, "loop", "rate"} <= set(told["of"])
+    assert told["of"]["pace:second.rate"] == "a field of events"
+    text = figure(run, "--list")[1]
+    for name in (*KINDS, *told["of"]):
+        assert name in text
+    assert not (run / "nothing").exists()
+
+
+def test_json_names_the_files(run: Path, tmp_path: Path) -> None:
+    code, out, _ = figure(run, "ccdf", "loop", "-o", tmp_path, "--json")
+    (only,) = json.loads(out)["figures"]
+    assert code == 0 and (only["kind"], only["of"]) == ("ccdf", "loop")
+    assert only["files"] == [str(tmp_path / f"ccdf-loop.{each}") for each in FILES]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["cdf"], "no figure cdf (did you mean ccdf?)"),
+        (["ccdf", "lop"], "no path, value or field of events lop (did you mean loop?)"),
+        (["hops", "lop"], "hops: no path lop (did you mean loop?)"),
+        (
+            ["scatter", "loop[source/pipe:sent -> sink/pipe:receivd]"],
+            "did you mean sink/pipe:received",
+        ),
+        (["scatter", "loop[sink/pipe:received -> source/pipe:sent]"], "does not come before"),
+        (["scatter", "pace:secnd.rate"], "did you mean pace:second?"),
+        (["scatter", "pace:second.rat"], "no number rat (did you mean rate?)"),
+        (["waterfall", "--message", "9999"], "no message with id 9999: they are 0 to 899"),
+        (["ccdf", "--message", "1"], "--message is for waterfall, timeline"),
+        (["ccdf", "--repeat", "3"], "--repeat 3: the run has 1, 2"),
+        (["ccdf", "--from", "5"], "--from: '5' has no unit"),
+        (["ccdf", "--from", "5s", "--until", "4s"], "--until must be later than --from"),
+        (["ccdf", "--from", "1h"], "nothing is left of it"),
+        (["ccdf", "--width", "tow"], "--width: no width tow (did you mean two?)"),
+        (["ccdf", "--format", "svg,jpg"], "--format: no format jpg"),
+        (["ccdf", "--log", "z"], "log: z is neither"),
+        (["mean-deviation", "loop"], "this run sweeps none"),
+        (["clock", "loop"], "no kind of figure loop"),
+    ],
+)
+def test_mistakes_are_told(run: Path, words: list[str], said: str, tmp_path: Path) -> None:
+    code, out, err = figure(run, *words, "-o", tmp_path)
+    assert code == 2 and said in err, err
+    assert "Traceback" not in err and not out and not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    code, _, err = figure(tmp_path / "no")
+    assert code == 2 and "no such run directory" in err
+
+
+def test_a_path_may_be_called_like_a_kind(tmp_path: Path) -> None:
+    events = [event(name, "s", "at") for name in ("a", "b")]
+    made = [Row(c, "s:at", i, SECOND + i * 1000 + j) for i in range(9) for j, c in enumerate("ab")]
+    root = SyntheticRun(tmp_path / "run", made, paths=[path("ccdf", "id", events)]).write()
+    assert figure(root, "ccdf", "ccdf", "histogram", "-o", tmp_path / "f")[0] == 0
+    names = {file.stem for file in (tmp_path / "f").iterdir()}
+    assert names == {"ccdf-ccdf", "histogram-ccdf"}
+
+
+def test_mean_and_deviation_against_the_swept_parameter(tmp_path: Path) -> None:
+    root, _ = sweep_of(tmp_path / "sweep", limits=(10**6, 10**6, 10**6))
+    code, _, err = figure(root, "-o", tmp_path / "f")
+    assert code == 0, err
+    found = rows(tmp_path / "f" / "mean-deviation-loop.csv")
+    assert [float(row["delay (ns)"]) for row in found] == [1000, 2000, 3000]
+    for row, name in zip(found, ("delay=1us", "delay=2us", "delay=3us"), strict=True):
+        loop = analyse(open_run(root, name)).paths[0].loop
+        assert int(row["n"]) == loop.count - loop.lost
+        assert float(row["clock error of the mean (ns)"]) == loop.err_ns == 0
+        assert round(float(row["mean response time (ns)"]), 1) == loop.times["mean"]
+    code, _, err = figure(root, "ccdf", "loop")
+    assert code == 2 and "has several points; name one of: delay=1us" in err
+    assert figure(root, "ccdf", "loop", "--point", "delay=2us", "-o", tmp_path / "g")[0] == 0
+    code, _, err = figure(root, "mean-deviation", "--against", "dely")
+    assert code == 2 and "did you mean delay?" in err
