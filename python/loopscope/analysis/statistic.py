@@ -122,11 +122,11 @@ class Sample:
 
     def _mean(self) -> Bracket:
         n, hidden = len(self), self._hidden
-        low = _sum(self._low)
+        low = exact_sum(self._low)
         return Bracket(
-            value=Fraction(_sum(self._value), n),
+            value=Fraction(exact_sum(self._value), n),
             lower=min(Fraction(low, n), Fraction(low, n + hidden)),
-            upper=None if hidden or self.unknown else Fraction(_sum(self._high), n),
+            upper=None if hidden or self.unknown else Fraction(exact_sum(self._high), n),
         )
 
     def _deviation(self) -> Bracket:
@@ -141,6 +141,6 @@ def nearest_rank(q: Fraction, n: int) -> int:
     return max(1, math.ceil(q * n))
 
 
-def _sum(values: Nanoseconds) -> int:
-    """Exact: the halves' sums stay within 64 bits for up to 2³¹ values."""
+def exact_sum(values: Nanoseconds) -> int:
+    """The halves' sums stay within 64 bits for up to 2³¹ values."""
     return (int((values >> 32).sum()) << 32) + int((values & 0xFFFF_FFFF).sum())
