@@ -17,7 +17,7 @@ import ibis
 import pyarrow as pa
 
 import loopscope
-from loopscope.graph.engine import arrow_schema, as_types, in_order, types_of, union_of
+from loopscope.graph.engine import arrow_schema, as_types, types_of, union_of
 from loopscope.graph.mistake import GraphError
 from loopscope.graph.tables import Part, Stored
 
@@ -56,7 +56,7 @@ class Spark:
         }
         if _is_local(master):
             # Spark's 200 are for many machines.
-            settings["spark.sql.shuffle.partitions"] = "4"
+            settings["spark.sql.shuffle.partitions"] = "2"
         builder = SparkSession.builder.master(master).appName("loopscope analyse")
         for key, value in settings.items():
             builder = builder.config(key, value)
@@ -118,12 +118,14 @@ class Spark:
         types = types_of(table)
         schema = arrow_schema(types)
         folder = Path(self._folder.name) / ibis.util.gen_name("rows")
-        frame = self._frame(in_order(as_types(table, types), order))
-        frame.write.parquet(f"file://{folder}")
+        frame = self._frame(as_types(table, types)).repartition(1)
+        # One task sorts, on disk where it must: what goes into one file is sorted once, and a sort
+        # over several tasks would compute everything twice to find their bounds.
+        ordered = frame.sortWithinPartitions(*(frame[f"`{n}`"].asc_nulls_last() for n in order))
+        ordered.write.parquet(f"file://{folder}")
 
         def batches() -> Iterator[pa.RecordBatch]:
-            # The parts are numbered in the order of the rows.
-            for file in sorted(folder.glob("part-*.parquet")):
+            for file in folder.glob("part-*.parquet"):
                 with pyarrow.parquet.ParquetFile(file) as part:
                     for batch in part.iter_batches():
                         yield batch.cast(schema)
