@@ -55,8 +55,18 @@ PACKAGES: dict[str, set[str]] = {
     "analysis": {"timeline", "experiment"},
     "report": {"analysis", "timeline", "experiment"},
     "export": {"timeline", "experiment"},
+    "graph": {"analysis", "report", "export", "timeline", "experiment"},
     "control": {"testbed", "experiment"},
-    "cli": {"control", "export", "report", "analysis", "timeline", "experiment", "testbed"},
+    "cli": {
+        "control",
+        "graph",
+        "export",
+        "report",
+        "analysis",
+        "timeline",
+        "experiment",
+        "testbed",
+    },
 }
 
 # Crates that other people's programs link: what else they may depend on at run time.

@@ -16,6 +16,7 @@ import typer  # noqa: E402
 
 from loopscope import __version__  # noqa: E402
 from loopscope.cli import (  # noqa: E402
+    analyse,
     attach,
     bundle,
     check,
@@ -61,6 +62,7 @@ app.add_typer(net.app, name="net", help=net.HELP)
 app.add_typer(clock.app, name="clock", help=clock.HELP)
 app.command("query", help=query.HELP)(query.query)
 app.command("report", help=report.HELP)(report.report)
+app.command("analyse", help=analyse.HELP)(analyse.analyse)
 app.command("figure", help=figure.HELP)(figure.figure)
 app.command("bundle", help=bundle.HELP)(bundle.bundle)
 app.command("export", help=export.HELP)(export.export)

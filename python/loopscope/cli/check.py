@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from loopscope.cli import exits
-from loopscope.cli.experiment_file import overrides
+from loopscope.cli.experiment_file import overrides, problems_of_graph
 
 HELP = "Check an experiment file; touches nothing, exits 2 where something is wrong."
 
@@ -29,7 +29,7 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print the problems as JSON.")] = False,
 ) -> None:
     from loopscope.experiment import check as find_problems
-    from loopscope.experiment import format_problem, json_schema
+    from loopscope.experiment import format_problem, json_schema, load
 
     if schema:
         typer.echo(json.dumps(json_schema(), indent=2))
@@ -37,6 +37,8 @@ def check(
     if file is None:
         exits.end(exits.USAGE, "check: name the experiment file, or ask for --schema")
     problems = find_problems(file, overrides(param or []))
+    if not any(problem.severity == "error" for problem in problems):
+        problems += problems_of_graph(file, load(file, overrides(param or [])))
     errors = [problem for problem in problems if problem.severity == "error"]
     if as_json:
         found = [dataclasses.asdict(problem) for problem in problems]

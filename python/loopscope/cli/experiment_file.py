@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from loopscope.cli import exits
-from loopscope.experiment import Experiment, ExperimentErrors, format_problem, load
+from loopscope.experiment import Experiment, ExperimentErrors, Problem, format_problem, load
 
 
 def overrides(params: list[str]) -> dict[str, str]:
@@ -31,4 +31,18 @@ def load_or_end(file: Path, params: list[str]) -> Experiment:
         raise typer.Exit(exits.USAGE) from None
     for problem in experiment.warnings:
         typer.echo(format_problem(problem), err=True)
+    if mistakes := problems_of_graph(file, experiment):
+        for problem in mistakes:
+            typer.echo(format_problem(problem), err=True)
+        raise typer.Exit(exits.USAGE)
     return experiment
+
+
+def problems_of_graph(file: Path, experiment: Experiment) -> list[Problem]:
+    """What is wrong with an experiment's analyses, as far as it shows before there is a run."""
+    if not experiment.analyse.pipelines:
+        return []
+    from loopscope.cli.analyse import problems
+    from loopscope.graph.make import check_before
+
+    return problems(file, check_before(experiment.analyse, experiment))

@@ -30,7 +30,9 @@ def report(
     ] = False,
 ) -> None:
     from loopscope.analysis import AnalysisError
+    from loopscope.cli.analyse import analyse_again
     from loopscope.cli.results import judge, show
+    from loopscope.cli.terminal import TerminalProgress
     from loopscope.control import RunFailed, make_timeline
     from loopscope.experiment import from_manifest
     from loopscope.timeline import RunError, open_run, points_of
@@ -52,6 +54,9 @@ def report(
                 make_timeline(experiment, directory)
         results, place = judge(run, point)
         (place.parent / "results.json").write_text(results.to_json())
+        if point is None:
+            with TerminalProgress(verbose=False) as progress:
+                analyse_again(run.resolve(), progress)
     except (AnalysisError, RunError, RunFailed) as error:
         exits.end(exits.USAGE, str(error))
     if as_json:

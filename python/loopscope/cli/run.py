@@ -72,6 +72,7 @@ def run(
         else:
             progress.stage("analysing")
             from loopscope.analysis import AnalysisError
+            from loopscope.cli.analyse import analyse_again
             from loopscope.cli.results import judge
             from loopscope.timeline import RunError
 
@@ -82,6 +83,7 @@ def run(
             else:
                 directory.write_results(results.to_json())
                 directory.describe(verdict=results.to_dict()["verdict"])
+                analyse_again(directory.path, progress)
     if failed:
         code, why = failed
         if junit is not None:

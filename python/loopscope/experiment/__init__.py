@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .plan import (
+    AnalysisStep,
     ClockExchange,
     Clocks,
     Component,
@@ -23,6 +24,7 @@ from .plan import (
     Expectation,
     Experiment,
     Figure,
+    Graph,
     Hop,
     LineReady,
     Link,
@@ -34,6 +36,7 @@ from .plan import (
     Pattern,
     Phase,
     PhasesReady,
+    Pipeline,
     Point,
     PortReady,
     Readiness,
@@ -49,6 +52,7 @@ from .problem import ExperimentErrors, Problem, format_problem
 from .streams import main_stream, streams_document, streams_of_host
 
 __all__ = [
+    "AnalysisStep",
     "ClockExchange",
     "Clocks",
     "Component",
@@ -59,6 +63,7 @@ __all__ = [
     "Experiment",
     "ExperimentErrors",
     "Figure",
+    "Graph",
     "Hop",
     "LineReady",
     "Link",
@@ -71,6 +76,7 @@ __all__ = [
     "Pattern",
     "Phase",
     "PhasesReady",
+    "Pipeline",
     "Point",
     "PortReady",
     "RealtimeStep",
@@ -85,13 +91,16 @@ __all__ = [
     "check_pattern",
     "format_problem",
     "from_manifest",
+    "graph_schema",
     "json_schema",
     "link_change",
     "links_document",
     "load",
+    "load_graph",
     "load_streams",
     "main_stream",
     "manifest_schema",
+    "place_in",
     "stream_filter",
     "streams_document",
     "streams_of_host",
@@ -121,6 +130,20 @@ def load_streams(path: str | Path) -> tuple[Stream, ...]:
     from .streams_file import load_streams as load_file
 
     return load_file(path)
+
+
+def load_graph(path: str | Path) -> Graph:
+    """Reads a file of pipelines, as under ``analyse``. Raises ExperimentErrors."""
+    from .graph_file import load_graph as load_file
+
+    return load_file(path)
+
+
+def place_in(path: str | Path, keys: Sequence[str | int]) -> tuple[int, int]:
+    """Line and column, from 1, of what keys and indexes lead to in a file, as far as they do."""
+    from .document import place_in as find
+
+    return find(path, keys)
 
 
 def stream_filter(
@@ -159,6 +182,13 @@ def json_schema() -> dict[str, Any]:
     from .schema import experiment_schema
 
     return experiment_schema()
+
+
+def graph_schema() -> dict[str, Any]:
+    """The JSON Schema of a file of pipelines."""
+    from .schema import graph_schema as schema
+
+    return schema()
 
 
 def manifest_schema() -> dict[str, Any]:

@@ -1,13 +1,26 @@
-"""Files beside the experiment file: texts for programs, and message tables."""
+"""Files beside the experiment file: texts for programs, message tables, steps in Python."""
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 from pathlib import Path
 
 from . import plan
 from .problem import Problem, dotted, nearest
-from .source import Location, Mapping, Mark, Scalar, Sequence, Tree, child, entries, text_of
+from .source import (
+    Location,
+    Mapping,
+    Mark,
+    Scalar,
+    Sequence,
+    Tree,
+    child,
+    elements,
+    entries,
+    text_of,
+)
 
 # The phase protocol's longest line is 64 KiB, in which characters may be escaped.
 _LONGEST = 48 * 1024
@@ -75,6 +88,42 @@ def message_tables(
         tables[name], wrong = _types(text, str(Path(file).parent / table), components)
         problems += wrong
     return tables, problems
+
+
+def modules(root: Tree, file: str) -> tuple[dict[str, str], list[Problem]]:
+    """The texts of the Python files that steps of ``analyse`` call, and what is wrong with them."""
+    texts: dict[str, str] = {}
+    problems: list[Problem] = []
+    for pipeline, _, given in entries(child(root, "analyse")):
+        for i, step in enumerate(elements(child(given, "steps"))):
+            python = child(step, "python")
+            call = python if isinstance(python, Scalar) else child(python, "call")
+            named = text_of(call)
+            if call is None or named is None or not re.fullmatch(r"\w+:\w+", named):
+                continue
+            module, _, function = named.partition(":")
+            text, reason = _read(file, f"{module}.py")
+            hint = None
+            if reason is None:
+                reason, hint = _not_callable(text, f"{module}.py", function)
+            if reason is None:
+                texts[module] = text
+            else:
+                path = dotted(("analyse", pipeline, "steps", i, "python"))
+                problems.append(Problem(file, call.mark.line, call.mark.column, path, reason, hint))
+    return texts, problems
+
+
+def _not_callable(text: str, file: str, function: str) -> tuple[str | None, str | None]:
+    """Why a file has no such function, if it has none, and the nearest that it has."""
+    try:
+        found = [each.name for each in ast.parse(text).body if isinstance(each, ast.FunctionDef)]
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None) or 1
+        return f"{file}, line {line}: {getattr(error, 'msg', None) or error}", None
+    if function in found:
+        return None, None
+    return f"{file} has no function {function!r}", nearest(function, found)
 
 
 def _types(

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from . import beside, explain, rules, source
 from .model import ExperimentFile
 from .params import Params
-from .plan import Experiment, Point
+from .plan import Experiment, Graph, Point
 from .problem import ExperimentErrors, Problem
 from .resolve import resolve
 from .sweep import Setting, expand
@@ -19,7 +19,7 @@ from .sweep import Setting, expand
 
 def load(path: str | Path, overrides: Mapping[str, str]) -> Experiment:
     """Reads a file. Raises ExperimentErrors with everything that is wrong in it."""
-    text, problems = _read(path)
+    text, problems = read(path)
     experiment = None
     if text is not None:
         experiment, problems = from_text(text, str(path), overrides)
@@ -30,7 +30,7 @@ def load(path: str | Path, overrides: Mapping[str, str]) -> Experiment:
 
 def check(path: str | Path, overrides: Mapping[str, str]) -> list[Problem]:
     """Every mistake in a file, warnings among them."""
-    text, problems = _read(path)
+    text, problems = read(path)
     return problems if text is None else from_text(text, str(path), overrides)[1]
 
 
@@ -82,16 +82,18 @@ def _resolved(
     problems += rules.problems(tree, file)
     tables, wrong = beside.message_tables(tree, file)
     problems += wrong
+    modules, wrong = beside.modules(tree, file)
+    problems += wrong
     problems += params.unused(root)
     if model is None or any(problem.severity == "error" for problem in problems):
         return None, problems
     order = rules.phase_order(tree)
-    return resolve(model, order, params.values(), tables, ()), problems
+    return resolve(model, order, params.values(), tables, modules, ()), problems
 
 
 def _point(setting: Setting, experiment: Experiment) -> Point:
     params = {name: experiment.params[name] for name in setting.values}
-    return Point(setting.name, params, replace(experiment, table=(), figures=()))
+    return Point(setting.name, params, replace(experiment, table=(), figures=(), analyse=Graph()))
 
 
 def _at_points(problem: Problem, names: Sequence[str]) -> Problem:
@@ -110,11 +112,30 @@ def _in_order(problems: list[Problem], file: str) -> list[Problem]:
     return [once[place] for place in sorted(once, key=lambda place: place[:3])]
 
 
+def place_in(path: str | Path, keys: Sequence[str | int]) -> tuple[int, int]:
+    """Line and column of what keys lead to in a file, as far as they do; its beginning where it
+    cannot be read."""
+    text, _ = read(path)
+    tree = None
+    if text is not None:
+        tree, _ = source.read(text, str(path), may_be_null=lambda path: True)
+    if tree is None:
+        return 1, 1
+    mark = tree.mark
+    for key in keys:
+        found = source.child(tree, key)
+        if found is None:
+            break
+        tree, mark = found, found.mark
+    return mark.line, mark.column
+
+
 def _is_configuration(path: source.Location) -> bool:
     return len(path) > 3 and path[0] == "components" and path[2] == "with"
 
 
-def _read(path: str | Path) -> tuple[str | None, list[Problem]]:
+def read(path: str | Path) -> tuple[str | None, list[Problem]]:
+    """A file's text, None where it cannot be read."""
     file = str(path)
     try:
         data = Path(path).read_bytes()

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
-from . import expectation, statistic, study, values
+from . import expectation, statistic, steps, study, values
 from .link import WIRE, Link
 from .quantity import DURATION, FREQUENCY, RATIO, SIZE
 from .section import Section
@@ -504,4 +504,9 @@ class ExperimentFile(Section):
     )
     figures: dict[Annotated[str, values.Name("a figure", 64)], study.Figure] = Field(
         default={}, description="Figures by name; files of that name are made of each."
+    )
+    analyse: dict[Annotated[str, values.Name("a pipeline", 64)], steps.Pipeline] = Field(
+        default={},
+        description="Pipelines by name: tables and figures made of the run's, or of all points' of "
+        "a sweep, after the others.",
     )

@@ -398,6 +398,44 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class AnalysisStep:
+    """A step of a pipeline and its options, as ``steps.py`` names them, defaults filled in."""
+
+    kind: str
+    options: dict[str, Any]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The pipelines and tables that it takes beside the one before it."""
+        given = self.options.get("with")
+        return () if given is None else (given,) if isinstance(given, str) else tuple(given)
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Steps one after the other; the first takes the pipeline or table ``source``, None: none."""
+
+    name: str
+    source: str | None
+    steps: tuple[AnalysisStep, ...]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Every pipeline and table that it takes."""
+        first = () if self.source is None else (self.source,)
+        return (*first, *(name for step in self.steps for name in step.inputs))
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Pipelines in an order in which each comes after those that it takes; ``modules`` are the
+    texts of the Python files that their steps call, by name."""
+
+    pipelines: tuple[Pipeline, ...] = ()
+    modules: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Experiment:
     """One experiment, ready to run.
 
@@ -427,6 +465,7 @@ class Experiment:
     values: tuple[Value, ...] = ()
     table: tuple[Statistic, ...] = ()
     figures: tuple[Figure, ...] = ()
+    analyse: Graph = field(default_factory=Graph)
     points: tuple[Point, ...] = ()
     warnings: tuple[Problem, ...] = ()
     version: Literal[1] = MANIFEST_VERSION

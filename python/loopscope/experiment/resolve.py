@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from . import expectation, links, model, plan, rules, study
+from . import expectation, links, model, order, plan, rules, steps, study
 from .problem import Problem
 from .statistic import Subject
 
 
 def resolve(
     file: model.ExperimentFile,
-    order: Sequence[str],
+    phases: Sequence[str],
     params: Mapping[str, plan.Scalar],
     tables: Mapping[str, tuple[plan.MessageType, ...]],
+    modules: Mapping[str, str],
     warnings: Sequence[Problem],
 ) -> plan.Experiment:
     """The plan of a file without mistakes, its phases in the given order.
 
-    ``tables`` are those of ``measure.patterns``, by the pattern's name.
+    ``tables`` are those of ``measure.patterns``, by the pattern's name; ``modules`` the Python
+    files that ``analyse`` calls.
     """
     hosts = {name: component.host for name, component in file.components.items()}
     paths = tuple(_path(name, path, hosts) for name, path in file.measure.paths.items())
@@ -37,8 +39,8 @@ def resolve(
             emulation=links.emulation(file.network, tuple(file.hosts)),
         ),
         params=dict(params),
-        components=tuple(_component(name, c, order) for name, c in file.components.items()),
-        phases=_phases(file.phases, order),
+        components=tuple(_component(name, c, phases) for name, c in file.components.items()),
+        phases=_phases(file.phases, phases),
         trace=tuple(file.trace.user),
         paths=paths,
         expectations=tuple(_expectation(line, events) for line in file.expect),
@@ -52,8 +54,25 @@ def resolve(
         values=tuple(_value(name, value) for name, value in file.measure.values_.items()),
         table=_table(file, events),
         figures=tuple(_figure(name, figure, events) for name, figure in file.figures.items()),
+        analyse=graph(file.analyse, modules),
         warnings=tuple(warnings),
     )
+
+
+def graph(pipelines: Mapping[str, steps.Pipeline], modules: Mapping[str, str]) -> plan.Graph:
+    """The pipelines of ``analyse``, in order."""
+    made = {name: _pipeline(name, given) for name, given in pipelines.items()}
+    after = {name: [each for each in given.inputs if each in made] for name, given in made.items()}
+    return plan.Graph(tuple(made[name] for name in order.in_order(after)), dict(modules))
+
+
+def _pipeline(name: str, given: steps.Pipeline) -> plan.Pipeline:
+    made = []
+    for step in given.steps:
+        given_options = step.model_dump(by_alias=True)
+        ((kind, options),) = ((k, each) for k, each in given_options.items() if each is not None)
+        made.append(plan.AnalysisStep(kind, options))
+    return plan.Pipeline(name, given.from_, tuple(made))
 
 
 def _exchange(clock: model.ClockExchange) -> plan.ClockExchange:

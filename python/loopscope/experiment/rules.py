@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic_core import PydanticCustomError
 
-from . import links, order, quantity, study_rules, values
+from . import analysis_rules, links, order, quantity, study_rules, values
 from .model import Network, Pattern
 from .problem import Problem, Severity, dotted, nearest
 from .source import Location, Mapping, Mark, Scalar, Tree, child, elements, entries, text_of
@@ -59,12 +59,18 @@ def problems(root: Tree, file: str) -> list[Problem]:
         study_rules.values_are_whole,
         study_rules.table,
         study_rules.figures,
+        *analysis_rules.RULES,
     )
 
 
 def problems_of_streams(root: Tree, file: str) -> list[Problem]:
     """What the rules find in ``trace.streams``."""
     return _found(root, file, _streams)
+
+
+def problems_of_graph(root: Tree, file: str) -> list[Problem]:
+    """What the rules find in ``analyse``."""
+    return _found(root, file, *analysis_rules.RULES)
 
 
 def _found(root: Tree, file: str, *rules: Callable[[Tree, Names, Report], None]) -> list[Problem]:

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from .graph_file import GraphFile
 from .model import ExperimentFile
 from .plan import Experiment
 from .problem import dotted
@@ -47,6 +48,12 @@ def experiment_schema() -> dict[str, Any]:
     return {"$schema": _DIALECT, **schema, "title": "loopscope experiment"}
 
 
+def graph_schema() -> dict[str, Any]:
+    """Of a file of pipelines."""
+    schema = GraphFile.model_json_schema(schema_generator=_WithoutNull)
+    return {"$schema": _DIALECT, **schema, "title": "loopscope graph"}
+
+
 def manifest_schema() -> dict[str, Any]:
     """Of a resolved experiment; a manifest may hold more keys."""
     schema = TypeAdapter(Experiment).json_schema(mode="serialization")
@@ -68,7 +75,7 @@ def from_manifest(manifest: Mapping[str, Any]) -> Experiment:
 
 
 def write(folder: Path) -> None:
-    """Writes both schemas."""
+    """Writes all schemas."""
     for name, schema in published().items():
         (folder / name).write_text(schema, encoding="utf-8")
 
@@ -77,6 +84,7 @@ def published() -> dict[str, str]:
     """The schemas' texts by file name."""
     schemas = {
         "experiment.schema.json": experiment_schema(),
+        "graph.schema.json": graph_schema(),
         "manifest.schema.json": manifest_schema(),
     }
     return {name: json.dumps(schema, indent=2) + "\n" for name, schema in schemas.items()}

@@ -2,6 +2,6 @@
 
 from loopscope.export.bundle import write_bundle
 from loopscope.export.perfetto import write_perfetto
-from loopscope.export.tables import FORMATS, write_tables
+from loopscope.export.tables import FORMATS, write_batches, write_tables
 
-__all__ = ["FORMATS", "write_bundle", "write_perfetto", "write_tables"]
+__all__ = ["FORMATS", "write_batches", "write_bundle", "write_perfetto", "write_tables"]

@@ -25,12 +25,13 @@ def write_tables(run: Run, form: str, folder: Path, seen: Callable[[str], None])
     for name, table in run.every_table().items():
         seen(name)
         file = folder / f"{name}.{form}"
-        _write(table.to_pyarrow_batches(), form, file)
+        write_batches(table.to_pyarrow_batches(), form, file)
         written.append(file)
     return written
 
 
-def _write(batches: pa.RecordBatchReader, form: str, file: Path) -> None:
+def write_batches(batches: pa.RecordBatchReader, form: str, file: Path) -> None:
+    """A table as one file of the given form. Raises `OSError`."""
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet

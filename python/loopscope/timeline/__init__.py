@@ -2,20 +2,24 @@
 
 from loopscope.timeline.loss import ProcessLoss, SiteLoss
 from loopscope.timeline.run import (
+    TABLES,
     Run,
     RunError,
     UnknownTableError,
+    hops_of,
     open_run,
     points_of,
     read_manifest,
 )
 
 __all__ = [
+    "TABLES",
     "ProcessLoss",
     "Run",
     "RunError",
     "SiteLoss",
     "UnknownTableError",
+    "hops_of",
     "open_run",
     "points_of",
     "read_manifest",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,26 +153,9 @@ class Run:
         """One row per message and hop that it has made: `path`, `hop` (from 0), `repeat`, `id`,
         `start` (global ns), `duration`, `err_ns`. Raises `RunError` where no path was measured.
         """
-        import ibis
-
-        parts = []
-        for name, path in self.paths.items():
-            for hop in range(sum(column.startswith("hop_err_") for column in path.columns)):
-                seen = path.filter(path[f"hop_{hop}"].notnull())
-                parts.append(
-                    seen.select(
-                        "repeat",
-                        "id",
-                        path=ibis.literal(name),
-                        hop=ibis.literal(hop).cast("int32"),
-                        start=seen[f"ts_{hop}"],
-                        duration=seen[f"hop_{hop}"],
-                        err_ns=seen[f"hop_err_{hop}"],
-                    )
-                )
-        if not parts:
+        if not self.paths:
             raise RunError(f"{self.path}: no path was measured, so there are no hops")
-        return ibis.union(*parts) if len(parts) > 1 else parts[0]
+        return hops_of(self.paths, ("repeat",))
 
     def sql(self, query: str) -> ibis.Table:
         """A SELECT over all tables, by names such as `pipe.received`, `paths.loop`, `hops`."""
@@ -297,6 +280,29 @@ class Run:
         self._database.raw_sql(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}")
         self._database.raw_sql(f"CREATE OR REPLACE VIEW {place} AS {statement}")
         return self._database.table(name, database=schema)
+
+
+def hops_of(paths: Mapping[str, ibis.Table], scope: Sequence[str]) -> ibis.Table:
+    """The hops of the messages of some paths, one at least: the columns `scope`, then as
+    `Run.hops` has them."""
+    import ibis
+
+    parts = []
+    for name, path in paths.items():
+        for hop in range(sum(column.startswith("hop_err_") for column in path.columns)):
+            seen = path.filter(path[f"hop_{hop}"].notnull())
+            parts.append(
+                seen.select(
+                    *scope,
+                    "id",
+                    path=ibis.literal(name),
+                    hop=ibis.literal(hop).cast("int32"),
+                    start=seen[f"ts_{hop}"],
+                    duration=seen[f"hop_{hop}"],
+                    err_ns=seen[f"hop_err_{hop}"],
+                )
+            )
+    return ibis.union(*parts) if len(parts) > 1 else parts[0]
 
 
 def _repeats(point: Path) -> dict[int, Path]:

@@ -1,0 +1,288 @@
+"""``loopscope analyse``: a graph of steps on the tables of runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from loopscope.cli import exits
+from loopscope.cli.terminal import TerminalProgress
+
+if TYPE_CHECKING:
+    from loopscope.experiment import Experiment, Graph, Problem
+    from loopscope.graph.build import Found
+    from loopscope.graph.engine import Engine
+    from loopscope.graph.make import Written
+
+HELP = "Make tables and figures of runs, by a graph of steps."
+
+
+def analyse(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="RUN…",
+            help="Run directories, for example runs/pipeline/latest.",
+            show_default=False,
+        ),
+    ] = None,
+    graph: Annotated[
+        Path | None,
+        typer.Option(
+            "--graph",
+            metavar="FILE",
+            help="A file of pipelines. Default: what the (first) run's experiment has in analyse.",
+        ),
+    ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine",
+            help="duckdb, local-spark (all of this machine), or a Spark master such as "
+            "spark://HOST:PORT.",
+        ),
+    ] = "duckdb",
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Where to. Default, of one run: analysis/NAME in its directory.",
+        ),
+    ] = None,
+    point: Annotated[
+        str | None, typer.Option("--point", metavar="NAME", help="Of this point of a sweep.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    steps: Annotated[
+        bool, typer.Option("--steps", help="Print what steps there are, with their options.")
+    ] = False,
+) -> None:
+    from loopscope.analysis import AnalysisError
+    from loopscope.control import RunFailed
+    from loopscope.graph.make import check, make, read_source
+    from loopscope.graph.mistake import GraphError
+    from loopscope.timeline import RunError
+
+    if steps:
+        typer.echo(json.dumps(_steps(), indent=2) if as_json else _steps_for_people(), nl=False)
+        return
+    if not runs:
+        exits.end(exits.USAGE, "analyse: name a run directory, or ask for --steps")
+    if output is not None and output.exists() and not (output / "graph.json").exists():
+        exits.end(exits.USAGE, f"{output} exists and is no output of analyse: give another")
+    if output is None and len(runs) > 1:
+        exits.end(exits.USAGE, "of several runs say where to with --output")
+    try:
+        name, chosen, file = _graph(runs[0], graph)
+        folder = output or runs[0].resolve() / "analysis" / name
+        with TerminalProgress(verbose=False) as progress, _engine(engine) as opened:
+            _prepare(runs, opened, progress)
+            source = read_source(runs, point)
+            if mistakes := check(chosen, source):
+                tell(file, mistakes)
+            written = make(chosen, name, source, opened, folder, progress.stage)
+    except (AnalysisError, GraphError, RunError, RunFailed) as error:
+        exits.end(exits.USAGE, str(error))
+    except OSError as error:
+        exits.end(exits.USAGE, f"{error.filename}: {error.strerror}")
+    _show(folder, written, as_json)
+
+
+def analyse_again(run: Path, progress: TerminalProgress) -> None:
+    """The graph of a run's experiment and those whose output is in the run, on this machine.
+
+    Ends with exit 2 where one does not fit the run's tables.
+    """
+    from loopscope.graph.engine import DuckDB
+    from loopscope.graph.make import FOLDER, check, kept_graphs, make, read_source
+    from loopscope.graph.mistake import GraphError
+
+    try:
+        experiment = _experiment(run)
+        graphs = dict(kept_graphs(run))
+        if experiment.analyse.pipelines:
+            graphs[experiment.name] = experiment.analyse
+        if not graphs:
+            return
+        source = read_source([run])
+        for name, graph in sorted(graphs.items()):
+            if mistakes := check(graph, source):
+                own = name == experiment.name
+                tell(run / "experiment.yaml" if own else run / FOLDER / name, mistakes)
+            with DuckDB() as engine:
+                make(graph, name, source, engine, run / FOLDER / name, progress.stage)
+    except GraphError as error:
+        exits.end(exits.USAGE, str(error))
+
+
+def tell(file: Path, mistakes: Sequence[Found]) -> None:
+    """Prints mistakes with their places and ends with exit 2."""
+    for problem in problems(file, mistakes):
+        typer.echo(_formatted(problem), err=True)
+    raise typer.Exit(exits.USAGE)
+
+
+def problems(file: Path, mistakes: Sequence[Found]) -> list[Problem]:
+    """Mistakes at their places in the file."""
+    from loopscope.experiment import Problem, place_in
+    from loopscope.experiment.problem import dotted
+
+    return [
+        Problem(str(file), *place_in(file, each.place), dotted(each.place), each.message, each.hint)
+        for each in mistakes
+    ]
+
+
+def _formatted(problem: Problem) -> str:
+    from loopscope.experiment import format_problem
+
+    return format_problem(problem)
+
+
+def _experiment(run: Path) -> Experiment:
+    from loopscope.experiment import from_manifest
+    from loopscope.graph.mistake import GraphError
+    from loopscope.timeline import read_manifest
+
+    try:
+        return from_manifest(read_manifest(run)["experiment"])
+    except (KeyError, ValueError) as error:
+        raise GraphError(f"{run / 'manifest.json'}: experiment: {error}") from error
+
+
+def _graph(run: Path, file: Path | None) -> tuple[str, Graph, Path]:
+    """A graph, its name, and the file in which its mistakes are."""
+    from loopscope.experiment import ExperimentErrors, load_graph
+    from loopscope.graph.mistake import GraphError
+    from loopscope.timeline import points_of
+
+    if file is not None:
+        try:
+            return file.stem, load_graph(file), file
+        except ExperimentErrors as errors:
+            for problem in errors.problems:
+                typer.echo(_formatted(problem), err=True)
+            raise typer.Exit(exits.USAGE) from None
+    points_of(run)  # says where it is no run
+    experiment = _experiment(run)
+    if not experiment.analyse.pipelines:
+        raise GraphError(f"the experiment of {run} has no analyse: give a file with --graph")
+    return experiment.name, experiment.analyse, run / "experiment.yaml"
+
+
+def _engine(name: str) -> AbstractContextManager[Engine]:
+    from loopscope.experiment.problem import nearest
+    from loopscope.graph.mistake import GraphError
+
+    if name == "duckdb":
+        from loopscope.graph.engine import DuckDB
+
+        return DuckDB()
+    if name == "local-spark" or name.startswith(("spark://", "local[", "local-cluster[")):
+        from loopscope.graph.spark import Spark
+
+        return Spark("local[*]" if name == "local-spark" else name)
+    close = nearest(name, ("duckdb", "local-spark"))
+    hint = f" (did you mean {close}?)" if close else ""
+    raise GraphError(
+        f"there is no engine {name!r}{hint}: they are duckdb, local-spark, spark://HOST:PORT"
+    )
+
+
+def _prepare(runs: Sequence[Path], engine: Engine, progress: TerminalProgress) -> None:
+    """Makes the time lines of repeats that have none, and the paths of their points."""
+    from loopscope.timeline import open_run, points_of
+
+    repeats: list[str] = []
+    points: list[tuple[str, str]] = []
+    for run in runs:
+        for name in points_of(run):
+            opened = open_run(run, name)
+            missing = [
+                str(directory)
+                for directory in opened.repeats.values()
+                if not (directory / "tables").exists()
+            ]
+            if missing and not opened.incomplete:
+                repeats += missing
+                points.append((str(run.resolve()), name))
+    if repeats:
+        progress.stage(f"time lines of {len(repeats)} repeats")
+        engine.each(_make_timeline, repeats)
+        engine.each(_make_paths, points)
+
+
+def _make_timeline(directory: str) -> None:
+    from loopscope.control import make_timeline
+    from loopscope.experiment import from_manifest
+    from loopscope.timeline import open_run
+
+    repeat = Path(directory)
+    run = open_run(repeat.parents[1], repeat.parent.name)
+    make_timeline(from_manifest(run.manifest["experiment"]), repeat)
+
+
+def _make_paths(place: tuple[str, str]) -> None:
+    from loopscope.analysis import analyse as measure
+    from loopscope.timeline import open_run
+
+    measure(open_run(*place))
+
+
+def _show(folder: Path, written: Sequence[Written], as_json: bool) -> None:
+    here = Path.cwd()
+    shown = folder.relative_to(here) if folder.is_relative_to(here) else folder
+    if as_json:
+        outputs: list[dict[str, Any]] = [
+            {
+                "kind": each.kind,
+                "name": each.name,
+                "pipeline": each.pipeline,
+                "rows": each.rows,
+                "files": [str(file) for file in each.files],
+                "columns": dict(each.columns),
+                "problem": each.problem,
+            }
+            for each in written
+        ]
+        typer.echo(json.dumps({"folder": str(folder), "outputs": outputs}, indent=2))
+        return
+    from loopscope.analysis.quantity import number
+
+    width = max((len(each.name) for each in written), default=0)
+    for each in written:
+        files = ", ".join(str(file.relative_to(folder)) for file in each.files)
+        what = f"{each.kind:<6}  {number(each.rows):>9} rows"
+        typer.echo(f"{each.name:<{width}}  {what}  {each.problem or files}")
+    typer.echo(f"analysis: {shown}")
+
+
+def _steps() -> list[dict[str, Any]]:
+    from loopscope.experiment.steps import options_of, said, steps
+
+    return [
+        {
+            "step": name,
+            "what": said(step),
+            "takes": step.takes,
+            "gives": step.gives,
+            "options": [
+                {"name": each.name, "what": each.what, "default": each.default}
+                for each in options_of(step)
+            ],
+        }
+        for name, step in steps().items()
+    ]
+
+
+def _steps_for_people() -> str:
+    from loopscope.experiment.steps import documentation
+
+    return documentation()

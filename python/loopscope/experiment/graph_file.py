@@ -1,0 +1,50 @@
+"""A file of pipelines for ``loopscope analyse``: as under ``analyse`` of an experiment file.
+
+Its mistakes are told as an experiment file's are.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from . import beside, document, explain, plan, rules, source, values
+from .problem import ExperimentErrors
+from .resolve import graph
+from .section import Section
+from .steps import Pipeline
+
+
+class GraphFile(Section):
+    """Pipelines of steps that make tables and figures of runs."""
+
+    description: Annotated[str, values.Text()] = Field(
+        default="", description="What it is for, in a sentence."
+    )
+    analyse: dict[Annotated[str, values.Name("a pipeline", 64)], Pipeline] = Field(
+        min_length=1, description="Pipelines by name."
+    )
+
+
+def load_graph(path: str | Path) -> plan.Graph:
+    """Reads a file of pipelines. Raises ExperimentErrors with everything that is wrong in it."""
+    file = str(path)
+    text, problems = document.read(path)
+    root = None
+    if text is not None:
+        root, problems = source.read(text, file, may_be_null=lambda path: False)
+    if root is None:
+        raise ExperimentErrors(problems)
+    read = None
+    try:
+        read = GraphFile.model_validate(source.plain_value(root), context=values.Names())
+    except ValidationError as error:
+        problems += explain.problems(error, root, file)
+    problems += rules.problems_of_graph(root, file)
+    modules, wrong = beside.modules(root, file)
+    problems += wrong
+    if problems or read is None:
+        raise ExperimentErrors(sorted(problems, key=lambda found: (found.line, found.column)))
+    return graph(read.analyse, modules)

@@ -1,0 +1,194 @@
+"""A graph over an engine: pipelines in order, each step made of the table before it.
+
+Over ``Types`` nothing runs, and every column that is missing or of a wrong type is found; over
+another engine the same walk makes the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from loopscope.experiment import AnalysisStep, Graph, MessagePath, Pipeline
+from loopscope.experiment.problem import nearest
+from loopscope.graph.engine import types_of
+from loopscope.graph.mistake import SCOPE, Key, Mistake, scope
+
+if TYPE_CHECKING:
+    import ibis
+
+    from loopscope.graph.engine import Engine
+    from loopscope.graph.tables import Stored
+
+    Options = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Product:
+    """What a step leaves in a file. ``kind`` is `table`, `figure` or `log`; ``options`` are the
+    step's."""
+
+    kind: str
+    name: str
+    pipeline: str
+    table: ibis.Table
+    order: tuple[str, ...]
+    options: Options
+
+
+@dataclass(frozen=True)
+class Found:
+    """A mistake with its place: keys from the top of the file."""
+
+    place: tuple[Key, ...]
+    message: str
+    hint: str | None
+
+
+@dataclass
+class Context:
+    """What a step may use beside its table and options."""
+
+    engine: Engine
+    stored: Mapping[str, Stored]
+    paths: Mapping[str, MessagePath]
+    modules: Mapping[str, str]
+    closed: bool
+    """Whether ``stored`` are all the tables that there are."""
+    made: dict[str, ibis.Table | None] = field(default_factory=dict)
+    """Pipelines so far; None for one whose columns are not known."""
+    products: list[Product] = field(default_factory=list)
+    pipeline: str = ""
+    label: str = ""
+    """What the pipeline's rows are called where they are merged with others': what it is from."""
+
+    def table(self, name: str, keys: tuple[Key, ...]) -> ibis.Table:
+        """A pipeline or table by name. Raises Mistake where there is none, and Unknown."""
+        if name in self.made:
+            found = self.made[name]
+            if found is None:
+                raise Unknown
+            return found
+        if name == "hops":
+            return self._hops(keys)
+        if name in self.stored:
+            return self.engine.stored(name, self.stored[name])
+        if not self.closed and ("." in name or name in _LATER) and not name.startswith("paths."):
+            raise Unknown
+        known = [*self.made, *self.stored]
+        what = "table" if self.closed else "pipeline and no such table of a run"
+        close = nearest(name, known)
+        listed = "" if close else f" (there is: {', '.join(known)})"
+        raise Mistake(f"there is no {what} {name!r}{listed}", keys, close)
+
+    def path(self, name: str, keys: tuple[Key, ...]) -> tuple[MessagePath, ibis.Table]:
+        """A path and the table of its messages."""
+        if name not in self.paths:
+            known = ", ".join(self.paths) or "none"
+            raise Mistake(
+                f"the run has no path {name!r}; it has: {known}", keys, nearest(name, self.paths)
+            )
+        return self.paths[name], self.table(f"paths.{name}", keys)
+
+    def produce(self, kind: str, name: str, table: ibis.Table, options: Options) -> None:
+        """Leaves a table to be written. Raises Mistake where another has the name."""
+        taken = next((p for p in self.products if (p.kind, p.name) == (kind, name)), None)
+        if taken is not None:
+            raise Mistake(
+                f"{taken.pipeline} writes a {kind} {name!r} already: give this one a name",
+                ("name",),
+            )
+        order = natural_order(table)
+        self.products.append(Product(kind, name, self.pipeline, table, order, options))
+
+    def _hops(self, keys: tuple[Key, ...]) -> ibis.Table:
+        from loopscope.timeline import hops_of
+
+        names = [name for name in self.stored if name.startswith("paths.")]
+        if not names:
+            raise Mistake("no path was measured, so there are no hops", keys)
+        tables = {
+            name.removeprefix("paths."): self.engine.stored(name, self.stored[name])
+            for name in names
+        }
+        first = self.stored[names[0]].types
+        shared = [name for name in first if name in SCOPE or name.startswith("point_")]
+        return hops_of(tables, shared)
+
+
+_LATER = ("hosts", "clock", "entities", "foreign_clocks", "clock_events", "loop_residuals")
+
+
+class Unknown(Exception):
+    """The columns of a table are not known before a run has it."""
+
+
+Step = Callable[[Context, Any, Mapping[str, Any]], Any]
+
+
+def walk(graph: Graph, context: Context) -> Iterator[Found]:
+    """Makes every pipeline, gives the mistakes; ``context.products`` is what is to be written."""
+    used = [name for pipeline in graph.pipelines for name in pipeline.inputs]
+    for pipeline in graph.pipelines:
+        context.pipeline = pipeline.name
+        context.label = pipeline.source or pipeline.name
+        try:
+            if pipeline.name in context.stored or pipeline.name == "hops":
+                raise _At(("analyse", pipeline.name), _taken(pipeline.name))
+            table = _pipeline(pipeline, context)
+        except Unknown:
+            context.made[pipeline.name] = None
+            continue
+        except _At as at:
+            context.made[pipeline.name] = None
+            yield Found(at.place, at.mistake.message, at.mistake.hint)
+            continue
+        times = used.count(pipeline.name)
+        written = {each.kind for each in context.products if each.pipeline == pipeline.name}
+        if times == 0 and not written & {"table", "log"}:
+            context.produce("table", pipeline.name, table, {"format": "parquet"})
+        context.made[pipeline.name] = context.engine.kept(table) if times > 1 else table
+
+
+class _At(Exception):
+    def __init__(self, place: tuple[Key, ...], mistake: Mistake) -> None:
+        self.place = place
+        self.mistake = mistake
+
+
+def _taken(name: str) -> Mistake:
+    return Mistake(f"{name!r} is a table of the run: call the pipeline something else")
+
+
+def _pipeline(pipeline: Pipeline, context: Context) -> ibis.Table:
+    place: tuple[Key, ...] = ("analyse", pipeline.name)
+    table = None
+    if pipeline.source is not None:
+        try:
+            table = context.table(pipeline.source, ())
+        except Mistake as mistake:
+            raise _At((*place, "from"), mistake) from None
+    for i, step in enumerate(pipeline.steps):
+        try:
+            table = _step(step, table, context)
+        except Mistake as mistake:
+            raise _At((*place, "steps", i, step.kind, *mistake.keys), mistake) from None
+    assert table is not None  # the rules: from, or path as the first step
+    return table
+
+
+def _step(step: AnalysisStep, table: ibis.Table | None, context: Context) -> ibis.Table:
+    from loopscope.graph.steps import STEPS
+
+    made: ibis.Table = STEPS[step.kind](context, table, step.options)
+    doubled = [name for name in types_of(made) if made.columns.count(name) > 1]
+    assert not doubled, doubled
+    return made
+
+
+def natural_order(table: ibis.Table) -> tuple[str, ...]:
+    """Run, point, repeat, time, then every other column: no two orders of the rows are possible,
+    but where rows are the same."""
+    first = [*scope(table), *(name for name in ("ts", "start") if name in table.columns)]
+    return (*first, *(name for name in table.columns if name not in first))

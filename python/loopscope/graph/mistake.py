@@ -1,0 +1,86 @@
+"""Mistakes of a graph that its tables show, and what a table's columns are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from loopscope.experiment.problem import nearest
+
+if TYPE_CHECKING:
+    import ibis
+    import ibis.expr.datatypes as dt
+
+Key = str | int
+
+
+class GraphError(Exception):
+    """A graph that cannot be made of these runs. The text says why and what to do."""
+
+
+class Mistake(Exception):
+    """What is wrong with a step. ``keys`` lead to it from the step's options; ``hint`` is the
+    nearest right spelling."""
+
+    def __init__(self, message: str, keys: Iterable[Key] = (), hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.keys = tuple(keys)
+        self.hint = hint
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What values of a column are, in a person's words."""
+
+    name: str
+    numeric: bool = False
+
+
+WHOLE = Kind("a whole number", numeric=True)
+REAL = Kind("a real number", numeric=True)
+TEXT = Kind("text")
+TRUTH = Kind("true or false")
+OTHER = Kind("a list or bytes")
+NOTHING = Kind("null")
+TYPES: Mapping[Kind, str] = {WHOLE: "int64", REAL: "float64", TEXT: "string", TRUTH: "boolean"}
+"""How each is held, as Ibis names it; that of a table's columns."""
+
+
+def kind_of(dtype: dt.DataType) -> Kind:
+    """What values of a type of Ibis are."""
+    if dtype.is_integer():
+        return WHOLE
+    if dtype.is_floating() or dtype.is_decimal():
+        return REAL
+    if dtype.is_string():
+        return TEXT
+    if dtype.is_boolean():
+        return TRUTH
+    return NOTHING if dtype.is_null() else OTHER
+
+
+def column(
+    table: ibis.Table, name: str, keys: Iterable[Key] = (), *kinds: Kind, of: str = "the table"
+) -> Any:
+    """A column of the table. Raises Mistake where it has none, or none of these kinds."""
+    if name not in table.columns:
+        close = nearest(name, table.columns)
+        listed = "" if close else f" (it has: {', '.join(table.columns)})"
+        raise Mistake(f"{of} has no column {name!r}{listed}", keys, close)
+    found = table[name]
+    kind = kind_of(found.type())
+    if kinds and kind not in kinds:
+        wanted = " or ".join(each.name for each in kinds)
+        raise Mistake(f"the column {name!r} is {kind.name}, not {wanted}", keys)
+    return found
+
+
+SCOPE = ("run", "point", "repeat")
+"""What tells the repeats of all runs apart."""
+
+
+def scope(table: ibis.Table) -> list[str]:
+    """The columns of ``SCOPE`` that a table still has."""
+    return [name for name in SCOPE if name in table.columns]

@@ -1,0 +1,155 @@
+"""The tables of runs by name, whichever points and repeats they are of, and what they hold.
+
+Every table has the columns `run` and `point` (texts) and `repeat`, and of a sweep `point_<name>`
+for each parameter that is swept: durations in ns, sizes in bytes, other quantities in their base
+unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from loopscope.experiment import Experiment, MessagePath
+from loopscope.experiment.quantity import dimension_of, parse
+from loopscope.graph.mistake import GraphError
+from loopscope.timeline import TABLES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from loopscope.timeline import Run
+
+Scalar = str | int | float | bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """Files of one repeat, and the columns that are the same in all their rows."""
+
+    files: tuple[Path, ...]
+    columns: Mapping[str, Scalar]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A table in files. ``types`` are Ibis's, of all its columns in order."""
+
+    parts: tuple[Part, ...]
+    types: Mapping[str, str]
+
+
+def stored_tables(
+    runs: Sequence[Run], points: Mapping[str, Mapping[str, Scalar]]
+) -> dict[str, Stored]:
+    """Every table of the runs; ``points`` are the swept parameters of each point by its name.
+
+    Raises GraphError where a column has types that do not go together.
+    """
+    parts: dict[str, list[Part]] = {}
+    for run in runs:
+        swept = points.get(run.point, {})
+        for repeat, directory in run.repeats.items():
+            known: dict[str, Scalar] = {"run": run.id, "point": run.point, "repeat": repeat}
+            known |= {f"point_{name}": _number(value) for name, value in swept.items()}
+            for table, files in _files(directory).items():
+                parts.setdefault(table, []).append(Part(tuple(files), known))
+    return {name: Stored(tuple(found), _types(name, found)) for name, found in parts.items()}
+
+
+def path_types(path: MessagePath, points: Iterable[Mapping[str, Scalar]] = ()) -> dict[str, str]:
+    """The columns of a path's table (`schema/run-directory.md`) before it is there."""
+    columns = ["id"]
+    for i in range(len(path.events)):
+        columns += [f"ts_{i}", f"err_{i}"]
+    for i in range(len(path.events) - 1):
+        columns += [f"hop_{i}", f"hop_err_{i}"]
+    columns += ["latency", "latency_err"]
+    return {**scope_types(points), **dict.fromkeys(columns, "int64")}
+
+
+def scope_types(points: Iterable[Mapping[str, Scalar]] = ()) -> dict[str, str]:
+    """The columns that every table has, of a sweep of these points."""
+    found = {"run": "string", "point": "string", "repeat": "int64"}
+    for point in points:
+        for name, value in point.items():
+            found[f"point_{name}"] = _wider(found.get(f"point_{name}"), _type_of(_number(value)))
+    return found
+
+
+def points_of(experiment: Experiment) -> dict[str, Mapping[str, Scalar]]:
+    """The swept parameters of each point."""
+    return {point.name: point.params for point in experiment.points}
+
+
+def _files(directory: Path) -> dict[str, list[Path]]:
+    found: dict[str, list[Path]] = {}
+    for file in sorted(directory.glob("timeline/*/*/*.parquet")):
+        found.setdefault(f"{file.parent.parent.name}.{file.parent.name}", []).append(file)
+    for file in sorted((directory / "tables").glob("*.parquet")):
+        if file.stem.startswith("path-"):
+            found[f"paths.{file.stem.removeprefix('path-')}"] = [file]
+        elif file.stem in TABLES:
+            found[file.stem] = [file]
+    return found
+
+
+def _types(table: str, parts: Sequence[Part]) -> dict[str, str]:
+    import pyarrow.parquet
+
+    of_part: dict[str, str] = {}
+    of_file: dict[str, str] = {}
+    for part in parts:
+        for name, value in part.columns.items():
+            of_part[name] = _wider(of_part.get(name), _type_of(value))
+        for file in part.files:
+            for field in pyarrow.parquet.read_schema(file):
+                given = _held_as(field.type)
+                known = of_file.get(field.name, given)
+                if known != given and {known, given} != {"int64", "float64"}:
+                    raise GraphError(
+                        f"{file}: the column {field.name} of {table} is {given} here and {known} "
+                        "in other repeats or runs"
+                    )
+                of_file[field.name] = known if known == given else "float64"
+    return {**of_part, **{name: each for name, each in of_file.items() if name not in of_part}}
+
+
+def _held_as(given: pa.DataType) -> str:
+    """How engines hold a column: whole numbers with 64 bits, reals with double precision."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(given):
+        return _held_as(given.value_type)
+    if pa.types.is_integer(given):
+        return "int64"
+    if pa.types.is_floating(given):
+        return "float64"
+    if pa.types.is_boolean(given):
+        return "boolean"
+    if pa.types.is_list(given) or pa.types.is_large_list(given):
+        return f"array<{_held_as(given.value_type)}>"
+    if pa.types.is_binary(given) or pa.types.is_large_binary(given):
+        return "binary"
+    return "string"
+
+
+def _number(value: Scalar) -> Scalar:
+    """A parameter's value in its base unit, where it is a quantity."""
+    dimension = dimension_of(value) if isinstance(value, str) else None
+    if dimension is None:
+        return value
+    exact = parse(value, dimension)
+    return int(exact) if exact.denominator == 1 else float(exact)
+
+
+def _type_of(value: Scalar) -> str:
+    return {bool: "boolean", int: "int64", float: "float64", str: "string"}[type(value)]
+
+
+def _wider(known: str | None, given: str) -> str:
+    if known is None or known == given:
+        return given
+    return "float64" if {known, given} == {"int64", "float64"} else "string"

@@ -1,0 +1,85 @@
+"""Steps of a person's own, in a Python file beside the experiment's or the graph's.
+
+The file's text travels with the graph, so that the same step runs again where the file is not, and
+on executors.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import ibis
+
+from loopscope.graph.mistake import Mistake, column
+
+if TYPE_CHECKING:
+    from loopscope.graph.build import Context
+    from loopscope.graph.engine import Batches
+
+    Options = Mapping[str, Any]
+
+_TYPES = {"integer": "int64", "real": "float64", "text": "string", "boolean": "boolean"}
+
+
+@dataclass(frozen=True)
+class UserFunction:
+    """A function by the text of its module. Called it raises UserError where it fails."""
+
+    module: str
+    name: str
+    text: str
+    options: Mapping[str, Any]
+
+    def __call__(self, given: Any) -> Any:
+        try:
+            return self._function()(given, **self.options)
+        except Exception as error:
+            raise UserError(self.place(error)) from None
+
+    def batches(self, given: Batches) -> Batches:
+        """Of batches, one after the other."""
+        try:
+            yield from self._function()(given, **self.options)
+        except Exception as error:
+            raise UserError(self.place(error)) from None
+
+    def place(self, error: Exception) -> str:
+        """The innermost line of the module's file that an error came through, and the error."""
+        file = f"{self.module}.py"
+        frames = traceback.extract_tb(error.__traceback__)
+        line = next((f.lineno for f in reversed(frames) if f.filename == file), None)
+        what = str(error).strip().splitlines() or [""]
+        return f"{file}, line {line}: {type(error).__name__}: {what[0]}"
+
+    def _function(self) -> Any:
+        module = ModuleType(self.module)
+        exec(compile(self.text, f"{self.module}.py", "exec"), module.__dict__)
+        return getattr(module, self.name)
+
+
+class UserError(Exception):
+    """A person's own function failed. The text says where."""
+
+
+def python(context: Context, table: ibis.Table, options: Options) -> ibis.Table:
+    module, _, name = options["call"].partition(":")
+    function = UserFunction(module, name, context.modules[module], options["options"])
+    if options["columns"] is None:
+        try:
+            made = function(table)
+        except UserError as error:
+            raise Mistake(str(error)) from None
+        if not isinstance(made, ibis.Table):
+            raise Mistake(
+                f"{options['call']} gave {type(made).__name__}, not an Ibis table: for Arrow "
+                "batches say which columns it gives"
+            )
+        return made
+    for by in options["by"]:
+        column(table, by, ("by",))
+    types = {name: _TYPES[kind] for name, kind in options["columns"].items()}
+    return context.engine.mapped(table, options["by"], function.batches, types)
