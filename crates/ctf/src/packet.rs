@@ -66,6 +66,7 @@ pub struct Context {
 ///
 /// # Panics
 /// If `bytes` ends before `at + 8`.
+#[inline]
 pub fn get_u64(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("the slice has eight bytes"))
 }
@@ -74,6 +75,7 @@ pub fn get_u64(bytes: &[u8], at: usize) -> u64 {
 ///
 /// # Panics
 /// If `bytes` ends before `at + 4`.
+#[inline]
 pub fn get_u32(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("the slice has four bytes"))
 }
@@ -82,6 +84,7 @@ pub fn get_u32(bytes: &[u8], at: usize) -> u32 {
 ///
 /// # Panics
 /// If `bytes` ends before `at + 2`.
+#[inline]
 pub fn get_u16(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
@@ -105,7 +108,40 @@ pub fn put_context(bytes: &mut [u8], context: &Context) {
     bytes[TID..RECORDS].copy_from_slice(&context.tid.to_le_bytes());
 }
 
+/// Reads header and context of the packet that `bytes` begin with; `left` is how many bytes the stream
+/// has from there on. Says what is wrong where they are none.
+pub fn get_context(bytes: &[u8], left: u64) -> Result<Context, String> {
+    if bytes.len() < RECORDS {
+        return Err(format!("{left} bytes left, a packet's head has {RECORDS}"));
+    }
+    if get_u32(bytes, 0) != MAGIC {
+        return Err("no packet magic".into());
+    }
+    let size = |at| get_u64(bytes, at) / 8;
+    let (content_size, packet_size) = (size(CONTENT_SIZE), size(PACKET_SIZE));
+    if content_size < RECORDS as u64 || content_size > packet_size || packet_size > left {
+        return Err(format!(
+            "sizes do not fit: content {content_size} B, packet {packet_size} B, {left} B left"
+        ));
+    }
+    let mut uuid = [0; 16];
+    uuid.copy_from_slice(&bytes[UUID..STREAM_ID]);
+    Ok(Context {
+        uuid,
+        stream_id: get_u32(bytes, STREAM_ID),
+        begin: Counter(get_u64(bytes, TIMESTAMP_BEGIN)),
+        end: Counter(get_u64(bytes, TIMESTAMP_END)),
+        content_size: content_size as usize,
+        packet_size: packet_size as usize,
+        sequence: get_u64(bytes, SEQUENCE),
+        discarded: get_u64(bytes, DISCARDED),
+        pid: get_u32(bytes, PID),
+        tid: get_u32(bytes, TID),
+    })
+}
+
 /// Continues a full counter with the low 32 bits of a later stamp less than 2^32 ticks after it.
+#[inline]
 pub fn extend(previous: Counter, low: u32) -> Counter {
     let step = low.wrapping_sub(previous.0 as u32);
     Counter(previous.0.wrapping_add(u64::from(step)))

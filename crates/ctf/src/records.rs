@@ -55,6 +55,18 @@ struct Known {
 
 const UNDECLARED: u32 = u32::MAX;
 
+/// A record's class id, its class and its size.
+#[derive(Clone, Copy, Debug)]
+struct Guess {
+    id: u16,
+    class: u32,
+    size: usize,
+}
+
+impl Guess {
+    const NONE: Guess = Guess { id: 0, class: 0, size: usize::MAX };
+}
+
 impl Records {
     /// For packets of `class`.
     pub fn new(class: &StreamClass) -> Records {
@@ -79,13 +91,14 @@ impl Records {
     ) -> Result<(), PacketError> {
         let mut counter = context.begin;
         let mut offset = 0;
+        let mut guess = Guess::NONE;
         while offset < bytes.len() {
             let rest = &bytes[offset..];
-            let (known, size) =
-                self.extent(rest).map_err(|what| PacketError { offset, what: what.say(rest) })?;
+            let Guess { class, size, .. } =
+                self.guessed(rest, &mut guess).map_err(|what| what.error(offset, rest))?;
             counter = packet::extend(counter, packet::get_u32(rest, 2));
             each(Record {
-                class: known.class as usize,
+                class: class as usize,
                 offset,
                 counter,
                 id: packet::get_u64(rest, 6).cast_signed(),
@@ -100,26 +113,14 @@ impl Records {
     pub fn scan(&self, context: &Context, bytes: &[u8]) -> Scan {
         let mut scan = Scan { records: 0, stamps: None, size: 0, damage: None };
         let (mut first, mut last) = (context.begin, context.begin);
-        // Id and size of the last record of fixed size. Looking a size up before the next record
-        // can be found costs several times more than the rest of the loop; a guess that is
-        // checked does not hold the next record up.
-        let (mut guess, mut guess_size) = (0, usize::MAX);
+        let mut guess = Guess::NONE;
         while scan.size < bytes.len() {
             let rest = &bytes[scan.size..];
-            let size = if guess_size <= rest.len() && packet::get_u16(rest, 0) == guess {
-                guess_size
-            } else {
-                match self.extent(rest) {
-                    Ok((known, size)) => {
-                        if known.size > 0 {
-                            (guess, guess_size) = (packet::get_u16(rest, 0), size);
-                        }
-                        size
-                    }
-                    Err(what) => {
-                        scan.damage = Some(PacketError { offset: scan.size, what: what.say(rest) });
-                        break;
-                    }
+            let size = match self.guessed(rest, &mut guess) {
+                Ok(record) => record.size,
+                Err(what) => {
+                    scan.damage = Some(what.error(scan.size, rest));
+                    break;
                 }
             };
             last = packet::extend(last, packet::get_u32(rest, 2));
@@ -135,7 +136,24 @@ impl Records {
         scan
     }
 
-    /// Class and size of the record that `rest` begins with.
+    /// Class and size of the record that `rest` begins with. `guess` is the last record of fixed size.
+    ///
+    /// Looking a size up before the next record can be found costs several times more than the rest
+    /// of a loop over records; a guess that is checked does not hold the next record up.
+    #[inline(always)]
+    fn guessed(&self, rest: &[u8], guess: &mut Guess) -> Result<Guess, NoRecord> {
+        if guess.size <= rest.len() && packet::get_u16(rest, 0) == guess.id {
+            return Ok(*guess);
+        }
+        let (known, size) = self.extent(rest)?;
+        let found = Guess { id: packet::get_u16(rest, 0), class: known.class, size };
+        if known.size > 0 {
+            *guess = found;
+        }
+        Ok(found)
+    }
+
+    /// The same, looked up.
     #[inline(always)]
     fn extent(&self, rest: &[u8]) -> Result<(Known, usize), NoRecord> {
         let Some(head) = rest.first_chunk::<RECORD>() else {
@@ -180,14 +198,15 @@ enum NoRecord {
 }
 
 impl NoRecord {
-    fn say(&self, rest: &[u8]) -> String {
+    fn error(&self, offset: usize, rest: &[u8]) -> PacketError {
         let left = rest.len();
-        match self {
+        let what = match self {
             NoRecord::Short => format!("{left} bytes left, a record has at least {RECORD}"),
             NoRecord::Undeclared(id) => format!("event class {id} is not declared"),
             NoRecord::Cut(id) => {
                 format!("the {left} bytes left end before this record of event class {id} does")
             }
-        }
+        };
+        PacketError { offset, what, short: !matches!(self, NoRecord::Undeclared(_)) }
     }
 }

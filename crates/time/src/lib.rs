@@ -14,4 +14,4 @@ mod map;
 pub mod source;
 
 pub use instant::{Bound, Counter, Frequency, GlobalNs, MonotonicNs};
-pub use map::{ClockMap, Epoch, Knot, MapError};
+pub use map::{ClockMap, Epoch, Floor, Knot, MapError};

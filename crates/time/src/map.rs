@@ -1,7 +1,7 @@
 //! The map from one host's counter to global time.
 
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use crate::{Bound, Counter, Frequency, GlobalNs};
 
@@ -90,6 +90,34 @@ struct Stretch {
 /// Nanoseconds after the origin, hard and calibrated half-width.
 type Place = (f64, f64, f64);
 
+/// Of a map, what no instant of a counter or of a later one is before. A map may go back by a
+/// nanosecond that rounding takes off at a knot, and where an epoch begins before the last one ends.
+#[derive(Clone, Debug)]
+pub struct Floor<'a> {
+    map: &'a ClockMap,
+    /// Where the pieces begin within which the map never goes back.
+    begins: Vec<u64>,
+    /// From there on.
+    least: Vec<GlobalNs>,
+}
+
+impl Floor<'_> {
+    /// From `counter` on.
+    pub fn from(&self, counter: Counter) -> GlobalNs {
+        let next = self.begins.partition_point(|begin| *begin <= counter.0);
+        let here = self.map.map(counter).0;
+        self.least.get(next).map_or(here, |later| here.min(*later))
+    }
+}
+
+/// What counters of an epoch are on.
+enum Line<'a> {
+    /// Two neighbouring knots.
+    Through(&'a Knot, &'a Knot),
+    /// The epoch's first or last one, at its mean rate.
+    From(&'a Knot),
+}
+
 impl ClockMap {
     /// The map of a host that nothing disturbed. `knots` are offsets from `origin`; `ns_per_tick`
     /// and `drift` as in [`Epoch`].
@@ -156,7 +184,48 @@ impl ClockMap {
             }
             Err(after) => (self.between(after, counter), Bound::UNKNOWN),
         };
-        (GlobalNs(self.origin.0 + ns.round() as i64), hard)
+        (GlobalNs(self.origin.0.saturating_add(ns.round() as i64)), hard)
+    }
+
+    /// [`Self::map`] of each of many counters: nanoseconds of their global times and of their hard
+    /// half-widths. Quick where neighbours lie between the same knots.
+    pub fn map_all(&self, counters: &[u64]) -> (Vec<i64>, Vec<i64>) {
+        let (mut ts, mut err) = (vec![0; counters.len()], vec![0; counters.len()]);
+        let mut begin = 0;
+        while let Some(&first) = counters.get(begin) {
+            let Ok(epoch) = self.epoch_at(Counter(first)) else {
+                let (instant, bound) = self.map(Counter(first));
+                (ts[begin], err[begin]) = (instant.0, bound.ns().cast_signed());
+                begin += 1;
+                continue;
+            };
+            let (line, on_line) = self.line(epoch, Counter(first));
+            let same = counters[begin..].iter().take_while(|counter| on_line.contains(counter));
+            let here = begin..begin + same.count();
+            begin = here.end;
+            let out = ts[here.clone()].iter_mut().zip(&mut err[here.clone()]);
+            let counters = counters[here].iter().map(|counter| Counter(*counter)).zip(out);
+            match line {
+                Line::Through(a, b) => self.along(counters, |counter| through(a, b, counter)),
+                Line::From(knot) => {
+                    self.along(counters, |counter| extrapolate(epoch, knot, counter));
+                }
+            }
+        }
+        (ts, err)
+    }
+
+    #[inline(always)]
+    fn along<'a>(
+        &self,
+        counters: impl Iterator<Item = (Counter, (&'a mut i64, &'a mut i64))>,
+        place: impl Fn(Counter) -> Place,
+    ) {
+        for (counter, (ts, err)) in counters {
+            let (ns, hard, _) = place(counter);
+            *ts = self.origin.0.saturating_add(round(ns));
+            *err = width(hard);
+        }
     }
 
     /// The half-width at `counter` that holds with the claimed probability.
@@ -178,18 +247,40 @@ impl ClockMap {
     }
 
     fn place(&self, epoch: &Stretch, counter: Counter) -> Place {
+        match self.line(epoch, counter).0 {
+            Line::Through(a, b) => through(a, b, counter),
+            Line::From(knot) => extrapolate(epoch, knot, counter),
+        }
+    }
+
+    /// The line that a counter of an epoch is on, and the epoch's counters on it.
+    fn line<'a>(&'a self, epoch: &'a Stretch, counter: Counter) -> (Line<'a>, RangeInclusive<u64>) {
         let knots = &self.knots[epoch.knots.clone()];
         let after = knots.partition_point(|k| k.counter <= counter);
-        if after == 0 || after == knots.len() {
-            return extrapolate(epoch, &knots[after.saturating_sub(1)], counter);
+        let before = after.checked_sub(1).map(|last| &knots[last]);
+        let from = before.map_or(epoch.from, |a| a.counter.max(epoch.from));
+        // A knot after a counter is not at zero.
+        let until =
+            knots.get(after).map_or(epoch.until, |b| Counter(b.counter.0 - 1).min(epoch.until));
+        let line = match (before, knots.get(after)) {
+            (Some(a), Some(b)) => Line::Through(a, b),
+            (Some(only), None) | (None, Some(only)) => Line::From(only),
+            (None, None) => unreachable!("an epoch has a knot"),
+        };
+        (line, from.0..=until.0)
+    }
+
+    /// What no later instant is before.
+    pub fn floor(&self) -> Floor<'_> {
+        let begins = self.epochs.iter().flat_map(|e| [Some(e.from.0), e.until.0.checked_add(1)]);
+        let mut begins: Vec<u64> = begins.flatten().collect();
+        begins.extend(self.knots.iter().map(|knot| knot.counter.0));
+        begins.sort_unstable();
+        let mut least: Vec<GlobalNs> = begins.iter().map(|&c| self.map(Counter(c)).0).collect();
+        for i in (1..least.len()).rev() {
+            least[i - 1] = least[i - 1].min(least[i]);
         }
-        let (a, b) = (&knots[after - 1], &knots[after]);
-        let part = counter.ticks_since(a.counter) as f64 / b.counter.ticks_since(a.counter) as f64;
-        (
-            a.offset_ns + part * (b.offset_ns - a.offset_ns),
-            a.err_ns + part * (b.err_ns - a.err_ns),
-            a.calibrated_ns + part * (b.calibrated_ns - a.calibrated_ns),
-        )
+        Floor { map: self, begins, least }
     }
 
     /// Nanoseconds after the origin at a counter that is in no epoch and has `after` before it.
@@ -236,8 +327,51 @@ impl ClockMap {
     }
 }
 
+/// From one counter to another. Damaged stamps may be so far away that it does not fit 64 bits: those
+/// must not come out on the other side.
+#[inline(always)]
+fn ticks(from: Counter, to: Counter) -> f64 {
+    let clamped = |ticks: u64| ticks.min(i64::MAX as u64).cast_signed();
+    let ticks = if to >= from {
+        clamped(to.0.wrapping_sub(from.0))
+    } else {
+        -clamped(from.0.wrapping_sub(to.0))
+    };
+    ticks as f64
+}
+
+#[inline(always)]
+fn through(a: &Knot, b: &Knot, counter: Counter) -> Place {
+    let part = ticks(a.counter, counter) / ticks(a.counter, b.counter);
+    (
+        a.offset_ns + part * (b.offset_ns - a.offset_ns),
+        a.err_ns + part * (b.err_ns - a.err_ns),
+        a.calibrated_ns + part * (b.calibrated_ns - a.calibrated_ns),
+    )
+}
+
+/// `ns.round() as i64` without a call: the whole part is exact, and so is what it leaves.
+#[inline(always)]
+fn round(ns: f64) -> i64 {
+    let whole = ns as i64;
+    let rest = ns - whole as f64;
+    // Beyond 64 bits `whole` is the last of them, and `rest` is large.
+    let up = i64::from((0.5..1.0).contains(&rest));
+    whole.wrapping_add(up).wrapping_sub(i64::from(rest <= -0.5 && rest > -1.0))
+}
+
+/// [`Bound::of_rounded`] likewise.
+#[inline(always)]
+fn width(err_ns: f64) -> i64 {
+    let most = Bound::UNKNOWN.ns() as f64;
+    let ns = if err_ns + 0.5 > most { most } else { err_ns + 0.5 };
+    let whole = ns as i64;
+    whole.wrapping_add(i64::from(ns > whole as f64))
+}
+
+#[inline(always)]
 fn extrapolate(epoch: &Stretch, from: &Knot, counter: Counter) -> Place {
-    let ns = counter.ticks_since(from.counter) as f64 * epoch.ns_per_tick;
+    let ns = ticks(from.counter, counter) * epoch.ns_per_tick;
     // Years away the arithmetic itself rounds by more than a nanosecond: ticks, product and sum.
     let grown = ns.abs() * (epoch.drift + 4.0 * f64::EPSILON);
     (from.offset_ns + ns, from.err_ns + grown, from.calibrated_ns + grown)
@@ -318,6 +452,69 @@ mod tests {
             let (ts, bound) = ClockMap::reference(frequency, Counter(near)).map(counter);
             // Two roundings: the origin's and the exact value's.
             prop_assert!((ts - frequency.scale(counter)).unsigned_abs() <= bound.ns() + 1);
+        }
+
+        /// Many counters at once are bit for bit what one at a time are, and none is below the floor.
+        #[test]
+        fn all_are_mapped_as_each(
+            steps in prop::collection::vec((1u64..1 << 40, 1e-3..1e12f64, 0.0..1e6f64), 1..12),
+            ends in prop::collection::vec(0usize..12, 0..4),
+            gap in 0u64..1000,
+            rate in 1e-3..100f64,
+            drift in 0.0..1e-3f64,
+            far in prop::collection::vec(any::<u64>(), 0..40),
+            near in prop::collection::vec((0usize..14, -3i64..3), 0..60),
+            inside in prop::collection::vec(0u64..1 << 44, 0..60),
+        ) {
+            let (mut counter, mut ns) = (0, 0.0);
+            let knots: Vec<Knot> = steps.iter().map(|(ticks, step, width)| {
+                (counter, ns) = (counter + ticks, ns + step);
+                knot(counter, ns, *width)
+            }).collect();
+            let mut ends: Vec<usize> = ends.into_iter().filter(|end| *end < knots.len()).collect();
+            ends.extend([0, knots.len()]);
+            ends.sort_unstable();
+            ends.dedup();
+            let begins: Vec<u64> = ends.windows(2).map(|ends| match ends[0] {
+                0 => 0,
+                begin => knots[begin].counter.0.saturating_sub(gap).max(knots[begin - 1].counter.0 + 1),
+            }).collect();
+            let epochs = ends.windows(2).enumerate().map(|(i, ends)| {
+                let next = begins.get(i + 1).copied();
+                Epoch {
+                    number: i as u32,
+                    from: Counter(begins[i]),
+                    until: Counter(next.map_or(u64::MAX, |next| {
+                        (next - 1).saturating_sub(gap / 2).max(knots[ends[1] - 1].counter.0)
+                    })),
+                    knots: knots[ends[0]..ends[1]].to_vec(),
+                    ns_per_tick: rate,
+                    drift,
+                }
+            }).collect();
+            let map = ClockMap::of_epochs(GlobalNs(1_000_000_007), epochs).unwrap();
+            let mut counters = far;
+            counters.extend(near.iter().filter_map(|(i, off)| {
+                Some(knots.get(*i)?.counter.0.saturating_add_signed(*off))
+            }));
+            counters.extend([0, 1, u64::MAX, 1 << 63]);
+            counters.extend(inside);
+            for sorted in [false, true] {
+                if sorted {
+                    counters.sort_unstable();
+                }
+                let (ts, err) = map.map_all(&counters);
+                let each: Vec<_> = counters.iter().map(|c| map.map(Counter(*c))).collect();
+                prop_assert_eq!(ts, each.iter().map(|(ts, _)| ts.0).collect::<Vec<_>>());
+                let widths: Vec<_> = each.iter().map(|(_, e)| e.ns().cast_signed()).collect();
+                prop_assert_eq!(err, widths);
+            }
+            let floor = map.floor();
+            let mut least = i64::MAX;
+            for counter in counters.into_iter().rev() {
+                least = least.min(map.map(Counter(counter)).0.0);
+                prop_assert!(floor.from(Counter(counter)).0 <= least);
+            }
         }
 
         #[test]

@@ -4,16 +4,19 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use loopscope_ctf::{Kind, Metadata, Packets, Record, Records, StreamClass, packet};
-use loopscope_time::{Bound, ClockMap, Counter, Frequency, GlobalNs};
+use loopscope_ctf::{Metadata, Records, StreamClass};
+use loopscope_time::{ClockMap, Frequency};
+use rayon::prelude::*;
 use serde::Serialize;
 
+use crate::block::Block;
 use crate::clocks::{self, ClockEvent, ForeignReading, LoopResiduals};
-use crate::column::Flaws;
+use crate::cursor::{Decoder, Place};
 use crate::entity::Entities;
-use crate::loss::{Counted, Loss, Spread};
+use crate::loss::Loss;
 use crate::store;
-use crate::table::{Names, Origin, Site, Table};
+use crate::streams;
+use crate::table::{Names, Table};
 
 /// Why tables could not be made at all. Damage inside a stream is a [`Problem`] instead.
 #[derive(Debug, thiserror::Error)]
@@ -124,15 +127,15 @@ pub struct HostSummary {
     pub event_cost_ns: Option<(f64, f64)>,
 }
 
-/// Where a call site's records go: its table, and their place there.
-type Place = (usize, Site);
-
-/// How a stream class's packets are read.
-struct Decoder<'a> {
-    class: &'a StreamClass,
-    records: Records,
-    /// By index of the event class.
-    places: Vec<Place>,
+/// A host and what its streams are read with.
+pub(crate) struct Host {
+    pub name: String,
+    pub dir: PathBuf,
+    pub clock: HostClock,
+    /// By stream class.
+    pub decoders: BTreeMap<u32, Decoder>,
+    /// Whether it has streams.
+    pub traced: bool,
 }
 
 /// The tables of a run, in the making.
@@ -143,10 +146,11 @@ pub struct Timeline {
     index: BTreeMap<(String, String), usize>,
     entities: Entities,
     names: Names,
-    clocks: Vec<(String, HostClock, HostSummary)>,
+    hosts: Vec<Host>,
     loops: Vec<LoopResiduals>,
-    loss: Loss,
-    problems: Vec<Problem>,
+    /// With the number of hosts that were there before: what is found in a host's streams stands
+    /// after what was said of the host.
+    problems: Vec<(usize, Problem)>,
 }
 
 impl Timeline {
@@ -157,7 +161,7 @@ impl Timeline {
 
     /// Adds a problem that was found elsewhere, with the clocks for one.
     pub fn report(&mut self, problem: Problem) {
-        self.problems.push(problem);
+        self.problems.push((self.hosts.len(), problem));
     }
 
     /// Adds what an edge between two followers tells of the clocks.
@@ -165,119 +169,26 @@ impl Timeline {
         self.loops.push(found);
     }
 
-    /// Reads a host's directory: its streams under `trace/` and its `loss.json`. A host without
-    /// streams has events of none.
+    /// Adds a host's directory: its streams under `trace/` and its `loss.json`, which are read when the
+    /// tables are written. A host without streams has events of none.
     pub fn add_host(&mut self, dir: &Path, host: &str, clock: HostClock) -> Result<(), BuildError> {
-        let knots = clock.map.knots().iter();
-        let mut summary = HostSummary {
-            reference: clock.reference,
-            max_err_ns: 0,
-            drift_ppm: clock.map.drift().map_or(f64::NAN, |drift| drift * 1e6),
-            exchanges: clock.exchanges,
-            rejected: clock.rejected,
-            events: 0,
-            event_cost_ns: None,
-        };
-        let trace = dir.join("trace");
-        if trace.join("metadata").exists() {
-            let metadata = read_metadata(&trace.join("metadata"))?;
+        let metadata = dir.join("trace/metadata");
+        let mut decoders = BTreeMap::new();
+        let traced = metadata.exists();
+        if traced {
+            let metadata = read_metadata(&metadata)?;
             for (group, description) in &metadata.groups {
                 self.entities.add_group(group, description);
             }
-            let mut decoders = BTreeMap::new();
             for class in metadata.streams.values() {
                 let (records, places) = (Records::new(class), self.places(class, host));
-                decoders.insert(class.id, Decoder { class, records, places });
-            }
-            let mut recorded = Counted::new();
-            for path in stream_files(&trace)? {
-                self.stream(&path, host, &decoders, &clock, &mut summary, &mut recorded)?;
-            }
-            summary.event_cost_ns = self.check_loss(dir, host, &recorded)?;
-        }
-        if summary.events == 0 {
-            let widest = knots.map(|k| k.err_ns).fold(0.0, f64::max);
-            summary.max_err_ns = Bound::of_rounded(widest).ns();
-        }
-        self.clocks.push((host.to_owned(), clock, summary));
-        Ok(())
-    }
-
-    fn stream(
-        &mut self,
-        path: &Path,
-        host: &str,
-        decoders: &BTreeMap<u32, Decoder>,
-        clock: &HostClock,
-        summary: &mut HostSummary,
-        recorded: &mut Counted,
-    ) -> Result<(), BuildError> {
-        let bytes = read(path)?;
-        let file = format!("trace/{}", path.file_name().unwrap_or_default().to_string_lossy());
-        let mut problems = Vec::new();
-        let mut problem = |what: String| {
-            problems.push(Problem { host: host.into(), file: file.clone(), what });
-        };
-        let mut next_sequence = 0;
-        let mut flaws = Flaws::default();
-        for packet in Packets::new(&bytes) {
-            let (context, records) = match packet {
-                Ok(packet) => packet,
-                Err(error) => {
-                    problem(format!("{error}; the rest of the stream is unreadable"));
-                    break;
-                }
-            };
-            if context.sequence != next_sequence {
-                problem(format!("packet {} follows packet {next_sequence}", context.sequence));
-            }
-            next_sequence = context.sequence + 1;
-            let Some(decoder) = decoders.get(&context.stream_id) else {
-                problem(format!("stream class {} is not declared", context.stream_id));
-                continue;
-            };
-            let origin = Origin {
-                host: self.names.intern(host),
-                process: self.names.intern(&decoder.class.process),
-                pid: context.pid,
-                tid: context.tid,
-            };
-            let mut count = 0;
-            let tables = &mut self.tables;
-            let result = decoder.records.decode(&context, records, |record| {
-                let (table, site) = &decoder.places[record.class];
-                let mut instant = clock.map.map(record.counter);
-                count += 1;
-                let interval;
-                let fields = if site.kind == Kind::Interval {
-                    interval = global_interval(&clock.map, &mut instant, &record);
-                    flaws.backward += u64::from(interval.is_none());
-                    interval.as_ref().map(|fields| fields.as_flattened())
-                } else {
-                    Some(record.fields)
-                };
-                summary.max_err_ns = summary.max_err_ns.max(instant.1.ns());
-                tables[*table].push(instant, &record, &origin, site, fields, &mut flaws);
-            });
-            if let Err(error) = result {
-                problem(format!(
-                    "packet {}: {error}; its other records are lost",
-                    context.sequence
-                ));
-            }
-            summary.events += count;
-            *recorded.entry((decoder.class.process.clone(), context.pid)).or_default() += count;
-        }
-        for (count, what) in [
-            (flaws.not_utf8, "strings are not UTF-8; what is wrong in them became \u{fffd}"),
-            (flaws.left_out, "values are null in the tables: their columns hold 2 GiB at most"),
-            (flaws.backward, "intervals start after their end; start and duration are null"),
-        ] {
-            if count > 0 {
-                problem(format!("{count} {what}"));
+                let process = self.names.intern(&class.process);
+                let host = self.names.intern(host);
+                decoders.insert(class.id, Decoder { host, process, records, places });
             }
         }
-        self.problems.append(&mut problems);
+        let (name, dir) = (host.to_owned(), dir.to_owned());
+        self.hosts.push(Host { name, dir, clock, decoders, traced });
         Ok(())
     }
 
@@ -285,9 +196,10 @@ impl Timeline {
     /// event classes.
     fn places(&mut self, class: &StreamClass, host: &str) -> Vec<Place> {
         let mut places = Vec::new();
+        let number = self.hosts.len();
         let mut problem = |what: String| {
             let file = "trace/metadata".into();
-            self.problems.push(Problem { host: host.into(), file, what });
+            self.problems.push((number, Problem { host: host.into(), file, what }));
         };
         for event in &class.events {
             let entity = (event.group.clone(), event.name.clone());
@@ -305,39 +217,35 @@ impl Timeline {
             for conflict in self.entities.add(event) {
                 problem(format!("{who} has {conflict}"));
             }
-            places.push((table, site));
+            let (kind, fields) = (event.kind, !event.fields.is_empty());
+            places.push(Place { table, site, kind, fields });
         }
         places
     }
 
-    /// Counts again: what the collector says it recorded must be in the streams.
-    fn check_loss(
-        &mut self,
-        dir: &Path,
-        host: &str,
-        counted: &Counted,
-    ) -> Result<Option<(f64, f64)>, BuildError> {
-        let path = dir.join("loss.json");
-        let mut problem = |what: String| {
-            self.problems.push(Problem { host: host.into(), file: "loss.json".into(), what });
-        };
-        if !path.exists() {
-            problem("is missing: nobody accounts for lost events".into());
-            return Ok(None);
-        }
-        let loss: Loss = serde_json::from_slice(&read(&path)?)
-            .map_err(|source| BuildError::Loss { path: path.clone(), source })?;
-        loss.contradictions(counted).into_iter().for_each(problem);
-        self.loss.add(&loss);
-        let of_event = |cost: crate::loss::Cost| {
-            let Spread { median, p10, p90 } = cost.event_ns;
-            (median, p90 - p10)
-        };
-        Ok(loss.cost.map(of_event))
+    /// Decodes all streams, an event after the other into columns on the global time line, and keeps
+    /// none: for benchmarks. Returns the number of events.
+    pub fn decode(self) -> Result<u64, BuildError> {
+        let found = streams::read_all(&self.hosts, |_, _| Ok(()))?;
+        Ok(found.iter().map(|host| host.summary.events).sum())
+    }
+
+    /// The same, and puts the events of each entity in order.
+    pub fn order(mut self) -> Result<u64, BuildError> {
+        let tables = &mut self.tables;
+        let found = streams::read_all(&self.hosts, |blocks, until| {
+            distribute(tables, blocks);
+            tables.par_iter_mut().for_each(|table| {
+                table.order(until);
+                table.clear();
+            });
+            Ok(())
+        })?;
+        Ok(found.iter().map(|host| host.summary.events).sum())
     }
 
     /// Writes `timeline/` and `tables/` under `dir`, in place of earlier ones.
-    pub fn write(self, dir: &Path) -> Result<Summary, BuildError> {
+    pub fn write(mut self, dir: &Path) -> Result<Summary, BuildError> {
         let root = dir.join("timeline");
         match fs::remove_dir_all(&root) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -345,24 +253,51 @@ impl Timeline {
             }
             _ => {}
         }
-        let mut events = BTreeMap::new();
-        let mut tables: Vec<_> = self.tables.into_iter().map(Some).collect();
-        for ((group, name), index) in self.index {
-            let table = tables[index].take().expect("each entity has a table of its own");
-            let rows = table.rows() as u64;
-            if rows == 0 {
-                // A call site that nobody enabled or reached: it says nothing.
-                continue;
-            }
-            let batch = store::sorted(&table.into_batch(&self.names)?)?;
-            store::write(&root.join(&group).join(&name).join("part-0.parquet"), &batch)?;
-            events.insert(format!("{group}:{name}"), rows);
+        let mut files: Vec<TableFile> = Vec::new();
+        files.resize_with(self.tables.len(), TableFile::default);
+        for ((group, name), index) in &self.index {
+            files[*index].path = root.join(group).join(name).join("part-0.parquet");
         }
+        let (tables, names) = (&mut self.tables, &self.names);
+        let found = streams::read_all(&self.hosts, |blocks, until| {
+            distribute(tables, blocks);
+            let all = tables.par_iter_mut().zip(&mut files);
+            all.try_for_each(|(table, file)| {
+                table.order(until);
+                if table.weight() >= GROUP { file.write(table, names) } else { Ok(()) }
+            })?;
+            while tables.iter().map(Table::weight).sum::<usize>() >= ALL {
+                let largest = tables.iter_mut().zip(&mut files).max_by_key(|(t, _)| t.weight());
+                let Some((table, file)) = largest else { break };
+                file.write(table, names)?;
+            }
+            Ok(())
+        })?;
+        let all = self.tables.par_iter_mut().zip(&mut files);
+        all.try_for_each(|(table, file)| file.finish(table, names))?;
+        let mut events = BTreeMap::new();
+        for ((group, name), index) in &self.index {
+            // A call site that nobody enabled or reached says nothing.
+            if files[*index].rows > 0 {
+                events.insert(format!("{group}:{name}"), files[*index].rows);
+            }
+        }
+        let mut loss = Loss::default();
+        let (mut problems, mut clocks) = (self.problems, Vec::new());
+        for (number, (host, mut found)) in self.hosts.into_iter().zip(found).enumerate() {
+            for (file, flaws) in self.tables.iter().flat_map(Table::flaws) {
+                found.add_flaws(*file, flaws);
+            }
+            let (summary, of_host) = found.finish(&host, &self.names, &mut loss)?;
+            problems.extend(of_host.into_iter().map(|problem| (number, problem)));
+            clocks.push((host.name, host.clock, summary));
+        }
+        problems.sort_by_key(|(number, _)| *number);
         let about_clocks = [
-            ("clock", clocks::clock_table(&self.clocks)?),
-            ("hosts", clocks::hosts_table(&self.clocks)?),
-            ("foreign_clocks", clocks::foreign_table(&self.clocks)?),
-            ("clock_events", clocks::events_table(&self.clocks)?),
+            ("clock", clocks::clock_table(&clocks)?),
+            ("hosts", clocks::hosts_table(&clocks)?),
+            ("foreign_clocks", clocks::foreign_table(&clocks)?),
+            ("clock_events", clocks::events_table(&clocks)?),
             ("loop_residuals", clocks::loops_table(&self.loops)?),
         ];
         for (name, table) in about_clocks {
@@ -372,38 +307,60 @@ impl Timeline {
         store::write(&dir.join("tables/entities.parquet"), &entities)?;
         Ok(Summary {
             events,
-            hosts: self.clocks.into_iter().map(|(host, _, summary)| (host, summary)).collect(),
-            emitted: self.loss.emitted,
-            recorded: self.loss.recorded,
-            overwritten: self.loss.overwritten,
-            dropped: self.loss.dropped,
-            filtered: self.loss.filtered,
-            last_states: self.loss.last_states,
-            problems: self.problems,
+            hosts: clocks.into_iter().map(|(host, _, summary)| (host, summary)).collect(),
+            emitted: loss.emitted,
+            recorded: loss.recorded,
+            overwritten: loss.overwritten,
+            dropped: loss.dropped,
+            filtered: loss.filtered,
+            last_states: loss.last_states,
+            problems: problems.into_iter().map(|(_, problem)| problem).collect(),
         })
     }
 }
 
-/// Start and duration, in global time and as fields, of an interval that ended at `end`. One that
-/// began when nothing was known of the clock has an unknown error.
-fn global_interval(
-    map: &ClockMap,
-    end: &mut (GlobalNs, Bound),
-    record: &Record,
-) -> Option<[[u8; 8]; 2]> {
-    let start = Counter(packet::get_u64(record.fields, packet::INTERVAL_START - packet::RECORD));
-    if start > record.counter {
-        return None;
+/// About how much memory the rows of a table may take before they are written as a group, and those of
+/// all tables together.
+const GROUP: usize = 48 << 20;
+const ALL: usize = 384 << 20;
+
+/// Gives decoded events to their tables.
+fn distribute(tables: &mut [Table], blocks: Vec<Block>) {
+    for block in blocks {
+        tables[block.table].add(block);
     }
-    let (start, bound) = map.map(start);
-    let (end, end_bound) = end;
-    if !bound.is_known() {
-        *end_bound = Bound::UNKNOWN;
-    }
-    Some([start.0, *end - start].map(i64::to_le_bytes))
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, BuildError> {
+/// Where a table is written.
+#[derive(Default)]
+struct TableFile {
+    path: PathBuf,
+    writer: Option<store::Writer>,
+    rows: u64,
+}
+
+impl TableFile {
+    /// Writes the rows that are in order.
+    fn write(&mut self, table: &mut Table, names: &Names) -> Result<(), BuildError> {
+        let batch = table.batch(names)?;
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            None => self.writer.insert(store::Writer::new(&self.path, batch.schema())?),
+        };
+        self.rows += batch.num_rows() as u64;
+        writer.group(&batch)
+    }
+
+    /// Writes what is left, if anything is.
+    fn finish(&mut self, table: &mut Table, names: &Names) -> Result<(), BuildError> {
+        if table.rows() > 0 {
+            self.write(table, names)?;
+        }
+        self.writer.take().map_or(Ok(()), store::Writer::close)
+    }
+}
+
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, BuildError> {
     fs::read(path).map_err(|source| BuildError::Io { path: path.to_owned(), source })
 }
 
@@ -411,20 +368,4 @@ fn read(path: &Path) -> Result<Vec<u8>, BuildError> {
 fn read_metadata(path: &Path) -> Result<Metadata, BuildError> {
     let text = String::from_utf8_lossy(&read(path)?).into_owned();
     Metadata::parse(&text).map_err(|source| BuildError::Metadata { path: path.to_owned(), source })
-}
-
-/// The stream files of a trace directory, by name.
-fn stream_files(dir: &Path) -> Result<Vec<PathBuf>, BuildError> {
-    let at = |source| BuildError::Io { path: dir.to_owned(), source };
-    let mut files = Vec::new();
-    for entry in fs::read_dir(dir).map_err(at)? {
-        let entry = entry.map_err(at)?;
-        let name = entry.file_name();
-        let hidden = name.to_string_lossy().starts_with('.');
-        if !hidden && name != "metadata" && entry.file_type().map_err(at)?.is_file() {
-            files.push(entry.path());
-        }
-    }
-    files.sort();
-    Ok(files)
 }

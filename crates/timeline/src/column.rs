@@ -1,6 +1,7 @@
 //! A column of a table's own while it grows, and as Arrow.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::builder::{
@@ -12,6 +13,8 @@ use arrow_array::{
     UInt8Array, UInt16Array, UInt32Array, UInt64Array,
 };
 use loopscope_ctf::{BucketCounts, FieldType, Value};
+
+use crate::block::Block;
 
 /// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +51,17 @@ pub(crate) struct Flaws {
     pub left_out: u64,
     /// Intervals that start after their end: their values are null.
     pub backward: u64,
+}
+
+impl Flaws {
+    /// Each with its number.
+    pub fn told(&self) -> [(u64, &'static str); 3] {
+        [
+            (self.not_utf8, "strings are not UTF-8; what is wrong in them became \u{fffd}"),
+            (self.left_out, "values are null in the tables: their columns hold 2 GiB at most"),
+            (self.backward, "intervals start after their end; start and duration are null"),
+        ]
+    }
 }
 
 /// Bytes, or elements of lists, that Arrow's 32-bit offsets let a column hold.
@@ -132,6 +146,49 @@ impl Column {
         }
     }
 
+    /// [`Self::push`] of each row from `first` on; the fields of all are there.
+    pub fn extend(
+        &mut self,
+        first: usize,
+        rows: &mut [(&Block, Option<&[u8]>)],
+        flaws: &mut BTreeMap<usize, Flaws>,
+    ) {
+        macro_rules! fixed {
+            ($bits:ident, $valid:ident, $t:ty) => {{
+                $bits.extend(rows.iter_mut().filter_map(|(_, fields)| {
+                    let (raw, rest) = (*fields)?.split_first_chunk()?;
+                    *fields = Some(rest);
+                    Some(u64::from(<$t>::from_le_bytes(*raw)))
+                }));
+                return $valid.append_n(rows.len(), true);
+            }};
+        }
+        self.pad(first);
+        if let Data::Bits(field_type, bits, valid) = &mut self.data {
+            match field_type.size() {
+                Some(1) => fixed!(bits, valid, u8),
+                Some(2) => fixed!(bits, valid, u16),
+                Some(4) => fixed!(bits, valid, u32),
+                _ => fixed!(bits, valid, u64),
+            }
+        }
+        for (row, (block, fields)) in (first..).zip(rows) {
+            let flaws = flaws.entry(block.file).or_default();
+            *fields = fields.map(|fields| self.push(row, fields, flaws));
+        }
+    }
+
+    /// About how much memory its values take.
+    pub fn weight(&self) -> usize {
+        match &self.data {
+            Data::Bits(_, bits, _) => 8 * bits.len(),
+            Data::Text(builder) => 5 * builder.len() + builder.values_slice().len(),
+            Data::Binary(builder) => 5 * builder.len() + builder.values_slice().len(),
+            Data::Indexes(builder) => 5 * builder.len() + 2 * builder.values_ref().len(),
+            Data::Counts(builder) => 5 * builder.len() + 8 * builder.values_ref().len(),
+        }
+    }
+
     fn pad(&mut self, rows: usize) {
         macro_rules! nulls {
             ($builder:expr) => {
@@ -152,17 +209,17 @@ impl Column {
         }
     }
 
-    /// With `rows` rows.
-    pub fn into_array(mut self, rows: usize) -> ArrayRef {
+    /// Gives away its values, of `rows` rows.
+    pub fn take(&mut self, rows: usize) -> ArrayRef {
         self.pad(rows);
-        match self.data {
-            Data::Bits(field_type, bits, mut valid) => {
-                numbers(field_type, &bits, valid.finish().iter())
+        match &mut self.data {
+            Data::Bits(field_type, bits, valid) => {
+                numbers(*field_type, &std::mem::take(bits), valid.finish().iter())
             }
-            Data::Text(mut builder) => Arc::new(builder.finish()),
-            Data::Binary(mut builder) => Arc::new(builder.finish()),
-            Data::Indexes(mut builder) => Arc::new(builder.finish()),
-            Data::Counts(mut builder) => Arc::new(builder.finish()),
+            Data::Text(builder) => Arc::new(builder.finish()),
+            Data::Binary(builder) => Arc::new(builder.finish()),
+            Data::Indexes(builder) => Arc::new(builder.finish()),
+            Data::Counts(builder) => Arc::new(builder.finish()),
         }
     }
 }
@@ -231,7 +288,7 @@ mod tests {
             assert_eq!(column.push(2 * row, text.as_bytes(), &mut flaws).len(), [0, 0, 4][row]);
         }
         assert_eq!(flaws, Flaws { left_out: 1, ..Flaws::default() });
-        let array = column.into_array(6);
+        let array = column.take(6);
         let texts: Vec<_> = array.as_string::<i32>().iter().collect();
         assert_eq!(texts, [Some("1234567"), None, None, None, Some("123"), None]);
     }

@@ -3,13 +3,18 @@
 //!
 //! Where the maps come from is not this crate's business.
 
+mod block;
 mod build;
 mod clocks;
 mod column;
+mod cursor;
 mod entity;
 mod import;
 mod loss;
+mod order;
+mod packets;
 mod store;
+mod streams;
 mod table;
 
 pub use build::{BuildError, HostClock, HostSummary, Problem, Summary, Timeline};

@@ -1,72 +1,78 @@
 //! One entity's table while it grows, and as Arrow.
 
-use std::collections::{BTreeSet, HashMap};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::builder::StringDictionaryBuilder;
 use arrow_array::types::Int32Type;
-use arrow_array::{ArrayRef, Int64Array, RecordBatch, UInt32Array, UInt64Array, new_null_array};
+use arrow_array::{
+    ArrayRef, Int32Array, Int32DictionaryArray, Int64Array, RecordBatch, UInt32Array, UInt64Array,
+    new_null_array,
+};
 use arrow_schema::{ArrowError, DataType, Field, Schema};
-use loopscope_ctf::{EventClass, FieldType, Kind, Record};
-use loopscope_time::{Bound, GlobalNs};
+use loopscope_ctf::{EventClass, FieldType, Kind};
 
+use crate::block::{Block, Origin};
 use crate::column::{Column, ColumnType, Flaws};
+use crate::order::{Merge, Piece, Row};
 
-/// Where a stream's records come from.
-pub(crate) struct Origin {
-    pub host: usize,
-    pub process: usize,
-    pub pid: u32,
-    pub tid: u32,
-}
-
-/// The growing table of an entity.
+/// The table of an entity: rows that were decoded, and those of them that are in order.
 #[derive(Default)]
 pub(crate) struct Table {
+    /// In the order of their streams.
+    blocks: Vec<Block>,
     ts: Vec<i64>,
     err_ns: Vec<i64>,
     counter: Vec<u64>,
-    host: Vec<usize>,
-    process: Vec<usize>,
-    pid: Vec<u32>,
-    tid: Vec<u32>,
     id: Vec<i64>,
-    kind: Vec<Kind>,
+    /// Index in `origins`.
+    origin: Vec<u32>,
+    origins: Vec<Origin>,
+    known: HashMap<Origin, u32>,
     fields: Vec<Column>,
     /// Of its call sites.
     kinds: BTreeSet<Kind>,
+    sites: Vec<Site>,
+    /// By index of the stream file.
+    flaws: BTreeMap<usize, Flaws>,
 }
+
+thread_local! {
+    static MERGE: RefCell<Merge> = RefCell::default();
+}
+
+/// About what a row takes beside its fields.
+const ROW: usize = 44;
 
 /// What every table has, before the classes' own fields.
 const COMMON: [&str; 10] =
     ["ts", "err_ns", "counter", "host", "process", "pid", "tid", "cpu", "id", "entity_kind"];
 
-/// A call site's place in its entity's table.
-pub(crate) struct Site {
-    pub kind: Kind,
-    /// The column of each of its values.
-    columns: Vec<usize>,
-}
+/// The columns of a call site's values.
+type Site = Vec<usize>;
 
 /// Text values of the run, each stored once.
 #[derive(Default)]
 pub(crate) struct Names {
     names: Vec<String>,
-    index: HashMap<String, usize>,
+    index: HashMap<String, u32>,
 }
 
 impl Names {
-    pub fn intern(&mut self, name: &str) -> usize {
+    pub fn intern(&mut self, name: &str) -> u32 {
         if let Some(&index) = self.index.get(name) {
             return index;
         }
+        let index = self.names.len() as u32;
         self.names.push(name.to_owned());
-        self.index.insert(name.to_owned(), self.names.len() - 1);
-        self.names.len() - 1
+        self.index.insert(name.to_owned(), index);
+        index
     }
 
-    fn column(&self, rows: &[usize]) -> Result<ArrayRef, ArrowError> {
-        dictionary(rows.iter().map(|&row| self.names[row].as_str()))
+    pub fn name(&self, index: u32) -> &str {
+        &self.names[index as usize]
     }
 }
 
@@ -100,21 +106,19 @@ fn columns(class: &EventClass) -> Vec<(&str, ColumnType)> {
 }
 
 impl Table {
-    /// Makes room for a call site's values; returns its place, and the names that had to be changed
+    /// Makes room for a call site's values; returns its number, and the names that had to be changed
     /// because the table has such a column already and it is another one.
-    pub fn site(&mut self, class: &EventClass) -> (Site, Vec<String>) {
+    pub fn site(&mut self, class: &EventClass) -> (usize, Vec<String>) {
         let mut renamed = Vec::new();
         self.kinds.insert(class.kind);
-        let mut site = Site { kind: class.kind, columns: Vec::new() };
+        let mut site = Site::new();
         for (wanted, column_type) in columns(class) {
             let mut name = wanted.to_owned();
             let column = loop {
                 let column = self.fields.iter().position(|c| c.name == name);
                 let free = match column {
                     None => !COMMON.contains(&name.as_str()),
-                    Some(i) => {
-                        self.fields[i].column_type == column_type && !site.columns.contains(&i)
-                    }
+                    Some(i) => self.fields[i].column_type == column_type && !site.contains(&i),
                 };
                 if free {
                     break column;
@@ -124,85 +128,168 @@ impl Table {
             if name != wanted {
                 renamed.push(wanted.to_owned());
             }
-            site.columns.push(column.unwrap_or_else(|| {
+            site.push(column.unwrap_or_else(|| {
                 self.fields.push(Column::new(name, column_type));
                 self.fields.len() - 1
             }));
         }
-        (site, renamed)
+        self.sites.push(site);
+        (self.sites.len() - 1, renamed)
     }
 
-    /// Appends a record. `fields` are its own, or an interval's in global time; without them its
-    /// values are null.
-    pub fn push(
-        &mut self,
-        (ts, bound): (GlobalNs, Bound),
-        record: &Record,
-        origin: &Origin,
-        site: &Site,
-        fields: Option<&[u8]>,
-        flaws: &mut Flaws,
-    ) {
-        let row = self.ts.len();
-        self.ts.push(ts.0);
-        self.err_ns.push(bound.ns().cast_signed());
-        self.counter.push(record.counter.0);
-        self.host.push(origin.host);
-        self.process.push(origin.process);
-        self.pid.push(origin.pid);
-        self.tid.push(origin.tid);
-        self.id.push(record.id);
-        self.kind.push(site.kind);
-        let Some(mut rest) = fields else { return };
-        for &column in &site.columns {
-            rest = self.fields[column].push(row, rest, flaws);
+    /// Takes decoded rows.
+    pub fn add(&mut self, block: Block) {
+        self.blocks.push(block);
+    }
+
+    /// Puts what was decoded in order, as far as it is before `until`: all without it.
+    pub fn order(&mut self, until: Option<i64>) {
+        // Blocks of one stream come in their order.
+        self.blocks.sort_by_key(|block| block.file);
+        let mut blocks = std::mem::take(&mut self.blocks);
+        MERGE.with_borrow_mut(|merge| {
+            merge.pieces(&blocks, until, |piece| match piece {
+                Piece::Run(block, rows) => self.append(&blocks[block], rows),
+                Piece::Mixed(rows) => self.append_mixed(&blocks, rows),
+            });
+        });
+        blocks.retain_mut(|block| {
+            block.taken = block.before(until);
+            block.taken < block.ts.len()
+        });
+        self.blocks = blocks;
+    }
+
+    fn append(&mut self, block: &Block, rows: Range<usize>) {
+        let first = self.rows();
+        self.ts.extend_from_slice(&block.ts[rows.clone()]);
+        self.err_ns.extend_from_slice(&block.err[rows.clone()]);
+        self.counter.extend_from_slice(&block.counter[rows.clone()]);
+        self.id.extend_from_slice(&block.id[rows.clone()]);
+        let origin = self.origin(block.origin);
+        self.origin.resize(self.ts.len(), origin);
+        if let Some(fields) = &block.fields {
+            let all = rows.map(|row| (block, fields.row(row))).collect();
+            self.append_fields(first, all);
         }
     }
 
+    fn append_mixed(&mut self, blocks: &[Block], rows: &[Row]) {
+        let first = self.rows();
+        self.ts.extend(rows.iter().map(|row| row.ts));
+        self.counter.extend(rows.iter().map(|row| row.counter));
+        self.id.extend(rows.iter().map(|row| row.id));
+        self.err_ns.extend(rows.iter().map(|row| blocks[row.block as usize].err[row.row as usize]));
+        let origins: Vec<u32> = blocks.iter().map(|block| self.origin(block.origin)).collect();
+        self.origin.extend(rows.iter().map(|row| origins[row.block as usize]));
+        if blocks.iter().any(|block| block.fields.is_some()) {
+            let fields = |row: &Row| {
+                let block = &blocks[row.block as usize];
+                (block, block.fields.as_ref().and_then(|fields| fields.row(row.row as usize)))
+            };
+            self.append_fields(first, rows.iter().map(fields).collect());
+        }
+    }
+
+    /// Sets the fields of the rows from `first` on.
+    fn append_fields(&mut self, first: usize, mut rows: Vec<(&Block, Option<&[u8]>)>) {
+        let Table { sites, fields: columns, flaws, .. } = self;
+        let Some((of_first, _)) = rows.first() else { return };
+        let site = of_first.site;
+        if rows.iter().all(|(block, fields)| block.site == site && fields.is_some()) {
+            for &column in &sites[site] {
+                columns[column].extend(first, &mut rows, flaws);
+            }
+            return;
+        }
+        for (row, (block, fields)) in (first..).zip(rows) {
+            let Some(mut rest) = fields else { continue };
+            for &column in &sites[block.site] {
+                rest = columns[column].push(row, rest, flaws.entry(block.file).or_default());
+            }
+        }
+    }
+
+    fn origin(&mut self, origin: Origin) -> u32 {
+        let origins = &mut self.origins;
+        *self.known.entry(origin).or_insert_with(|| {
+            origins.push(origin);
+            origins.len() as u32 - 1
+        })
+    }
+
+    /// Rows that are in order and were not given away.
     pub fn rows(&self) -> usize {
         self.ts.len()
     }
 
-    /// The table in the order of schema/run-directory.md, not yet sorted.
-    pub fn into_batch(self, names: &Names) -> Result<RecordBatch, ArrowError> {
-        let rows = self.rows();
-        let mut fields = vec![
-            Field::new("ts", DataType::Int64, false),
-            Field::new("err_ns", DataType::Int64, false),
-            Field::new("counter", DataType::UInt64, false),
-        ];
-        let host = names.column(&self.host)?;
-        let process = names.column(&self.process)?;
-        fields.push(Field::new("host", host.data_type().clone(), false));
-        fields.push(Field::new("process", process.data_type().clone(), false));
-        fields.extend([
-            Field::new("pid", DataType::UInt32, false),
-            Field::new("tid", DataType::UInt32, false),
-            Field::new("cpu", DataType::UInt16, true),
-            Field::new("id", DataType::Int64, false),
-        ]);
-        let mut columns: Vec<ArrayRef> = vec![
-            Arc::new(Int64Array::from(self.ts)),
-            Arc::new(Int64Array::from(self.err_ns)),
-            Arc::new(UInt64Array::from(self.counter)),
-            host,
-            process,
-            Arc::new(UInt32Array::from(self.pid)),
-            Arc::new(UInt32Array::from(self.tid)),
-            new_null_array(&DataType::UInt16, rows),
-            Arc::new(Int64Array::from(self.id)),
-        ];
-        if self.kinds.len() > 1 {
-            let kind = dictionary(self.kind.iter().map(|kind| kind.name()))?;
-            fields.push(Field::new("entity_kind", kind.data_type().clone(), false));
-            columns.push(kind);
-        }
-        for column in self.fields {
-            let name = column.name.clone();
-            let array = column.into_array(rows);
-            fields.push(Field::new(name, array.data_type().clone(), true));
-            columns.push(array);
-        }
-        RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
+    /// About how much memory they take.
+    pub fn weight(&self) -> usize {
+        ROW * self.rows() + self.fields.iter().map(Column::weight).sum::<usize>()
     }
+
+    /// What could not be held as it was recorded, by index of the stream file.
+    pub fn flaws(&self) -> &BTreeMap<usize, Flaws> {
+        &self.flaws
+    }
+
+    /// Forgets the rows that are in order.
+    pub fn clear(&mut self) {
+        self.ts.clear();
+        self.err_ns.clear();
+        self.counter.clear();
+        self.id.clear();
+        self.origin.clear();
+        self.origins.clear();
+        self.known.clear();
+        for column in &mut self.fields {
+            *column = Column::new(std::mem::take(&mut column.name), column.column_type);
+        }
+    }
+
+    /// Gives away the rows that are in order, with the columns of schema/run-directory.md.
+    pub fn batch(&mut self, names: &Names) -> Result<RecordBatch, ArrowError> {
+        let rows = self.rows();
+        let (origins, of) = (std::mem::take(&mut self.origins), std::mem::take(&mut self.origin));
+        self.known.clear();
+        let number = |number: fn(&Origin) -> u32| -> ArrayRef {
+            let numbers: Vec<u32> = origins.iter().map(number).collect();
+            Arc::new(UInt32Array::from_iter_values(of.iter().map(|o| numbers[*o as usize])))
+        };
+        let host = texts(origins.iter().map(|origin| names.name(origin.host)), &of)?;
+        let process = texts(origins.iter().map(|origin| names.name(origin.process)), &of)?;
+        let mut columns: Vec<(String, bool, ArrayRef)> = Vec::new();
+        let mut column = |name: &str, nullable, array| columns.push((name.into(), nullable, array));
+        column("ts", false, Arc::new(Int64Array::from(std::mem::take(&mut self.ts))));
+        column("err_ns", false, Arc::new(Int64Array::from(std::mem::take(&mut self.err_ns))));
+        column("counter", false, Arc::new(UInt64Array::from(std::mem::take(&mut self.counter))));
+        column("host", false, host);
+        column("process", false, process);
+        column("pid", false, number(|origin| origin.pid));
+        column("tid", false, number(|origin| origin.tid));
+        column("cpu", true, new_null_array(&DataType::UInt16, rows));
+        column("id", false, Arc::new(Int64Array::from(std::mem::take(&mut self.id))));
+        if self.kinds.len() > 1 {
+            column("entity_kind", false, texts(origins.iter().map(|o| o.kind.name()), &of)?);
+        }
+        for of_field in &mut self.fields {
+            let array = of_field.take(rows);
+            column(&of_field.name, true, array);
+        }
+        let fields: Vec<Field> = columns
+            .iter()
+            .map(|(name, nullable, array)| Field::new(name, array.data_type().clone(), *nullable))
+            .collect();
+        let arrays = columns.into_iter().map(|(.., array)| array).collect();
+        RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)
+    }
+}
+
+/// A text of each row, each stored once. `of` are the rows' indexes among the texts.
+fn texts<'a>(texts: impl Iterator<Item = &'a str>, of: &[u32]) -> Result<ArrayRef, ArrowError> {
+    let mut builder = StringDictionaryBuilder::<Int32Type>::new();
+    let keys = texts.map(|text| builder.append(text)).collect::<Result<Vec<i32>, _>>()?;
+    let values = builder.finish().values().clone();
+    let rows = Int32Array::from_iter_values(of.iter().map(|text| keys[*text as usize]));
+    Ok(Arc::new(Int32DictionaryArray::try_new(rows, values)?))
 }
