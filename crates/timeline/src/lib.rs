@@ -7,6 +7,7 @@ mod build;
 mod clocks;
 mod column;
 mod entity;
+mod foreign;
 mod import;
 mod loss;
 mod store;
@@ -14,6 +15,9 @@ mod table;
 
 pub use build::{BuildError, HostClock, HostSummary, Problem, Summary, Timeline};
 pub use clocks::{ClockEvent, ForeignReading, LoopFigures, LoopResiduals};
+pub use foreign::{
+    Clocks, Place, Source, SourceSummary, add as add_foreign, check as check_foreign,
+};
 pub use import::{
     ImportError, ImportSummary, Lost, Progress, StreamLoss, TableSummary, TraceSummary, import,
 };
