@@ -2,13 +2,18 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
+from typing import Any
 
 def build_run(
     repeat_dir: str | PathLike[str],
     reference: str,
     wander: float,
     messages: Mapping[str, Sequence[tuple[bool, int, int]]],
+    foreign: Sequence[Mapping[str, Any]],
 ) -> str: ...
+def check_foreign(
+    repeat_dir: str | PathLike[str], source: Mapping[str, Any], path: str | PathLike[str]
+) -> None: ...
 def build_record(dir: str | PathLike[str]) -> str: ...
 def synthetic_counters(seed: int, host: str, counters: list[int]) -> list[int]: ...
 def synthetic_inverse(seed: int, host: str, counters: list[int]) -> list[int]: ...

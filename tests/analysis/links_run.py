@@ -73,6 +73,7 @@ def write_events(root: Path, packets, err=0, repeat=1, ago=0):
                 "ts": pa.array([row[0] + ago for row in rows], pa.int64()),
                 "ago_ns": pa.array([ago] * n, pa.uint32()),
                 "err_ns": pa.array([err] * n, pa.int64()),
+                "counter": pa.array([row[0] for row in rows], pa.uint64()),
                 "host": pa.array([ROUTER] * n, text),
                 "process": pa.array(["_links"] * n, text),
                 "id": pa.array([row[1] for row in rows], pa.int64()),

@@ -199,7 +199,7 @@ def test_messages_bound_the_clocks_too(machine: Machine, results: Read) -> None:
     again = machine.command("report", "runs/stimulus-response/latest", "--json")
     assert results(again) == first
     assert median_error(repeat) == bounded
-    _native.build_run(repeat, HOSTS[0], 1e-4, {})
+    _native.build_run(repeat, HOSTS[0], 1e-4, {}, [])
     mapped_is_true(repeat, HOSTS[:2])
     assert bounded < 0.7 * median_error(repeat)
 

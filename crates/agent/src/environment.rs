@@ -53,6 +53,7 @@ pub(crate) fn describe(
             "release": line("/proc/sys/kernel/osrelease"),
             "version": line("/proc/sys/kernel/version"),
             "command_line": line("/proc/cmdline"),
+            "boot_id": line("/proc/sys/kernel/random/boot_id"),
         },
         "clocksource": {
             "current": clocksource("current"),

@@ -39,6 +39,10 @@ pub struct ForeignMap {
 struct Segment {
     /// Its first reading, from which all is counted.
     origin: Anchor,
+    /// Its last one.
+    end: Anchor,
+    /// Nominal nanoseconds of a tick.
+    per_tick: f64,
     /// Nanoseconds over ticks.
     clock: Curve,
     /// Ticks over nanoseconds.
@@ -141,6 +145,44 @@ impl ForeignMap {
         Some((least - end(below), most + end(above)))
     }
 
+    /// Where the counter was when the clock showed something from `from` to `until`, both cut to
+    /// whole nanoseconds. None where that is not sure: beyond the first reading and the last, and
+    /// where the clock, which was set between two readings, may have shown it at another instant.
+    pub fn instant(&self, from: i64, until: i64) -> Option<Span> {
+        let mut inside = self.segments.iter().filter(|s| s.first() <= from && until <= s.last());
+        let segment = inside.next().filter(|_| inside.next().is_none())?;
+        let hidden = |pair: &[Segment]| {
+            let [before, after] = pair else { return false };
+            let most = before.longest_until(after);
+            // Set at the end of the gap, or at its begin.
+            let late = (before.last() + 1, before.last().saturating_add(most));
+            let early = (after.first().saturating_sub(most), after.first() - 1);
+            [late, early].iter().any(|(lo, hi)| *lo <= until && from <= *hi)
+        };
+        if self.segments.windows(2).any(hidden) {
+            return None;
+        }
+        let at = |ns: i64| segment.counter.at((ns - segment.origin.ns) as f64);
+        segment.span(at(from).0, at(until + 1).1)
+    }
+
+    /// Where the counter may have been when the clock showed `ns`, if that is not sure: by the
+    /// readings that are closest. None without any.
+    pub fn guess(&self, ns: i64) -> Option<Counter> {
+        let away =
+            |s: &Segment| s.first().saturating_sub(ns).max(ns.saturating_sub(s.last())).max(0);
+        let (i, segment) =
+            self.segments.iter().enumerate().min_by_key(|(_, segment)| away(segment))?;
+        let (lo, hi) = segment.counter.at(ns.saturating_sub(segment.origin.ns) as f64);
+        // Years away, and far from where sums of counters overflow.
+        let ticks = (0.5 * (lo + hi)).round().clamp(-1e18, 1e18) as i64;
+        let counter = Counter(segment.origin.at.lo.0.saturating_add_signed(ticks));
+        // Between two readings it was set: not beyond them.
+        let before = i.checked_sub(1).map_or(Counter(0), |before| self.segments[before].end.at.hi);
+        let after = self.segments.get(i + 1).map_or(Counter(u64::MAX), |after| after.origin.at.lo);
+        Some(counter.max(before).min(after))
+    }
+
     /// Where the counter was when the clock showed `ns`: nowhere if it was set past that, more than
     /// once if it was set back. Before the first reading and after the last it is taken to go on.
     pub fn to_counter(&self, ns: i64) -> Vec<Span> {
@@ -152,9 +194,7 @@ impl ForeignMap {
                 return None;
             }
             let (lo, hi) = segment.counter.at(x);
-            let counter =
-                |ticks: f64| segment.origin.at.lo.0.checked_add_signed(ticks as i64).map(Counter);
-            Some(Span { lo: counter(lo.floor())?, hi: counter(hi.ceil())? })
+            segment.span(lo, hi)
         };
         self.segments.iter().enumerate().filter_map(inside).collect()
     }
@@ -183,7 +223,32 @@ impl Segment {
             most: slope / (1.0 - SLEW),
             steering,
         };
-        Segment { origin, clock: curve(clock, per_tick), counter: curve(counter, 1.0 / per_tick) }
+        let last = anchors[anchors.len() - 1];
+        let (clock, counter) = (curve(clock, per_tick), curve(counter, 1.0 / per_tick));
+        Segment { origin, end: last, per_tick, clock, counter }
+    }
+
+    /// What the clock showed at its first reading.
+    fn first(&self) -> i64 {
+        self.origin.ns
+    }
+
+    /// And at the last one.
+    fn last(&self) -> i64 {
+        self.end.ns
+    }
+
+    /// The most that the clock can go on by between this one's last reading and the first of `next`.
+    fn longest_until(&self, next: &Segment) -> i64 {
+        let ticks = next.origin.at.hi.ticks_since(self.end.at.lo) as f64;
+        (ticks * self.per_tick / (1.0 - SLEW)).ceil() as i64 + 1
+    }
+
+    /// Ticks since the origin, as counters.
+    fn span(&self, lo: f64, hi: f64) -> Option<Span> {
+        let counter =
+            |ticks: f64| self.origin.at.lo.0.checked_add_signed(ticks as i64).map(Counter);
+        Some(Span { lo: counter(lo.floor())?, hi: counter(hi.ceil())? })
     }
 }
 
@@ -411,6 +476,41 @@ mod tests {
             let clock = Clock { step_s: 5.0, step_ns, ..Clock::steady(10.0) };
             let asked = clock.ns(4.999) + 0.5 * step_ns as f64;
             assert_eq!(clock.map(100).to_counter(EPOCH + asked as i64).len(), expected);
+        }
+    }
+
+    proptest! {
+        /// A stamp is at the instant at which it was made, or nothing is said of it: of a clock that
+        /// was set to show some times twice, and of stamps of any grain.
+        #[test]
+        fn a_stamp_is_placed_where_it_was_made(
+            ppm in -400.0..400.0f64, step_s in 0.3..9.5f64, back: bool, grain in 1i64..2_000,
+            step_ns in prop_oneof![400i64..50_000, Just(22_000_000), 1_000_000i64..1 << 40],
+            at in prop::collection::vec(-0.5..10.5f64, 50),
+        ) {
+            let step_ns = if back { -step_ns } else { step_ns };
+            let clock = Clock { step_s, step_ns, ..Clock::steady(ppm) };
+            let map = clock.map(100);
+            let anchors = clock.anchors(ForeignClock::Realtime, 100, 0.0);
+            let (first, last) = (anchors[0].ns, anchors[anchors.len() - 1].ns);
+            let near = |at: f64| step_s - 0.25 < at && at < step_s + 0.25;
+            let mut known = 0;
+            let around = [-0.15, -0.05, -1e-4, 1e-4, 0.05, 0.15].map(|since| step_s + since);
+            for at in at.into_iter().chain(around) {
+                let shown = EPOCH + clock.ns(at).floor() as i64;
+                let from = shown - shown.rem_euclid(grain);
+                let Some(span) = map.instant(from, from + grain - 1) else {
+                    let usual = from > first && from + grain < last && !near(at);
+                    prop_assert!(!usual || step_ns < -1_000_000, "nothing of {at}");
+                    continue;
+                };
+                known += 1;
+                // Floats are good for a quarter of a nanosecond here.
+                prop_assert!(span.lo.0 <= ticks(at) + 2 && ticks(at) <= span.hi.0 + 2, "{span:?} {at}");
+                let widest = ((grain as f64 + 200.0) * 2.7) as i64;
+                prop_assert!(span.width() < widest, "{} at {at}", span.width());
+            }
+            prop_assert!(known > 0 || step_ns < -1_000_000_000);
         }
     }
 

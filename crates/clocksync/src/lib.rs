@@ -9,13 +9,14 @@
 //! What must be known earlier is in [`online`], which sees each [`probe::Outcome`]; programs read it
 //! from the [`page`]. Followers that probe each other too ([`probe::Mesh`]) close [`loops`], which
 //! judge all that. Other people's clocks, which each side reads beside its probes, are mapped by
-//! [`foreign`]; [`others`] tells of them on a run's time line.
+//! [`foreign`]; [`others`] tells of them on a run's time line, [`placing`] puts their stamps there.
 //!
 //! Both take messages as constraints (`constraint`): what is left of rate and offset is in `rate`,
 //! `envelope` and `bound`, what contradicts in `epoch`; the finer guess is made in `track` and
 //! `follow`, by the clock filter of `filter` and what `path` knows of paths.
 //!
-//! [`foreign`], [`loops`], [`offline`], [`online`], [`others`], [`pairs`] and [`synthetic`] are pure. Sockets, clocks and
+//! [`foreign`], [`loops`], [`offline`], [`online`], [`others`],
+//! [`pairs`], [`placing`] and [`synthetic`] are pure. Sockets, clocks and
 //! threads are in [`probe`] and the reading functions of [`anchor`], [`counter`], [`key`] and
 //! [`stamp`].
 
@@ -39,6 +40,7 @@ pub mod page;
 pub mod pairs;
 mod path;
 mod phc;
+pub mod placing;
 pub mod probe;
 mod rate;
 pub mod record;

@@ -131,7 +131,7 @@ impl Reference {
 }
 
 /// The global time that is surely within `at`'s; none where nothing is known of it.
-fn global(map: &ClockMap, at: Span) -> Option<Measured> {
+pub(crate) fn global(map: &ClockMap, at: Span) -> Option<Measured> {
     let ((lo, below), (hi, above)) = (map.map(at.lo), map.map(at.hi));
     let known = below.is_known() && above.is_known();
     let end = |bound: Bound| bound.ns().cast_signed();

@@ -22,6 +22,10 @@ use loopscope_timeline::{
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+mod foreign;
+
+use foreign::{ForeignSource, with_foreign};
+
 fn refuse(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
@@ -30,13 +34,15 @@ fn json(summary: &Summary) -> PyResult<String> {
     serde_json::to_string(summary).map_err(refuse)
 }
 
-/// build_run(repeat_dir, reference, wander, messages) -> str
+/// build_run(repeat_dir, reference, wander, messages, foreign) -> str
 ///
 /// Solves the clocks of a repeat's hosts against host `reference` (under the assumption that no
 /// oscillator wanders from its mean rate by more than `wander`, a ratio), writes its `timeline/`
 /// and `tables/`, and returns the summary as JSON. `messages` are those of programs that bound a
 /// follower's clock too, by its name: whether it sent the message, its counter before sending or
-/// after receipt, the reference's likewise. Raises ValueError with the file at fault.
+/// after receipt, the reference's likewise. `foreign` are what other tools recorded on the hosts (see
+/// `foreign.rs`), whose tables are added and whose summaries are `foreign` of the summary. Raises
+/// ValueError with the file at fault.
 #[pyfunction]
 fn build_run(
     py: Python<'_>,
@@ -44,6 +50,7 @@ fn build_run(
     reference: &str,
     wander: f64,
     messages: BTreeMap<String, Vec<(bool, u64, u64)>>,
+    foreign: Vec<ForeignSource>,
 ) -> PyResult<String> {
     py.detach(|| {
         let hosts = repeat_dir.join("hosts");
@@ -93,7 +100,8 @@ fn build_run(
             }
             timeline.add_loop(loop_residuals(edge));
         }
-        json(&timeline.write(&repeat_dir).map_err(refuse)?)
+        let summary = timeline.write(&repeat_dir).map_err(refuse)?;
+        with_foreign(summary, foreign, &repeat_dir, &clocks)
     })
 }
 
@@ -344,5 +352,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(check_link_trace, module)?)?;
     module.add_function(wrap_pyfunction!(read_messages, module)?)?;
     module.add_function(wrap_pyfunction!(import_ctf, module)?)?;
+    module.add_function(wrap_pyfunction!(foreign::check_foreign, module)?)?;
     Ok(())
 }

@@ -9,6 +9,7 @@ mod clocks;
 mod column;
 mod cursor;
 mod entity;
+mod foreign;
 mod import;
 mod loss;
 mod order;
@@ -19,6 +20,9 @@ mod table;
 
 pub use build::{BuildError, HostClock, HostSummary, Problem, Summary, Timeline};
 pub use clocks::{ClockEvent, ForeignReading, LoopFigures, LoopResiduals};
+pub use foreign::{
+    Clocks, Place, Source, SourceSummary, add as add_foreign, check as check_foreign,
+};
 pub use import::{
     ImportError, ImportSummary, Lost, Progress, StreamLoss, TableSummary, TraceSummary, import,
 };

@@ -39,7 +39,17 @@ def missing_events(run: Run, component: str, entity: str) -> int:
     """The most occurrences of an entity at a component that may be missing from the time line, of
     all repeats."""
     total = 0
+    table = entity.replace(":", ".", 1)
     for repeat in run.repeats:
+        foreign = [each for each in run.foreign if each.repeat == repeat]
+        kinds = {each.kind for each in foreign if table in each.tables}
+        if kinds:
+            # Which of its events a tool has lost, and which tool would have had them, nobody says.
+            lost = [each.lost for each in foreign if each.kind in {*kinds, None}]
+            if None in lost:
+                return UNACCOUNTED
+            total += sum(each or 0 for each in lost)
+            continue
         accounts = [
             each for each in run.loss if each.repeat == repeat and each.process == component
         ]
@@ -79,9 +89,13 @@ def _recount(run: Run) -> Counter[tuple[int, str, str]]:
     if not run.tables:
         return Counter()
     by = ["repeat", "host", "process"]
-    parts = [(t := run.table(name)).group_by(by).agg(n=t.count()) for name in run.tables]
+    # What other tools recorded has no counter, and is in no account.
+    parts = [
+        (t := run.table(name)).group_by(by).agg(n=t.counter.notnull().sum()) for name in run.tables
+    ]
     rows = ibis.union(*parts).to_pyarrow().to_pylist()
     counted: Counter[tuple[int, str, str]] = Counter()
     for row in rows:
-        counted[row["repeat"], row["host"], row["process"]] += row["n"]
+        if row["n"]:
+            counted[row["repeat"], row["host"], row["process"]] += row["n"]
     return counted

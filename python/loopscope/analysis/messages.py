@@ -51,8 +51,8 @@ def half_widths(
 ) -> Nanoseconds:
     """Of intervals: both stamps' half-widths together.
 
-    Where both stamps are of one host, only the wander of its rate within the interval counts, if
-    that is less: 2·drift·Δ, rounded up, plus 1 ns. NaN: a drift that is not known.
+    Where both stamps are of one host's counter, only the wander of its rate within the interval
+    counts, if that is less: 2·drift·Δ, rounded up, plus 1 ns. NaN: a drift that is not known.
     """
     wander = np.ceil(2e-6 * drift_ppm * np.abs(length)) + 1
     return np.where(one_host & (wander < sum_of_stamps), wander, sum_of_stamps).astype(np.int64)
@@ -81,6 +81,9 @@ class Messages:
         self.ts: list[Nanoseconds] = [_filled(table[f"ts_{i}"]) for i in events]
         self.err: list[Nanoseconds] = [_filled(table[f"err_{i}"]) for i in events]
         self.occurrences: list[Nanoseconds] = [_filled(table[f"n_{i}"]) for i in events]
+        self._counted: list[Mask] = [
+            table[f"counted_{i}"].fill_null(False).to_numpy() for i in events
+        ]
         self._hosts: dict[str, int] = {}
         self._host = [self._host_codes(table[f"host_{i}"]) for i in events]
         self._drift = self._by_host(drift_ppm)
@@ -107,7 +110,9 @@ class Messages:
         err = self.err[first][both] + self.err[last][both]
         host = self._host[first][both]
         drift = self._drift[self.repeat[both], host]
-        err = half_widths(length, err, drift, host == self._host[last][both])
+        one_counter = self._counted[first][both] & self._counted[last][both]
+        one_counter &= host == self._host[last][both]
+        err = half_widths(length, err, drift, one_counter)
         if self._costs is not None:
             cost, spread = self._cost(first, last, both)
             whole = np.rint(cost)
@@ -239,7 +244,8 @@ def _trimmed(table: pa.Table, trim_ns: int) -> pa.Table:
 
 
 def _first_occurrences(run: Run, path: MessagePath, index: int, problems: list[str]) -> ibis.Table:
-    """`repeat`, `id`, `ts_<i>`, `err_<i>`, `host_<i>`, and `n_<i>`, how often it occurred."""
+    """`repeat`, `id`, `ts_<i>`, `err_<i>`, `host_<i>`, `counted_<i>`, whether the host's counter
+    stamped it, and `n_<i>`, how often it occurred."""
     event = path.events[index]
     try:
         table = run.table(event.table)
@@ -252,14 +258,21 @@ def _first_occurrences(run: Run, path: MessagePath, index: int, problems: list[s
             f"its fields: {', '.join(table.columns)}"
         )
     here = table.filter(table.process == event.component, table[path.key].notnull())
-    here = here.select("repeat", "ts", "err_ns", "host", id=here[path.key].cast("int64"))
+    here = here.select(
+        "repeat",
+        "ts",
+        "err_ns",
+        "host",
+        id=here[path.key].cast("int64"),
+        counted=here["counter"].notnull(),
+    )
     message = ibis.window(group_by=["repeat", "id"])
     # Of stamps that tie, the least certain: the result must not depend on the order of rows.
     order = [ibis.asc("ts"), ibis.desc("err_ns"), ibis.asc("host")]
     in_order = ibis.window(group_by=["repeat", "id"], order_by=order)
     ranked = here.mutate(rank=ibis.row_number().over(in_order), n=here.count().over(message))
     columns = list(_columns(index))
-    given = ["repeat", "id", "ts", "err_ns", "host", "n"]
+    given = ["repeat", "id", "ts", "err_ns", "host", "counted", "n"]
     firsts = ranked.filter(ranked["rank"] == 0).select(given)
     return firsts.rename(dict(zip(columns, given, strict=True)))
 
@@ -271,6 +284,7 @@ def _columns(index: int) -> dict[str, str]:
         f"ts_{index}": "int64",
         f"err_{index}": "int64",
         f"host_{index}": "string",
+        f"counted_{index}": "boolean",
         f"n_{index}": "int64",
     }
 

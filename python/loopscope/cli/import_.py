@@ -1,4 +1,4 @@
-"""``loopscope import``: CTF traces of other tracers as tables."""
+"""``loopscope import``: what other tools recorded, as tables of their own or of a run."""
 
 from __future__ import annotations
 
@@ -19,15 +19,19 @@ WIDTH = 120
 
 HELP = (
     "Read the CTF 1.8 traces in a directory (LTTng's, barectf's, any) and say what is in them; "
-    "with -o, write each kind of event as a table."
+    "with -o, write each kind of event as a table; with --run, add them, or a capture of packets, "
+    "to a run's tables, on its time line."
 )
+OF_RUN = "Adding to a run"
 
 
 def import_(
     directory: Annotated[
         Path,
         typer.Argument(
-            metavar="DIR", help="A trace, or a directory of traces.", show_default=False
+            metavar="DIR",
+            help="A trace, or a directory of traces; with --run also a pcap or pcapng file.",
+            show_default=False,
         ),
     ],
     out: Annotated[
@@ -39,12 +43,75 @@ def import_(
             help="Write the tables there, as Parquet; must not exist, or be empty.",
         ),
     ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="Add to the tables of this run, in which it was recorded.",
+            rich_help_panel=OF_RUN,
+        ),
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST", help="The host that it was recorded on.", rich_help_panel=OF_RUN
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="What to call it: the process of events whose own is not known. Default: DIR's.",
+            rich_help_panel=OF_RUN,
+        ),
+    ] = None,
+    clock: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CLOCK",
+            help="The clock of its stamps: realtime, monotonic, ptp0, … Default: the one that a "
+            "trace names, realtime for packets.",
+            rich_help_panel=OF_RUN,
+        ),
+    ] = None,
+    repeat: Annotated[
+        int | None,
+        typer.Option(
+            help="Of this repeat; to be given where there are several.",
+            rich_help_panel=OF_RUN,
+        ),
+    ] = None,
+    point: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Of this point of a sweep.", rich_help_panel=OF_RUN),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the summary as one JSON object.")
     ] = False,
 ) -> None:
     from loopscope._native import import_ctf
 
+    of_run = {
+        "--host": host,
+        "--name": name,
+        "--clock": clock,
+        "--repeat": repeat,
+        "--point": point,
+    }
+    if run is not None:
+        from loopscope.cli.import_run import import_into_run
+
+        if out is not None:
+            exits.end(exits.USAGE, "-o and --run exclude each other: a run has its tables in it")
+        import_into_run(directory, run, host, name, clock, repeat, point, as_json)
+        return
+    for option, given in of_run.items():
+        if given is not None:
+            exits.end(exits.USAGE, f"{option} is of a run: give --run too")
+    if directory.is_file():
+        exits.end(
+            exits.USAGE, f"{directory} is a file: a capture of packets needs a run, with --run"
+        )
     if not directory.is_dir():
         exits.end(exits.USAGE, f"{directory}: no such directory; name one that a tracer wrote")
     try:

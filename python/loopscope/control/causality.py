@@ -50,7 +50,9 @@ def _counters(repeat: Path, event: PathEvent, key: str) -> pa.Table:
     if not tables:
         return pa.table({"key": pa.array([], pa.int64()), "counter": pa.array([], pa.uint64())})
     table = pa.concat_tables(tables)
-    table = table.filter(pc.equal(table["process"], event.component))
+    # What other tools recorded has no counter, and bounds nothing.
+    known = pc.and_(pc.equal(table["process"], event.component), pc.is_valid(table["counter"]))
+    table = table.filter(known)
     keyed = pa.table({"key": table[key].cast(pa.int64()), "counter": table["counter"]})
     grouped = keyed.group_by("key").aggregate([("counter", "min"), ("counter", "count")])
     once = grouped.filter(pc.equal(grouped["counter_count"], 1))

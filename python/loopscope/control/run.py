@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loopscope import _native
-from loopscope.control.causality import messages_of
+from loopscope.control.causality import Bounds, messages_of
 from loopscope.control.failure import RunFailed, RunInterrupted
+from loopscope.control.foreign import sources
 from loopscope.control.progress import Progress
 from loopscope.control.repeat import execute
 from loopscope.control.rundir import RunDirectory
@@ -109,15 +110,17 @@ def _kept(directory: RunDirectory) -> str:
 
 def make_timeline(experiment: Experiment, repeat: Path) -> None:
     """Solves the clocks of a repeat and makes its ``timeline/`` and ``tables/``, again where its
-    messages are to bound the clocks.
+    messages are to bound the clocks. What other tools recorded is on it too.
 
     Raises RunFailed where the streams cannot be read.
     """
     given = (repeat, experiment.hosts[0], experiment.clock.wander_ppm * 1e-6)
     try:
-        summary = _native.build_run(*given, {})
+        messages: Bounds = {}
         if experiment.clock.messages:
-            summary = _native.build_run(*given, messages_of(experiment, repeat))
+            _native.build_run(*given, {}, [])
+            messages = messages_of(experiment, repeat)
+        summary = _native.build_run(*given, messages, sources(experiment, repeat))
     except ValueError as error:
         raise RunFailed(f"the time line cannot be made: {error}") from None
     (repeat / "tables" / "summary.json").write_text(summary + "\n")

@@ -194,6 +194,24 @@ Ready = Annotated[
 ]
 
 
+class ForeignTrace(Section):
+    """What a component records of its host with another tool."""
+
+    path: Annotated[str, values.LeftBehind()] = Field(
+        description="A directory of CTF traces (LTTng's, ros2 trace's), or a pcap or pcapng file, "
+        "in the component's working directory."
+    )
+    clock: Annotated[str, values.HostClock()] | None = Field(
+        default=None,
+        description="The clock of its stamps: realtime, monotonic, ptp0, ptp1, … Default: the one "
+        "that a CTF trace names, realtime for packets.",
+    )
+
+
+def _kind_of_trace(value: object) -> str | None:
+    return "<word>" if isinstance(value, str) else "<mapping>" if isinstance(value, dict) else None
+
+
 class Component(Section):
     """A program in a role."""
 
@@ -229,6 +247,22 @@ class Component(Section):
         min_length=1,
         description="For a program of the phase protocol: the phases it must take part in, and no "
         "others. Default: those that it names itself.",
+    )
+    traces: list[
+        Annotated[
+            Annotated[Annotated[str, values.LeftBehind()], Tag("<word>")]
+            | Annotated[ForeignTrace, Tag("<mapping>")],
+            Discriminator(
+                _kind_of_trace,
+                custom_error_type="wrong",
+                custom_error_message="a trace should be a path or {path: PATH, clock: CLOCK}",
+            ),
+        ]
+    ] = Field(
+        default=[],
+        description="What it records of its host with another tool, such as lttng, ros2 trace or "
+        "tcpdump: paths in its working directory, or {path: PATH, clock: CLOCK}. The events get "
+        "tables on the run's time line.",
     )
 
 

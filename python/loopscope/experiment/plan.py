@@ -80,6 +80,15 @@ Readiness = PhasesReady | StartedReady | LineReady | PortReady | ExitReady
 
 
 @dataclass(frozen=True)
+class ForeignTrace:
+    """What another tool records in a component's working directory. ``clock`` None: the one that
+    it names."""
+
+    path: str
+    clock: str | None
+
+
+@dataclass(frozen=True)
 class Component:
     """A program in a role.
 
@@ -97,6 +106,7 @@ class Component:
     ready: Readiness
     start: str | None
     phases: tuple[str, ...] | None
+    traces: tuple[ForeignTrace, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,12 @@ def _component(name: str, component: model.Component, order: Sequence[str]) -> p
         ready=_readiness(component),
         start=component.start,
         phases=phases,
+        traces=tuple(
+            plan.ForeignTrace(each, None)
+            if isinstance(each, str)
+            else plan.ForeignTrace(each.path, each.clock)
+            for each in component.traces
+        ),
     )
 
 

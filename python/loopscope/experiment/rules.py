@@ -52,6 +52,7 @@ def problems(root: Tree, file: str) -> list[Problem]:
         _phase_names,
         _phase_order,
         _readiness,
+        _traces,
         _path_events,
         _pattern_events,
         _streams,
@@ -226,6 +227,19 @@ def _readiness(root: Tree, known: Names, report: Report) -> None:
             report(phases.mark, ("components", name, "phases"), message)
 
 
+def _traces(root: Tree, known: Names, report: Report) -> None:
+    for name, _, component in entries(child(root, "components")):
+        first: dict[str, Mark] = {}
+        for i, item in enumerate(elements(child(component, "traces"))):
+            path = text_of(item) or text_of(child(item, "path"))
+            if path is None:
+                continue
+            if path in first:
+                message = f"the trace {path!r} is given twice: first on line {first[path].line}"
+                report(item.mark, ("components", name, "traces", i), message)
+            first.setdefault(path, item.mark)
+
+
 def _path_events(root: Tree, known: Names, report: Report) -> None:
     recorded = _recorded(root)
     for name, _, path in entries(child(child(root, "measure"), "paths")):
@@ -261,7 +275,10 @@ def _pattern_events(root: Tree, known: Names, report: Report) -> None:
 
 
 def _recorded(root: Tree) -> list[str] | None:
-    """The patterns of what is recorded; None: everything, or not to be read."""
+    """The patterns of what is recorded; None: everything, or not to be read, or other tools record
+    too."""
+    if any(child(component, "traces") for _, _, component in entries(child(root, "components"))):
+        return None
     trace = child(child(root, "trace"), "user")
     patterns = [text_of(item) for item in elements(trace)]
     return None if trace is None or None in patterns else [p for p in patterns if p]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from ipaddress import IPv4Network
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn, Protocol
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -28,6 +28,7 @@ EVENT = r"[A-Za-z_][A-Za-z0-9_-]*"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
 _IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
 _PATTERN = r"[A-Za-z0-9_*?-]+"
+_HOST_CLOCK = r"realtime|monotonic|ptp[0-9]+"
 # Besides the main one (LOOPSCOPE_STREAMS in crates/trace/c/layout.h).
 MOST_STREAMS = 30
 
@@ -361,6 +362,43 @@ class Predicate(Rule):
 
     def schema(self) -> JsonSchema:
         return {"type": "string", "minLength": 1}
+
+
+@dataclass(frozen=True)
+class LeftBehind(Rule):
+    """The path of what a component leaves in its working directory."""
+
+    def read(self, value: object, names: Names) -> str:
+        given = text(value)
+        path = PurePosixPath(given)
+        if path.is_absolute():
+            wrong(
+                f"{given!r} is not in the component's working directory: have it write to a "
+                "relative path and name that"
+            )
+        if ".." in path.parts or not path.parts:
+            wrong(f"{given!r} is not in the component's working directory: name what is below it")
+        return str(path)
+
+    def schema(self) -> JsonSchema:
+        return {"type": "string", "minLength": 1}
+
+
+@dataclass(frozen=True)
+class HostClock(Rule):
+    """A clock of a host's that is read during a run."""
+
+    def read(self, value: object, names: Names) -> str:
+        name = text(value)
+        if not re.fullmatch(_HOST_CLOCK, name):
+            wrong(
+                f"there is no clock {name!r}: realtime, monotonic, ptp0, ptp1, …",
+                nearest(name.lower().removeprefix("clock_"), ("realtime", "monotonic", "ptp0")),
+            )
+        return name
+
+    def schema(self) -> JsonSchema:
+        return {"type": "string", "pattern": f"^({_HOST_CLOCK})$"}
 
 
 @dataclass(frozen=True)

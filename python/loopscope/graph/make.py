@@ -18,8 +18,9 @@ from loopscope.experiment import Experiment, Graph, MessagePath, from_manifest
 from loopscope.graph.build import Context, Found, Product, walk
 from loopscope.graph.engine import Engine, Types, types_of
 from loopscope.graph.mistake import GraphError
-from loopscope.graph.outputs import FigureProblem, write
+from loopscope.graph.outputs import write
 from loopscope.graph.tables import Stored, path_types, points_of, stored_tables
+from loopscope.report.figures import FigureError
 from loopscope.timeline import Run, open_run, read_manifest
 from loopscope.timeline import points_of as points_with_tables
 
@@ -171,7 +172,7 @@ def _write(product: Product, engine: Engine, draft: Path, folder: Path) -> Writt
     try:
         with _explained():
             files, rows = write(product, engine, draft)
-    except FigureProblem as error:
+    except FigureError as error:
         problem = str(error)
     return Written(
         kind=product.kind,
@@ -189,7 +190,7 @@ def _explained() -> Iterator[None]:
     """What an engine says of rows that it cannot compute, such as numbers beyond 64 bits."""
     try:
         yield
-    except (FigureProblem, GraphError, OSError):
+    except (FigureError, GraphError, OSError):
         raise
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -155,81 +154,29 @@ def _write_log(rows: pa.RecordBatchReader, file: Path) -> int:
     return count
 
 
-_ROLES = ("x", "y", "err", "series", "deviation")
-
-
 def _check_figure(kind: str, columns: Mapping[str, str], table: ibis.Table) -> None:
-    roles: Sequence[str] = _ROLES
+    from loopscope.report import figures
+
     try:
-        figures = importlib.import_module("loopscope.report.figures")
-    except ModuleNotFoundError:
-        pass
-    else:
-        try:
-            figures.check(kind, columns)
-        except figures.FigureError as error:
-            raise Mistake(str(error), ("columns",)) from None
-        roles = [*figures.KINDS[kind].needs, *figures.KINDS[kind].takes]
+        figures.check(kind, columns)
+    except figures.FigureError as error:
+        raise Mistake(str(error), ("columns",)) from None
+    roles = [*figures.KINDS[kind].needs, *figures.KINDS[kind].takes]
     for role, name in columns.items():
         if role in roles:
             column(table, name, ("columns", role))
 
 
 def _draw(product: Product, table: pa.Table, folder: Path) -> Sequence[Path]:
-    options = product.options
-    try:
-        figures = importlib.import_module("loopscope.report.figures")
-    except ModuleNotFoundError:
-        return _draw_plainly(product, table, folder)
-    try:
-        drawn: Sequence[Path] = figures.draw(
-            options["kind"],
-            table,
-            folder,
-            product.name,
-            columns=options["columns"],
-            title=options["title"],
-            width=options["width"],
-        )
-    except figures.FigureError as error:
-        raise FigureProblem(str(error)) from None
-    return drawn
-
-
-class FigureProblem(Exception):
-    """A figure that cannot be drawn of these rows, such as of none."""
-
-
-def _draw_plainly(product: Product, table: pa.Table, folder: Path) -> Sequence[Path]:
-    """Scatter, histogram and ccdf, where loopscope.report.figures is not there."""
-    import matplotlib as mpl
-    import numpy as np
-    import pyarrow.csv
-    from matplotlib.figure import Figure
-
-    from loopscope.report.files import STYLE, save
+    from loopscope.report import figures
 
     options = product.options
-    given = [table[options["columns"][role]] for role in ("x", "y") if role in options["columns"]]
-    if table.num_rows == 0 or options["kind"] not in ("scatter", "histogram", "ccdf"):
-        raise FigureProblem(f"no {options['kind']} of {table.num_rows} rows can be drawn")
-    values = [each.drop_null().to_numpy() for each in given]
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(3.4, 2.4))
-        axes = figure.subplots()
-        if options["kind"] == "scatter":
-            axes.plot(*values, ".", ms=1.5, rasterized=True)
-        elif options["kind"] == "histogram":
-            axes.hist(values[0], bins=50)
-        else:
-            share = 1 - np.arange(len(values[0])) / len(values[0])
-            axes.step(np.sort(values[0]), share, where="post")
-            axes.set_xscale("log")
-            axes.set_yscale("log")
-        axes.set_xlabel(options["columns"]["x"])
-        axes.set_title(options["title"] or "")
-        save(figure, folder / product.name)
-    pyarrow.csv.write_csv(
-        table.select(list(options["columns"].values())), folder / f"{product.name}.csv"
+    return figures.draw(
+        options["kind"],
+        table,
+        folder,
+        product.name,
+        columns=options["columns"],
+        title=options["title"],
+        width=options["width"],
     )
-    return [folder / f"{product.name}.{kind}" for kind in ("svg", "pdf", "png", "csv")]

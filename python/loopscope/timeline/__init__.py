@@ -1,5 +1,6 @@
 """Open a finished run and read its tables (`schema/run-directory.md`)."""
 
+from loopscope.timeline.foreign import ForeignTrace
 from loopscope.timeline.loss import ProcessLoss, SiteLoss
 from loopscope.timeline.run import (
     TABLES,
@@ -13,6 +14,7 @@ from loopscope.timeline.run import (
 )
 
 __all__ = [
+    "ForeignTrace",
     "TABLES",
     "ProcessLoss",
     "Run",

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loopscope.timeline.foreign import ForeignTrace, read_foreign
 from loopscope.timeline.loss import ProcessLoss, read_loss
 
 if TYPE_CHECKING:
@@ -232,6 +233,16 @@ class Run:
             summary = directory / "tables" / "summary.json"
             for each in _json(summary)["problems"] if summary.exists() else ():
                 found.append(f"{each['host']}, repeat {repeat}: {each['file']}: {each['what']}")
+        return tuple(found)
+
+    @cached_property
+    def foreign(self) -> tuple[ForeignTrace, ...]:
+        """What other tools recorded on the run's hosts, and what became of it."""
+        found = []
+        for repeat, directory in self.repeats.items():
+            summary = directory / "tables" / "summary.json"
+            for each in _json(summary).get("foreign", ()) if summary.exists() else ():
+                found.append(read_foreign(each, repeat))
         return tuple(found)
 
     @cached_property

@@ -18,7 +18,7 @@ use crate::column::numbers;
 
 /// What a column holds, apart from how it lies in the stream.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     /// Nothing: what is for the reader of packets.
     Skip,
     Number(FieldType),
@@ -91,14 +91,14 @@ fn members(members: &[Member]) -> Vec<(String, Shape)> {
 }
 
 /// `wanted`, or the first of `wanted_2`, `wanted_3`, … that is not taken.
-pub(super) fn free_name(wanted: &str, taken: impl Fn(&str) -> bool) -> String {
+pub(crate) fn free_name(wanted: &str, taken: impl Fn(&str) -> bool) -> String {
     let numbered = (2..).map(|number| format!("{wanted}_{number}"));
     let mut names = std::iter::once(wanted.to_owned()).chain(numbered);
     names.find(|name| !taken(name)).expect("names do not end")
 }
 
 /// A growing column.
-pub(super) struct Cells {
+pub(crate) struct Cells {
     rows: usize,
     /// Which rows have a value; where there is none, all.
     valid: Option<BooleanBufferBuilder>,
@@ -180,9 +180,14 @@ impl Cells {
         self.not_utf8 + inside
     }
 
-    /// With `rows` rows; `None` if it holds nothing.
+    /// With `rows` rows, what is beyond them cut; `None` if it holds nothing.
     pub fn into_array(mut self, rows: usize) -> Result<Option<ArrayRef>, ArrowError> {
         self.pad(rows);
+        let all = self.rows;
+        Ok(self.whole_array(all)?.map(|array| array.slice(0, rows)))
+    }
+
+    fn whole_array(self, rows: usize) -> Result<Option<ArrayRef>, ArrowError> {
         let mut valid = self.valid;
         let mut nulls = || valid.as_mut().map(|valid| valid.finish().into());
         Ok(Some(match self.data {
@@ -208,7 +213,8 @@ impl Cells {
                 }
             }
             Data::List(ends, element) => {
-                let count = element.rows;
+                // Of a list that was cut off fewer have come.
+                let count = element.rows.max(ends.last().copied().unwrap_or(0));
                 let Some(values) = element.into_array(count)? else { return Ok(None) };
                 let field = ArrowField::new_list_field(values.data_type().clone(), true);
                 Arc::new(ListArray::try_new(field.into(), offsets(&ends)?, values, nulls())?)

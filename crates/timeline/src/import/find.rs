@@ -6,19 +6,31 @@ use std::path::{Path, PathBuf};
 use loopscope_ctf::tsdl;
 
 use super::{ImportError, io};
+use crate::foreign::Stamps;
 
 /// A directory with metadata and streams.
-pub(super) struct Trace {
+pub(crate) struct Trace {
     /// Relative to the directory that is read; `.` where it is that.
     pub name: String,
     pub metadata: PathBuf,
     pub layout: tsdl::Trace,
     /// Its stream files, by name.
     pub files: Vec<PathBuf>,
+    /// Which of several sources it is from.
+    pub source: usize,
+    /// By clock, where its stamps are on another time line; where it keeps its own, none.
+    pub placed: Option<Vec<Stamps>>,
+}
+
+/// All of them, by path, on one time of their own.
+pub(super) fn traces(dir: &Path) -> Result<Vec<Trace>, ImportError> {
+    let found = below(dir)?;
+    check_clocks(&found)?;
+    Ok(found)
 }
 
 /// All of them, by path. Below a trace there are no others: what is in it is the tracer's.
-pub(super) fn traces(dir: &Path) -> Result<Vec<Trace>, ImportError> {
+pub(crate) fn below(dir: &Path) -> Result<Vec<Trace>, ImportError> {
     let mut found = Vec::new();
     let mut waiting = vec![dir.to_owned()];
     while let Some(path) = waiting.pop() {
@@ -39,12 +51,11 @@ pub(super) fn traces(dir: &Path) -> Result<Vec<Trace>, ImportError> {
             let hidden = file.file_name().is_some_and(|name| name.as_encoded_bytes()[0] == b'.');
             file.is_file() && !hidden && *file != metadata
         });
-        found.push(Trace { name, metadata, layout, files });
+        found.push(Trace { name, metadata, layout, files, source: 0, placed: None });
     }
     if found.is_empty() {
         return Err(ImportError::NoTrace(dir.to_owned()));
     }
-    check_clocks(&found)?;
     Ok(found)
 }
 

@@ -8,11 +8,11 @@ use std::path::Path;
 use loopscope_ctf::decode::{Decoder, Fault, Head};
 
 use super::find::Trace;
-use super::{ImportError, Lost, Progress, StreamLoss, TraceSummary, io};
+use super::{Faults, ImportError, Lost, Progress, StreamLoss, TraceSummary, io};
 
 /// A packet in its file.
 #[derive(Clone, Copy)]
-pub(super) struct Packet {
+pub(crate) struct Packet {
     /// Index of its trace, and of the file in it.
     pub trace: usize,
     pub file: usize,
@@ -27,16 +27,16 @@ pub(super) struct Packet {
 
 /// The packets of one stream, in the order of time. A stream may be in several files, of several
 /// directories: tracers that rotate their files make them so.
-pub(super) struct Stream {
+pub(crate) struct Stream {
     pub packets: Vec<Packet>,
 }
 
-pub(super) struct Index {
+pub(crate) struct Index {
     pub streams: Vec<Stream>,
     /// In bytes.
     pub size: u64,
-    /// What is odd about them.
-    pub problems: Vec<String>,
+    /// What is odd about them, with the trace.
+    pub problems: Vec<(usize, String)>,
 }
 
 /// First read of a packet: its header and context are in it, most often.
@@ -45,13 +45,19 @@ const WINDOW: usize = 4096;
 /// What makes two files one stream.
 #[derive(PartialEq, Eq, Hash)]
 enum Key {
-    /// The trace by its UUID, the stream's class and its number among those of the class.
-    Said([u8; 16], u64, u64),
+    /// Source, the trace by its UUID, the stream's class and its number among those of the class.
+    Said(usize, [u8; 16], u64, u64),
     /// A file for itself: trace and file.
     File(usize, usize, u64),
 }
 
-pub(super) fn index(traces: &[Trace], progress: &mut Progress) -> Result<Index, ImportError> {
+/// `fault` is told of a packet that is none, with its trace; the rest of its file is left out if
+/// that is to be borne.
+pub(crate) fn index(
+    traces: &[Trace],
+    fault: &mut Faults,
+    progress: &mut Progress,
+) -> Result<Index, ImportError> {
     let mut by_key: HashMap<Key, usize> = HashMap::new();
     let mut streams: Vec<Stream> = Vec::new();
     let mut size = 0;
@@ -69,10 +75,19 @@ pub(super) fn index(traces: &[Trace], progress: &mut Progress) -> Result<Index, 
                 if !progress(0, size) {
                     return Err(ImportError::Stopped);
                 }
-                let head = head(&mut decoder, &file, path, offset, length - offset, &mut buffer)?;
+                let left = length - offset;
+                let head = match head(&mut decoder, &file, path, offset, left, &mut buffer) {
+                    Ok(head) => head,
+                    Err(error) => {
+                        fault(trace_index, error)?;
+                        break;
+                    }
+                };
                 let class = &trace.layout.streams[head.stream];
                 let key = match (trace.layout.uuid, head.instance) {
-                    (Some(uuid), Some(instance)) => Key::Said(uuid, class.id, instance),
+                    (Some(uuid), Some(instance)) => {
+                        Key::Said(trace.source, uuid, class.id, instance)
+                    }
                     _ => Key::File(trace_index, file_index, class.id),
                 };
                 let stream = *by_key.entry(key).or_insert_with(|| {
@@ -97,9 +112,8 @@ pub(super) fn index(traces: &[Trace], progress: &mut Progress) -> Result<Index, 
             }
             if foreign > 0 {
                 let name = stream_name(trace, file_index);
-                problems.push(format!(
-                    "{name}: {foreign} packets have the UUID of another trace than its metadata"
-                ));
+                let what = "packets have the UUID of another trace than its metadata";
+                problems.push((trace_index, format!("{name}: {foreign} {what}")));
             }
         }
     }
@@ -137,18 +151,19 @@ pub(super) fn refused(path: &Path, packet: u64, fault: Fault) -> ImportError {
 }
 
 impl Index {
-    /// What each stream lost, of those that lost something.
-    pub fn losses(&self, traces: &[Trace]) -> Vec<StreamLoss> {
-        let mut losses: Vec<StreamLoss> = Vec::new();
+    /// What each stream lost, of those that lost something, with its first trace.
+    pub fn losses(&self, traces: &[Trace]) -> Vec<(usize, StreamLoss)> {
+        let mut losses: Vec<(usize, StreamLoss)> = Vec::new();
         for stream in &self.streams {
             let lost = stream.lost();
             if lost != Lost::default() {
                 let first = stream.packets[0];
                 let trace = &traces[first.trace];
-                losses.push(StreamLoss { stream: stream_name(trace, first.file), lost });
+                let stream = stream_name(trace, first.file);
+                losses.push((first.trace, StreamLoss { stream, lost }));
             }
         }
-        losses.sort_by(|a, b| a.stream.cmp(&b.stream));
+        losses.sort_by(|(_, a), (_, b)| a.stream.cmp(&b.stream));
         losses
     }
 

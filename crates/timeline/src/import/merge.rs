@@ -11,10 +11,20 @@ use loopscope_ctf::tsdl::{Event, Stream as Class};
 use super::find::Trace;
 use super::index::{Index, Packet, Stream, refused};
 use super::table::{Origin, Part, Sink, Tables};
-use super::{ImportError, Progress, io};
+use super::{Faults, ImportError, Progress, io};
+use crate::foreign::Stamps;
 
 /// Events after which the progress is told at the latest.
 const OFTEN: u64 = 1 << 14;
+
+/// When an event was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Time {
+    /// None without a clock.
+    pub ts: Option<i64>,
+    /// Half-width; 0 where stamps keep their own time.
+    pub err_ns: i64,
+}
 
 /// A stream while it is read: a packet of it, and the next event's head.
 struct Reader<'a> {
@@ -30,14 +40,19 @@ struct Reader<'a> {
     begin: u64,
     at: u64,
     event: usize,
-    ts: Option<i64>,
+    /// By the trace's clock.
+    own: Option<i64>,
+    time: Time,
 }
 
-/// Gives the events of all streams to the tables. Events without a time come first.
-pub(super) fn merge(
+/// Gives the events of all streams to the tables. Events without a time come first. `fault` is told
+/// of an event that is none, with its trace; the rest of its stream is left out if that is to be
+/// borne.
+pub(crate) fn merge(
     traces: &[Trace],
     index: &Index,
     tables: &mut Tables,
+    fault: &mut Faults,
     progress: &mut Progress,
 ) -> Result<(), ImportError> {
     let mut done = 0;
@@ -49,8 +64,8 @@ pub(super) fn merge(
     let mut order = BinaryHeap::new();
     for stream in &index.streams {
         let mut reader = Reader::new(traces, stream);
-        if reader.next(&mut follow)? {
-            order.push(Reverse((reader.ts, readers.len())));
+        if reader.next(&mut follow).or_else(|error| reader.borne(fault, error))? {
+            order.push(Reverse((reader.time.ts, readers.len())));
             readers.push(reader);
         }
     }
@@ -59,17 +74,21 @@ pub(super) fn merge(
         let reader = &mut readers[stream];
         let limit = order.peek().map(|Reverse(next)| *next);
         loop {
-            reader.take(tables)?;
+            if let Err(error) = reader.take(tables) {
+                reader.borne(fault, error)?;
+                reader.bytes = Vec::new();
+                break;
+            }
             events += 1;
             if events.is_multiple_of(OFTEN) {
                 // A packet may be as large as its file.
                 follow(0)?;
             }
-            if !reader.next(&mut follow)? {
+            if !reader.next(&mut follow).or_else(|error| reader.borne(fault, error))? {
                 reader.bytes = Vec::new();
                 break;
             }
-            let here = (reader.ts, stream);
+            let here = (reader.time.ts, stream);
             if limit.is_some_and(|limit| here > limit) {
                 order.push(Reverse(here));
                 break;
@@ -92,8 +111,14 @@ impl<'a> Reader<'a> {
             begin: 0,
             at: 0,
             event: 0,
-            ts: None,
+            own: None,
+            time: Time::default(),
         }
+    }
+
+    /// Tells of an error; that there is no next event, if it is to be borne.
+    fn borne(&self, fault: &mut Faults, error: ImportError) -> Result<bool, ImportError> {
+        fault(self.packet.trace, error).map(|()| false)
     }
 
     fn fault(&self) -> impl Fn(Fault) -> ImportError + use<'a> {
@@ -126,21 +151,38 @@ impl<'a> Reader<'a> {
         let mut cursor = Cursor::new(&self.bytes, self.at, head.content);
         let (event, stamp) = self.decoder.event(head.stream, &mut cursor)?;
         (self.event, self.at) = (event, cursor.at());
-        let ts = stamp.map(|stamp| self.time(head, stamp)).transpose()?;
-        if ts < self.ts {
+        let own = stamp.map(|stamp| self.own_time(head, stamp)).transpose()?;
+        if own < self.own {
             let what = "the event is before its predecessor in the stream";
             return Err(Fault::new(self.begin, what));
         }
-        self.ts = ts;
+        self.own = own;
+        self.time = match &self.traces[self.packet.trace].placed {
+            None => Time { ts: own, err_ns: 0 },
+            Some(placed) => self.placed(head, placed, stamp)?,
+        };
         Ok(())
     }
 
-    fn time(&self, head: &Head, stamp: u64) -> Result<i64, Fault> {
+    fn own_time(&self, head: &Head, stamp: u64) -> Result<i64, Fault> {
         let layout = &self.traces[self.packet.trace].layout;
         let clock = layout.streams[head.stream].clock.map(|clock| &layout.clocks[clock]);
         clock.and_then(|clock| clock.ns(stamp)).ok_or_else(|| {
             Fault::new(self.begin, format!("the stamp {stamp} is no time in 64 bits of ns"))
         })
+    }
+
+    /// On another time line.
+    fn placed(&self, head: &Head, placed: &[Stamps], stamp: Option<u64>) -> Result<Time, Fault> {
+        let class = &self.traces[self.packet.trace].layout.streams[head.stream];
+        let Some((stamps, stamp)) = class.clock.map(|clock| &placed[clock]).zip(stamp) else {
+            return Err(Fault::new(self.begin, "the event has no time: its stream has no clock"));
+        };
+        let (guess, bound) = stamps.global(stamp);
+        // Where widths change the guess may go back a little; the stream does not.
+        let ts = self.time.ts.map_or(guess.0, |last| last.max(guess.0));
+        let bound = if bound.is_known() { bound.ns() + ts.abs_diff(guess.0) } else { bound.ns() };
+        Ok(Time { ts: Some(ts), err_ns: bound.cast_signed() })
     }
 
     /// Reads a packet and its head.
@@ -169,9 +211,9 @@ impl<'a> Reader<'a> {
         let (stream, number) = (head.stream, self.event);
         let origin = Origin { trace, file, stream, event: number, cpu: head.cpu };
         let fault = self.fault();
-        let (begin, decoder) = (self.begin, &mut self.decoder);
+        let (begin, time, decoder) = (self.begin, self.time, &mut self.decoder);
         let mut cursor = Cursor::new(&self.bytes, self.at, head.content);
-        tables.add(origin, self.ts, |row, packet_context| {
+        tables.add(origin, time, |row, packet_context| {
             match row {
                 Some(mut row) => {
                     if packet_context && let Some(field) = &class.packet_context {

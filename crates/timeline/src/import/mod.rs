@@ -3,12 +3,13 @@
 //! Two passes over the streams, a packet at a time: the first finds the packets and counts what was
 //! lost, the second decodes their events in the order of time, straight into columns.
 
-mod cells;
-mod find;
-mod index;
-mod merge;
+pub(crate) mod cells;
+pub(crate) mod find;
+pub(crate) mod frame;
+pub(crate) mod index;
+pub(crate) mod merge;
 mod output;
-mod table;
+pub(crate) mod table;
 
 use std::path::{Path, PathBuf};
 
@@ -173,6 +174,9 @@ pub struct StreamLoss {
 /// Follows the progress: bytes done, and all; says whether to go on.
 pub type Progress<'a> = dyn FnMut(u64, u64) -> bool + 'a;
 
+/// Told of what is wrong with a trace (its index): an error where that is not to be borne.
+pub(crate) type Faults<'a> = dyn FnMut(usize, ImportError) -> Result<(), ImportError> + 'a;
+
 /// Reads the traces in `dir` and writes their tables to `out`; without it, only tells what is there.
 pub fn import(
     dir: &Path,
@@ -181,9 +185,12 @@ pub fn import(
 ) -> Result<ImportSummary, ImportError> {
     let output = out.map(output::Output::new).transpose()?;
     let traces = find::traces(dir)?;
-    let index = index::index(&traces, progress)?;
-    let mut tables = table::Tables::new(&traces, output.as_ref().map(output::Output::place));
-    merge::merge(&traces, &index, &mut tables, progress)?;
+    let mut fault = |_: usize, error: ImportError| Err(error);
+    let index = index::index(&traces, &mut fault, progress)?;
+    let frame = frame::Plain { files: table::FileOf::all(&traces) };
+    let place = output.as_ref().map(output::Output::place);
+    let mut tables = table::Tables::new(&traces, place, &frame);
+    merge::merge(&traces, &index, &mut tables, &mut fault, progress)?;
     let summary = summary(dir, out, &traces, &index, tables)?;
     if let Some(output) = output {
         output.keep(&summary)?;
@@ -199,8 +206,8 @@ fn summary(
     tables: table::Tables,
 ) -> Result<ImportSummary, ImportError> {
     let (tables, of_tables) = tables.finish()?;
-    let problems = index.problems.iter().cloned().chain(of_tables).collect();
-    let losses = index.losses(traces);
+    let problems = index.problems.iter().map(|(_, what)| what.clone()).chain(of_tables).collect();
+    let losses: Vec<StreamLoss> = index.losses(traces).into_iter().map(|(_, loss)| loss).collect();
     let mut lost = Lost::default();
     for loss in &losses {
         lost += loss.lost;

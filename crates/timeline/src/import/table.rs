@@ -4,28 +4,27 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Int64Array, RecordBatch, UInt32Array};
-use arrow_schema::{DataType, Field as ArrowField, Schema};
+use arrow_array::{Array as _, RecordBatch};
+use arrow_schema::{Field as ArrowField, Schema};
 use loopscope_ctf::decode::Columns;
 use loopscope_ctf::tsdl::Field;
+use loopscope_time::Bound;
 
 use super::cells::{Cells, Shape, free_name};
 use super::find::Trace;
+use super::frame::{Frame, Rows};
 use super::index::stream_name;
+use super::merge::Time;
 use super::{ImportError, TableSummary};
 use crate::store;
-use crate::table::dictionary;
 
 /// About how much memory a table's part may take before it is written, and all of them together.
 const PART: usize = 64 << 20;
 const ALL: usize = 256 << 20;
 
-/// What every table has, before the event's own fields.
-const COMMON: [&str; 4] = ["ts", "trace", "stream", "cpu"];
-
 /// Where a value of an event lies.
 #[derive(Clone, Copy)]
-pub(super) enum Part {
+pub(crate) enum Part {
     PacketContext,
     StreamContext,
     EventContext,
@@ -34,7 +33,7 @@ pub(super) enum Part {
 }
 
 /// Where the values of an event go.
-pub(super) trait Sink {
+pub(crate) trait Sink {
     type Column: Columns;
     /// Of a part.
     fn column(&mut self, part: Part) -> &mut Self::Column;
@@ -48,7 +47,7 @@ impl Sink for () {
 }
 
 /// A row in the making.
-pub(super) struct Row<'a> {
+pub(crate) struct Row<'a> {
     table: &'a mut Table,
     site: &'a Site,
 }
@@ -63,7 +62,7 @@ impl Sink for Row<'_> {
             Part::Field(member) => self.site.fields[member],
         };
         let cells = &mut self.table.columns[index].cells;
-        cells.pad(self.table.ts.len());
+        cells.pad(self.table.rows.len());
         cells
     }
 }
@@ -85,6 +84,8 @@ struct Site {
     fields: Vec<usize>,
     /// Whether the packet's context has anything to keep.
     has_packet_context: bool,
+    /// Its events.
+    events: u64,
 }
 
 struct Table {
@@ -93,10 +94,7 @@ struct Table {
     group: String,
     name: String,
     columns: Vec<Column>,
-    ts: Vec<Option<i64>>,
-    /// Indexes of their stream files.
-    files: Vec<usize>,
-    cpu: Vec<Option<u32>>,
+    rows: Rows,
     /// About how much memory its rows take.
     weight: usize,
     written: u64,
@@ -107,22 +105,67 @@ struct Table {
 }
 
 /// All tables.
-pub(super) struct Tables {
+pub(crate) struct Tables<'f> {
     /// The directory of the tables, if they are wanted.
     place: Option<PathBuf>,
+    frame: &'f dyn Frame,
     tables: Vec<Table>,
     /// By trace, stream class, event class.
     sites: Vec<Vec<Vec<Site>>>,
-    /// Trace and stream of each file, and the index of the first file of each trace.
-    files: Vec<(String, String)>,
+    /// The index of the first file of each trace, among those of all.
     first_file: Vec<usize>,
+    /// By trace.
+    seen: Vec<Seen>,
     weight: usize,
     problems: Vec<String>,
 }
 
+/// What a trace's events are together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub events: u64,
+    /// Those whose half-width is unknown.
+    pub unknown: u64,
+    pub from: Option<i64>,
+    pub until: Option<i64>,
+}
+
+/// A stream file.
+pub(crate) struct FileOf {
+    /// Index of its trace.
+    pub trace: usize,
+    /// The trace's name.
+    pub of: String,
+    /// Its own.
+    pub name: String,
+}
+
+impl Seen {
+    fn add(&mut self, Time { ts, err_ns }: Time) {
+        self.events += 1;
+        self.unknown += u64::from(err_ns >= Bound::UNKNOWN.ns().cast_signed());
+        self.from = self.from.or(ts);
+        self.until = ts.or(self.until);
+    }
+}
+
+impl FileOf {
+    /// Of all traces, in their order.
+    pub fn all(traces: &[Trace]) -> Vec<FileOf> {
+        let files = traces.iter().enumerate().flat_map(|(index, trace)| {
+            (0..trace.files.len()).map(move |file| FileOf {
+                trace: index,
+                of: trace.name.clone(),
+                name: stream_name(trace, file),
+            })
+        });
+        files.collect()
+    }
+}
+
 /// Where an event comes from.
 #[derive(Clone, Copy)]
-pub(super) struct Origin {
+pub(crate) struct Origin {
     pub trace: usize,
     pub file: usize,
     pub stream: usize,
@@ -130,22 +173,24 @@ pub(super) struct Origin {
     pub cpu: Option<u64>,
 }
 
-impl Tables {
-    pub fn new(traces: &[Trace], place: Option<&Path>) -> Tables {
+impl<'f> Tables<'f> {
+    /// `frame` is what all tables have; the tables go to `place`, under `timeline/`.
+    pub fn new(traces: &[Trace], place: Option<&Path>, frame: &'f dyn Frame) -> Tables<'f> {
         let mut all = Tables {
             place: place.map(|place| place.join("timeline")),
+            frame,
             tables: Vec::new(),
             sites: Vec::new(),
-            files: Vec::new(),
             first_file: Vec::new(),
+            seen: vec![Seen::default(); traces.len()],
             weight: 0,
             problems: Vec::new(),
         };
         let mut index = HashMap::new();
+        let mut files = 0;
         for trace in traces {
-            all.first_file.push(all.files.len());
-            let names = (0..trace.files.len()).map(|file| stream_name(trace, file));
-            all.files.extend(names.map(|name| (trace.name.clone(), name)));
+            all.first_file.push(files);
+            files += trace.files.len();
             let domain = trace.layout.env_text("domain").unwrap_or("trace");
             let mut of_trace = Vec::new();
             for stream in &trace.layout.streams {
@@ -155,12 +200,13 @@ impl Tables {
                     let (group, name) = event.name.split_once(':').unwrap_or((domain, &event.name));
                     let key = (group.to_owned(), name.to_owned());
                     let table = *index.entry(key).or_insert_with(|| {
-                        all.tables.push(Table::new(&all.tables, &event.name, group, name));
+                        let table = Table::new(&all.tables, frame, &event.name, group, name);
+                        all.tables.push(table);
                         all.tables.len() - 1
                     });
                     let [packet, common] = contexts;
                     let fields = [packet, common, &event.context, &event.payload];
-                    let (site, renamed) = all.tables[table].site(table, fields);
+                    let (site, renamed) = all.tables[table].site(table, frame, fields);
                     for (wanted, name) in renamed {
                         let Table { group, name: table, .. } = &all.tables[table];
                         all.problems.push(format!(
@@ -183,61 +229,81 @@ impl Tables {
     pub fn add<E>(
         &mut self,
         origin: Origin,
-        ts: Option<i64>,
+        time: Time,
         decode: impl FnOnce(Option<Row>, bool) -> Result<u64, E>,
     ) -> Result<(), ImportError>
     where
         ImportError: From<E>,
     {
-        let site = &self.sites[origin.trace][origin.stream][origin.event];
+        let site = &mut self.sites[origin.trace][origin.stream][origin.event];
         let table = &mut self.tables[site.table];
-        table.from_ns = table.from_ns.or(ts);
-        table.until_ns = ts.or(table.until_ns);
         let Some(place) = &self.place else {
             decode(None, false)?;
+            table.span(time);
             table.written += 1;
             return Ok(());
         };
-        let bits = decode(Some(Row { table, site }), site.has_packet_context)?;
-        table.ts.push(ts);
-        table.files.push(self.first_file[origin.trace] + origin.file);
-        table.cpu.push(origin.cpu.and_then(|cpu| u32::try_from(cpu).ok()));
+        let bits = match decode(Some(Row { table, site }), site.has_packet_context) {
+            Ok(bits) => bits,
+            Err(error) => {
+                // What was read of it is beyond the last row, and goes with the columns.
+                self.weight -= table.weight;
+                table.write(place, self.frame)?;
+                return Err(error.into());
+            }
+        };
+        site.events += 1;
+        table.span(time);
+        self.seen[origin.trace].add(time);
+        table.rows.ts.push(time.ts);
+        table.rows.err_ns.push(time.err_ns);
+        table.rows.files.push(self.first_file[origin.trace] + origin.file);
+        table.rows.cpu.push(origin.cpu.and_then(|cpu| u32::try_from(cpu).ok()));
         let width: usize = table.columns.iter().map(|column| column.shape.width()).sum();
-        let weight = 40 + 8 * width + (bits / 8) as usize;
+        let weight = 48 + 8 * width + (bits / 8) as usize;
         table.weight += weight;
         self.weight += weight;
         if table.weight >= PART {
             self.weight -= table.weight;
-            return table.write(place, &self.files);
+            return table.write(place, self.frame);
         }
         if self.weight >= ALL
             && let Some(largest) = self.tables.iter_mut().max_by_key(|table| table.weight)
         {
             self.weight -= largest.weight;
-            largest.write(place, &self.files)?;
+            largest.write(place, self.frame)?;
         }
         Ok(())
     }
 
+    /// What was taken of each trace.
+    pub fn seen(&self) -> Vec<Seen> {
+        self.seen.clone()
+    }
+
+    /// The names of the tables that have events of a trace.
+    pub fn of_trace(&self, trace: usize) -> impl Iterator<Item = String> {
+        let sites = self.sites[trace].iter().flatten().filter(|site| site.events > 0);
+        sites.map(|site| self.tables[site.table].full_name())
+    }
+
     /// Writes what is left; what the tables hold, and what has to be known of them.
-    pub fn finish(mut self) -> Result<(Vec<TableSummary>, Vec<String>), ImportError> {
+    pub fn finish(self) -> Result<(Vec<TableSummary>, Vec<String>), ImportError> {
         let mut problems = self.problems;
         let mut summaries = Vec::new();
         for mut table in self.tables {
-            if let Some(place) = &self.place
-                && !table.ts.is_empty()
-            {
-                table.write(place, &self.files)?;
+            if let Some(place) = &self.place {
+                table.write(place, self.frame)?;
             }
-            let Table { group, name, not_utf8, .. } = &table;
-            if *not_utf8 > 0 {
+            let (name, not_utf8) = (table.full_name(), table.not_utf8);
+            if not_utf8 > 0 {
                 problems.push(format!(
-                    "{group}.{name}: {not_utf8} texts are not UTF-8; what is wrong in them is \u{fffd}"
+                    "{name}: {not_utf8} texts are not UTF-8; what is wrong in them is \u{fffd}"
                 ));
             }
             if table.written > 0 {
                 summaries.push(TableSummary {
-                    table: format!("{group}.{name}"),
+                    table: name,
                     event: table.event,
                     rows: table.written,
                     from_ns: table.from_ns,
@@ -245,26 +311,25 @@ impl Tables {
                 });
             }
         }
-        self.files.clear();
         summaries.sort_by(|a, b| a.table.cmp(&b.table));
         Ok((summaries, problems))
     }
 }
 
 impl Table {
-    fn new(others: &[Table], event: &str, group: &str, name: &str) -> Table {
+    fn new(others: &[Table], frame: &dyn Frame, event: &str, group: &str, name: &str) -> Table {
         let (group, wanted) = (file_name(group), file_name(name));
-        let same =
-            |name: &str| others.iter().any(|other| other.group == group && other.name == name);
-        let name = free_name(&wanted, same);
+        let same = |other: &Table, name: &str| other.group == group && other.name == name;
+        let taken = |name: &str| {
+            others.iter().any(|other| same(other, name)) || frame.has_table(&group, name)
+        };
+        let name = free_name(&wanted, taken);
         Table {
             event: event.to_owned(),
             group,
             name,
             columns: Vec::new(),
-            ts: Vec::new(),
-            files: Vec::new(),
-            cpu: Vec::new(),
+            rows: Rows::default(),
             weight: 0,
             written: 0,
             parts: 0,
@@ -276,13 +341,18 @@ impl Table {
 
     /// Makes room for an event class: packet's, stream's and own context, and fields. The names that
     /// had to be changed come back, as wanted and as they are.
-    fn site(&mut self, table: usize, parts: [&Option<Field>; 4]) -> (Site, Vec<(String, String)>) {
+    fn site(
+        &mut self,
+        table: usize,
+        frame: &dyn Frame,
+        parts: [&Option<Field>; 4],
+    ) -> (Site, Vec<(String, String)>) {
         let [packet, stream, event, payload] = parts;
         let mut site = Site { table, ..Site::default() };
         let mut used = Vec::new();
         let mut renamed = Vec::new();
         let mut column = |wanted: &str, shape: Shape| {
-            let index = self.column(wanted, shape, &used);
+            let index = self.column(wanted, frame.shape(wanted, shape), frame, &used);
             if self.columns[index].name != wanted {
                 renamed.push((wanted.to_owned(), self.columns[index].name.clone()));
             }
@@ -306,12 +376,12 @@ impl Table {
     }
 
     /// The column of this name and shape that is not used yet, made if need be.
-    fn column(&mut self, wanted: &str, shape: Shape, used: &[usize]) -> usize {
+    fn column(&mut self, wanted: &str, shape: Shape, frame: &dyn Frame, used: &[usize]) -> usize {
         let free = |name: &str| {
             let found = self.columns.iter().position(|column| column.name == name);
             match found {
                 Some(index) => self.columns[index].shape == shape && !used.contains(&index),
-                None => !COMMON.contains(&name),
+                None => !frame.reserves(name, &shape),
             }
         };
         let name = free_name(wanted, |name| !free(name));
@@ -323,35 +393,49 @@ impl Table {
         })
     }
 
-    /// Writes the rows as the table's next part.
-    fn write(&mut self, place: &Path, files: &[(String, String)]) -> Result<(), ImportError> {
-        let rows = self.ts.len();
-        let ts = Int64Array::from(std::mem::take(&mut self.ts));
-        let of_rows = std::mem::take(&mut self.files);
-        let trace = dictionary(of_rows.iter().map(|file| files[*file].0.as_str()))?;
-        let stream = dictionary(of_rows.iter().map(|file| files[*file].1.as_str()))?;
-        let cpu = UInt32Array::from(std::mem::take(&mut self.cpu));
-        let arrays: [ArrayRef; 4] = [Arc::new(ts), trace, stream, Arc::new(cpu)];
-        let (mut fields, mut columns) = (Vec::new(), Vec::new());
-        for (name, array) in COMMON.into_iter().zip(arrays) {
-            let nullable = matches!(array.data_type(), DataType::Int64 | DataType::UInt32);
-            fields.push(ArrowField::new(name, array.data_type().clone(), nullable));
-            columns.push(array);
-        }
+    /// `group.name`.
+    fn full_name(&self) -> String {
+        format!("{}.{}", self.group, self.name)
+    }
+
+    /// Takes note of an event's time.
+    fn span(&mut self, Time { ts, .. }: Time) {
+        self.from_ns = self.from_ns.or(ts);
+        self.until_ns = ts.or(self.until_ns);
+    }
+
+    /// Writes the rows, if there are any, as the table's next part.
+    fn write(&mut self, place: &Path, frame: &dyn Frame) -> Result<(), ImportError> {
+        let rows = std::mem::take(&mut self.rows);
+        let count = rows.len();
+        let mut own = Vec::new();
         for column in &mut self.columns {
             let cells = std::mem::replace(&mut column.cells, Cells::new(&column.shape));
             self.not_utf8 += cells.not_utf8();
-            if let Some(array) = cells.into_array(rows)? {
-                fields.push(ArrowField::new(&column.name, array.data_type().clone(), true));
-                columns.push(array);
+            if count > 0
+                && let Some(array) = cells.into_array(count)?
+            {
+                own.push((column.name.clone(), array));
             }
+        }
+        self.weight = 0;
+        if count == 0 {
+            return Ok(());
+        }
+        let (mut fields, mut columns) = (Vec::new(), Vec::new());
+        for (field, array) in frame.columns(rows, &mut own)? {
+            fields.push(field);
+            columns.push(array);
+        }
+        for (name, array) in own {
+            fields.push(ArrowField::new(name, array.data_type().clone(), true));
+            columns.push(array);
         }
         let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?;
         let file = format!("part-{}.parquet", self.parts);
         store::write(&place.join(&self.group).join(&self.name).join(file), &batch)?;
         self.parts += 1;
-        self.written += rows as u64;
-        self.weight = 0;
+        self.written += count as u64;
         Ok(())
     }
 }
