@@ -79,12 +79,14 @@ def test_everything_is_drawn_where_nothing_is_named(run: Path, tmp_path: Path) -
         shown = " ".join(re.findall(r"<text[^>]*>(.*?)</text>", text))
         # A unit on an axis, or a word that has none.
         assert re.search(r"\((ns|µs|ms|s|ppm)\)|\b(s|ns|µs|ms) since|\b[µmn]?s\b", shown), name
+        sizes = re.findall(r"font(?:-size)?: (?:[a-z0-9]+ )?([\d.]+)px", text)
+        assert min(map(float, sizes)) >= 6.5, name
         assert (folder / f"{name}.svg").stat().st_size < 700_000
     # Again: what is not of `draw` has the same bytes too.
-    again = ("hops", "waterfall", "timeline", "patterns", "clock", "-o", tmp_path)
-    assert figure(run, *again)[0] == 0
+    again = ("hops", "waterfall", "timeline", "patterns", "clock", "--format", "svg")
+    assert figure(run, *again, "-o", tmp_path)[0] == 0
     files = sorted(tmp_path.iterdir())
-    assert len(files) == 20
+    assert len(files) == 10
     for file in files:
         assert file.read_bytes() == (folder / file.name).read_bytes(), file.name
 
