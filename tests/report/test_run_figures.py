@@ -19,8 +19,9 @@ from typer.testing import CliRunner
 
 from loopscope.analysis import analyse
 from loopscope.cli import app
-from loopscope.experiment import Value
+from loopscope.experiment import PathEvent, Value
 from loopscope.report.catalogue import KINDS
+from loopscope.report.waterfall import usual
 from loopscope.timeline import open_run
 
 HOP = "loop[source/pipe:sent -> node1/pipe:received]"
@@ -45,6 +46,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     made = pipeline(tmp_path_factory.mktemp("run"), messages=900, repeats=2, lose_every=100)
     made.patterns = [ONE]
+    events = [PathEvent(program, host, *entity.split(":")) for program, entity, host in PIPELINE]
+    made.paths = [path("loop", "id", events)]
     made.rows = [*made.rows, *good()]
     made.rows += [
         Row("source", "pace:second", i, 5 * SECOND + i * 10**8, fields=(("rate", 100 + i % 7),))
@@ -76,12 +79,14 @@ def test_everything_is_drawn_where_nothing_is_named(run: Path, tmp_path: Path) -
         shown = " ".join(re.findall(r"<text[^>]*>(.*?)</text>", text))
         # A unit on an axis, or a word that has none.
         assert re.search(r"\((ns|µs|ms|s|ppm)\)|\b(s|ns|µs|ms) since|\b[µmn]?s\b", shown), name
+        sizes = re.findall(r"font(?:-size)?: (?:[a-z0-9]+ )?([\d.]+)px", text)
+        assert min(map(float, sizes)) >= 6.5, name
         assert (folder / f"{name}.svg").stat().st_size < 700_000
     # Again: what is not of `draw` has the same bytes too.
-    again = ("hops", "waterfall", "timeline", "patterns", "clock", "-o", tmp_path)
-    assert figure(run, *again)[0] == 0
+    again = ("hops", "waterfall", "timeline", "patterns", "clock", "--format", "svg")
+    assert figure(run, *again, "-o", tmp_path)[0] == 0
     files = sorted(tmp_path.iterdir())
-    assert len(files) == 20
+    assert len(files) == 10
     for file in files:
         assert file.read_bytes() == (folder / file.name).read_bytes(), file.name
 
@@ -163,6 +168,12 @@ def test_the_usual_waterfall_shows_median_p99_and_slowest(run: Path, tmp_path: P
     assert total == {name: times[name] for name in ("p50", "p99", "max")}
 
 
+def test_a_hop_is_between_hosts_or_on_one(run: Path) -> None:
+    falls = usual(analyse(open_run(run)).messages["loop"])
+    for fall in falls:
+        assert [step.between_hosts for step in fall.steps] == [True, False, True, False, True]
+
+
 def test_the_time_line_has_each_event_of_its_stretch(run: Path, tmp_path: Path) -> None:
     opened = open_run(run)
     events: list[tuple[str, str, str, int]] = []
@@ -204,6 +215,19 @@ def test_the_list_names_kinds_and_what_they_can_be_of(run: Path) -> None:
     for name in (*KINDS, *told["of"]):
         assert name in text
     assert not (run / "nothing").exists()
+
+
+def test_completion_knows_kinds_and_what_they_can_be_of(run: Path) -> None:
+    from types import SimpleNamespace
+
+    from loopscope.cli.figure import _complete
+
+    given = SimpleNamespace(params={"run": str(run)})
+    assert _complete(given, "cc") == ["ccdf"]
+    assert _complete(given, "loop[source") == [HOP]
+    assert "pace:second.rate" in _complete(given, "pace:")
+    for elsewhere in ("nowhere", None):
+        assert _complete(SimpleNamespace(params={"run": elsewhere}), "c") == []
 
 
 def test_json_names_the_files(run: Path, tmp_path: Path) -> None:

@@ -123,7 +123,8 @@ def figure(
         drawn = []
         with TerminalProgress(verbose=False) as progress:
             for number, each in enumerate(wanted, start=1):
-                progress.stage(f"figure {number} of {len(wanted)}: {each.stem}")
+                if len(wanted) > 1:
+                    progress.stage(f"figure {number} of {len(wanted)}: {each.stem}")
                 drawn.append((each, draw(source, each, folder, choice)))
     except (AnalysisError, FigureError, RunError) as error:
         exits.end(exits.USAGE, str(error))

@@ -169,7 +169,8 @@ def everything(source: Source) -> Iterator[Wanted]:
         else:
             of = "path" if known.of == "samples" else known.of
             of_sweep = kind == "mean-deviation"
-            yield from (Wanted(kind, each) for each in _subjects(source, of) if not of_sweep)
+            suits = _measured(source) if of == "path" else _subjects(source, of)
+            yield from (Wanted(kind, each) for each in suits if not of_sweep)
     yield from (Wanted(OWN, name) for name in source.own)
 
 
@@ -190,7 +191,7 @@ def _all(source: Source, kind: str) -> list[Wanted]:
     of = KINDS[kind].of
     if of == "run":
         return [Wanted(kind, "")]
-    names = _subjects(source, "path" if of == "samples" else of)
+    names = _subjects(source, of) if of == "pattern" else _measured(source)
     if not names:
         what = "pattern" if of == "pattern" else "path"
         hint = "; name what it is to be of: --list shows it" if of == "samples" else ""
@@ -208,6 +209,11 @@ def _subject(source: Source, kind: str, word: str) -> str:
     if word not in known:
         raise FigureError(f"{kind}: {missing(of, word, known)}")
     return word
+
+
+def _measured(source: Source) -> list[str]:
+    """The paths whose messages can be drawn."""
+    return source.paths if source.swept else list(source.results.messages)
 
 
 def _subjects(source: Source, of: Of) -> list[str]:
@@ -380,7 +386,7 @@ def _waterfall(source: Source, of: str, choice: Choice) -> Made:
 def _timeline(source: Source, of: str, choice: Choice) -> Made:
     from loopscope.report import host_timeline
 
-    paths = [source.messages(name) for name in source.paths]
+    paths = list(source.results.messages.values())
     timed = choice.from_ns is not None or choice.until_ns is not None
     if timed or not any(map(len, paths)):
         repeat = choice.repeat or next(iter(source.run.repeats))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
+from loopscope.report.canvas import logarithmic
 from loopscope.report.clock_series import SECONDS, ClockDrawing, Mark
 from loopscope.report.palette import BLUE, ORANGE, series_colour
 from loopscope.report.series import unit_of
@@ -103,8 +104,8 @@ def _allan(hosts: Sequence[ClockDrawing], width: float) -> Figure | None:
             label = host.host if curve is host.allan[0] else None
             colour = series_colour(number)
             axes.plot(curve.tau_s, curve.deviation, ".-", lw=0.8, color=colour, label=label)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    logarithmic(axes, axes.xaxis)
+    logarithmic(axes, axes.yaxis)
     axes.set_xlabel("averaging time (s)")
     axes.set_ylabel("Allan deviation")
     axes.legend(frameon=False, ncols=4, loc="lower left", bbox_to_anchor=(0, 1))

@@ -50,7 +50,7 @@ def draw_pattern(result: PatternResult, width: float) -> Figure:
         axes.plot(x, y, mark, ms=size, color=colour, label=name)
     logarithmic(axes, axes.yaxis)
     axes.set_ylabel("latency (ms)")
-    axes.set_xticks(list(place.values()), list(place), rotation=90, fontsize=6)
+    axes.set_xticks(list(place.values()), list(place), rotation=90, fontsize=6.5)
     axes.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
     return figure
 

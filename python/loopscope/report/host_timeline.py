@@ -154,7 +154,8 @@ def read_timeline(run: Run, paths: Iterable[Messages], window: Window) -> HostTi
         lanes=order,
         entities=entities,
         marks=tuple(marks),
-        ways=_ways(paths, window, {lane: place for place, lane in enumerate(order)}),
+        # A component of an experiment is on one host.
+        ways=_ways(paths, window, {program: place for place, (_, program) in enumerate(order)}),
         origin_ns=window.begin - whole(run, window.repeat).begin,
         span_ns=window.end - window.begin,
         total=total,
@@ -164,7 +165,7 @@ def read_timeline(run: Run, paths: Iterable[Messages], window: Window) -> HostTi
 
 
 def _ways(
-    paths: Iterable[Messages], window: Window, lanes: Mapping[tuple[str, str], int]
+    paths: Iterable[Messages], window: Window, lanes: Mapping[str, int]
 ) -> tuple[tuple[tuple[int, int], ...], ...]:
     found = []
     for messages in paths:
@@ -180,7 +181,7 @@ def _ways(
             for i, event in enumerate(messages.path.events):
                 if not messages.seen[i][row]:
                     continue
-                lane = lanes.get((messages.hosts(i)[row].as_py(), event.component))
+                lane = lanes.get(event.component)
                 if lane is not None:
                     way.append((int(messages.ts[i][row] - window.begin), lane))
             found.append(tuple(way))

@@ -163,7 +163,7 @@ def _panels(drawn: Panels, width: float) -> Figure:
     figure.supylabel(drawn.y.label, fontsize=8)
     figure.suptitle(drawn.title, fontsize=8, x=0.01, ha="left")
     if labels:
-        grid.flat[0].legend(frameon=False, fontsize=6)
+        grid.flat[0].legend(frameon=False, fontsize=6.5)
     return figure
 
 

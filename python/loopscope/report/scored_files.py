@@ -109,7 +109,7 @@ def _distribution(axes: Axes, sides: Mapping[str, Scored], scale: float, unit: s
         larger = 1 - np.arange(len(error)) / len(error)
         label = f"{name}, {len(error)} instants"
         axes.step(error, larger, where="pre", lw=1, color=colour, label=label)
-    axes.set_yscale("log")
+    logarithmic(axes, axes.yaxis)
     axes.set_xlabel(f"error against truth ({unit})")
     axes.set_ylabel("share of instants\nwith a larger one")
     axes.legend(frameon=False)

@@ -164,6 +164,8 @@ class Source:
         """Raises `FigureError` where the run has no such path."""
         if path not in self.paths:
             raise FigureError(missing("path", path, self.paths))
+        if path not in self.results.messages:
+            raise FigureError(f"path {path}: it has no messages one after the other to draw")
         return self.results.messages[path]
 
     def samples(self, text: str) -> Sampled:

@@ -105,7 +105,7 @@ def _falls(messages: Messages, chosen: Sequence[tuple[str, int, int]]) -> tuple[
     ]
     for first, last in messages.path.hops:
         intervals = messages.intervals(first, last)
-        ends = messages.hosts(first), messages.hosts(last)
+        ends = messages.path.events[first], messages.path.events[last]
         for fall, row, (_, repeat, id) in zip(steps, rows, chosen, strict=True):
             at = np.flatnonzero((intervals.repeat == repeat) & (intervals.id == id))
             if not len(at):
@@ -115,7 +115,7 @@ def _falls(messages: Messages, chosen: Sequence[tuple[str, int, int]]) -> tuple[
                 Step(
                     str(intervals.first),
                     str(intervals.last),
-                    ends[0][row].as_py() != ends[1][row].as_py(),
+                    ends[0].host != ends[1].host,
                     int(messages.ts[first][row] - messages.ts[0][row]),
                     int(intervals.length[at[0]]),
                     None if err >= UNKNOWN_NS else err,
