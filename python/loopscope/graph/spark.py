@@ -17,7 +17,7 @@ import ibis
 import pyarrow as pa
 
 import loopscope
-from loopscope.graph.engine import arrow_schema, as_types, types_of, union_of
+from loopscope.graph.engine import applied, arrow_schema, as_types, types_of, union_of
 from loopscope.graph.mistake import GraphError
 from loopscope.graph.tables import Part, Stored
 
@@ -101,8 +101,7 @@ class Spark:
         schema = arrow_schema(types)
 
         def on_executor(batches: Batches) -> Iterator[pa.RecordBatch]:
-            for batch in function(batches):
-                yield batch.cast(schema)
+            yield from applied(function, batches, schema)
 
         return self._named(ordered.mapInArrow(on_executor, ddl))
 
