@@ -31,12 +31,12 @@ TOLERANCE = 1e-9
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[Engine]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     if importlib.util.find_spec("pyspark") is None or shutil.which("java") is None:
         pytest.skip("SKIPPED LOUDLY: needs pyspark and Java")
     from loopscope.graph.spark import Spark
 
-    with Spark("local-cluster[2,1,1024]") as engine:
+    with Spark("local-cluster[2,1,1024]", tmp_path_factory.mktemp("shared")) as engine:
         yield engine
 
 

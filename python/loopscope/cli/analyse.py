@@ -82,7 +82,9 @@ def analyse(
     try:
         name, chosen, file = _graph(runs[0], graph)
         folder = output or runs[0].resolve() / "analysis" / name
-        with TerminalProgress(verbose=False) as progress, _engine(engine) as opened:
+        shared = folder.parent
+        shared.mkdir(parents=True, exist_ok=True)
+        with TerminalProgress(verbose=False) as progress, _engine(engine, shared) as opened:
             _prepare(runs, opened, progress)
             source = read_source(runs, point)
             if mistakes := check(chosen, source):
@@ -95,8 +97,8 @@ def analyse(
     _show(folder, written, as_json)
 
 
-def analyse_again(run: Path, progress: TerminalProgress) -> None:
-    """The graph of a run's experiment and those whose output is in the run, on this machine.
+def analyse_again(run: Path) -> None:
+    """Makes the graph of a run's experiment, and those whose output is in the run, on this machine.
 
     Ends with exit 2 where one does not fit the run's tables.
     """
@@ -116,7 +118,7 @@ def analyse_again(run: Path, progress: TerminalProgress) -> None:
             if mistakes := check(graph, source):
                 own = name == experiment.name
                 tell(run / "experiment.yaml" if own else run / FOLDER / name, mistakes)
-            with DuckDB() as engine:
+            with TerminalProgress(verbose=False) as progress, DuckDB() as engine:
                 make(graph, name, source, engine, run / FOLDER / name, progress.stage)
     except GraphError as error:
         exits.end(exits.USAGE, str(error))
@@ -177,7 +179,8 @@ def _graph(run: Path, file: Path | None) -> tuple[str, Graph, Path]:
     return experiment.name, experiment.analyse, run / "experiment.yaml"
 
 
-def _engine(name: str) -> AbstractContextManager[Engine]:
+def _engine(name: str, shared: Path) -> AbstractContextManager[Engine]:
+    """An engine by its name. All executors of one can write to ``shared``."""
     from loopscope.experiment.problem import nearest
     from loopscope.graph.mistake import GraphError
 
@@ -188,7 +191,7 @@ def _engine(name: str) -> AbstractContextManager[Engine]:
     if name == "local-spark" or name.startswith(("spark://", "local[", "local-cluster[")):
         from loopscope.graph.spark import Spark
 
-        return Spark("local[*]" if name == "local-spark" else name)
+        return Spark("local[*]" if name == "local-spark" else name, shared)
     close = nearest(name, ("duckdb", "local-spark"))
     hint = f" (did you mean {close}?)" if close else ""
     raise GraphError(

@@ -32,7 +32,6 @@ def report(
     from loopscope.analysis import AnalysisError
     from loopscope.cli.analyse import analyse_again
     from loopscope.cli.results import judge, show
-    from loopscope.cli.terminal import TerminalProgress
     from loopscope.control import RunFailed, make_timeline
     from loopscope.experiment import from_manifest
     from loopscope.timeline import RunError, open_run, points_of
@@ -54,13 +53,12 @@ def report(
                 make_timeline(experiment, directory)
         results, place = judge(run, point)
         (place.parent / "results.json").write_text(results.to_json())
-        if point is None:
-            with TerminalProgress(verbose=False) as progress:
-                analyse_again(run.resolve(), progress)
     except (AnalysisError, RunError, RunFailed) as error:
         exits.end(exits.USAGE, str(error))
     if as_json:
         typer.echo(results.to_json(), nl=False)
     else:
         show(results, place)
+    if point is None:
+        analyse_again(run)
     raise typer.Exit(exits.of_verdict(results.verdict))

@@ -56,6 +56,7 @@ def run(
     if junit is not None and not junit.absolute().parent.is_dir():
         exits.end(exits.USAGE, f"--junit {junit}: there is no such folder")
     # Slow imports come after the file is known to be good.
+    from loopscope.cli.analyse import analyse_again
     from loopscope.control import RunFailed, RunInterrupted, run_experiment
 
     source = file.read_bytes()
@@ -72,7 +73,6 @@ def run(
         else:
             progress.stage("analysing")
             from loopscope.analysis import AnalysisError
-            from loopscope.cli.analyse import analyse_again
             from loopscope.cli.results import judge
             from loopscope.timeline import RunError
 
@@ -83,7 +83,6 @@ def run(
             else:
                 directory.write_results(results.to_json())
                 directory.describe(verdict=results.to_dict()["verdict"])
-                analyse_again(directory.path, progress)
     if failed:
         code, why = failed
         if junit is not None:
@@ -99,6 +98,7 @@ def run(
         from loopscope.cli.results import show
 
         show(results, report)
+    analyse_again(directory.path)
     if directory.failed_points:
         some = f"{len(directory.failed_points)} of {len(experiment.points)} points failed"
         exits.end(exits.RUN_FAILED, f"{some}: {', '.join(directory.failed_points)}")

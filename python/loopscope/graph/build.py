@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from loopscope.experiment import AnalysisStep, Graph, MessagePath, Pipeline
 from loopscope.experiment.problem import nearest
-from loopscope.graph.engine import types_of
 from loopscope.graph.mistake import SCOPE, Key, Mistake, scope
 
 if TYPE_CHECKING:
@@ -182,8 +181,11 @@ def _step(step: AnalysisStep, table: ibis.Table | None, context: Context) -> ibi
     from loopscope.graph.steps import STEPS
 
     made: ibis.Table = STEPS[step.kind](context, table, step.options)
-    doubled = [name for name in types_of(made) if made.columns.count(name) > 1]
-    assert not doubled, doubled
+    lower: dict[str, str] = {}
+    for name in made.columns:
+        other = lower.setdefault(name.lower(), name)
+        if other != name:
+            raise Mistake(f"there would be {other!r} and {name!r}, which engines take for one")
     return made
 
 

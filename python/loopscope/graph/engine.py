@@ -6,6 +6,7 @@ lines of text, a person's own function) the engine hands batches of Arrow to a f
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -60,6 +61,16 @@ class Engine(Protocol):
 def arrow_schema(types: Mapping[str, str]) -> pa.Schema:
     """Of columns with Ibis's types."""
     return ibis.schema(dict(types)).to_pyarrow()
+
+
+def applied(function: Function, batches: Batches, schema: pa.Schema) -> Batches:
+    """What a function makes of batches, with the schema's types. It is not called without rows:
+    which calls have none depends on the engine."""
+    given = (batch for batch in batches if batch.num_rows)
+    first = next(given, None)
+    if first is not None:
+        for batch in function(itertools.chain([first], given)):
+            yield batch.cast(schema)
 
 
 def types_of(table: ibis.Table) -> dict[str, str]:
@@ -149,7 +160,7 @@ class DuckDB:
         self, table: ibis.Table, by: Sequence[str], function: Function, types: Mapping[str, str]
     ) -> ibis.Table:
         ordered = self.rows(table, [*by, *(name for name in table.columns if name not in by)])
-        return self._spooled(function(iter(ordered)), types)
+        return self._spooled(applied(function, iter(ordered), arrow_schema(types)), types)
 
     def kept(self, table: ibis.Table) -> ibis.Table:
         return self._connection.create_table(ibis.util.gen_name("kept"), obj=table, temp=True)
@@ -174,7 +185,7 @@ class DuckDB:
         schema = arrow_schema(types)
         with pyarrow.parquet.ParquetWriter(file, schema) as writer:
             for batch in batches:
-                writer.write_batch(batch.cast(schema))
+                writer.write_batch(batch)
         return self._connection.read_parquet(str(file), hive_partitioning=False)
 
 

@@ -10,7 +10,7 @@ import ibis
 
 from loopscope.graph.engine import as_types, types_of
 from loopscope.graph.formulas import floor_to, group_value, whole_ratio
-from loopscope.graph.mistake import REAL, WHOLE, Mistake, column, scope
+from loopscope.graph.mistake import REAL, TEXT, TRUTH, WHOLE, Mistake, column, scope
 
 if TYPE_CHECKING:
     from loopscope.graph.build import Context
@@ -94,7 +94,7 @@ def statistics(context: Context, table: ibis.Table, options: Options) -> ibis.Ta
         given["_width"] = column(table, options["width"], ("width",), WHOLE)
     by = options["by"]
     for name in by:
-        column(table, name, ("by",))
+        column(table, name, ("by",), WHOLE, REAL, TEXT, TRUTH)
         if name in COLUMNS:
             raise Mistake(f"there would be two columns {name!r}", ("by",))
     narrow = table.select(*by, **given)

@@ -115,7 +115,7 @@ def make(
     Raises GraphError where the rows do not allow it, OSError where the folder cannot be written.
     """
     context = _context(graph, source, engine, closed=True)
-    with _explained():
+    with _explained(name):
         mistakes = list(walk(graph, context))
     assert not mistakes, mistakes
     draft = folder.with_name(f".{folder.name}.unfinished")
@@ -154,7 +154,7 @@ def make(
 def kept_graphs(run: Path) -> Iterator[tuple[str, Graph]]:
     """The graphs whose output is in a run's directory, by name. Raises GraphError where one cannot
     be read."""
-    for file in sorted((run / FOLDER).glob("*/graph.json")):
+    for file in sorted((run / FOLDER).glob("[!.]*/graph.json")):
         try:
             document = json.loads(file.read_text(encoding="utf-8"))
             if document["version"] != VERSION:
@@ -170,7 +170,7 @@ def _write(product: Product, engine: Engine, draft: Path, folder: Path) -> Writt
     files: list[Path] = []
     rows = 0
     try:
-        with _explained():
+        with _explained(product.pipeline):
             files, rows = write(product, engine, draft)
     except FigureError as error:
         problem = str(error)
@@ -186,7 +186,7 @@ def _write(product: Product, engine: Engine, draft: Path, folder: Path) -> Writt
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _explained(of: str) -> Iterator[None]:
     """What an engine says of rows that it cannot compute, such as numbers beyond 64 bits."""
     try:
         yield
@@ -197,7 +197,7 @@ def _explained() -> Iterator[None]:
         # Of an error on an executor the cause is in the middle of two stacks.
         own = next((line for line in lines if "UserError: " in line), None)
         what = own.partition("UserError: ")[2] if own else (lines or [type(error).__name__])[0]
-        raise GraphError(what) from error
+        raise GraphError(f"{of}: {what}") from error
 
 
 def _context(graph: Graph, source: Source, engine: Engine, closed: bool) -> Context:

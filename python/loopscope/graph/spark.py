@@ -17,7 +17,7 @@ import ibis
 import pyarrow as pa
 
 import loopscope
-from loopscope.graph.engine import arrow_schema, as_types, types_of, union_of
+from loopscope.graph.engine import applied, arrow_schema, as_types, types_of, union_of
 from loopscope.graph.mistake import GraphError
 from loopscope.graph.tables import Part, Stored
 
@@ -28,11 +28,11 @@ _DDL = {"int64": "bigint", "float64": "double", "string": "string", "boolean": "
 
 
 class Spark:
-    """``master`` is as Spark writes it: local[2], spark://HOST:PORT. ``folder`` is where all
-    executors can write, None: a folder of this machine. Use as a context manager. Raises GraphError
-    where Spark is not there."""
+    """``master`` is as Spark writes it: local[2], spark://HOST:PORT. ``shared`` is a folder where
+    all executors can write what sinks take. Use as a context manager. Raises GraphError where Spark
+    is not there."""
 
-    def __init__(self, master: str, folder: Path | None = None) -> None:
+    def __init__(self, master: str, shared: Path) -> None:
         try:
             from pyspark.sql import SparkSession
         except ImportError:
@@ -66,8 +66,7 @@ class Spark:
             raise GraphError(f"cannot start Spark at {master}: {_first_line(error)}") from None
         self._session.sparkContext.setLogLevel("OFF")
         self._connection = ibis.pyspark.connect(self._session)
-        self._folder = tempfile.TemporaryDirectory(prefix="loopscope-graph-", dir=folder)
-        self._kept: list[Any] = []
+        self._folder = tempfile.TemporaryDirectory(prefix=".graph-", dir=shared.resolve())
 
     def __enter__(self) -> Spark:
         return self
@@ -101,8 +100,7 @@ class Spark:
         schema = arrow_schema(types)
 
         def on_executor(batches: Batches) -> Iterator[pa.RecordBatch]:
-            for batch in function(batches):
-                yield batch.cast(schema)
+            yield from applied(function, batches, schema)
 
         return self._named(ordered.mapInArrow(on_executor, ddl))
 

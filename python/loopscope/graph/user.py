@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import ibis
+import pyarrow as pa
 
 from loopscope.graph.mistake import Mistake, column
 
@@ -33,6 +34,8 @@ class UserFunction:
     name: str
     text: str
     options: Mapping[str, Any]
+    columns: tuple[str, ...] = ()
+    """Of the batches that it gives."""
 
     def __call__(self, given: Any) -> Any:
         try:
@@ -43,9 +46,21 @@ class UserFunction:
     def batches(self, given: Batches) -> Batches:
         """Of batches, one after the other."""
         try:
-            yield from self._function()(given, **self.options)
+            for batch in self._function()(given, **self.options):
+                yield self._checked(batch)
+        except UserError:
+            raise
         except Exception as error:
             raise UserError(self.place(error)) from None
+
+    def _checked(self, batch: Any) -> pa.RecordBatch:
+        call = f"{self.module}:{self.name}"
+        if not isinstance(batch, pa.RecordBatch):
+            raise UserError(f"{call} gave {type(batch).__name__}, not a record batch of Arrow")
+        if tuple(batch.schema.names) != self.columns:
+            given, wanted = ", ".join(batch.schema.names), ", ".join(self.columns)
+            raise UserError(f"{call} gave the columns {given}, but the step says {wanted}")
+        return batch
 
     def place(self, error: Exception) -> str:
         """The innermost line of the module's file that an error came through, and the error."""
@@ -82,4 +97,5 @@ def python(context: Context, table: ibis.Table, options: Options) -> ibis.Table:
     for by in options["by"]:
         column(table, by, ("by",))
     types = {name: _TYPES[kind] for name, kind in options["columns"].items()}
+    function = replace(function, columns=tuple(types))
     return context.engine.mapped(table, options["by"], function.batches, types)

@@ -1,0 +1,192 @@
+"""`loopscope analyse`: what it writes, of one run, of a sweep and of many."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from synthetic_run import pipeline, write_sweep
+from typer.testing import CliRunner, Result
+
+from loopscope.analysis import analyse, analyse_sweep
+from loopscope.cli import app
+from loopscope.cli.analyse import analyse_again
+from loopscope.experiment import load_graph
+from loopscope.experiment.steps import steps
+from loopscope.export import write_bundle
+from loopscope.graph.make import kept_graphs
+from loopscope.graph.steps import STEPS
+from loopscope.timeline import open_run
+
+MESSAGES = 60
+GRAPH = """\
+analyse:
+  loop: {steps: [path: loop]}
+  counts:
+    from: loop
+    steps:
+      - group:
+          by: [run, point, repeat]
+          derive: {n: count(), back: count(end), worst: max(duration)}
+  slow:
+    from: loop
+    steps: [{top: {rows: 3, of: duration}}, {narrate: {time: start, width: start_err}}]
+"""
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    file = tmp_path / "of-mine.yaml"
+    file.write_text(GRAPH)
+    return file
+
+
+def run_of(folder: Path, **more: Any) -> Path:
+    path = pipeline(folder, messages=MESSAGES, **more).write()
+    analyse(open_run(path))
+    return path
+
+
+def ask(*words: str | Path) -> Result:
+    return CliRunner().invoke(app, ["analyse", *map(str, words)])
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+
+
+def test_the_output_says_what_it_is_and_comes_again_the_same(tmp_path: Path, graph: Path) -> None:
+    run = run_of(tmp_path / "run", repeats=2, lose_every=7)
+    done = ask(run, "--graph", graph, "--json")
+    assert done.exit_code == 0, done.output
+    folder = run / "analysis/of-mine"
+    told = json.loads(done.stdout)
+    assert told["folder"] == str(folder)
+    assert {(o["kind"], o["name"], o["rows"]) for o in told["outputs"]} == {
+        ("table", "counts", 2),
+        ("log", "slow", 3),
+    }
+    definition = json.loads((folder / "graph.json").read_text())
+    assert definition["outputs"][0]["columns"]["worst"] == "int64"
+    assert definition["runs"] == ["run"] and "duckdb" in definition["engine"]
+    assert dict(kept_graphs(run)) == {"of-mine": load_graph(graph)}
+    counts = pq.read_table(folder / "tables/counts.parquet").to_pylist()
+    lost = len(range(1, MESSAGES, 7))
+    assert [(c["repeat"], c["n"], c["back"]) for c in counts] == [
+        (repeat, MESSAGES, MESSAGES - lost) for repeat in (1, 2)
+    ]
+    lines = (folder / "slow.txt").read_text().splitlines()
+    assert lines[0] == "run run, point base, repeat 1"
+    assert sum("duration" in line and "± " in line for line in lines) == 3
+    before = files(folder)
+    assert ask(run, "--graph", graph).exit_code == 0
+    assert files(folder) == before
+    analyse_again(run)
+    assert files(folder) == before
+
+
+def test_a_bundle_has_the_definition_and_not_the_tables(tmp_path: Path, graph: Path) -> None:
+    run = run_of(tmp_path / "run")
+    assert ask(run, "--graph", graph).exit_code == 0
+    write_bundle([run], tmp_path / "b.tar.gz", lambda text: None)
+    with tarfile.open(tmp_path / "b.tar.gz") as archive:
+        names = {name for name in archive.getnames() if "/analysis/" in name}
+    assert any(name.endswith("of-mine/graph.json") for name in names)
+    assert not any(name.endswith(".parquet") for name in names)
+
+
+def test_of_a_sweep_parameters_are_columns_and_failed_points_are_out(
+    tmp_path: Path, graph: Path
+) -> None:
+    graph.write_text(GRAPH.replace("by: [run, point,", "by: [point_delay, point_size, point,"))
+    points = [
+        ({"delay": delay, "size": size}, pipeline(tmp_path / "sweep", messages=MESSAGES))
+        for delay, size in (("0ms", 3), ("1.5ms", 4), ("9ms", 5))
+    ]
+    run = write_sweep(points, {"delay=9ms,size=5": "it failed"})
+    analyse_sweep(run)
+    assert ask(run, "--graph", graph).exit_code == 0
+    counts = pq.read_table(run / "analysis/of-mine/tables/counts.parquet").to_pylist()
+    found = [(row["point"], row["point_delay"], row["point_size"], row["n"]) for row in counts]
+    assert sorted(found) == [
+        ("delay=0ms,size=3", 0, 3, MESSAGES),
+        ("delay=1.5ms,size=4", 1_500_000, 4, MESSAGES),
+    ]
+
+
+def test_of_many_runs_the_run_is_a_column(tmp_path: Path, graph: Path) -> None:
+    runs = [run_of(tmp_path / name, seed=seed) for seed, name in enumerate(("one", "two"))]
+    told = ask(*runs, "--graph", graph)
+    assert told.exit_code == 2 and "--output" in told.stderr
+    assert ask(*runs, "--graph", graph, "-o", tmp_path / "both").exit_code == 0
+    counts = pq.read_table(tmp_path / "both/tables/counts.parquet").to_pylist()
+    assert [(row["run"], row["n"]) for row in counts] == [("one", MESSAGES), ("two", MESSAGES)]
+    assert counts[0]["worst"] != counts[1]["worst"]
+
+
+def test_a_folder_that_is_no_output_is_left_alone(tmp_path: Path, graph: Path) -> None:
+    run = run_of(tmp_path / "run")
+    (tmp_path / "mine").mkdir()
+    told = ask(run, "--graph", graph, "-o", tmp_path / "mine")
+    assert told.exit_code == 2 and "is no output of analyse" in told.stderr
+    assert list((tmp_path / "mine").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        ("[derive: {far: id * 9223372036854775807}]", "Overflow"),
+        ("[python: {call: own:breaks, columns: {x: integer}}]", "own.py, line 3: KeyError: 'nix'"),
+        ("[python: {call: own:wrong, columns: {x: integer}}]", "but the step says x"),
+    ],
+)
+def test_what_only_the_rows_show_is_told_without_a_traceback(
+    tmp_path: Path, steps: str, told: str
+) -> None:
+    run = run_of(tmp_path / "run")
+    (tmp_path / "own.py").write_text(
+        "def breaks(batches):\n"
+        "    for batch in batches:\n"
+        "        {}['nix']\n"
+        "        yield batch\n\n"
+        "def wrong(batches):\n"
+        "    return batches\n"
+    )
+    graph = tmp_path / "graph.yaml"
+    graph.write_text(f"analyse: {{a: {{from: paths.loop, steps: {steps}}}}}")
+    done = ask(run, "--graph", graph)
+    assert done.exit_code == 2 and told in done.stderr, done.output
+    assert "Traceback" not in done.output
+    assert not (run / "analysis/graph").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "name a run directory"),
+        (("nix",), "no such run directory"),
+        (("{run}",), "has no analyse: give a file with --graph"),
+        (("{run}", "--graph", "nix.yaml"), "nix.yaml:1:1: cannot read the file"),
+        (("{run}", "--graph", "{graph}", "--engine", "duckbd"), "did you mean duckdb?"),
+        (("{run}", "--graph", "{graph}", "--point", "nix"), "has no point 'nix'"),
+    ],
+)
+def test_what_cannot_be_asked(
+    tmp_path: Path, graph: Path, words: tuple[str, ...], told: str
+) -> None:
+    run = run_of(tmp_path / "run")
+    done = ask(*(word.format(run=run, graph=graph) for word in words))
+    assert done.exit_code == 2 and told in done.stderr
+
+
+def test_every_step_is_documented_and_computed() -> None:
+    assert steps().keys() == STEPS.keys()
+    listed = json.loads(ask("--steps", "--json").stdout)
+    assert [each["step"] for each in listed] == list(steps())
+    for each in listed:
+        assert each["what"] and each["gives"]
+        assert all(option["what"] for option in each["options"]), each["step"]
