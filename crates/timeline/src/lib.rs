@@ -10,6 +10,7 @@ mod entity;
 mod foreign;
 mod import;
 mod loss;
+mod merged;
 mod store;
 mod table;
 
@@ -22,3 +23,4 @@ pub use import::{
     ImportError, ImportSummary, Lost, Progress, StreamLoss, TableSummary, TraceSummary, import,
 };
 pub use loss::Loss;
+pub use merged::{About, EventTable, Merged, write_merged};
