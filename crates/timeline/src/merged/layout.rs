@@ -208,17 +208,16 @@ pub(super) fn put_text(text: &str, out: &mut Vec<u8>) {
 
 /// The members of a structure that are there, each on a line.
 fn members<'a>(
-    fields: impl Iterator<Item = &'a Field>,
+    fields: impl Iterator<Item = &'a Field> + Clone,
     bits: &mut std::slice::Iter<bool>,
     depth: usize,
     out: &mut String,
 ) {
-    let mut taken: Vec<String> = Vec::new();
-    for field in fields {
+    let mut taken = names(fields.clone());
+    for (field, name) in fields.zip(taken.clone()) {
         if !*bits.next().expect("there is one for each column") {
             continue;
         }
-        let name = name(field, &mut taken);
         match field.data_type() {
             DataType::Struct(inside) => {
                 let _ = writeln!(out, "{:\t<depth$}struct {{", "");
@@ -230,13 +229,19 @@ fn members<'a>(
     }
 }
 
-/// A name that is an identifier and not taken.
-fn name(field: &Field, taken: &mut Vec<String>) -> String {
+/// The fields' names as identifiers, each once. In metadata each gets the underscore that keeps it
+/// apart from keywords; one with an underscore of its own babeltrace2 takes for another field's.
+fn names<'a>(fields: impl Iterator<Item = &'a Field>) -> Vec<String> {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-    let wanted: String = field.name().chars().map(plain).collect();
-    free(&wanted, taken)
+    let mut taken = Vec::new();
+    for field in fields {
+        let wanted: String = field.name().chars().map(plain).collect();
+        free(wanted.trim_start_matches('_'), &mut taken);
+    }
+    taken
 }
 
+/// Takes a name that nobody has.
 fn free(wanted: &str, taken: &mut Vec<String>) -> String {
     let name = free_name(wanted, |name| taken.iter().any(|other| other == name));
     taken.push(name.clone());
@@ -254,7 +259,7 @@ fn declare(field: &Field, name: &str, taken: &mut Vec<String>, depth: usize, out
             return;
         }
     };
-    let length = free(&format!("_{name}_length"), taken);
+    let length = free(&format!("{name}_length"), taken);
     let _ = writeln!(out, "{:\t<depth$}uint32_t _{length};", "");
     match element.data_type() {
         DataType::Struct(inside) => {
@@ -276,9 +281,9 @@ fn declare(field: &Field, name: &str, taken: &mut Vec<String>, depth: usize, out
 
 /// The members of a list's structures, each behind its flag.
 fn flagged(fields: &Fields, depth: usize, out: &mut String) {
-    let mut taken = Vec::new();
-    for field in fields {
-        let name = self::name(field, &mut taken);
+    let fields = fields.iter().map(AsRef::as_ref);
+    let mut taken = names(fields.clone());
+    for (field, name) in fields.zip(taken.clone()) {
         let flag = free(&format!("{name}_null"), &mut taken);
         let _ = writeln!(out, "{:\t<depth$}uint8_t _{flag};", "");
         match field.data_type() {
