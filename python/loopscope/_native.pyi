@@ -11,6 +11,14 @@ def build_run(
     messages: Mapping[str, Sequence[tuple[bool, int, int]]],
     foreign: Sequence[Mapping[str, Any]],
 ) -> str: ...
+def export_ctf(
+    tables: Sequence[tuple[str, Sequence[str | PathLike[str]]]],
+    reference: str | PathLike[str],
+    out: str | PathLike[str],
+    uuid: str,
+    env: Mapping[str, str],
+    progress: Callable[[int, int], None],
+) -> str: ...
 def check_foreign(
     repeat_dir: str | PathLike[str], source: Mapping[str, Any], path: str | PathLike[str]
 ) -> None: ...

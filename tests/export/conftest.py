@@ -1,6 +1,8 @@
-"""Runs written from plain Python, as the analysis' tests have them."""
+"""Runs written from plain Python, as the analysis' tests have them, and traces that babeltrace2
+prints, as those of imports have them."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "analysis"))
+TESTS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS / "analysis"), str(TESTS / "imports")]

@@ -185,6 +185,50 @@ def test_intervals_that_overlap_are_on_tracks_of_their_own(tracks: Tracks) -> No
     assert slices == [(500, 1000, 0), (900, 1500, 0), (1000, 1600, 0), (2000, 3000, 0)]
 
 
+def test_each_processor_has_a_track_of_what_ran_on_it(made: Path, tmp_path: Path) -> None:
+    switches = [  # ts, host, cpu, next
+        (1_000, "h1", 0, 7, "loop"),
+        (1_100, "h1", 1, 8, "burn"),
+        (1_200, "h2", 0, 7, "loop"),
+        (1_300, "h1", 0, 0, "swapper/0"),
+        (1_500, "h1", 0, 8, "burn"),
+        (1_600, "h1", 0, 7, "loop"),
+    ]
+    ts, hosts, cpus, tids, names = zip(*switches, strict=True)
+    columns = {
+        "ts": pa.array(ts, pa.int64()),
+        "err_ns": pa.array([9] * len(ts), pa.int64()),
+        "counter": pa.array([None] * len(ts), pa.uint64()),
+        "host": hosts,
+        "process": ["lttng"] * len(ts),
+        "pid": pa.array([None] * len(ts), pa.uint32()),
+        "tid": pa.array([None] * len(ts), pa.uint32()),
+        "cpu": pa.array(cpus, pa.uint16()),
+        "id": pa.array([None] * len(ts), pa.int64()),
+        "next_comm": names,
+        "next_tid": pa.array(tids, pa.int32()),
+    }
+    folder = made / "base" / "1" / "timeline" / "kernel"
+    for name in ("sched_switch", "sched_waking"):
+        (folder / name).mkdir(parents=True)
+        pq.write_table(pa.table(columns), folder / name / "part-0.parquet")
+    done = export(made, "--to", "perfetto", "-o", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    tracks = Tracks(tmp_path / "out")
+    ran = [each[:4] for each in tracks.slices() if each[0].startswith("CPU ")]
+    # What ran before the first switch, after the last and while idling is nobody's.
+    assert sorted(ran, key=lambda each: each[2]) == [
+        ("CPU 0", "loop", 1_000, 1_300),
+        ("CPU 0", "burn", 1_500, 1_600),
+    ]
+    processes = {d.process.process_name for d in tracks.descriptors.values()}
+    assert "h1/kernel" in processes and "h1/lttng" in processes
+    waking = [
+        p for p in tracks.of(TrackEvent.TYPE_INSTANT) if p.track_event.name == "kernel:sched_waking"
+    ]
+    assert len(waking) == len(switches)
+
+
 def test_a_counter_is_a_counter_track(tracks: Tracks) -> None:
     counted = tracks.of(TrackEvent.TYPE_COUNTER)
     values = [(p.timestamp, p.track_event.counter_value) for p in counted]

@@ -17,12 +17,14 @@ use loopscope_emulate::{netem, traces};
 use loopscope_predicate::Predicate;
 use loopscope_time::{Counter, Frequency, GlobalNs};
 use loopscope_timeline::{
-    ClockEvent, ForeignReading, HostClock, LoopFigures, LoopResiduals, Problem, Summary, Timeline,
+    ClockEvent, ForeignReading, HostClock, ImportError, LoopFigures, LoopResiduals, Problem,
+    Progress, Summary, Timeline,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 mod foreign;
+mod merged;
 
 use foreign::{ForeignSource, with_foreign};
 
@@ -315,6 +317,16 @@ fn import_ctf(
     out: Option<PathBuf>,
     progress: Py<PyAny>,
 ) -> PyResult<String> {
+    followed(py, progress, |follow| loopscope_timeline::import(&dir, out.as_deref(), follow))
+}
+
+/// Does `work`, of which `progress` is told some ten times a second; what that raises, and an
+/// interrupt, ends it. Its result as JSON.
+fn followed<T: serde::Serialize + Send>(
+    py: Python<'_>,
+    progress: Py<PyAny>,
+    work: impl FnOnce(&mut Progress) -> Result<T, ImportError> + Send,
+) -> PyResult<String> {
     let mut last = Instant::now();
     let mut raised = None;
     let result = py.detach(|| {
@@ -330,7 +342,7 @@ fn import_ctf(
             raised = told.err();
             raised.is_none()
         };
-        loopscope_timeline::import(&dir, out.as_deref(), &mut follow)
+        work(&mut follow)
     });
     match (raised, result) {
         (Some(error), _) => Err(error),
@@ -353,5 +365,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(read_messages, module)?)?;
     module.add_function(wrap_pyfunction!(import_ctf, module)?)?;
     module.add_function(wrap_pyfunction!(foreign::check_foreign, module)?)?;
+    module.add_function(wrap_pyfunction!(merged::export_ctf, module)?)?;
     Ok(())
 }

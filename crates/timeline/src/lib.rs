@@ -12,6 +12,7 @@ mod entity;
 mod foreign;
 mod import;
 mod loss;
+mod merged;
 mod order;
 mod packets;
 mod store;
@@ -27,3 +28,4 @@ pub use import::{
     ImportError, ImportSummary, Lost, Progress, StreamLoss, TableSummary, TraceSummary, import,
 };
 pub use loss::Loss;
+pub use merged::{About, EventTable, Merged, write_merged};

@@ -22,6 +22,7 @@ class Form(str, Enum):
     parquet = "parquet"
     arrow = "arrow"
     csv = "csv"
+    ctf = "ctf"
 
 
 def export(
@@ -35,7 +36,8 @@ def export(
         Form,
         typer.Option(
             "--to",
-            help="perfetto: one trace for ui.perfetto.dev. parquet, arrow, csv: a file per table.",
+            help="perfetto: one trace for ui.perfetto.dev. ctf: one CTF 1.8 trace on the global "
+            "clock, for babeltrace2. parquet, arrow, csv: a file per table.",
             show_default=False,
         ),
     ],
@@ -46,11 +48,12 @@ def export(
             "-o",
             metavar="PATH",
             help="A file of perfetto, a new folder of the others. "
-            "Default: EXPERIMENT.perfetto-trace, EXPERIMENT-tables, here.",
+            "Default: EXPERIMENT.perfetto-trace, EXPERIMENT-ctf, EXPERIMENT-tables, here.",
         ),
     ] = None,
     repeat: Annotated[
-        int | None, typer.Option("--repeat", help="Of perfetto: which. Default: the first.")
+        int | None,
+        typer.Option("--repeat", help="Of perfetto and ctf: which. Default: the first."),
     ] = None,
     point: Annotated[
         str | None, typer.Option("--point", metavar="NAME", help="Of this point of a sweep.")
@@ -58,12 +61,14 @@ def export(
 ) -> None:
     from loopscope.timeline import RunError, open_run
 
-    if repeat is not None and to is not Form.perfetto:
+    if repeat is not None and to not in (Form.perfetto, Form.ctf):
         exits.end(exits.USAGE, f"--repeat: {to.value} has all repeats, in the column repeat")
     try:
         opened = open_run(run, point)
         if to is Form.perfetto:
             _perfetto(opened, repeat, output or Path(f"{opened.experiment}.perfetto-trace"))
+        elif to is Form.ctf:
+            _ctf(opened, repeat, output or Path(f"{opened.experiment}-ctf"))
         else:
             _tables(opened, to.value, output or Path(f"{opened.experiment}-tables"))
     except RunError as error:
@@ -76,10 +81,7 @@ def _perfetto(run: Run, repeat: int | None, file: Path) -> None:
     from loopscope.experiment import from_manifest
     from loopscope.export import write_perfetto
 
-    chosen = next(iter(run.repeats)) if repeat is None else repeat
-    if chosen not in run.repeats:
-        known = ", ".join(map(str, run.repeats))
-        exits.end(exits.USAGE, f"--repeat {chosen}: the run has {known}")
+    chosen = _repeat(run, repeat)
     manifest = run.manifest.get("experiment")
     try:
         paths = from_manifest(manifest).paths if manifest else ()
@@ -88,6 +90,42 @@ def _perfetto(run: Run, repeat: int | None, file: Path) -> None:
     with TerminalProgress(verbose=False) as progress:
         count = write_perfetto(run, chosen, paths, file, progress.stage)
     typer.echo(f"{file}: {count} events of repeat {chosen}")
+
+
+def _repeat(run: Run, repeat: int | None) -> int:
+    chosen = next(iter(run.repeats)) if repeat is None else repeat
+    if chosen not in run.repeats:
+        known = ", ".join(map(str, run.repeats))
+        exits.end(exits.USAGE, f"--repeat {chosen}: the run has {known}")
+    return chosen
+
+
+def _ctf(run: Run, repeat: int | None, folder: Path) -> None:
+    from rich.progress import MofNCompleteColumn
+
+    from loopscope.cli.terminal import amount_progress
+    from loopscope.export import write_ctf
+
+    chosen = _repeat(run, repeat)
+    hosts = run.manifest.get("experiment", {}).get("hosts")
+    if not hosts:
+        exits.end(exits.USAGE, f"{run.path} has no manifest.json that describes its experiment")
+    try:
+        with amount_progress(MofNCompleteColumn()) as progress:
+            task = progress.add_task("writing")
+            written = write_ctf(
+                run,
+                chosen,
+                hosts[0],
+                folder,
+                lambda done, total: progress.update(task, completed=done, total=total or None),
+            )
+    except ValueError as error:
+        exits.end(exits.USAGE, str(error))
+    typer.echo(
+        f"{folder}: {written.events} events of repeat {chosen} in {written.streams} streams; "
+        f"look at it: babeltrace2 {folder}"
+    )
 
 
 def _tables(run: Run, form: str, folder: Path) -> None:

@@ -6,14 +6,11 @@ import json
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from loopscope.cli import exits
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 WIDTH = 120
 
@@ -89,7 +86,10 @@ def import_(
         bool, typer.Option("--json", help="Print the summary as one JSON object.")
     ] = False,
 ) -> None:
+    from rich.progress import DownloadColumn
+
     from loopscope._native import import_ctf
+    from loopscope.cli.terminal import amount_progress
 
     of_run = {
         "--host": host,
@@ -115,7 +115,7 @@ def import_(
     if not directory.is_dir():
         exits.end(exits.USAGE, f"{directory}: no such directory; name one that a tracer wrote")
     try:
-        with _progress() as progress:
+        with amount_progress(DownloadColumn()) as progress:
             task = progress.add_task("reading")
             text = import_ctf(
                 directory,
@@ -128,22 +128,6 @@ def import_(
         typer.echo(text)
     else:
         _show(json.loads(text))
-
-
-def _progress() -> Progress:
-    """Bytes done, on a person's terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
-
-    return Progress(
-        "{task.description}",
-        BarColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not Console(stderr=True).is_terminal,
-    )
 
 
 def _show(summary: dict[str, Any]) -> None:

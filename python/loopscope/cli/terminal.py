@@ -7,8 +7,23 @@ from types import TracebackType
 
 from rich.console import Console
 from rich.live import Live
+from rich.progress import BarColumn, Progress, ProgressColumn, TimeRemainingColumn
 from rich.spinner import Spinner
 from rich.text import Text
+
+
+def amount_progress(amount: ProgressColumn) -> Progress:
+    """How much of something is done, as `amount` shows it."""
+    console = Console(stderr=True)
+    return Progress(
+        "{task.description}",
+        BarColumn(),
+        amount,
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
 
 
 class TerminalProgress:

@@ -231,13 +231,14 @@ def _traces(root: Tree, known: Names, report: Report) -> None:
     for name, _, component in entries(child(root, "components")):
         first: dict[str, Mark] = {}
         for i, item in enumerate(elements(child(component, "traces"))):
-            path = text_of(item) or text_of(child(item, "path"))
-            if path is None:
+            given = item if text_of(item) else child(item, "path")
+            path = text_of(given)
+            if given is None or path is None:
                 continue
             if path in first:
                 message = f"the trace {path!r} is given twice: first on line {first[path].line}"
-                report(item.mark, ("components", name, "traces", i), message)
-            first.setdefault(path, item.mark)
+                report(given.mark, ("components", name, "traces", i), message)
+            first.setdefault(path, given.mark)
 
 
 def _path_events(root: Tree, known: Names, report: Report) -> None:

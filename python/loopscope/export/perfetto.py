@@ -3,7 +3,8 @@
 A host's program is a process, named `host/program`. Its threads have their events as instants, with
 the fields, and their intervals as slices; counters are counter tracks. A message's events along a
 path are tied together by a flow. The paths are a process of their own, with a slice for every
-message and one in it for every hop. Times are ns on the run's time line.
+message and one in it for every hop. Where a kernel's switches of threads were recorded, each
+processor of the host has a track with what ran on it. Times are ns on the run's time line.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 # Columns that are not an event's own.
 _COMMON = {"repeat", "ts", "counter", "host", "process", "pid", "tid", "cpu", "entity_kind"}
+# Of a kernel's trace.
+SWITCHES = "kernel.sched_switch"
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
@@ -71,6 +74,9 @@ class _Writer:
             table = run.table(name)
             kinds = _kinds(run, name)
             rows = table.filter(table.repeat == repeat).order_by("ts")
+            if name == SWITCHES and {"next_comm", "next_tid"} <= set(table.columns):
+                self._scheduling(rows.to_pyarrow_batches())
+                continue
             self._entity(name.replace(".", ":", 1), kinds, rows.to_pyarrow_batches(), flows)
         for number, path in enumerate(paths):
             if path.name in run.paths:
@@ -99,6 +105,20 @@ class _Writer:
                 else:
                     leaves, ends = flows.of(entity, place[1], row)
                     self._instant(entity, self._thread(place), ts, row, leaves, ends)
+
+    def _scheduling(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """A slice for each stretch of a thread on a processor, from one switch to the next."""
+        since: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for batch in batches:
+            for row in batch.to_pylist():
+                place = (row["host"], "kernel", None, row["cpu"])
+                began = since.get(place)
+                # Thread 0 is the processor's idling.
+                if began is not None and began["next_tid"] != 0:
+                    thread = {"tid": began["next_tid"], "err_ns": began["err_ns"]}
+                    track = self._lane(place, f"CPU {row['cpu']}", 0)
+                    self._slice(began["next_comm"], track, began["ts"], row["ts"], thread)
+                since[place] = row
 
     def _path(self, number: int, path: MessagePath, batches: Iterator[pa.RecordBatch]) -> None:
         process = ("path", number)
@@ -146,7 +166,9 @@ class _Writer:
             if place[0] == "path":
                 process.process_name = "paths"
             else:
-                process.process_name = f"{place[0]}/{place[1]} ({place[2]})"
+                # Other tools' events may have no process of their own.
+                number = "" if place[2] is None else f" ({place[2]})"
+                process.process_name = f"{place[0]}/{place[1]}{number}"
             self._trace.write_packet(packet)
             return uuid
         return self._tracks[key]
@@ -159,7 +181,7 @@ class _Writer:
             thread = packet.track_descriptor.thread
             thread.pid = self._number(("pid",), ("process", *place[:3]))
             thread.tid = self._number(("tid",), key)
-            thread.thread_name = f"{place[1]} {place[3]}"
+            thread.thread_name = place[1] if place[3] is None else f"{place[1]} {place[3]}"
             self._trace.write_packet(packet)
             return uuid
         return self._tracks[key]

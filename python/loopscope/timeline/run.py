@@ -127,7 +127,9 @@ class Run:
         """`group.name` to the Parquet files of each repeat that has it."""
         found: dict[str, dict[int, list[Path]]] = {}
         for repeat, directory in self.repeats.items():
-            for file in sorted(directory.glob("timeline/*/*/*.parquet")):
+            files = directory.glob("timeline/*/*/*.parquet")
+            # part-10 is after part-9.
+            for file in sorted(files, key=lambda file: (file.parent, len(file.name), file.name)):
                 table = f"{file.parent.parent.name}.{file.parent.name}"
                 found.setdefault(table, {}).setdefault(repeat, []).append(file)
         return dict(sorted(found.items()))

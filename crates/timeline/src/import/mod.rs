@@ -8,7 +8,7 @@ pub(crate) mod find;
 pub(crate) mod frame;
 pub(crate) mod index;
 pub(crate) mod merge;
-mod output;
+pub(crate) mod output;
 pub(crate) mod table;
 
 use std::path::{Path, PathBuf};
@@ -193,7 +193,11 @@ pub fn import(
     merge::merge(&traces, &index, &mut tables, &mut fault, progress)?;
     let summary = summary(dir, out, &traces, &index, tables)?;
     if let Some(output) = output {
-        output.keep(&summary)?;
+        let file = output.place().join("import.json");
+        let text = serde_json::to_string_pretty(&summary)
+            .map_err(|error| io(&file)(std::io::Error::other(error)))?;
+        std::fs::write(&file, text + "\n").map_err(io(&file))?;
+        output.keep()?;
     }
     Ok(summary)
 }

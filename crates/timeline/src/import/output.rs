@@ -1,12 +1,12 @@
-//! The directory of the tables: whole, or not there.
+//! A directory that is made: whole, or not there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{ImportError, ImportSummary, io};
+use super::{ImportError, io};
 
-/// Tables are made beside their place and moved there at the end.
-pub(super) struct Output {
+/// It is made beside its place and moved there at the end.
+pub(crate) struct Output {
     out: PathBuf,
     partial: PathBuf,
 }
@@ -26,17 +26,13 @@ impl Output {
         Ok(Output { out, partial })
     }
 
-    /// Where to make the tables.
+    /// Where to make it.
     pub fn place(&self) -> &Path {
         &self.partial
     }
 
-    /// Moves the tables to their place, with the summary.
-    pub fn keep(self, summary: &ImportSummary) -> Result<(), ImportError> {
-        let file = self.partial.join("import.json");
-        let text = serde_json::to_string_pretty(summary)
-            .map_err(|error| io(&file)(std::io::Error::other(error)))?;
-        fs::write(&file, text + "\n").map_err(io(&file))?;
+    /// Moves what was made to its place.
+    pub fn keep(self) -> Result<(), ImportError> {
         fs::rename(&self.partial, &self.out).map_err(io(&self.out))
     }
 }

@@ -441,7 +441,7 @@ impl Table {
 }
 
 /// A name that can be a directory's: what cannot be in one is `_`.
-fn file_name(name: &str) -> String {
+pub(crate) fn file_name(name: &str) -> String {
     let plain = |c: char| if c.is_alphanumeric() || "_+-.@".contains(c) { c } else { '_' };
     let mut name: String = name.chars().map(plain).take(80).collect();
     if name.is_empty() || name.starts_with('.') {
