@@ -168,6 +168,52 @@ def test_the_usual_waterfall_shows_median_p99_and_slowest(run: Path, tmp_path: P
     assert total == {name: times[name] for name in ("p50", "p99", "max")}
 
 
+def test_a_lost_message_falls_as_far_as_it_came(run: Path, tmp_path: Path) -> None:
+    words = ("waterfall", "--message", 101, "--repeat", 1, "--format", "svg", "-o", tmp_path)
+    assert figure(run, *words)[0] == 0
+    found = rows(tmp_path / "waterfall-loop.csv")
+    assert [row["to"] for row in found] == ["node1/pipe:received", "node1/pipe:sent"]
+    assert "message 101, lost" in (tmp_path / "waterfall-loop.svg").read_text()
+
+
+def test_where_nothing_arrived_the_rest_is_drawn(tmp_path: Path) -> None:
+    made = pipeline(tmp_path / "run", messages=20)
+    made.rows = [row for row in made.rows if row.component == "source"]
+    root = made.write()
+    assert figure(root, "--format", "svg", "-o", tmp_path / "f")[0] == 0
+    names = {file.stem for file in (tmp_path / "f").iterdir()}
+    assert names == {"timeline", "clock", "clock-width", "clock-allan"}
+    code, _, err = figure(root, "ccdf")
+    assert code == 2 and "has no path of which a message arrived" in err
+
+
+def test_what_clocks_leave_unknown_is_blank_and_told(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from loopscope.analysis.quantity import UNKNOWN_NS
+
+    made = pipeline(tmp_path / "run", messages=300)
+    made.rows = [
+        replace(row, err=UNKNOWN_NS) if row.host == "h3" and row.id % 3 == 0 else row
+        for row in made.rows
+    ]
+    root = made.write()
+    hop = "loop[node1/pipe:sent -> node2/pipe:received]"
+    words = ("scatter", hop, "ccdf", hop, "waterfall", "--format", "svg", "-o", tmp_path)
+    assert figure(root, *words)[0] == 0
+    found = rows(tmp_path / f"scatter-{_slug(hop)}.csv")
+    assert [row["clock error (ns)"] == "" for row in found] == [i % 3 == 0 for i in range(300)]
+    assert "of 100 unknown" in (tmp_path / f"scatter-{_slug(hop)}.svg").read_text()
+    tails = rows(tmp_path / f"ccdf-{_slug(hop)}.csv")
+    # A hundred of three hundred may be anything: so the greatest is open.
+    lengths = [int(row["time of the hop (ns)"]) for row in tails]
+    assert max(float(row["most by the clocks (ns)"]) for row in tails) > max(lengths)
+    for row in rows(tmp_path / "waterfall-loop.csv"):
+        unknown = int(row["id"]) % 3 == 0 and "node2" in row["from"] + row["to"]
+        one_host = row["from"].split("/")[0] == row["to"].split("/")[0]
+        assert (row["clock error (ns)"] == "") == unknown or one_host
+
+
 def test_a_hop_is_between_hosts_or_on_one(run: Path) -> None:
     falls = usual(analyse(open_run(run)).messages["loop"])
     for fall in falls:

@@ -193,9 +193,9 @@ def _all(source: Source, kind: str) -> list[Wanted]:
         return [Wanted(kind, "")]
     names = _subjects(source, of) if of == "pattern" else _measured(source)
     if not names:
-        what = "pattern" if of == "pattern" else "path"
         hint = "; name what it is to be of: --list shows it" if of == "samples" else ""
-        raise FigureError(f"{kind}: this run has no {what}{hint}")
+        why = "has no pattern" if of == "pattern" else "has no path of which a message arrived"
+        raise FigureError(f"{kind}: this run {why}{hint}")
     return [Wanted(kind, each) for each in names]
 
 
@@ -212,8 +212,11 @@ def _subject(source: Source, kind: str, word: str) -> str:
 
 
 def _measured(source: Source) -> list[str]:
-    """The paths whose messages can be drawn."""
-    return source.paths if source.swept else list(source.results.messages)
+    """The paths of which messages arrived."""
+    if source.swept:
+        return source.paths
+    messages = source.results.messages.items()
+    return [name for name, each in messages if (each.seen[0] & each.seen[-1]).any()]
 
 
 def _subjects(source: Source, of: Of) -> list[str]:

@@ -95,6 +95,9 @@ def histogram_of(values: npt.NDArray[Any], bins: int | None = None) -> Histogram
     A tail farther above p99 than three times p99's distance from the median, so at most 1 %, is
     counted and not drawn.
     """
+    # Of large whole numbers that differ little, floats tell only the differences apart.
+    least = values.min() if values.dtype.kind == "i" else 0
+    values = values - least
     low, q1, middle, q3, p99, high = (
         float(q) for q in np.quantile(values, [0, 0.25, 0.5, 0.75, 0.99, 1], method="inverted_cdf")
     )
@@ -104,7 +107,9 @@ def histogram_of(values: npt.NDArray[Any], bins: int | None = None) -> Histogram
     if bins is None:
         bins = int(np.clip((end - low) / width, fewest, most)) if width > 0 else fewest
     counts, edges = np.histogram(values, bins=bins, range=(low, end if end > low else low + 1))
-    return Histogram(edges, counts.astype(np.int64), beyond=len(values) - int(counts.sum()))
+    return Histogram(
+        edges + float(least), counts.astype(np.int64), beyond=len(values) - int(counts.sum())
+    )
 
 
 def _path(messages: Messages) -> PathDrawing:

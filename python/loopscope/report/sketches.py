@@ -212,7 +212,7 @@ def tail(series: Series, ranks: int = _RANKS) -> Tail:
 def mean_deviation(
     samples: Samples, options: Mapping[str, str], size: tuple[float, float]
 ) -> Sketch:
-    log = options.get("log", "")
+    log = _checked(samples, options.get("log", ""))
     given = "deviation" in samples.columns
     curves = [(each.label, _given(each) if given else grouped(each)) for each in samples.series]
     column = samples.columns["x"]
@@ -423,6 +423,11 @@ def _logarithmic(samples: Samples, options: Mapping[str, str]) -> str:
     y = samples.every("y")
     if asked is None:
         return "y" if y.min() > 0 and y.max() > 8 * np.median(y) else ""
+    return _checked(samples, asked)
+
+
+def _checked(samples: Samples, asked: str) -> str:
+    """Raises `FigureError` for an axis that cannot be logarithmic."""
     for role in ("x", "y"):
         if role in asked and samples.every(role).min() <= 0:
             raise FigureError(f"log: {samples.columns[role].name} has values of zero or less")
