@@ -108,6 +108,11 @@ def test_of_a_sweep_parameters_are_columns_and_failed_points_are_out(
         for delay, size in (("0ms", 3), ("1.5ms", 4), ("9ms", 5))
     ]
     run = write_sweep(points, {"delay=9ms,size=5": "it failed"})
+    # What the failed point left is there, and not told.
+    manifest = (run / "manifest.json").read_text()
+    points[2][1].write()
+    analyse(open_run(run, "delay=9ms,size=5"))
+    (run / "manifest.json").write_text(manifest)
     analyse_sweep(run)
     assert ask(run, "--graph", graph).exit_code == 0
     counts = pq.read_table(run / "analysis/of-mine/tables/counts.parquet").to_pylist()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from small_tables import TYPES, Row, alike, made_of
 
@@ -21,7 +22,7 @@ rows = st.lists(
     st.fixed_dictionaries(
         {
             "repeat": st.integers(1, 2),
-            "ts": st.integers(-50, 50),
+            "ts": st.integers(-15, 15),
             "err_ns": st.sampled_from([0, 1, 7, UNKNOWN]),
             "id": st.integers(0, 4),
             "host": MAYBE | st.sampled_from(["h1", "h2", "é"]),
@@ -29,9 +30,33 @@ rows = st.lists(
             "real": MAYBE | st.floats(-1e3, 1e3, width=32),
         }
     ),
-    max_size=14,
+    max_size=20,
 )
-LAST = (1, 0)
+
+
+def dense(seed: int) -> list[Row]:
+    """A table in which everything meets everything."""
+    chance = random.Random(seed)
+    return [
+        {
+            "repeat": chance.choice([1, 2]),
+            "ts": chance.randrange(-15, 16),
+            "err_ns": chance.choice([0, 1, 7, UNKNOWN]),
+            "id": chance.randrange(3),
+            "host": chance.choice([None, "h1", "h2", "é"]),
+            "x": chance.choice([None, chance.randrange(-20, 20)]),
+            "real": chance.choice([None, -0.0, 0.0, chance.uniform(-9, 9)]),
+        }
+        for _ in range(70)
+    ]
+
+
+def one_table(test: Callable[..., None]) -> Callable[..., None]:
+    return given(table=rows)(example(table=dense(1))(test))
+
+
+def two_tables(test: Callable[..., None]) -> Callable[..., None]:
+    return given(left=rows, right=rows)(example(left=dense(1), right=dense(2))(test))
 
 
 def full(rows: list[Row]) -> list[Row]:
@@ -97,7 +122,7 @@ FORMULAS: list[tuple[str, Callable[[Row], Any]]] = [
 ]
 
 
-@given(rows)
+@one_table
 def test_formulas(duckdb: DuckDB, table: list[Row]) -> None:
     names = [f"f{i}" for i in range(len(FORMULAS))]
     asked = ", ".join(f'{name}: "{text}"' for name, (text, _) in zip(names, FORMULAS, strict=True))
@@ -116,20 +141,20 @@ def test_formulas(duckdb: DuckDB, table: list[Row]) -> None:
     alike(found, wanted)
 
 
-@given(rows)
+@one_table
 def test_where_keeps_what_is_true_and_not_what_is_null(duckdb: DuckDB, table: list[Row]) -> None:
     found = made_of("[where: x > 0]", {"a.a": table}, duckdb)
     alike(found, [row for row in full(table) if row["x"] is not None and row["x"] > 0])
 
 
-@given(rows)
+@one_table
 def test_select_and_rename(duckdb: DuckDB, table: list[Row]) -> None:
     steps = "[{select: [id, repeat, x]}, {rename: {x: id, id: x}}]"
     found = made_of(steps, {"a.a": table}, duckdb)
     alike(found, [{"x": r["id"], "repeat": r["repeat"], "id": r["x"]} for r in table])
 
 
-@given(rows)
+@one_table
 def test_trim_is_of_each_repeat(duckdb: DuckDB, table: list[Row]) -> None:
     found = made_of("[trim: {first: 10ns, last: 5ns}]", {"a.a": table}, duckdb)
     wanted = []
@@ -139,7 +164,7 @@ def test_trim_is_of_each_repeat(duckdb: DuckDB, table: list[Row]) -> None:
     alike(found, wanted)
 
 
-@given(rows)
+@one_table
 def test_top_breaks_ties_by_the_other_columns(duckdb: DuckDB, table: list[Row]) -> None:
     found = made_of("[top: {rows: 2, of: x, by: repeat}]", {"a.a": table}, duckdb)
     wanted = []
@@ -148,16 +173,16 @@ def test_top_breaks_ties_by_the_other_columns(duckdb: DuckDB, table: list[Row]) 
     alike(found, wanted)
 
 
-@given(rows)
+@one_table
 def test_window_of_rows(duckdb: DuckDB, table: list[Row]) -> None:
     steps = (
-        "[window: {rows: 3, by: id, derive: {n: count(), s: sum(x), m: mean(x), lo: min(x), "
+        "[window: {rows: 3, by: err_ns, derive: {n: count(), s: sum(x), m: mean(x), lo: min(x), "
         "before: lag(ts), after: 'lead(ts, 2)', first: first(ts), row: row(), h: count(host), "
         "c: count_if(x > 0)}}]"
     )
     found = made_of(steps, {"a.a": table}, duckdb)
     wanted = []
-    for own in by(full(table), "repeat", "id").values():
+    for own in by(full(table), "repeat", "err_ns").values():
         own = in_order(own, "ts")
         for i, row in enumerate(own):
             frame = own[max(0, i - 2) : i + 1]
@@ -180,7 +205,7 @@ def test_window_of_rows(duckdb: DuckDB, table: list[Row]) -> None:
     alike(found, wanted)
 
 
-@given(rows)
+@one_table
 def test_window_of_time_takes_all_rows_of_an_instant(duckdb: DuckDB, table: list[Row]) -> None:
     found = made_of(
         "[window: {time: 20ns, derive: {n: count(), hi: max(x)}}]", {"a.a": table}, duckdb
@@ -194,7 +219,7 @@ def test_window_of_time_takes_all_rows_of_an_instant(duckdb: DuckDB, table: list
     alike(found, wanted)
 
 
-@given(rows)
+@one_table
 def test_resample_has_a_row_for_every_stretch(duckdb: DuckDB, table: list[Row]) -> None:
     steps = "[resample: {every: 15ns, by: id, derive: {n: count(), s: sum(x), c: count_if(x > 0)}}]"
     found = made_of(steps, {"a.a": table}, duckdb)
@@ -210,7 +235,7 @@ def test_resample_has_a_row_for_every_stretch(duckdb: DuckDB, table: list[Row]) 
     alike(found, wanted)
 
 
-@given(rows)
+@one_table
 def test_group(duckdb: DuckDB, table: list[Row]) -> None:
     steps = (
         "[group: {by: host, derive: {n: count(), d: count_distinct(x), r: max(real), "
@@ -228,7 +253,7 @@ def test_group(duckdb: DuckDB, table: list[Row]) -> None:
     alike(found, wanted)
 
 
-@given(rows)
+@one_table
 def test_histogram_bins_are_aligned_to_zero(duckdb: DuckDB, table: list[Row]) -> None:
     found = made_of("[histogram: {of: x, bin: 6, by: repeat}]", {"a.a": table}, duckdb)
     counts = Counter((r["repeat"], r["x"] // 6 * 6) for r in table if r["x"] is not None)
@@ -238,7 +263,7 @@ def test_histogram_bins_are_aligned_to_zero(duckdb: DuckDB, table: list[Row]) ->
     )
 
 
-@given(rows)
+@one_table
 def test_statistics_are_those_of_the_values(duckdb: DuckDB, table: list[Row]) -> None:
     steps = (
         "[statistics: {of: x, width: err_ns, by: host, resamples: 100, "
@@ -275,7 +300,7 @@ def test_statistics_are_those_of_the_values(duckdb: DuckDB, table: list[Row]) ->
 PERCENTILES = {"p50": Fraction(1, 2), "p90": Fraction(9, 10)}
 
 
-@given(rows, rows)
+@two_tables
 def test_join_by_key(duckdb: DuckDB, left: list[Row], right: list[Row]) -> None:
     tables = {"a.a": left, "b.b": right}
     for how in ("inner", "left"):
@@ -294,11 +319,11 @@ def test_join_by_key(duckdb: DuckDB, left: list[Row], right: list[Row]) -> None:
         alike(found, wanted)
 
 
-@given(rows, rows)
+@two_tables
 def test_join_by_time_takes_the_last_row_before(
     duckdb: DuckDB, left: list[Row], right: list[Row]
 ) -> None:
-    for within in (None, 10):
+    for within in (None, 2):
         limit = f", within: {within}ns" if within else ""
         kept = "{select: [repeat, id, ts, ts_right, x_right]}"
         steps = f"[{{as-of: {{with: b.b, by: id{limit}}}}}, {kept}]"
@@ -319,7 +344,7 @@ def test_join_by_time_takes_the_last_row_before(
         alike(found, wanted)
 
 
-@given(rows, rows)
+@two_tables
 def test_merge_says_where_a_row_is_from(duckdb: DuckDB, left: list[Row], right: list[Row]) -> None:
     found = made_of("[merge: b.b]", {"a.a": left, "b.b": right}, duckdb)
     wanted = [
@@ -332,7 +357,7 @@ def test_merge_says_where_a_row_is_from(duckdb: DuckDB, left: list[Row], right: 
     assert instants == sorted(instants)
 
 
-@given(rows, rows)
+@two_tables
 def test_pair_adds_the_widths(duckdb: DuckDB, left: list[Row], right: list[Row]) -> None:
     found = made_of("[pair: {with: b.b, key: id, keep: x}]", {"a.a": left, "b.b": right}, duckdb)
     ends = by(full(right), "repeat", "id")
@@ -353,7 +378,8 @@ def test_pair_adds_the_widths(duckdb: DuckDB, left: list[Row], right: list[Row])
     alike(found, wanted)
 
 
-@given(rows, st.sampled_from(["1", "25%", "100%", "0"]))
+@given(table=rows, misses=st.sampled_from(["1", "25%", "100%", "0"]))
+@example(table=dense(1), misses="60%")
 def test_deadline_decides_only_what_the_width_lets_it(
     duckdb: DuckDB, table: list[Row], misses: str
 ) -> None:
