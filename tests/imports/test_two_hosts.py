@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 
 HERE = Path(__file__).resolve().parent / "two_hosts"
+GUIDE = HERE.parents[2] / "docs" / "guide"
+SCRIPT = GUIDE / "import" / "record-lttng.sh"
 BIN = Path(sys.executable).parent
 LOOPSCOPE = BIN / "loopscope"
 COUNT = 300
@@ -36,6 +39,18 @@ def missing() -> str | None:
     return None
 
 
+def test_the_guide_shows_what_runs_here(tmp_path: Path) -> None:
+    page = (GUIDE / "import.md").read_text()
+    blocks = re.findall(r"^```(yaml|sh)\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert ("sh", SCRIPT.read_text()) in blocks
+    [components] = [text for kind, text in blocks if kind == "yaml"]
+    file = tmp_path / "guide.yaml"
+    rest = "phases: [{name: run, timeout: 60s}]\n"
+    file.write_text(f"name: guide\nhosts: [h1]\n{components}{rest}")
+    done = loopscope("check", file)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where an experiment was run."""
@@ -43,8 +58,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     if why:
         pytest.skip(f"SKIPPED LOUDLY: {why}")
     place = tmp_path_factory.mktemp("hosts")
-    for name in ("record-events.sh", "topic.yaml"):
-        shutil.copy2(HERE / name, place)
+    for file in (SCRIPT, HERE / "topic.yaml"):
+        shutil.copy2(file, place)
     flags = [f"-I{HERE}", f"-I{BIN.parent}/include", f"-L{BIN.parent}/lib"]
     link = ["-llttng-ust", "-lloopscope", f"-Wl,-rpath,{BIN.parent}/lib"]
     source = HERE / "topic.c"

@@ -258,16 +258,16 @@ fn set(clock: ForeignClock, step: &Step, place: impl Fn(Span) -> Place) -> Clock
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use loopscope_time::{Epoch, Knot};
     use proptest::prelude::*;
 
     use super::*;
 
     const HZ: u64 = 2_000_000_000;
-    const EPOCH: i64 = 1_780_000_000_000_000_000;
+    pub(crate) const EPOCH: i64 = 1_780_000_000_000_000_000;
     /// Of the run, on every counter and in global time.
-    const BEGIN_NS: i64 = 500_000_000_000;
+    pub(crate) const BEGIN_NS: i64 = 500_000_000_000;
 
     fn frequency() -> Frequency {
         Frequency::from_hz(HZ).unwrap()
@@ -279,7 +279,7 @@ mod tests {
 
     /// A host whose counter shows global time, its clocks read ten times a second for ten seconds;
     /// `ahead` is what its `CLOCK_REALTIME` is ahead of global time by, after so many nanoseconds.
-    fn host(late_ns: i64, map: ClockMap, ahead: impl Fn(i64) -> i64) -> HostClock {
+    pub(crate) fn host(late_ns: i64, map: ClockMap, ahead: impl Fn(i64) -> i64) -> HostClock {
         let read = |i: i64| {
             let since = i * 100_000_000 + late_ns;
             let at = Span { lo: counter(BEGIN_NS + since), hi: counter(BEGIN_NS + since + 60) };
@@ -309,7 +309,7 @@ mod tests {
     }
 
     /// A map that is off by `error_ns` and says so.
-    fn off_by(error_ns: f64, width_ns: f64) -> ClockMap {
+    pub(crate) fn off_by(error_ns: f64, width_ns: f64) -> ClockMap {
         let knot = |ns: i64| Knot {
             counter: counter(BEGIN_NS + ns),
             offset_ns: ns as f64 + error_ns,

@@ -160,6 +160,7 @@ fn two_hosts_traces_are_one_table_in_global_order() {
     assert_eq!((one.events, one.unknown, one.whole), (3, 0, true));
     assert_eq!((one.from_ts, one.until_ts), (Some(1100), Some(1300)));
     assert_eq!((one.lost.events, one.lost.events_before), (5, 3));
+    assert!(one.problems.iter().any(|what| what.starts_with("5 events and 0 packets were lost")));
     assert_eq!(one.tables, ["topic.publish", "ust.tick"]);
     assert_eq!((one.kind, one.clock.as_deref()), (Some("ctf"), Some("monotonic")));
     assert_eq!((found[1].events, &*found[1].tables), (1, &["topic.publish".to_owned()][..]));
@@ -213,6 +214,21 @@ fn a_trace_of_another_boot_or_clock_is_refused() {
     assert!(found[0].problems[0].contains("was not read on h1"), "{:?}", found[0]);
     assert!(!found[0].whole && found[0].clock.is_none());
     assert!(!place.path().join("timeline").exists());
+}
+
+/// LTTng's buffers may be each process's own: then the trace says whose.
+#[test]
+fn the_process_may_be_the_trace_s() {
+    let place = tempfile::tempdir().unwrap();
+    let path = trace(&place.path().join("one"), &[packet(0, &[(1, 1, 9, vec![0; 8])])]);
+    let metadata = METADATA.replace("_vpid", "_other").replace("_vtid", "_more");
+    let metadata = metadata.replace("domain = \"ust\";", "domain = \"ust\"; vpid = 70;");
+    fs::write(path.join("metadata"), metadata).unwrap();
+    add(&[source("h1", path, shifted(0, 10))], place.path());
+    let tick = table(place.path(), "ust/tick");
+    assert_eq!(tick["pid"].as_primitive::<UInt32Type>().value(0), 70);
+    assert_eq!(tick["tid"].null_count(), 1);
+    assert_eq!(texts(&tick, "process"), [Some("talker".to_owned())]);
 }
 
 /// Ethernet, IPv4 (10.0.0.1 to 10.0.0.2, number `id`), UDP (1234 to 5000), four bytes.

@@ -128,6 +128,13 @@ pub fn add(sources: &[Source], dir: &Path) -> Result<Vec<SourceSummary>, ImportE
     taken.extend(tables_in(dir)?);
     capture::add(sources, captures, &taken, dir, &mut summaries)?;
     for summary in &mut summaries {
+        let Lost { events, events_before, packets } = summary.lost;
+        if summary.lost != Lost::default() {
+            summary.problems.push(format!(
+                "{events} events and {packets} packets were lost by its recorder, and up to \
+                 {events_before} events before its first packets"
+            ));
+        }
         if summary.unknown > 0 {
             summary.problems.push(format!(
                 "of {} events the time is unknown: its clock was set about then, or nobody read it \

@@ -1,6 +1,6 @@
 #!/bin/sh
-# record-events.sh SESSION EVENT: records an event into lttng/ here until it is told to end. There is
-# one session daemon for the machine, so each host has a session of its own.
+# record-lttng.sh SESSION EVENTS: records EVENTS into lttng/ here until it is told to end. A machine
+# has one session daemon, so hosts that are on one machine have a session each.
 set -eu
 {
     lttng create "$1" --output="$PWD/lttng"
