@@ -115,7 +115,23 @@ enum Line<'a> {
     /// Two neighbouring knots.
     Through(&'a Knot, &'a Knot),
     /// The epoch's first or last one, at its mean rate.
-    From(&'a Knot),
+    From(&'a Stretch, &'a Knot),
+}
+
+impl Line<'_> {
+    /// Where ticks count from.
+    fn knot(&self) -> &Knot {
+        match self {
+            Line::Through(knot, _) | Line::From(_, knot) => knot,
+        }
+    }
+
+    fn at(&self, ticks: f64) -> Place {
+        match self {
+            Line::Through(a, b) => through(a, b, ticks),
+            Line::From(epoch, knot) => extrapolate(epoch, knot, ticks),
+        }
+    }
 }
 
 impl ClockMap {
@@ -193,39 +209,46 @@ impl ClockMap {
         let (mut ts, mut err) = (vec![0; counters.len()], vec![0; counters.len()]);
         let mut begin = 0;
         while let Some(&first) = counters.get(begin) {
-            let Ok(epoch) = self.epoch_at(Counter(first)) else {
+            let Some((line, near)) = self.near(Counter(first)) else {
                 let (instant, bound) = self.map(Counter(first));
                 (ts[begin], err[begin]) = (instant.0, bound.ns().cast_signed());
                 begin += 1;
                 continue;
             };
-            let (line, on_line) = self.line(epoch, Counter(first));
-            let same = counters[begin..].iter().take_while(|counter| on_line.contains(counter));
+            let same = counters[begin..].iter().take_while(|counter| near.contains(counter));
             let here = begin..begin + same.count();
-            begin = here.end;
             let out = ts[here.clone()].iter_mut().zip(&mut err[here.clone()]);
-            let counters = counters[here].iter().map(|counter| Counter(*counter)).zip(out);
+            let origin = self.origin.0;
             match line {
-                Line::Through(a, b) => self.along(counters, |counter| through(a, b, counter)),
-                Line::From(knot) => {
-                    self.along(counters, |counter| extrapolate(epoch, knot, counter));
+                Line::Through(a, b) => {
+                    let place = |ticks| through(a, b, ticks);
+                    whole::along(&counters[here.clone()], a.counter, origin, place, out);
+                }
+                Line::From(epoch, knot) => {
+                    let place = |ticks| extrapolate(epoch, knot, ticks);
+                    whole::along(&counters[here.clone()], knot.counter, origin, place, out);
                 }
             }
+            begin = here.end;
         }
         (ts, err)
     }
 
-    #[inline(always)]
-    fn along<'a>(
-        &self,
-        counters: impl Iterator<Item = (Counter, (&'a mut i64, &'a mut i64))>,
-        place: impl Fn(Counter) -> Place,
-    ) {
-        for (counter, (ts, err)) in counters {
-            let (ns, hard, _) = place(counter);
-            *ts = self.origin.0.saturating_add(round(ns));
-            *err = width(hard);
-        }
+    /// The line that a counter is on, and counters on it whose ticks and nanoseconds are
+    /// [`whole::SMALL`], itself among them. None where it is not.
+    fn near(&self, counter: Counter) -> Option<(Line<'_>, RangeInclusive<u64>)> {
+        let (line, on_line) = self.line(self.epoch_at(counter).ok()?, counter);
+        let knot = line.knot().counter.0;
+        let reach = whole::SMALL as u64;
+        let near = knot.saturating_sub(reach).max(*on_line.start())
+            ..=knot.saturating_add(reach).min(*on_line.end());
+        // All that is between the ends of a line is between what is at its ends.
+        let small = [near.start(), near.end()].into_iter().all(|end| {
+            let (ns, hard, _) = line.at(ticks(line.knot().counter, Counter(*end)));
+            ns.abs() < whole::SMALL && hard < whole::SMALL
+        });
+        let fits = self.origin.0.unsigned_abs() < 1 << 62;
+        (near.contains(&counter.0) && small && fits).then_some((line, near))
     }
 
     /// The half-width at `counter` that holds with the claimed probability.
@@ -247,10 +270,8 @@ impl ClockMap {
     }
 
     fn place(&self, epoch: &Stretch, counter: Counter) -> Place {
-        match self.line(epoch, counter).0 {
-            Line::Through(a, b) => through(a, b, counter),
-            Line::From(knot) => extrapolate(epoch, knot, counter),
-        }
+        let line = self.line(epoch, counter).0;
+        line.at(ticks(line.knot().counter, counter))
     }
 
     /// The line that a counter of an epoch is on, and the epoch's counters on it.
@@ -264,7 +285,7 @@ impl ClockMap {
             knots.get(after).map_or(epoch.until, |b| Counter(b.counter.0 - 1).min(epoch.until));
         let line = match (before, knots.get(after)) {
             (Some(a), Some(b)) => Line::Through(a, b),
-            (Some(only), None) | (None, Some(only)) => Line::From(only),
+            (Some(only), None) | (None, Some(only)) => Line::From(epoch, only),
             (None, None) => unreachable!("an epoch has a knot"),
         };
         (line, from.0..=until.0)
@@ -329,20 +350,15 @@ impl ClockMap {
 
 /// From one counter to another. Damaged stamps may be so far away that it does not fit 64 bits: those
 /// must not come out on the other side.
-#[inline(always)]
 fn ticks(from: Counter, to: Counter) -> f64 {
     let clamped = |ticks: u64| ticks.min(i64::MAX as u64).cast_signed();
-    let ticks = if to >= from {
-        clamped(to.0.wrapping_sub(from.0))
-    } else {
-        -clamped(from.0.wrapping_sub(to.0))
-    };
+    let ticks = if to >= from { clamped(to.0 - from.0) } else { -clamped(from.0 - to.0) };
     ticks as f64
 }
 
 #[inline(always)]
-fn through(a: &Knot, b: &Knot, counter: Counter) -> Place {
-    let part = ticks(a.counter, counter) / ticks(a.counter, b.counter);
+fn through(a: &Knot, b: &Knot, since: f64) -> Place {
+    let part = since / ticks(a.counter, b.counter);
     (
         a.offset_ns + part * (b.offset_ns - a.offset_ns),
         a.err_ns + part * (b.err_ns - a.err_ns),
@@ -350,31 +366,59 @@ fn through(a: &Knot, b: &Knot, counter: Counter) -> Place {
     )
 }
 
-/// `ns.round() as i64` without a call: the whole part is exact, and so is what it leaves.
 #[inline(always)]
-fn round(ns: f64) -> i64 {
-    let whole = ns as i64;
-    let rest = ns - whole as f64;
-    // Beyond 64 bits `whole` is the last of them, and `rest` is large.
-    let up = i64::from((0.5..1.0).contains(&rest));
-    whole.wrapping_add(up).wrapping_sub(i64::from(rest <= -0.5 && rest > -1.0))
-}
-
-/// [`Bound::of_rounded`] likewise.
-#[inline(always)]
-fn width(err_ns: f64) -> i64 {
-    let most = Bound::UNKNOWN.ns() as f64;
-    let ns = if err_ns + 0.5 > most { most } else { err_ns + 0.5 };
-    let whole = ns as i64;
-    whole.wrapping_add(i64::from(ns > whole as f64))
-}
-
-#[inline(always)]
-fn extrapolate(epoch: &Stretch, from: &Knot, counter: Counter) -> Place {
-    let ns = ticks(from.counter, counter) * epoch.ns_per_tick;
+fn extrapolate(epoch: &Stretch, from: &Knot, since: f64) -> Place {
+    let ns = since * epoch.ns_per_tick;
     // Years away the arithmetic itself rounds by more than a nanosecond: ticks, product and sum.
     let grown = ns.abs() * (epoch.drift + 4.0 * f64::EPSILON);
     (from.offset_ns + ns, from.err_ns + grown, from.calibrated_ns + grown)
+}
+
+/// Whole numbers in floats, without calls and branches, so that a compiler makes vectors of it for any
+/// processor: next to `MAGIC` a float's last bit is a one, and so the bits of both differ by the number.
+mod whole {
+    use super::{Counter, Place};
+
+    /// What must not be reached.
+    pub(super) const SMALL: f64 = (1u64 << 50) as f64;
+    const MAGIC: f64 = (3u64 << 51) as f64;
+
+    /// `map`'s result for counters whose ticks since `from`, and what `place` makes of them, are small.
+    #[inline(always)]
+    pub(super) fn along<'a>(
+        counters: &[u64],
+        from: Counter,
+        origin: i64,
+        place: impl Fn(f64) -> Place,
+        out: impl Iterator<Item = (&'a mut i64, &'a mut i64)>,
+    ) {
+        for (counter, (ts, err)) in counters.iter().zip(out) {
+            let ticks = counter.wrapping_sub(from.0).wrapping_add(MAGIC.to_bits());
+            let (ns, hard, _) = place(f64::from_bits(ticks) - MAGIC);
+            *ts = origin.wrapping_add(integer(round(ns)));
+            *err = integer(ceil(hard + 0.5));
+        }
+    }
+
+    #[inline(always)]
+    fn integer(whole: f64) -> i64 {
+        (whole + MAGIC).to_bits().wrapping_sub(MAGIC.to_bits()).cast_signed()
+    }
+
+    /// A half goes away from zero, as `f64::round` has it; adding `MAGIC` takes it to the even number.
+    #[inline(always)]
+    fn round(x: f64) -> f64 {
+        let even = (x + MAGIC) - MAGIC;
+        let up = if (x - even >= 0.5) & (x > 0.0) { 1.0 } else { 0.0 };
+        let down = if (x - even <= -0.5) & (x < 0.0) { 1.0 } else { 0.0 };
+        even + up - down
+    }
+
+    #[inline(always)]
+    fn ceil(x: f64) -> f64 {
+        let even = (x + MAGIC) - MAGIC;
+        even + if even < x { 1.0 } else { 0.0 }
+    }
 }
 
 #[cfg(test)]
@@ -460,16 +504,21 @@ mod tests {
             steps in prop::collection::vec((1u64..1 << 40, 1e-3..1e12f64, 0.0..1e6f64), 1..12),
             ends in prop::collection::vec(0usize..12, 0..4),
             gap in 0u64..1000,
-            rate in 1e-3..100f64,
+            rate in prop_oneof![1e-3..100f64, Just(0.5), Just(1e10)],
+            halves: bool,
+            origin in prop_oneof![Just(1_000_000_007), Just(i64::MAX - 5), Just(i64::MIN)],
             drift in 0.0..1e-3f64,
             far in prop::collection::vec(any::<u64>(), 0..40),
             near in prop::collection::vec((0usize..14, -3i64..3), 0..60),
-            inside in prop::collection::vec(0u64..1 << 44, 0..60),
+            inside in prop::collection::vec(prop_oneof![0u64..1 << 44, 0u64..999], 0..60),
         ) {
             let (mut counter, mut ns) = (0, 0.0);
             let knots: Vec<Knot> = steps.iter().map(|(ticks, step, width)| {
+                // Of these most instants and widths are on a half.
+                let whole = (*ticks % 64 + 1, (*ticks % 64 + 1) as f64 * 0.5, width.round());
+                let (ticks, step, width) = if halves { whole } else { (*ticks, *step, *width) };
                 (counter, ns) = (counter + ticks, ns + step);
-                knot(counter, ns, *width)
+                knot(counter, ns, width)
             }).collect();
             let mut ends: Vec<usize> = ends.into_iter().filter(|end| *end < knots.len()).collect();
             ends.extend([0, knots.len()]);
@@ -492,7 +541,7 @@ mod tests {
                     drift,
                 }
             }).collect();
-            let map = ClockMap::of_epochs(GlobalNs(1_000_000_007), epochs).unwrap();
+            let map = ClockMap::of_epochs(GlobalNs(origin), epochs).unwrap();
             let mut counters = far;
             counters.extend(near.iter().filter_map(|(i, off)| {
                 Some(knots.get(*i)?.counter.0.saturating_add_signed(*off))

@@ -1,7 +1,9 @@
 //! Tables hold exactly what the streams hold, on the global time line, in order.
 
+mod lab;
+
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
 
 use arrow_array::cast::AsArray;
@@ -10,34 +12,16 @@ use arrow_array::types::{
 };
 use arrow_array::{Array, RecordBatch};
 use loopscope_ctf::packet::{Context, put_context};
-use loopscope_ctf::{
-    Buckets, EventClass, FieldType, Kind, Metadata, PacketWriter, Packets, StreamClass,
-};
-use loopscope_time::{Bound, ClockMap, Counter, Epoch, Frequency, GlobalNs, Knot};
+use loopscope_ctf::{Buckets, EventClass, FieldType, Kind, Packets};
+use loopscope_time::{Bound, ClockMap, Counter, Epoch, GlobalNs, Knot};
 use loopscope_timeline::{ClockEvent, ForeignReading, HostClock, Summary, Timeline};
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
-const HZ: u64 = 2_000_000_000;
-
-fn event(id: u16, name: &str, fields: &[(&str, FieldType)]) -> EventClass {
-    EventClass {
-        id,
-        group: "pipe".into(),
-        name: name.into(),
-        fields: fields.iter().map(|(n, t)| ((*n).to_owned(), *t)).collect(),
-        file: "pipe.c".into(),
-        line: u32::from(id) + 1,
-        ..EventClass::default()
-    }
-}
+use lab::{Written, event, ints, knot, metadata, packets, plain, read};
 
 /// A class of a kind that has fields of its own.
 fn entity(id: u16, name: &str, kind: Kind) -> EventClass {
     EventClass { kind, ..event(id, name, kind.fields().unwrap()) }
 }
-
-/// Class, counter, id and fields.
-type Written = (u16, u64, i64, Vec<u8>);
 
 /// A host with one process and its account.
 fn host(dir: &Path, events: Vec<EventClass>, records: &[Written], claimed: usize) {
@@ -55,28 +39,6 @@ fn host(dir: &Path, events: Vec<EventClass>, records: &[Written], claimed: usize
     fs::write(dir.join("loss.json"), loss).unwrap();
 }
 
-fn metadata(events: Vec<EventClass>) -> Metadata {
-    Metadata {
-        uuid: [1; 16],
-        host: "h".into(),
-        clock_uuid: [2; 16],
-        frequency: Frequency::from_hz(HZ).unwrap(),
-        streams: BTreeMap::from([(0, StreamClass { id: 0, process: "node".into(), events })]),
-        groups: BTreeMap::from([("pipe".into(), "of messages".into())]),
-    }
-}
-
-fn packets(tid: u32, records: &[Written]) -> Vec<u8> {
-    let mut writer = PacketWriter::new([1; 16], 0, 7, tid, 200);
-    let mut stream = Vec::new();
-    for (class, counter, id, fields) in records {
-        let full = writer.record(*class, Counter(*counter), *id, fields).unwrap();
-        stream.extend(full.unwrap_or_default());
-    }
-    stream.extend(writer.flush().unwrap_or_default());
-    stream
-}
-
 /// The tables of one host, without problems unless some are given.
 fn build(dir: &Path, problems: &[&str]) -> Summary {
     let mut timeline = Timeline::new();
@@ -85,34 +47,6 @@ fn build(dir: &Path, problems: &[&str]) -> Summary {
     let said: Vec<_> = summary.problems.iter().map(|p| format!("{}: {}", p.file, p.what)).collect();
     assert_eq!(said, problems);
     summary
-}
-
-fn knot(counter: u64, offset_ns: f64, err_ns: f64) -> Knot {
-    Knot { counter: Counter(counter), offset_ns, err_ns, calibrated_ns: err_ns }
-}
-
-fn plain() -> HostClock {
-    let frequency = Frequency::from_hz(HZ).unwrap();
-    HostClock {
-        map: ClockMap::reference(frequency, Counter(0)),
-        frequency,
-        reference: true,
-        exchanges: 0,
-        rejected: 0,
-        readings: Vec::new(),
-        events: Vec::new(),
-    }
-}
-
-fn read(path: &Path) -> RecordBatch {
-    let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap();
-    let batches: Vec<_> = reader.with_batch_size(1 << 20).build().unwrap().collect();
-    assert_eq!(batches.len(), 1);
-    batches.into_iter().next().unwrap().unwrap()
-}
-
-fn ints(batch: &RecordBatch, name: &str) -> Vec<i64> {
-    batch.column_by_name(name).unwrap().as_primitive::<Int64Type>().values().to_vec()
 }
 
 #[test]
