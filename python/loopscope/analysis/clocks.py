@@ -20,11 +20,12 @@ from loopscope.analysis.results import (
     Offset,
 )
 from loopscope.analysis.statistic import Bracket
+from loopscope.experiment import Expectation
 from loopscope.experiment.expectation import EVERY_HOST
 
 if TYPE_CHECKING:
     from loopscope.analysis.measured import MeasuredInterval, MeasuredPath
-    from loopscope.experiment import Expectation
+    from loopscope.experiment import Requirement
     from loopscope.timeline import Run
 
 
@@ -156,7 +157,7 @@ def read_loops(run: Run) -> tuple[LoopResult, ...]:
 
 def falsified(
     events: Iterable[ClockEvent],
-    expectations: Sequence[Expectation],
+    expectations: Sequence[Expectation | Requirement],
     judged: Sequence[ExpectationResult],
     measured: Mapping[str, MeasuredPath],
 ) -> list[str]:
@@ -172,7 +173,9 @@ def falsified(
         moved = [
             f"{each.text} ({result.verdict})"
             for each, result in zip(expectations, judged, strict=True)
-            if result.verdict is not Verdict.UNKNOWN and _could_differ(each, host, step, measured)
+            if result.verdict is not Verdict.UNKNOWN
+            and isinstance(each, Expectation)
+            and _could_differ(each, host, step, measured)
         ]
         if moved:
             found.append(
@@ -186,7 +189,7 @@ def _could_differ(
     expectation: Expectation, host: str, step: int, measured: Mapping[str, MeasuredPath]
 ) -> bool:
     """Whether stamps that are off by as much on this host leave more than one verdict."""
-    if expectation.stat is None or expectation.stat in COUNTS:
+    if expectation.stat is None or expectation.stat in COUNTS or expectation.event is not None:
         return False
     path = measured[expectation.path]
     part: MeasuredInterval = path.loop
