@@ -24,6 +24,7 @@ from loopscope.experiment import (
     Experiment,
     MessagePath,
     Pattern,
+    Requirement,
     Statistic,
     Value,
     from_manifest,
@@ -32,6 +33,7 @@ from loopscope.experiment import (
 if TYPE_CHECKING:
     from loopscope.analysis.measured import MeasuredInterval, MeasuredPath
     from loopscope.analysis.statistic import Bracket
+    from loopscope.analysis.window import RepeatTimes
     from loopscope.timeline import Run
 
 
@@ -42,7 +44,7 @@ class AnalysisError(Exception):
 def analyse(
     run: Run,
     paths: Sequence[MessagePath] | None = None,
-    expectations: Sequence[Expectation] | None = None,
+    expectations: Sequence[Expectation | Requirement] | None = None,
     subtract_cost: bool | None = None,
     values: Sequence[Value] | None = None,
     statistics: Sequence[Statistic] = (),
@@ -65,6 +67,7 @@ def analyse(
         read_loops,
         realtime_offsets,
     )
+    from loopscope.analysis.judging import judge_event, repeat_times
     from loopscope.analysis.links import read_links
     from loopscope.analysis.measured import MeasuredPath
     from loopscope.analysis.messages import read_messages
@@ -103,11 +106,16 @@ def analyse(
     offsets = realtime_offsets(run)
     clocks, clock_events = read_clocks(run, offsets)
     judged = []
+    times = repeat_times(run, paths, expectations)
     for each in expectations:
-        if each.clock is not None:
+        if isinstance(each, Requirement):
+            judged.append(_judge_each(each, run, measured, times))
+        elif each.event is not None:
+            judged.append(judge_event(each, run, times))
+        elif each.clock is not None:
             judged.append(judge_offset(each, offsets))
         elif each.stat is not None:
-            judged.append(_judge(each, measured))
+            judged.append(_judge(each, measured, times))
         else:
             judged.append(_judge_value(each, numbers))
     problems += falsified(clock_events, expectations, judged, measured)
@@ -144,14 +152,32 @@ def analyse(
     )
 
 
-def _judge(expectation: Expectation, measured: dict[str, MeasuredPath]) -> ExpectationResult:
+def _judge_each(
+    requirement: Requirement, run: Run, measured: dict[str, MeasuredPath], times: RepeatTimes
+) -> ExpectationResult:
+    from loopscope.analysis.judging import judge_requirement
+
+    if requirement.path is not None:
+        path = _path(requirement.text, requirement.path, measured)
+        _part(requirement, path)
+    return judge_requirement(requirement, run, measured, times)
+
+
+def _judge(
+    expectation: Expectation, measured: dict[str, MeasuredPath], times: RepeatTimes
+) -> ExpectationResult:
     from loopscope.analysis.measured import printed
+    from loopscope.analysis.window import enclosing, windowed
 
     text = expectation.text
-    part = _part(expectation, measured)
+    paths = [_path(text, expectation.path, measured)]
+    if expectation.window is not None:
+        paths = windowed(paths[0], expectation.window, times)
+    parts = [_part(expectation, path) for path in paths]
+    part = parts[0]
     try:
         assert expectation.stat is not None
-        bracket = part.bracket(expectation.stat)
+        bracket = enclosing(parts, expectation.stat)
     except ValueError as error:
         raise AnalysisError(f"{text}: {error}") from error
     if bracket is None:
@@ -171,12 +197,16 @@ def _judge(expectation: Expectation, measured: dict[str, MeasuredPath]) -> Expec
     )
 
 
-def _part(wanted: Expectation | Statistic, measured: dict[str, MeasuredPath]) -> MeasuredInterval:
-    """The path, or the part of it, that a statistic is of."""
-    if wanted.path not in measured:
+def _path(text: str, name: str, measured: dict[str, MeasuredPath]) -> MeasuredPath:
+    if name not in measured:
         known = ", ".join(measured) or "none"
-        raise AnalysisError(f"{wanted.text}: no path {wanted.path!r}; there is: {known}")
-    path, hop = measured[wanted.path], wanted.hop
+        raise AnalysisError(f"{text}: no path {name!r}; there is: {known}")
+    return measured[name]
+
+
+def _part(wanted: Expectation | Requirement | Statistic, path: MeasuredPath) -> MeasuredInterval:
+    """The path, or the part of it, that this is of."""
+    hop = wanted.hop
     try:
         return path.loop if hop is None else path.part((hop.start, hop.end))
     except ValueError as error:
@@ -220,7 +250,7 @@ def _statistic(
     if wanted.stat is None:
         found = numbers[wanted.path]
         return StatisticResult(wanted.text, found.value, None, found.unit)
-    part = _part(wanted, measured)
+    part = _part(wanted, _path(wanted.text, wanted.path, measured))
     if wanted.stat == "settling":
         return StatisticResult(wanted.text, part.settling(), None, "ns")
     bracket = part.bracket(wanted.stat)

@@ -20,11 +20,11 @@ from loopscope.analysis.results import (
     Offset,
 )
 from loopscope.analysis.statistic import Bracket
+from loopscope.experiment import Expectation, Requirement
 from loopscope.experiment.expectation import EVERY_HOST
 
 if TYPE_CHECKING:
     from loopscope.analysis.measured import MeasuredInterval, MeasuredPath
-    from loopscope.experiment import Expectation
     from loopscope.timeline import Run
 
 
@@ -156,7 +156,7 @@ def read_loops(run: Run) -> tuple[LoopResult, ...]:
 
 def contradicted(
     loops: Sequence[LoopResult],
-    expectations: Sequence[Expectation],
+    expectations: Sequence[Expectation | Requirement],
     judged: Sequence[ExpectationResult],
     measured: Mapping[str, MeasuredPath],
 ) -> list[ExpectationResult]:
@@ -165,7 +165,9 @@ def contradicted(
     """
     wrong = [loop for loop in loops if loop.contradictions]
 
-    def kept(expectation: Expectation, result: ExpectationResult) -> ExpectationResult:
+    def kept(
+        expectation: Expectation | Requirement, result: ExpectationResult
+    ) -> ExpectationResult:
         hosts = _compared(expectation, measured)
         for loop in wrong:
             if len(hosts) > 1 and hosts & {loop.host, loop.peer}:
@@ -179,26 +181,28 @@ def contradicted(
     return [kept(*pair) for pair in zip(expectations, judged, strict=True)]
 
 
-def _compared(expectation: Expectation, measured: Mapping[str, MeasuredPath]) -> set[str]:
+def _compared(
+    expectation: Expectation | Requirement, measured: Mapping[str, MeasuredPath]
+) -> set[str]:
     """The hosts whose times an expectation compares; none where it is not of times of events."""
-    if expectation.stat is None or expectation.stat in COUNTS:
+    if isinstance(expectation, Requirement):
+        between_hosts = expectation.kind in ("time", "age", "before", "symmetric")
+        legs = expectation.kind == "symmetric"
+    else:
+        between_hosts = expectation.event is None and expectation.stat not in (None, *COUNTS)
+        legs = expectation.stat == "asymmetry"
+    if not between_hosts or expectation.path is None:
         return set()
-    messages = measured[expectation.path].messages
-    return {messages.path.events[end].host for end in _ends(expectation, messages.path.loop)}
-
-
-def _ends(expectation: Expectation, loop: tuple[int, int]) -> tuple[int, int]:
-    """The events that an expectation's times are of, as their numbers in the path."""
-    if expectation.stat == "asymmetry":
-        return 0, 1
-    if expectation.hop is None:
-        return loop
-    return expectation.hop.start, expectation.hop.end
+    path, hop = measured[expectation.path].messages.path, expectation.hop
+    first, last = path.loop if hop is None else (hop.start, hop.end)
+    # Of a way there and back the two ends are often at one host.
+    ends = (first, first + 1, last - 1, last) if legs else (first, last)
+    return {path.events[end].host for end in ends}
 
 
 def falsified(
     events: Iterable[ClockEvent],
-    expectations: Sequence[Expectation],
+    expectations: Sequence[Expectation | Requirement],
     judged: Sequence[ExpectationResult],
     measured: Mapping[str, MeasuredPath],
 ) -> list[str]:
@@ -214,7 +218,9 @@ def falsified(
         moved = [
             f"{each.text} ({result.verdict})"
             for each, result in zip(expectations, judged, strict=True)
-            if result.verdict is not Verdict.UNKNOWN and _could_differ(each, host, step, measured)
+            if result.verdict is not Verdict.UNKNOWN
+            and isinstance(each, Expectation)
+            and _could_differ(each, host, step, measured)
         ]
         if moved:
             found.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from loopscope.analysis.results import TIMES, IntervalResult, PathResult
 from loopscope.analysis.statistic import Bracket, Exact, Sample
 
 if TYPE_CHECKING:
-    from loopscope.analysis.messages import Intervals, Messages
+    from loopscope.analysis.messages import Intervals, Mask, Messages
     from loopscope.analysis.split import LinkEvents
     from loopscope.timeline import Run
 
@@ -143,13 +144,24 @@ class MeasuredLoop(MeasuredInterval):
 
 class MeasuredPath:
     def __init__(self, run: Run, messages: Messages, link_events: LinkEvents) -> None:
-        path = messages.path
         self._link_events = link_events
+        events = messages.path.events
+        dropped = [missing_events(run, event.component, event.entity) for event in events]
+        self._measure(messages, dropped)
+
+    def _measure(self, messages: Messages, dropped: list[int]) -> None:
+        path = messages.path
         self.messages = messages
-        self.dropped = [missing_events(run, event.component, event.entity) for event in path.events]
+        self.dropped = dropped
         self.loop = MeasuredLoop(messages, path.loop, self.dropped)
         self.hops = [self.part(hop) for hop in path.hops]
         self.loop.legs = (self.hops[0], self.hops[-1])
+
+    def chosen(self, rows: Mask, unseen: int = 0) -> MeasuredPath:
+        """The same of some of its messages, and of up to so many that may belong to them."""
+        part = copy(self)
+        part._measure(self.messages.chosen(rows), [self.dropped[0] + unseen, *self.dropped[1:]])
+        return part
 
     def part(self, ends: tuple[int, int]) -> MeasuredInterval:
         """Between any two of its events. Raises `ValueError` where it does not have them."""

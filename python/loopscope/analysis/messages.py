@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from loopscope.analysis.statistic import Nanoseconds
 
     Mask = npt.NDArray[np.bool_]
+    Rows = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ class Messages:
         """
         self.path = path
         self._table = table
+        self._given = (drift_ppm, costs)
         self.repeat = table["repeat"].to_numpy()
         self.id = table["id"].to_numpy()
         events = range(len(path.events))
@@ -102,12 +104,9 @@ class Messages:
 
         Costs that are to be subtracted take from the length, and their half-widths add to its own.
         """
-        both = self.seen[first] & self.seen[last]
+        both = np.flatnonzero(self.seen[first] & self.seen[last])
         length = self.ts[last][both] - self.ts[first][both]
-        err = self.err[first][both] + self.err[last][both]
-        host = self._host[first][both]
-        drift = self._drift[self.repeat[both], host]
-        err = half_widths(length, err, drift, host == self._host[last][both])
+        err = self.half_widths_between(first, both, last, both)
         if self._costs is not None:
             cost, spread = self._cost(first, last, both)
             whole = np.rint(cost)
@@ -123,8 +122,21 @@ class Messages:
             err=err,
         )
 
+    def half_widths_between(self, first: int, begins: Rows, last: int, ends: Rows) -> Nanoseconds:
+        """Of the times from some messages' stamps at one event to others' at another, row by row;
+        both of one repeat."""
+        length = self.ts[last][ends] - self.ts[first][begins]
+        err = self.err[first][begins] + self.err[last][ends]
+        host = self._host[first][begins]
+        drift = self._drift[self.repeat[begins], host]
+        return half_widths(length, err, drift, host == self._host[last][ends])
+
+    def chosen(self, rows: Mask) -> Messages:
+        """Some of the messages."""
+        return Messages(self.path, self._table.filter(pa.array(rows)), *self._given)
+
     def _cost(
-        self, first: int, last: int, messages: Mask
+        self, first: int, last: int, messages: Rows
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """What recording took between two events, and its half-width.
 
@@ -203,7 +215,7 @@ def read_messages(
     messages = Messages(path, table, drift, costs)
     strangers = int(firsts[-1].count().to_pyarrow().as_py()) - int(messages.seen[-1].sum())
     if path.trim_ns:
-        messages = Messages(path, _trimmed(table, path.trim_ns), drift, costs)
+        messages = messages.chosen(_untrimmed(messages, path.trim_ns))
 
     first, last = path.events[0], path.events[-1]
     if again := int((messages.occurrences[0] > 1).sum()):
@@ -228,14 +240,14 @@ def drifts(run: Run) -> dict[tuple[int, str], float]:
     }
 
 
-def _trimmed(table: pa.Table, trim_ns: int) -> pa.Table:
-    """Without the messages that set out within this time of their repeat's first."""
-    repeat, ts = table["repeat"].to_numpy(), table["ts_0"].to_numpy()
+def _untrimmed(messages: Messages, trim_ns: int) -> Mask:
+    """Those that did not set out within this time of their repeat's first."""
+    repeat, ts = messages.repeat, messages.ts[0]
     kept = np.zeros(len(ts), dtype=np.bool_)
     for number in np.unique(repeat):
         here = repeat == number
         kept |= here & (ts >= ts[here].min() + trim_ns)
-    return table.filter(pa.array(kept))
+    return kept
 
 
 def _first_occurrences(run: Run, path: MessagePath, index: int, problems: list[str]) -> ibis.Table:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from loopscope.analysis.case import Case, CaseCounts
 from loopscope.analysis.expectation import Verdict
 
 if TYPE_CHECKING:
@@ -190,6 +191,13 @@ class ExpectationResult:
     """Why it is UNKNOWN; which of several hosts made it FAIL."""
     unit: str | None = None
     """Of a value, "" where it counts; None where this is about a path."""
+    counts: CaseCounts | None = None
+    """Where each message, update or interval has to meet something; `measured` is the number of
+    those that were missed."""
+    deciding: tuple[Case, ...] = ()
+    """What decided, most telling first, at most `deadline.LISTED`."""
+    deciding_count: int = 0
+    """Of them all."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -199,6 +207,14 @@ class ExpectationResult:
             "err_ns": self.err_ns,
             "reason": self.reason,
             **({} if self.unit is None else {"unit": self.unit}),
+            **({} if self.counts is None else self._cases(self.counts)),
+        }
+
+    def _cases(self, counts: CaseCounts) -> dict[str, Any]:
+        return {
+            "counts": counts.to_dict(),
+            "deciding": [each.to_dict() for each in self.deciding],
+            "deciding_count": self.deciding_count,
         }
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .plan import (
+    Allowed,
     ClockExchange,
     Clocks,
     Component,
@@ -28,6 +29,7 @@ from .plan import (
     Link,
     LinkStep,
     MessageType,
+    MissesIn,
     Network,
     PathEvent,
     PathTrigger,
@@ -38,10 +40,12 @@ from .plan import (
     PortReady,
     Readiness,
     RealtimeStep,
+    Requirement,
     StartedReady,
     Statistic,
     Stream,
     StreamFilter,
+    TimeWindow,
     Value,
 )
 from .plan import Path as MessagePath
@@ -49,6 +53,7 @@ from .problem import ExperimentErrors, Problem, format_problem
 from .streams import main_stream, streams_document, streams_of_host
 
 __all__ = [
+    "Allowed",
     "ClockExchange",
     "Clocks",
     "Component",
@@ -65,6 +70,7 @@ __all__ = [
     "LinkStep",
     "MessagePath",
     "MessageType",
+    "MissesIn",
     "Network",
     "PathEvent",
     "PathTrigger",
@@ -76,10 +82,12 @@ __all__ = [
     "RealtimeStep",
     "Problem",
     "Readiness",
+    "Requirement",
     "StartedReady",
     "Statistic",
     "Stream",
     "StreamFilter",
+    "TimeWindow",
     "Value",
     "check",
     "check_pattern",

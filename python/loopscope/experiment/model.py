@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
-from . import expectation, statistic, study, values
+from . import expectation, requirement, statistic, study, values
 from .link import WIRE, Link
 from .quantity import DURATION, FREQUENCY, RATIO, SIZE
 from .section import Section
@@ -477,10 +477,18 @@ class ExperimentFile(Section):
     measure: Measure = Field(
         default=Measure(), description="What is computed from the recorded events."
     )
-    expect: list[Annotated[expectation.Line, values.Expectation()]] = Field(
+    expect: list[
+        Annotated[expectation.Line | requirement.RequirementLine, values.Expectation()]
+    ] = Field(
         default=[],
-        description="Deadlines: PATH.STAT OP VALUE or PATH[EVENT -> EVENT].STAT OP VALUE, such as "
-        "loop.p99 < 5ms, or NAME OP VALUE of a value, such as sent_rate >= 90Mbit. STAT is count "
+        description="Deadlines. Of each message: PATH OP TIME or PATH[EVENT -> EVENT] OP TIME, "
+        "such as loop < 10ms; PATH.age OP TIME; PATH[EVENT before EVENT]; PATH in order; PATH "
+        "complete; PATH symmetric within TIME; COMPONENT/GROUP:NAME every TIME within TIME. These "
+        "may be followed by 'for SHARE%' and, each after a comma, 'no N misses in a row' and 'at "
+        "most M misses in any N'. Of one number: PATH.STAT OP VALUE or PATH[EVENT -> EVENT].STAT "
+        "OP VALUE, such as loop.p99 < 5ms, COMPONENT/GROUP:NAME.rate OP FREQUENCY, .jitter OP "
+        "TIME, or NAME OP VALUE of a value, such as sent_rate >= 90Mbit. All but a value's may be "
+        "about a time: 'after TIME' or 'between TIME and TIME', before 'for'. STAT is count "
         "(messages seen at every event), lost (messages seen at the first event and missing at a "
         "later one), duplicates, or of the time from the first event to the last: min, mean, p50, "
         "p90, p99, p999 (also p99.9), max, deviation (standard deviation). OP is < <= > >= == !=. "

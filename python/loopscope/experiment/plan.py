@@ -35,6 +35,8 @@ Stat = Literal[
 ]
 # What figures and tables show besides: nothing bounds its error, so nothing is expected of it.
 FigureStat = Literal[Stat, "settling"]
+# Of an event's occurrences.
+EventStat = Literal["rate", "jitter"]
 Operator = Literal["<", "<=", ">", ">=", "==", "!="]
 
 
@@ -311,22 +313,82 @@ class Hop:
 
 
 @dataclass(frozen=True)
+class TimeWindow:
+    """From ``after_ns`` on and before ``until_ns`` (None: to the end), counted from the first
+    occurrence in the repeat of any event that a path begins with or that is expected something
+    of."""
+
+    after_ns: int
+    until_ns: int | None = None
+
+
+@dataclass(frozen=True)
 class Expectation:
-    """``PATH.STAT OP VALUE``. ``value`` is in ns where ``is_time``, else a count.
+    """``SUBJECT.STAT OP VALUE``: of one number. ``value`` is in ns where ``is_time``, else a count.
 
     ``hop`` is the part of the path that is judged, None: from the first event to the last.
     ``stat`` None: ``path`` is the name of a value, ``value`` in that value's unit. ``clock``: this
     is about how far that clock of the host ``path`` (``hosts``: of any) is from the reference's.
+    ``event``: this is about when that occurs, and ``path`` is its name; a rate is in Hz. ``window``
+    None: of the whole run.
     """
 
     text: str
     path: str
     hop: Hop | None
-    stat: Stat | None
+    stat: Stat | EventStat | None
     op: Operator
     value: int | float
     is_time: bool
     clock: Literal["realtime"] | None = None
+    event: PathEvent | None = None
+    window: TimeWindow | None = None
+
+
+@dataclass(frozen=True)
+class MissesIn:
+    """At most ``most`` misses among any ``of`` in succession; ``0 < most < of``."""
+
+    most: int
+    of: int
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Which misses are allowed: none, where this says nothing. Of 10⁹ at least ``met_ppb`` are met,
+    and every one of ``rows`` holds."""
+
+    met_ppb: int | None = None
+    rows: tuple[MissesIn, ...] = ()
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """What each message of a path, or each interval between occurrences of ``event``, has to meet.
+
+    | kind | each | is met where |
+    |---|---|---|
+    | ``time`` | message | its time compares by ``op`` with ``limit_ns`` |
+    | ``age`` | update at the last event | the data's age just before compares so |
+    | ``before`` | message | its time compares by ``op`` with 0: ``<`` if it was at the end first |
+    | ``order`` | message that arrived | none that was sent later arrived earlier |
+    | ``complete`` | message | it was seen at every event, once |
+    | ``symmetric`` | message that arrived | its first and last hop differ by ``limit_ns`` at most |
+    | ``every`` | interval | it differs from ``period_ns`` by ``limit_ns`` at most |
+
+    ``hop`` is the part of the path that is judged, None: all of it.
+    """
+
+    text: str
+    kind: Literal["time", "age", "before", "order", "complete", "symmetric", "every"]
+    path: str | None
+    hop: Hop | None
+    event: PathEvent | None
+    op: Operator | None
+    limit_ns: int | None
+    period_ns: int | None
+    allowed: Allowed
+    window: TimeWindow | None
 
 
 @dataclass(frozen=True)
@@ -419,7 +481,7 @@ class Experiment:
     phases: tuple[Phase, ...]
     trace: tuple[str, ...]
     paths: tuple[Path, ...]
-    expectations: tuple[Expectation, ...]
+    expectations: tuple[Expectation | Requirement, ...]
     repeat: int
     streams: tuple[Stream, ...] = ()
     subtract_cost: bool = False

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from . import expectation, links, model, plan, rules, study
 from .problem import Problem
+from .requirement import RequirementLine
 from .statistic import Subject
 
 
@@ -41,7 +42,7 @@ def resolve(
         phases=_phases(file.phases, order),
         trace=tuple(file.trace.user),
         paths=paths,
-        expectations=tuple(_expectation(line, events) for line in file.expect),
+        expectations=tuple(_expectation(line, events, hosts) for line in file.expect),
         repeat=file.repeat,
         subtract_cost=file.measure.subtract_cost,
         patterns=tuple(
@@ -124,12 +125,14 @@ def _phases(phases: Sequence[model.Phase], order: Sequence[str]) -> tuple[plan.P
 
 
 def _path(name: str, path: model.Path, hosts: Mapping[str, str]) -> plan.Path:
-    events = []
-    for text in path.events:
-        component, _, entity = text.partition("/")
-        group, _, event = entity.partition(":")
-        events.append(plan.PathEvent(component, hosts[component], group, event))
-    return plan.Path(name, path.key, tuple(events), path.trim)
+    events = tuple(_event(text, hosts) for text in path.events)
+    return plan.Path(name, path.key, events, path.trim)
+
+
+def _event(text: str, hosts: Mapping[str, str]) -> plan.PathEvent:
+    component, _, entity = text.partition("/")
+    group, _, event = entity.partition(":")
+    return plan.PathEvent(component, hosts[component], group, event)
 
 
 # Enough that what waits for the collector, one sub-buffer, is a small part of the ring.
@@ -162,12 +165,45 @@ def stream(name: str, given: model.Stream) -> plan.Stream:
     )
 
 
-def _expectation(line: expectation.Line, events: Mapping[str, list[str]]) -> plan.Expectation:
-    of_messages = line.stat is not None and line.stat not in expectation.COUNTS
-    hop = _hop(line.path, line.hop, events)
-    is_time = of_messages or line.clock is not None
+def _expectation(
+    line: expectation.Line | RequirementLine,
+    events: Mapping[str, list[str]],
+    hosts: Mapping[str, str],
+) -> plan.Expectation | plan.Requirement:
+    if isinstance(line, RequirementLine):
+        periodic = line.kind == "every"
+        hop, op, limit = _hop(line.subject, line.hop, events), line.operator, line.limit
+        if line.kind == "before" and hop is not None:
+            as_listed = hop.start < hop.end
+            hop, op = (hop, ">") if as_listed else (plan.Hop(hop.end, hop.start), "<")
+            limit = 0
+        return plan.Requirement(
+            text=line.text,
+            kind=line.kind,
+            path=None if periodic else line.subject,
+            hop=hop,
+            event=_event(line.subject, hosts) if periodic else None,
+            op=op,
+            limit_ns=limit,
+            period_ns=line.period,
+            allowed=line.allowed,
+            window=line.window,
+        )
+    of_event = line.stat in expectation.OF_EVENTS
+    is_time = line.clock is not None or not (
+        line.stat is None or line.stat in (*expectation.COUNTS, "rate")
+    )
     return plan.Expectation(
-        line.text, line.path, hop, line.stat, line.operator, line.value, is_time, line.clock
+        line.text,
+        line.path,
+        _hop(line.path, line.hop, events),
+        line.stat,
+        line.operator,
+        line.value,
+        is_time,
+        line.clock,
+        _event(line.path, hosts) if of_event else None,
+        line.window,
     )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic_core import PydanticCustomError
 
-from . import links, order, quantity, study_rules, values
+from . import expectation, links, order, quantity, study_rules, values
 from .model import Network, Pattern
 from .problem import Problem, Severity, dotted, nearest
 from .source import Location, Mapping, Mark, Scalar, Tree, child, elements, entries, text_of
@@ -54,6 +54,7 @@ def problems(root: Tree, file: str) -> list[Problem]:
         _readiness,
         _path_events,
         _pattern_events,
+        _expected_events,
         _streams,
         _clock_messages,
         study_rules.values_are_whole,
@@ -252,6 +253,19 @@ def _pattern_events(root: Tree, known: Names, report: Report) -> None:
             if is_entity and not values.chosen(entity, recorded):
                 place = ("measure", "patterns", name, key)
                 report(given.mark if given else mark, place, _not_recorded(entity))
+
+
+def _expected_events(root: Tree, known: Names, report: Report) -> None:
+    recorded = _recorded(root)
+    for i, item in enumerate(elements(child(root, "expect"))):
+        event = expectation.event_of(text_of(item) or "")
+        if recorded is None or event is None:
+            continue
+        entity = event.partition("/")[2]
+        if re.fullmatch(f"{values.EVENT}:{values.EVENT}", entity) and not values.chosen(
+            entity, recorded
+        ):
+            report(item.mark, ("expect", i), _not_recorded(entity))
 
 
 def _recorded(root: Tree) -> list[str] | None:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, Protocol
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from . import expectation, quantity
+from . import clause, expectation, quantity, requirement
 from .params import REFERENCE
 from .plan import MAIN
 from .problem import Severity, nearest
@@ -409,17 +409,21 @@ class Entity(Rule):
 
 @dataclass(frozen=True)
 class Expectation(Rule):
-    """``PATH.STAT OP VALUE``, ``PATH[EVENT -> EVENT].STAT OP VALUE``, ``VALUE OP VALUE`` or
-    ``HOST.realtime.offset OP VALUE``."""
+    """A line of ``expect``, as ``expectation`` and ``requirement`` say."""
 
-    def read(self, value: object, names: Names) -> expectation.Line:
+    def read(self, value: object, names: Names) -> expectation.Line | requirement.RequirementLine:
         if not isinstance(value, str):
             wrong(f"an expectation is a text: {expectation.FORM}")
         try:
             line = expectation.parse(value, names.values)
-        except expectation.ExpectationError as error:
+        except clause.ExpectationError as error:
             wrong(error.message, error.hint)
-        if line.stat is not None:
+        if isinstance(line, requirement.RequirementLine):
+            _requirement(line, names)
+            return line
+        if line.stat in expectation.OF_EVENTS:
+            Event().read(line.path, names)
+        elif line.stat is not None:
             names.refer("path", line.path)
         if line.clock is not None and line.path != expectation.EVERY_HOST:
             names.refer("host", line.path)
@@ -433,29 +437,58 @@ class Expectation(Rule):
         return {"type": "string"}
 
 
-def round_trip(path: str, ends: tuple[str, str] | None, names: Names) -> None:
+def _requirement(line: requirement.RequirementLine, names: Names) -> None:
+    """Refuses one of what the file does not give."""
+    if line.kind == "every":
+        Event().read(line.subject, names)
+        return
+    if names.paths is not None and line.subject not in names.paths:
+        if names.values is None:
+            return
+        known = [*names.paths, *names.values]
+        wrong(f"there is no path {line.subject!r}", nearest(line.subject, known))
+    if line.kind == "before" and line.hop is not None:
+        both(line.subject, line.hop, names)
+    elif line.hop is not None:
+        hop(line.subject, line.hop, names)
+    if line.kind == "symmetric":
+        round_trip(line.subject, line.hop, names, "'symmetric'")
+
+
+def round_trip(
+    path: str, ends: tuple[str, str] | None, names: Names, what: str = "asymmetry"
+) -> None:
     """Refuses what has no two legs that could be alike."""
     if ends is not None:
-        wrong(f"asymmetry is of a whole path: write {path}.asymmetry")
+        wrong(f"{what} is said of a whole path: write {path} without the brackets")
     events = names.paths[path] if names.paths is not None else (None,)
     if None in events:
         return
     at = [str(event).partition("/")[0] for event in events]
     if len(at) < 4 or at[0] != at[-1] or at[1] != at[-2] or at[0] == at[1]:
         wrong(
-            "asymmetry is of a path that goes from one component to another and back: its first "
-            f"hop and its last; {path!r} goes {' -> '.join(at)}"
+            f"{what} is said of a path that goes from one component to another and back: its "
+            f"first hop and its last; {path!r} goes {' -> '.join(at)}"
         )
 
 
 def hop(path: str, ends: tuple[str, str], names: Names) -> None:
     """Refuses what is no part of a path that the file gives."""
+    events = both(path, ends, names)
+    if events and events.index(ends[0]) >= events.index(ends[1]):
+        wrong(f"{ends[0]} does not come before {ends[1]} in {path!r}")
+
+
+def both(path: str, ends: tuple[str, str], names: Names) -> tuple[str | None, ...]:
+    """The events of a path that the file gives, none where they cannot be read; refuses others than
+    two of them."""
     events = names.paths[path] if names.paths is not None else (None,)
     if None in events:
-        return
+        return ()
     for event in ends:
         if event not in events:
             close = nearest(event, [known for known in events if known])
             wrong(f"the path {path!r} has no event {event!r}", close)
-    if events.index(ends[0]) >= events.index(ends[1]):
-        wrong(f"{ends[0]} does not come before {ends[1]} in {path!r}")
+    if ends[0] == ends[1]:
+        wrong(f"{ends[0]} is one event: name two of {path!r}")
+    return events

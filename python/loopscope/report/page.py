@@ -11,7 +11,7 @@ from typing import Any
 
 from loopscope.analysis import Results, Verdict
 from loopscope.analysis.quantity import number
-from loopscope.analysis.results import PatternResult
+from loopscope.analysis.results import ExpectationResult, PatternResult
 from loopscope.report import interactive
 from loopscope.report.clock_interactive import clock_figures
 from loopscope.report.clock_series import ClockDrawing
@@ -28,6 +28,7 @@ from loopscope.report.rows import (
     clock_event_cells,
     clock_line,
     cost_line,
+    deciding,
     headings,
     interval_rows,
     loop_cells,
@@ -188,7 +189,7 @@ def expectation_table(results: Results) -> str:
     rows = [
         f"<tr><td>{badge(each.verdict)}</td><td><code>{escape(each.text)}</code></td>"
         f'<td class="number" data-value="{_value(each.measured)}">{escape(measured(each))}</td>'
-        f"<td>{escape(each.reason or '')}</td></tr>"
+        f"<td>{escape(each.reason or '')}{_deciding(each)}</td></tr>"
         for each in results.expectations
     ]
     rows += [
@@ -199,6 +200,11 @@ def expectation_table(results: Results) -> str:
     ]
     head = '<tr><th></th><th>expected</th><th class="number">measured</th><th></th></tr>'
     return f'<table id="expectations"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
+
+
+def _deciding(expectation: ExpectationResult) -> str:
+    cases = deciding(expectation)
+    return f'<p class="note">{escape(cases)}</p>' if cases else ""
 
 
 def problem_list(problems: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from loopscope.report.rows import (
     IntervalRow,
     clock_line,
     cost_line,
+    deciding,
     headings,
     interval_rows,
     loops_line,
@@ -136,6 +137,8 @@ def _expectations(results: Results) -> list[Text]:
         reason = (f"  {each.reason}" if each.reason else "", "dim")
         said = f"  {each.text:<{longest}}  {measured(each)}"
         lines.append(Text.assemble(verdict, said, reason))
+        if cases := deciding(each):
+            lines.append(Text(f"         {cases}", "dim"))
     return [*lines, Text()] if lines else []
 
 
