@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loopscope.analysis.deadline import judge as judge_cases
 from loopscope.analysis.expectation import COUNTS, Verdict, judge
 from loopscope.analysis.links import ROUTER
 from loopscope.analysis.quantity import UNKNOWN_NS, duration
+from loopscope.analysis.requirement import cases_of, widened
 from loopscope.analysis.results import (
     ClockEvent,
     ClockResult,
@@ -20,12 +22,13 @@ from loopscope.analysis.results import (
     Offset,
 )
 from loopscope.analysis.statistic import Bracket
-from loopscope.experiment import Expectation
+from loopscope.analysis.window import bracket_of
+from loopscope.experiment import Expectation, Requirement
 from loopscope.experiment.expectation import EVERY_HOST
 
 if TYPE_CHECKING:
-    from loopscope.analysis.measured import MeasuredInterval, MeasuredPath
-    from loopscope.experiment import Requirement
+    from loopscope.analysis.measured import MeasuredPath
+    from loopscope.analysis.window import RepeatTimes
     from loopscope.timeline import Run
 
 
@@ -160,6 +163,7 @@ def falsified(
     expectations: Sequence[Expectation | Requirement],
     judged: Sequence[ExpectationResult],
     measured: Mapping[str, MeasuredPath],
+    times: RepeatTimes,
 ) -> list[str]:
     """For each host whose CLOCK_REALTIME was set in the run, the verdicts on times between it and
     others that could have been different, had its events been stamped by that clock."""
@@ -174,8 +178,7 @@ def falsified(
             f"{each.text} ({result.verdict})"
             for each, result in zip(expectations, judged, strict=True)
             if result.verdict is not Verdict.UNKNOWN
-            and isinstance(each, Expectation)
-            and _could_differ(each, host, step, measured)
+            and _could_differ(each, host, step, measured, times)
         ]
         if moved:
             found.append(
@@ -186,25 +189,36 @@ def falsified(
 
 
 def _could_differ(
-    expectation: Expectation, host: str, step: int, measured: Mapping[str, MeasuredPath]
+    expectation: Expectation | Requirement,
+    host: str,
+    step: int,
+    measured: Mapping[str, MeasuredPath],
+    times: RepeatTimes,
 ) -> bool:
     """Whether stamps that are off by as much on this host leave more than one verdict."""
-    if expectation.stat is None or expectation.stat in COUNTS or expectation.event is not None:
+    if expectation.path is None or expectation.event is not None:
         return False
-    path = measured[expectation.path]
-    part: MeasuredInterval = path.loop
+    of_legs = False
+    if isinstance(expectation, Requirement):
+        of_legs = expectation.kind == "symmetric"
+    elif expectation.stat is None or expectation.stat in COUNTS:
+        return False
+    else:
+        of_legs = expectation.stat == "asymmetry"
+    path, hop = measured[expectation.path], expectation.hop
     events = path.messages.path.events
-    if expectation.stat == "asymmetry":
+    ends = path.messages.path.loop if hop is None else (hop.start, hop.end)
+    if of_legs:
         # One leg is longer by it, the other shorter.
         ends, step = (0, 1), 2 * step
-    elif expectation.hop is None:
-        ends = path.messages.path.loop
-    else:
-        ends = (expectation.hop.start, expectation.hop.end)
-        part = path.part(ends)
     hosts = {events[end].host for end in ends}
-    bracket = part.bracket(expectation.stat)
-    if len(hosts) == 1 or host not in hosts or bracket is None:
+    if len(hosts) == 1 or host not in hosts:
+        return False
+    if isinstance(expectation, Requirement):
+        cases = widened(cases_of(expectation, path, times), expectation, step)
+        return judge_cases(cases, expectation.allowed).verdict is Verdict.UNKNOWN
+    _, bracket = bracket_of(expectation, path, times)
+    if bracket is None:
         return False
     upper = None if bracket.upper is None else bracket.upper + step
     wider = Bracket(bracket.value, bracket.lower - step, upper)
