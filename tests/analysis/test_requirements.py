@@ -275,6 +275,8 @@ def test_before_and_completeness(tmp_path):
     assert told(results) == [F, F, F, F, P]
     assert [(each.id, each.lost) for each in results[0].deciding] == [(2, True), (3, False)]
     assert [(each.id, each.lost) for each in results[1].deciding] == [(3, False)]
+    results = judge(tmp_path / "source", lost, *lines, drops={("a", "io:out"): 1})
+    assert told(results) == [F, U, F, F, U], "a dropped departure explains no missing arrival"
     results = judge(tmp_path / "drop", lost, *lines, drops={("a", "io:acked"): 1})
     assert told(results) == [U, P, U, F, P]
 
@@ -313,9 +315,9 @@ def test_age_is_of_the_newest_data_at_each_instant(tmp_path):
     assert told(results) == [F, F, F, F, P], "nothing newer came until the run ended"
     assert results[0].deciding[0].value_ns == 23 * MS
     results = judge(tmp_path / "drops", rows, *lines, drops={("b", "io:in"): 1})
-    assert told(results) == [P, F, P, F]
+    assert told(results) == [U, F, U, F]
     results = judge(tmp_path / "more", rows, *lines, drops={("b", "io:in"): 2})
-    assert told(results) == [P, U, P, U]
+    assert told(results) == [U, U, U, U]
     results = judge(
         tmp_path / "silent",
         [*sent([0, 50 * MS]), Row("a", "io:other", 0, SECOND)],
@@ -350,7 +352,7 @@ def test_intervals_of_a_periodic_event(tmp_path):
     assert (results[5].measured, results[5].unit) == (10_000, "Hz")
     assert (results[7].measured, results[7].is_time) == (40_000, True)
     results = judge(tmp_path / "drop", rows, *lines, drops={("a", "io:out"): 1})
-    assert told(results) == [U, F, U, U, U, P, U, U, U, U]
+    assert told(results) == [U, F, U, U, U, U, U, U, U, U]
     for few, why in ((rows[:1], "only one a/io:out was seen"), ([], "no io:out was recorded")):
         results = judge(tmp_path / f"few{len(few)}", few, *lines)
         assert told(results) == [U] * len(lines)

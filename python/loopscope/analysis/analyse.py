@@ -118,7 +118,7 @@ def analyse(
             judged.append(_judge(each, measured, times))
         else:
             judged.append(_judge_value(each, numbers))
-    problems += falsified(clock_events, expectations, judged, measured)
+    problems += falsified(clock_events, expectations, judged, measured, times)
     loops = read_loops(run)
     judged = contradicted(loops, expectations, judged, measured)
     met = [found.verdict for found in of_patterns if found.verdict is not None]
@@ -167,17 +167,12 @@ def _judge(
     expectation: Expectation, measured: dict[str, MeasuredPath], times: RepeatTimes
 ) -> ExpectationResult:
     from loopscope.analysis.measured import printed
-    from loopscope.analysis.window import enclosing, windowed
+    from loopscope.analysis.window import bracket_of
 
     text = expectation.text
-    paths = [_path(text, expectation.path, measured)]
-    if expectation.window is not None:
-        paths = windowed(paths[0], expectation.window, times)
-    parts = [_part(expectation, path) for path in paths]
-    part = parts[0]
+    path = _path(text, expectation.path, measured)
     try:
-        assert expectation.stat is not None
-        bracket = enclosing(parts, expectation.stat)
+        part, bracket = bracket_of(expectation, path, times)
     except ValueError as error:
         raise AnalysisError(f"{text}: {error}") from error
     if bracket is None:
@@ -204,7 +199,7 @@ def _path(text: str, name: str, measured: dict[str, MeasuredPath]) -> MeasuredPa
     return measured[name]
 
 
-def _part(wanted: Expectation | Requirement | Statistic, path: MeasuredPath) -> MeasuredInterval:
+def _part(wanted: Requirement | Statistic, path: MeasuredPath) -> MeasuredInterval:
     """The path, or the part of it, that this is of."""
     hop = wanted.hop
     try:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loopscope.analysis.deadline import judge as judge_cases
 from loopscope.analysis.expectation import COUNTS, Verdict, judge
 from loopscope.analysis.links import ROUTER
 from loopscope.analysis.quantity import UNKNOWN_NS, duration
+from loopscope.analysis.requirement import cases_of, widened
 from loopscope.analysis.results import (
     ClockEvent,
     ClockResult,
@@ -20,11 +22,13 @@ from loopscope.analysis.results import (
     Offset,
 )
 from loopscope.analysis.statistic import Bracket
+from loopscope.analysis.window import bracket_of
 from loopscope.experiment import Expectation, Requirement
 from loopscope.experiment.expectation import EVERY_HOST
 
 if TYPE_CHECKING:
-    from loopscope.analysis.measured import MeasuredInterval, MeasuredPath
+    from loopscope.analysis.measured import MeasuredPath
+    from loopscope.analysis.window import RepeatTimes
     from loopscope.timeline import Run
 
 
@@ -205,6 +209,7 @@ def falsified(
     expectations: Sequence[Expectation | Requirement],
     judged: Sequence[ExpectationResult],
     measured: Mapping[str, MeasuredPath],
+    times: RepeatTimes,
 ) -> list[str]:
     """For each host whose CLOCK_REALTIME was set in the run, the verdicts on times between it and
     others that could have been different, had its events been stamped by that clock."""
@@ -219,8 +224,7 @@ def falsified(
             f"{each.text} ({result.verdict})"
             for each, result in zip(expectations, judged, strict=True)
             if result.verdict is not Verdict.UNKNOWN
-            and isinstance(each, Expectation)
-            and _could_differ(each, host, step, measured)
+            and _could_differ(each, host, step, measured, times)
         ]
         if moved:
             found.append(
@@ -231,21 +235,26 @@ def falsified(
 
 
 def _could_differ(
-    expectation: Expectation, host: str, step: int, measured: Mapping[str, MeasuredPath]
+    expectation: Expectation | Requirement,
+    host: str,
+    step: int,
+    measured: Mapping[str, MeasuredPath],
+    times: RepeatTimes,
 ) -> bool:
     """Whether stamps that are off by as much on this host leave more than one verdict."""
     hosts = _compared(expectation, measured)
     if len(hosts) < 2 or host not in hosts:
         return False
-    assert expectation.stat is not None
+    assert expectation.path is not None
     path = measured[expectation.path]
-    part: MeasuredInterval = path.loop
-    if expectation.stat == "asymmetry":
+    if isinstance(expectation, Requirement):
         # One leg is longer by it, the other shorter.
+        by_ns = 2 * step if expectation.kind == "symmetric" else step
+        cases = widened(cases_of(expectation, path, times), expectation, by_ns)
+        return judge_cases(cases, expectation.allowed).verdict is Verdict.UNKNOWN
+    if expectation.stat == "asymmetry":
         step *= 2
-    elif expectation.hop is not None:
-        part = path.part((expectation.hop.start, expectation.hop.end))
-    bracket = part.bracket(expectation.stat)
+    _, bracket = bracket_of(expectation, path, times)
     if bracket is None:
         return False
     upper = None if bracket.upper is None else bracket.upper + step

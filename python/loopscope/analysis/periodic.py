@@ -8,8 +8,8 @@ extremes of what JEDEC's JESD65B calls period jitter). `every T within W` bounds
 each interval from T, which Buttazzo calls relative release jitter. What follows a repeat's last
 occurrence is no interval.
 
-An occurrence that the trace dropped lies in an interval and divides it: each makes one interval
-more, and two others of one.
+An occurrence that the trace dropped divides an interval, or lies before the first or behind the
+last: each makes one interval more, and changes one at most.
 """
 
 from __future__ import annotations
@@ -91,21 +91,22 @@ class Occurrences:
         most, fewest = time + int(self.err.sum()), least - int(self.err[sure].sum())
         return Bracket(
             value=_rate(len(sure), time),
-            lower=_rate(int(sure.sum()), most),
+            # One that was dropped may have come long before the first or after the last.
+            lower=Fraction(0) if self.dropped else _rate(int(sure.sum()), most),
             upper=_rate(len(sure) + self.dropped, fewest) if fewest > 0 else None,
         )
 
     def _jitter(self, sure: Mask) -> Bracket:
         low, high = self.length - self.err, self.length + self.err
         known = self.err < UNKNOWN_NS
-        # Each dropped occurrence may divide one of the longest, and makes shorter ones only.
+        # Each dropped occurrence may divide one of the longest, or have come long after the last.
         longest = np.sort(low[sure])
         least = int(longest[-1 - self.dropped]) if self.dropped < len(longest) else 0
-        shortest = 0 if self.dropped else max(0, int(low.min()))
+        shortest = max(0, int(low.min()))
         return Bracket(
             value=int(self.length.max() - self.length.min()),
             lower=max(0, least - int(high[sure].min())),
-            upper=int(high.max()) - shortest if known.all() else None,
+            upper=int(high.max()) - shortest if known.all() and not self.dropped else None,
         )
 
 

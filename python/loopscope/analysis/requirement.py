@@ -86,9 +86,13 @@ def _deadline(
     arrived = messages.seen[last][rows]
     left = times.end[messages.repeat[rows]] - messages.ts[first][rows]
     spread = messages.err[first][rows]
-    judged = arrived | (left + spread >= requirement.limit_ns)
+    # A dropped arrival may have been in time.
+    judged = arrived | (left + spread >= requirement.limit_ns) | (part.missing.after > 0)
     unsure = (~arrived & (left - spread < requirement.limit_ns))[judged]
-    beyond = int((~judged).sum())
+    cut = rows[~judged]
+    beyond, _ = times.within(
+        requirement.window, messages.repeat[cut], (messages.ts[0][cut], messages.err[0][cut])
+    )
     rows, arrived = rows[judged], arrived[judged]
     value, err = _spread(arrived, part.intervals.length), _spread(arrived, part.intervals.err)
     cases = timed(
@@ -101,7 +105,7 @@ def _deadline(
         op=requirement.op,
         limit=requirement.limit_ns,
         doubt=_unseen(part),
-        beyond=beyond,
+        beyond=int(beyond.sum()),
     )
     return replace(cases, optional=unsure), rows
 
@@ -114,7 +118,8 @@ def _before(
     rows = np.flatnonzero(messages.seen[first] | messages.seen[last])
     both = (messages.seen[first] & messages.seen[last])[rows]
     stamped = np.where(messages.seen[first], messages.ts[first], messages.ts[last])
-    unseen = path.dropped[0]
+    unseen, dropped = path.dropped[0], (path.dropped[first] if first else 0, path.dropped[last])
+    surely = ~messages.seen[first] & (dropped[0] == 0) | ~messages.seen[last] & (dropped[1] == 0)
     cases = timed(
         repeat=messages.repeat[rows],
         id=messages.id[rows],
@@ -124,9 +129,9 @@ def _before(
         lost=~both,
         op=requirement.op,
         limit=0,
-        doubt=Doubt(path.dropped[first] + path.dropped[last], unseen, unseen),
+        doubt=Doubt(sum(dropped), unseen, unseen),
     )
-    return cases, rows
+    return replace(cases, open=cases.lost & ~surely[rows]), rows
 
 
 def _order(messages: Messages, ends: tuple[int, int], part: MeasuredInterval) -> tuple[Cases, Rows]:
@@ -205,7 +210,7 @@ def _complete(path: MeasuredPath, ends: tuple[int, int]) -> tuple[Cases, Rows]:
 def _symmetric(
     requirement: Requirement, path: MeasuredPath, part: MeasuredInterval
 ) -> tuple[Cases, Rows]:
-    assert requirement.limit_ns is not None
+    assert requirement.op is not None and requirement.limit_ns is not None
     messages = path.messages
     legs = (path.messages.path.hops[0], path.messages.path.hops[-1])
     seen = [messages.seen[first] & messages.seen[last] for first, last in legs]
@@ -223,7 +228,7 @@ def _symmetric(
         value=np.abs(there[0] - back[0]),
         err=there[1] + back[1],
         lost=np.zeros(len(rows), np.bool_),
-        op="<=",
+        op=requirement.op,
         limit=requirement.limit_ns,
         doubt=Doubt(met=hidden, missed=hidden),
     )
@@ -274,7 +279,7 @@ def _ages(
     ended = np.zeros(len(at_end[0]), np.bool_)
     unsure, edge = np.r_[unsure[inside], ended], np.r_[(edge | close)[inside], ended]
     order = np.lexsort((cases.time, cases.repeat))
-    # Each message that may have arrived unseen may have made data fresher, and never older.
+    # One that arrived unseen made data fresher; before the first that was seen, it began an age.
     unseen = path.dropped[0] + (path.dropped[first] if first else 0) + path.dropped[last]
     unseen += int((seen & ~known).sum())
     cases = replace(
@@ -282,7 +287,7 @@ def _ages(
         may_meet=cases.may_meet | unsure,
         may_miss=cases.may_miss | unsure,
         optional=edge,
-        doubt=Doubt(changed=unseen, met=unseen),
+        doubt=Doubt(unseen, unseen, unseen),
     )
     cases = cases.chosen(order, np.zeros(len(of), np.bool_))
     return replace(cases, open=~cases.may_meet)

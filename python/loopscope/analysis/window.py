@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from loopscope.analysis.measured import MeasuredInterval, MeasuredPath
     from loopscope.analysis.messages import Mask
     from loopscope.analysis.statistic import Nanoseconds
-    from loopscope.experiment import PathEvent, TimeWindow
+    from loopscope.experiment import Expectation, PathEvent, TimeWindow
     from loopscope.timeline import Run
 
 ENUMERATED = 4
@@ -129,14 +129,24 @@ def windowed(path: MeasuredPath, window: TimeWindow, times: RepeatTimes) -> list
     return found
 
 
-def enclosing(parts: list[MeasuredInterval], stat: str) -> Bracket | None:
-    """What the true value lies in, whichever of them is right; None where one has none."""
-    brackets = [part.bracket(stat) for part in parts]
+def bracket_of(
+    expectation: Expectation, path: MeasuredPath, times: RepeatTimes
+) -> tuple[MeasuredInterval, Bracket | None]:
+    """The part of a path that an expectation of one number is about, and what the number lies in
+    whichever messages its window has; None where there is nothing to measure.
+
+    Raises `ValueError` where the path has no such part or statistic.
+    """
+    window, hop = expectation.window, expectation.hop
+    paths = [path] if window is None else windowed(path, window, times)
+    parts = [each.loop if hop is None else each.part((hop.start, hop.end)) for each in paths]
+    assert expectation.stat is not None
+    brackets = [part.bracket(expectation.stat) for part in parts]
     known = [each for each in brackets if each is not None]
     if len(known) < len(brackets):
-        return None
+        return parts[0], None
     highest = [each.upper for each in known]
-    return Bracket(
+    return parts[0], Bracket(
         value=known[0].value,
         lower=min(each.lower for each in known),
         upper=None if None in highest else max(high for high in highest if high is not None),

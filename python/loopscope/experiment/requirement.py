@@ -110,7 +110,7 @@ def stated(
         if match is None:
             raise ExpectationError(f"{text!r} should be {_VERBS[verb]}")
         limit = _time(match["limit"], "a difference")
-        return _line(text, "symmetric", subject, hop, clauses, limit=limit)
+        return _line(text, "symmetric", subject, hop, clauses, operator="<=", limit=limit)
     if rest.split() != verb.split():
         extra = " ".join(words[len(verb.split()) :])
         raise ExpectationError(f"{extra!r} does not go after {_VERBS[verb]!r}")
