@@ -12,7 +12,8 @@ from . import quantity
 from .plan import Operator, Stat
 from .problem import nearest
 
-COUNTS = ("count", "lost", "duplicates")
+COUNTS = ("count", "lost", "duplicates", "superseded")
+RATE: Final = "rate"
 SPELLINGS: dict[str, Stat] = {**{stat: stat for stat in get_args(Stat)}, "p99.9": "p999"}
 OPERATORS: tuple[Operator, ...] = get_args(Operator)
 
@@ -129,7 +130,14 @@ def _operator(text: str) -> Operator:
     )
 
 
-def _value(text: str, stat: Stat) -> int:
+def unit(stat: str) -> str:
+    """Of a statistic; empty: it counts."""
+    return "" if stat in COUNTS else "Hz" if stat == RATE else "ns"
+
+
+def _value(text: str, stat: Stat) -> int | float:
+    if stat == RATE:
+        return _of_unit(text, unit(stat))
     if stat not in COUNTS:
         try:
             return quantity.parse_whole(text, quantity.DURATION)

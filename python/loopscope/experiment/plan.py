@@ -32,6 +32,10 @@ Stat = Literal[
     "max",
     "deviation",
     "asymmetry",
+    "superseded",
+    "age",
+    "rate",
+    "jitter",
 ]
 # What figures and tables show besides: nothing bounds its error, so nothing is expected of it.
 FigureStat = Literal[Stat, "settling"]
@@ -214,17 +218,41 @@ class PathEvent:
         return f"{self.component}/{self.entity}"
 
 
+Use = Literal["key", "every", "latest", "window"]
+
+
+@dataclass(frozen=True)
+class PathEdge:
+    """Between two events of a path that is a graph, as indexes into its events: ``start < end``.
+
+    ``use`` says which messages of the first a message of the second is made of: the one with its
+    number (``key``), the one of every input with its number, the latest that had arrived, or all of
+    the last ``window_ns``. ``field`` of the second holds the number; None: what had arrived is told
+    by time.
+    """
+
+    start: int
+    end: int
+    use: Use
+    field: str | None
+    window_ns: int | None = None
+
+
 @dataclass(frozen=True)
 class Path:
     """The events that a message goes through. ``key`` is the column that ties them together.
 
-    Messages of the first ``trim_ns`` of each repeat are left out.
+    Messages of the first ``trim_ns`` of each repeat are left out. A path that is a graph has
+    ``edges``, and for each event the column that numbers its messages (None: they have no numbers);
+    its events are in an order in which each comes after what it is made of.
     """
 
     name: str
     key: str
     events: tuple[PathEvent, ...]
     trim_ns: int = 0
+    keys: tuple[str | None, ...] = ()
+    edges: tuple[PathEdge, ...] = ()
 
     @property
     def loop(self) -> tuple[int, int]:
@@ -234,7 +262,34 @@ class Path:
     @property
     def hops(self) -> list[tuple[int, int]]:
         """Indexes of neighbouring events."""
+        if self.edges:
+            return [(edge.start, edge.end) for edge in self.edges]
         return [(i, i + 1) for i in range(len(self.events) - 1)]
+
+    @property
+    def sinks(self) -> list[int]:
+        """Indexes of the events that nothing comes after."""
+        starts = {start for start, _ in self.hops}
+        return [i for i in range(len(self.events)) if i not in starts]
+
+    def before(self, end: int) -> set[int]:
+        """Indexes of the events that an event's messages are made of, directly or not."""
+        found: set[int] = set()
+        for start, last in reversed(self.hops):
+            if last == end or last in found:
+                found.add(start)
+        return found
+
+    @property
+    def ends(self) -> list[tuple[int, int]]:
+        """Indexes of each source with each sink that it leads to."""
+        followers = {end for _, end in self.hops}
+        return [
+            (source, sink)
+            for sink in self.sinks
+            for source in sorted(self.before(sink))
+            if source not in followers
+        ]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -38,7 +38,9 @@ JsonSchema = dict[str, Any]
 class Names:
     """The names that a file gives, as far as they can be read; None: not at all.
 
-    ``paths`` holds each path's events as written, None for one that cannot be read; ``values`` the
+    ``paths`` holds each path's events as written, None for one that cannot be read; ``graphs``, of
+    each path that is one, the events that each event's messages are made of, None for one that is
+    not right; ``values`` the
     unit of each value, None for one that cannot be read; ``swept`` each swept parameter's values as
     written. ``folder`` is what the names of files are relative to.
     """
@@ -47,6 +49,7 @@ class Names:
     components: frozenset[str] | None = None
     phases: frozenset[str] | None = None
     paths: Mapping[str, tuple[str | None, ...]] | None = None
+    graphs: Mapping[str, Mapping[str, list[str]] | None] = field(default_factory=dict)
     values: Mapping[str, str | None] | None = None
     swept: Mapping[str, tuple[str, ...]] | None = None
     folder: Path = Path()
@@ -423,14 +426,38 @@ class Expectation(Rule):
             names.refer("path", line.path)
         if line.clock is not None and line.path != expectation.EVERY_HOST:
             names.refer("host", line.path)
-        if line.hop is not None:
-            hop(line.path, line.hop, names)
-        if line.stat == "asymmetry":
-            round_trip(line.path, line.hop, names)
+        if line.stat is not None:
+            part(line.path, line.hop, line.stat, names)
         return line
 
     def schema(self) -> JsonSchema:
         return {"type": "string"}
+
+
+def part(path: str, ends: tuple[str, str] | None, stat: str, names: Names) -> None:
+    """Refuses a statistic of what is no part of a path that the file gives, or of a part that has
+    none."""
+    if ends is not None:
+        hop(path, ends, names)
+    elif (graph := names.graphs.get(path)) is not None:
+        _whole(path, graph)
+    if stat == "asymmetry":
+        round_trip(path, ends, names)
+    if stat == "superseded" and names.paths is not None and path not in names.graphs:
+        wrong(f"superseded is of a path that joins; {path!r} has no join")
+
+
+def _whole(path: str, graph: Mapping[str, list[str]]) -> None:
+    """Refuses a statistic of a whole path that has no one beginning and end."""
+    inputs = {event for found in graph.values() for event in found}
+    sources = [event for event, found in graph.items() if not found]
+    sinks = [event for event in graph if event not in inputs]
+    for what, several in (("beginnings", sources), ("ends", sinks)):
+        if len(several) > 1:
+            wrong(
+                f"the path {path!r} has {len(several)} {what} ({', '.join(several)}): say which",
+                f"{path}[{sources[0]} -> {sinks[0]}]",
+            )
 
 
 def round_trip(path: str, ends: tuple[str, str] | None, names: Names) -> None:
@@ -440,6 +467,8 @@ def round_trip(path: str, ends: tuple[str, str] | None, names: Names) -> None:
     events = names.paths[path] if names.paths is not None else (None,)
     if None in events:
         return
+    if path in names.graphs:
+        wrong(f"asymmetry is of a path without branches and joins; {path!r} is a graph")
     at = [str(event).partition("/")[0] for event in events]
     if len(at) < 4 or at[0] != at[-1] or at[1] != at[-2] or at[0] == at[1]:
         wrong(
@@ -457,5 +486,20 @@ def hop(path: str, ends: tuple[str, str], names: Names) -> None:
         if event not in events:
             close = nearest(event, [known for known in events if known])
             wrong(f"the path {path!r} has no event {event!r}", close)
-    if events.index(ends[0]) >= events.index(ends[1]):
+    graph = names.graphs.get(path)
+    if graph is not None:
+        if ends[0] not in _ancestors(ends[1], graph):
+            wrong(f"nothing leads from {ends[0]} to {ends[1]} in {path!r}")
+    elif path not in names.graphs and events.index(ends[0]) >= events.index(ends[1]):
         wrong(f"{ends[0]} does not come before {ends[1]} in {path!r}")
+
+
+def _ancestors(event: str, graph: Mapping[str, list[str]]) -> set[str]:
+    found: set[str] = set()
+    waiting = [*graph[event]]
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found.add(each)
+            waiting += graph.get(each, ())
+    return found
