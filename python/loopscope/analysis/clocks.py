@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.expectation import COUNTS, Verdict, judge
+from loopscope.analysis.expectation import Verdict, judge
 from loopscope.analysis.links import ROUTER
 from loopscope.analysis.quantity import UNKNOWN_NS, duration
 from loopscope.analysis.results import (
@@ -20,10 +20,11 @@ from loopscope.analysis.results import (
     Offset,
 )
 from loopscope.analysis.statistic import Bracket
-from loopscope.experiment.expectation import EVERY_HOST
+from loopscope.experiment.expectation import COUNTS, EVERY_HOST
 
 if TYPE_CHECKING:
     from loopscope.analysis.measured import MeasuredInterval, MeasuredPath
+    from loopscope.analysis.measured_graph import MeasuredGraph
     from loopscope.experiment import Expectation
     from loopscope.timeline import Run
 
@@ -158,7 +159,7 @@ def falsified(
     events: Iterable[ClockEvent],
     expectations: Sequence[Expectation],
     judged: Sequence[ExpectationResult],
-    measured: Mapping[str, MeasuredPath],
+    measured: Mapping[str, MeasuredPath | MeasuredGraph],
 ) -> list[str]:
     """For each host whose CLOCK_REALTIME was set in the run, the verdicts on times between it and
     others that could have been different, had its events been stamped by that clock."""
@@ -183,22 +184,26 @@ def falsified(
 
 
 def _could_differ(
-    expectation: Expectation, host: str, step: int, measured: Mapping[str, MeasuredPath]
+    expectation: Expectation,
+    host: str,
+    step: int,
+    measured: Mapping[str, MeasuredPath | MeasuredGraph],
 ) -> bool:
     """Whether stamps that are off by as much on this host leave more than one verdict."""
-    if expectation.stat is None or expectation.stat in COUNTS:
+    # Counts have no time, and what is of one event alone has one clock.
+    if expectation.stat is None or expectation.stat in (*COUNTS, "rate", "jitter"):
         return False
     path = measured[expectation.path]
-    part: MeasuredInterval = path.loop
+    part: MeasuredInterval
+    if expectation.hop is None:
+        part, ends = path.loop, path.messages.path.loop
+    else:
+        ends = (expectation.hop.start, expectation.hop.end)
+        part = path.part(ends)
     events = path.messages.path.events
     if expectation.stat == "asymmetry":
         # One leg is longer by it, the other shorter.
         ends, step = (0, 1), 2 * step
-    elif expectation.hop is None:
-        ends = path.messages.path.loop
-    else:
-        ends = (expectation.hop.start, expectation.hop.end)
-        part = path.part(ends)
     hosts = {events[end].host for end in ends}
     bracket = part.bracket(expectation.stat)
     if len(hosts) == 1 or host not in hosts or bracket is None:

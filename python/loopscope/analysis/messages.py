@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from loopscope.analysis.half_width import half_widths
 from loopscope.analysis.occurrences import NOWHERE, Occurrences, read_occurrences
-from loopscope.analysis.path_table import write_table
+from loopscope.analysis.path_table import ROWS, write_table
+from loopscope.analysis.regularity import Arrivals, arrivals
 from loopscope.experiment import MessagePath, PathEvent
 from loopscope.timeline import Run
 
@@ -40,25 +43,21 @@ class Intervals:
     err: Nanoseconds
     """Half-width of `length`."""
 
+    @staticmethod
+    def none(first: PathEvent, last: PathEvent) -> Intervals:
+        nothing = np.empty(0, np.int64)
+        return Intervals(first, last, nothing.astype(np.int32), nothing, nothing, nothing, nothing)
+
+    def and_then(self, more: Intervals) -> Intervals:
+        """With those of another repeat."""
+        names = ("repeat", "id", "start", "length", "err")
+        columns = (np.concatenate([getattr(self, name), getattr(more, name)]) for name in names)
+        return Intervals(self.first, self.last, *columns)
+
     @property
     def contradictions(self) -> npt.NDArray[np.intp]:
         """Messages that ended before they began, by more than the clock's error."""
         return np.flatnonzero(self.length < -self.err)
-
-
-def half_widths(
-    length: Nanoseconds,
-    sum_of_stamps: Nanoseconds,
-    drift_ppm: npt.NDArray[np.float64],
-    one_host: Mask,
-) -> Nanoseconds:
-    """Of intervals: both stamps' half-widths together.
-
-    Where both stamps are of one host, only the wander of its rate within the interval counts, if
-    that is less: 2·drift·Δ, rounded up, plus 1 ns. NaN: a drift that is not known.
-    """
-    wander = np.ceil(2e-6 * drift_ppm * np.abs(length)) + 1
-    return np.where(one_host & (wander < sum_of_stamps), wander, sum_of_stamps).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -161,11 +160,24 @@ class Messages:
             spread += np.where(seen, self._costs[1][repeat, host], 0)
         return cost, spread
 
+    def arrivals(self, event: int) -> list[Arrivals]:
+        """Of each repeat, when messages were at an event."""
+        found = []
+        for repeat in np.unique(self.repeat):
+            here = np.flatnonzero(self.seen[event] & (self.repeat == repeat))
+            here = here[np.argsort(self.ts[event][here], kind="stable")]
+            ts, err, host = (self.ts[event], self.err[event], self.host[event])
+            found.append(arrivals(ts[here], err[here], host[here], self._drift[repeat]))
+        return found
+
     def write(self, run: Run) -> None:
         """`tables/path-<name>.parquet` of each repeat. Raises `RunError`."""
         for repeat in run.repeats:
             start, end = np.searchsorted(self.repeat, (repeat, repeat + 1))
-            write_table(run, repeat, self.path.name, range(start, end), self._part)
+            # Of no message there is a table as well.
+            starts = range(start, end, ROWS) or [start]
+            pieces = [partial(self._part, slice(a, min(a + ROWS, end))) for a in starts]
+            write_table(run, repeat, self.path.name, pieces)
 
     def _part(self, rows: slice) -> dict[str, pa.Array]:
         """The columns of some rows."""

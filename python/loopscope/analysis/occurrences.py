@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -82,9 +82,10 @@ class Occurrences:
         }
 
     @staticmethod
-    def none() -> Occurrences:
+    def none(fields: Iterable[str] = ()) -> Occurrences:
         nothing = np.empty(0, np.int64)
-        return Occurrences(nothing, nothing, nothing, nothing.astype(np.int16))
+        columns = {name: Column(nothing, nothing.astype(np.bool_)) for name in fields}
+        return Occurrences(nothing, nothing, nothing, nothing.astype(np.int16), columns)
 
     def __len__(self) -> int:
         return len(self._ids)

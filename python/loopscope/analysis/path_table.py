@@ -14,25 +14,23 @@ from loopscope.timeline import RunError
 if TYPE_CHECKING:
     from loopscope.timeline import Run
 
-_ROWS = 1 << 18
-"""Of a row group."""
+ROWS = 1 << 18
+"""Of a piece, which is a row group."""
+
+Piece = Callable[[], dict[str, pa.Array]]
 
 
-def write_table(
-    run: Run, repeat: int, path: str, rows: range, part: Callable[[slice], dict[str, pa.Array]]
-) -> None:
-    """The table of a path in one repeat: these rows, of which `part` gives the columns of some.
+def write_table(run: Run, repeat: int, path: str, pieces: Sequence[Piece]) -> None:
+    """The table of a path in one repeat, from the columns of some of its rows each.
 
     Raises `RunError` where the file cannot be written.
     """
     file = run.repeats[repeat] / "tables" / f"path-{path}.parquet"
     unfinished = file.with_suffix(".unfinished")
-    starts = range(rows.start, max(rows.stop, rows.start + 1), _ROWS)
-    pieces = [slice(start, min(start + _ROWS, rows.stop)) for start in starts]
     writer: pq.ParquetWriter | None = None
     try:
         file.parent.mkdir(exist_ok=True)
-        for table in _ahead(part, pieces):
+        for table in _ahead(pieces):
             if writer is None:
                 integers = [each.name for each in table.schema if pa.types.is_integer(each.type)]
                 writer = pq.ParquetWriter(
@@ -51,14 +49,12 @@ def write_table(
         raise RunError(f"{file}: {error.strerror or error}") from error
 
 
-def _ahead(
-    part: Callable[[slice], dict[str, pa.Array]], pieces: Sequence[slice]
-) -> Iterator[pa.Table]:
+def _ahead(pieces: Sequence[Piece]) -> Iterator[pa.Table]:
     """Each piece is made while the one before it is written, which needs no interpreter."""
     with ThreadPoolExecutor(1) as other:
-        made = other.submit(part, pieces[0])
+        made = other.submit(pieces[0])
         for piece in pieces[1:]:
             columns = made.result()
-            made = other.submit(part, piece)
+            made = other.submit(piece)
             yield pa.table(columns)
         yield pa.table(made.result())

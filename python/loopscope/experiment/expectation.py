@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from . import quantity
-from .plan import Operator, Stat
+from .plan import RATE, Operator, Stat
 from .problem import nearest
 
 COUNTS = ("count", "lost", "duplicates", "superseded")
-RATE: Final = "rate"
 SPELLINGS: dict[str, Stat] = {**{stat: stat for stat in get_args(Stat)}, "p99.9": "p999"}
 OPERATORS: tuple[Operator, ...] = get_args(Operator)
 

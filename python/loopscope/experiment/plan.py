@@ -37,6 +37,7 @@ Stat = Literal[
     "rate",
     "jitter",
 ]
+RATE: Final = "rate"
 # What figures and tables show besides: nothing bounds its error, so nothing is expected of it.
 FigureStat = Literal[Stat, "settling"]
 Operator = Literal["<", "<=", ">", ">=", "==", "!="]
