@@ -56,15 +56,15 @@ class MeasuredFlow(MeasuredInterval):
         """Whether an event that is missing from the trace may have been what was used."""
         fates = np.zeros(len(Fate), np.int64)
         self.intervals = Intervals.none(path.events[first], path.events[last])
-        ages, widths = [_NOTHING], [_NOTHING]
+        self.uses = self.intervals
+        """Of every use, with the number of the message that uses and the age of the oldest data."""
         self.duplicates = self.empty = self.undecided_uses = 0
         for repeat, each in graph.repeats.items():
             fate, intervals = _first_uses(each, repeat, ends)
             fates += np.bincount(fate, minlength=len(Fate))
             self.intervals = self.intervals.and_then(intervals)
-            age, width, empty, undecided, again = _ages(each, ends)
-            ages.append(age)
-            widths.append(width)
+            used, empty, undecided, again = _uses(each, repeat, ends)
+            self.uses = self.uses.and_then(used)
             self.empty += empty
             self.undecided_uses += undecided
             self.duplicates += again
@@ -76,9 +76,7 @@ class MeasuredFlow(MeasuredInterval):
             self.empty if self.missing.before + self.missing.after else 0
         )
         self.ages = Sample(
-            np.concatenate(ages),
-            self._widths(np.concatenate(widths)),
-            self.undecided_uses + missing_uses,
+            self.uses.length, self._widths(self.uses.err), self.undecided_uses + missing_uses
         )
 
     def bracket(self, stat: str) -> Bracket | None:
@@ -215,9 +213,6 @@ def how(path: MessagePath, edge: PathEdge) -> str:
     return f"{edge.use} by {by}"
 
 
-_NOTHING: npt.NDArray[np.int64] = np.empty(0, np.int64)
-
-
 def _first_uses(
     graph: RepeatGraph, repeat: int, ends: tuple[int, int]
 ) -> tuple[npt.NDArray[np.int8], Intervals]:
@@ -242,11 +237,11 @@ def _first_uses(
     return uses.fate[kept], intervals
 
 
-def _ages(
-    graph: RepeatGraph, ends: tuple[int, int]
-) -> tuple[Nanoseconds, Nanoseconds, int, int, int]:
-    """The age of the data of each use, with its half-width; how many uses had no data, of how many
-    it is not known what they used, and how many occurrences were not the first."""
+def _uses(
+    graph: RepeatGraph, repeat: int, ends: tuple[int, int]
+) -> tuple[Intervals, int, int, int]:
+    """From the oldest data to each use; how many uses had no data, of how many it is not known what
+    they used, and how many occurrences were not the first."""
     first, last = ends
     kept = graph.kept(last)
     origins = graph.origins(first, last)
@@ -254,8 +249,16 @@ def _ages(
     there = origins.oldest[kept] != NEVER
     end = np.flatnonzero(there) + kept.start
     start = origins.oldest[end]
-    length = graph.messages[last].ts[end] - graph.messages[first].ts[start]
-    width = graph.width(first, start, last, end, length)
-    again = int((graph.messages[last].times[end] - 1).sum())
-    empty = int((~there & ~undecided).sum())
-    return length, width, empty, int(undecided.sum()), again
+    a, b = graph.messages[first], graph.messages[last]
+    length = b.ts[end] - a.ts[start]
+    used = Intervals(
+        first=graph.path.events[first],
+        last=graph.path.events[last],
+        repeat=np.full(len(start), repeat, np.int32),
+        id=b.id[end],
+        start=a.ts[start],
+        length=length,
+        err=graph.width(first, start, last, end, length),
+    )
+    again = int((b.times[end] - 1).sum())
+    return used, int((~there & ~undecided).sum()), int(undecided.sum()), again

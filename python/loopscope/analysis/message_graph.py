@@ -307,12 +307,12 @@ def _rows(
         if edge.use == "window":
             spans = graph.links[number].sure
             columns[f"n_{name}"] = _taken(spans.stop - spans.start, np.where(made, place, NEVER))
-    age, width, known, first = oldest_data(graph, sink, origins, uses, rows)
+    age, age_err, known, first = oldest_data(graph, sink, origins, uses, rows)
     columns |= {
         "latency": pa.array(age, mask=~(known & first)),
-        "latency_err": pa.array(width, mask=~(known & first)),
+        "latency_err": pa.array(age_err, mask=~(known & first)),
         "age": pa.array(age, mask=~known),
-        "age_err": pa.array(width, mask=~known),
+        "age_err": pa.array(age_err, mask=~known),
         "undecided": pa.array(np.any([origins[each].undecided[rows] for each in uses], axis=0)),
     }
     return columns

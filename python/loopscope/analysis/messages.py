@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from loopscope.analysis.statistic import Nanoseconds
 
     Mask = npt.NDArray[np.bool_]
+    Rows = npt.NDArray[np.intp]
 
 
 ALL = slice(None)
@@ -72,6 +73,9 @@ class Stamps:
     """Codes."""
 
 
+_COLUMNS = ("seen", "ts", "err", "occurrences", "host")
+
+
 class Messages:
     """One row per message in each array; the lists have one array per event of the path."""
 
@@ -89,14 +93,15 @@ class Messages:
         by repeat and host; to be subtracted. Every host of a message has one then.
         """
         self.path = path
+        self._given = (hosts, drift_ppm, costs)
+        self._stamps = stamps
         self.repeat = repeat
         self.id = id
         self.seen: list[Mask] = [each.seen for each in stamps]
         self.ts: list[Nanoseconds] = [each.ts for each in stamps]
         self.err: list[Nanoseconds] = [each.err for each in stamps]
         self.occurrences: list[npt.NDArray[np.int32]] = [each.occurrences for each in stamps]
-        self.hosts = list(hosts)
-        """By code."""
+        self._hosts = hosts
         self.host: list[npt.NDArray[np.int16]] = [each.host for each in stamps]
         """Codes of where each message was seen; of what was not seen, anything."""
         self._drift = by_host(drift_ppm, hosts, int(repeat.max(initial=0)))
@@ -119,32 +124,50 @@ class Messages:
 
         Costs that are to be subtracted take from the length, and their half-widths add to its own.
         """
-        both = self.seen[first][rows] & self.seen[last][rows]
-        start = self.ts[first][rows][both]
-        length = self.ts[last][rows][both] - start
-        err = self.err[first][rows][both] + self.err[last][rows][both]
-        host, there = self.host[first][rows][both], self.host[last][rows][both]
-        repeat = self.repeat[rows][both]
-        one_host = host == there
-        if one_host.any():
-            err = half_widths(length, err, self._drift[repeat, host], one_host)
+        both = np.flatnonzero(self.seen[first][rows] & self.seen[last][rows]) + (rows.start or 0)
+        start = self.ts[first][both]
+        length = self.ts[last][both] - start
+        err = self.half_widths_between(first, both, last, both)
         if self._costs is not None:
-            cost, spread = self._cost(first, last, rows, both)
+            cost, spread = self._cost(first, last, both)
             whole = np.rint(cost)
             length = length - whole.astype(np.int64)
             err += np.ceil(spread + np.abs(cost - whole)).astype(np.int64)
         return Intervals(
             first=self.path.events[first],
             last=self.path.events[last],
-            repeat=repeat,
-            id=self.id[rows][both],
+            repeat=self.repeat[both],
+            id=self.id[both],
             start=start,
             length=length,
             err=err,
         )
 
+    def half_widths_between(self, first: int, begins: Rows, last: int, ends: Rows) -> Nanoseconds:
+        """Of the times from some messages' stamps at one event to others' at another, row by row;
+        both of one repeat."""
+        err = self.err[first][begins] + self.err[last][ends]
+        host = self.host[first][begins]
+        one_host = host == self.host[last][ends]
+        if not one_host.any():
+            return err
+        length = self.ts[last][ends] - self.ts[first][begins]
+        return half_widths(length, err, self._drift[self.repeat[begins], host], one_host)
+
+    def chosen(self, rows: Mask) -> Messages:
+        """Some of the messages."""
+        stamps = [
+            Stamps(*(getattr(each, name)[rows] for name in _COLUMNS)) for each in self._stamps
+        ]
+        return Messages(self.path, self.repeat[rows], self.id[rows], stamps, *self._given)
+
+    def on(self, event: int, host: str) -> Mask:
+        """Of each message, whether it was seen at an event on a host; if not seen, anything."""
+        there: Mask = self.host[event] % len(self._hosts) == self._hosts[host]
+        return there
+
     def _cost(
-        self, first: int, last: int, rows: slice, messages: Mask
+        self, first: int, last: int, messages: Rows
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """What recording took between two events, and its half-width.
 
@@ -152,10 +175,10 @@ class Messages:
         cost together; each event in between adds one, where it was seen.
         """
         assert self._costs is not None
-        repeat = self.repeat[rows][messages]
+        repeat = self.repeat[messages]
         cost, spread = np.zeros(len(repeat)), np.zeros(len(repeat))
         for event in range(first, last):
-            seen, host = self.seen[event][rows][messages], self.host[event][rows][messages]
+            seen, host = self.seen[event][messages], self.host[event][messages]
             cost += np.where(seen, self._costs[0][repeat, host], 0)
             spread += np.where(seen, self._costs[1][repeat, host], 0)
         return cost, spread
@@ -214,28 +237,29 @@ def read_messages(
     hosts = host_codes(run)
     repeats: list[npt.NDArray[np.int32]] = []
     ids: list[npt.NDArray[np.int64]] = []
+    kept: list[Mask] = []
     stamps: list[list[Stamps]] = [[] for _ in path.events]
     absent: dict[PathEvent, None] = {}
     strangers = 0
     for repeat in run.repeats:
         first = _read(run, repeat, path, 0, hosts, absent)
-        kept = slice(None)
-        if path.trim_ns and len(first):
-            # Without the messages that set out within this time of their repeat's first.
-            kept = slice(int(np.searchsorted(first.ts, first.ts[0] + path.trim_ns)), None)
-        repeats.append(np.full(len(first.id[kept]), repeat, np.int32))
-        ids.append(first.id[kept])
+        repeats.append(np.full(len(first), repeat, np.int32))
+        ids.append(first.id)
+        # The messages that set out within this time of their repeat's first are left out.
+        kept.append(first.ts >= first.ts[:1].sum() + path.trim_ns)
         for event in range(len(path.events)):
             each = _read(run, repeat, path, event, hosts, absent) if event else first
             place = each.find(first.id) if event else np.arange(len(first))
             if event == len(path.events) - 1:
                 strangers += len(each) - int((place != NOWHERE).sum())
-            stamps[event].append(_stamps(each, place[kept]))
+            stamps[event].append(_stamps(each, place))
     problems = [f"path {path.name}: no {each.entity} was recorded at all" for each in absent]
     joined = [_joined(each) for each in stamps]
     messages = Messages(
         path, np.concatenate(repeats), np.concatenate(ids), joined, hosts, drifts(run), costs
     )
+    if path.trim_ns:
+        messages = messages.chosen(np.concatenate(kept))
     first_event, last_event = path.events[0], path.events[-1]
     if again := int((messages.occurrences[0] > 1).sum()):
         problems.append(
@@ -268,8 +292,9 @@ def drifts(run: Run) -> dict[tuple[int, str], float]:
 def by_host(
     values: Mapping[tuple[int, str], float], hosts: Mapping[str, int], repeats: int
 ) -> npt.NDArray[np.float64]:
-    """By repeat and the code of a host; NaN where there is none."""
-    found = np.full((repeats + 1, len(hosts)), np.nan)
+    """By repeat and the code of a host; NaN where there is none, and for other clocks than its
+    counter."""
+    found = np.full((repeats + 1, 2 * len(hosts)), np.nan)
     for (repeat, host), value in values.items():
         if repeat <= repeats and host in hosts:
             found[repeat, hosts[host]] = value
@@ -306,5 +331,5 @@ def _joined(parts: Sequence[Stamps]) -> Stamps:
     """Of all repeats."""
     if len(parts) == 1:
         return parts[0]
-    names = ("seen", "ts", "err", "occurrences", "host")
-    return Stamps(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+    columns = ([getattr(part, name) for part in parts] for name in _COLUMNS)
+    return Stamps(*map(np.concatenate, columns))

@@ -113,7 +113,8 @@ def read_occurrences(
     """None where no such event was recorded in any repeat.
 
     `key` None: every occurrence is a message, numbered from 0 by time. `hosts` are the codes of
-    hosts. Raises `RunError` where the key, or another of `fields`, is no integer column.
+    hosts; of stamps that are not of the host's counter, as many more. Raises `RunError` where the
+    key, or another of `fields`, is no integer column.
     """
     try:
         table = run.table(event.table)
@@ -128,19 +129,26 @@ def read_occurrences(
     here = table.filter(table.repeat == repeat, table.process == event.component)
     if key is not None:
         here = here.filter(here[key].notnull())
-    at = here.select("host").distinct().to_pyarrow()["host"].to_pylist()
+    by_host = here.group_by("host").agg(counted=here.counter.count(), n=here.count())
+    at = by_host.to_pyarrow().to_pylist()
     chosen: dict[str, Any] = {"ts": here.ts, "err": here.err_ns}
     if key is not None:
         chosen["id"] = here[key].cast("int64")
-    if len(at) > 1:
+    # What no counter stamped is as if of another host: its clock has a rate of its own.
+    other = ibis.cases((here.counter.isnull(), len(hosts)), else_=0)
+    of_one = len(at) <= 1 and all(row["counted"] in (0, row["n"]) for row in at)
+    if not of_one:
         # Text costs more than all the rest, and a component has one host.
-        chosen["host"] = ibis.cases(*((here.host == name, hosts[name]) for name in at))
+        code = ibis.cases(*((here.host == row["host"], hosts[row["host"]]) for row in at))
+        chosen["host"] = (code + other).cast("int16")
     chosen |= {f"field_{name}": here[name].cast("int64") for name in fields}
     rows = here.select(**chosen).to_pyarrow()
     ts, err = rows["ts"].to_numpy(), rows["err"].to_numpy()
-    host = np.broadcast_to(np.int16(hosts[at[0]] if at else 0), len(ts))
-    if len(at) > 1:
-        host = rows["host"].to_numpy().astype(np.int16)
+    if of_one:
+        one = hosts[at[0]["host"]] + (0 if at[0]["counted"] else len(hosts)) if at else 0
+        host = np.broadcast_to(np.int16(one), len(ts))
+    else:
+        host = rows["host"].to_numpy()
     if key is None:
         in_time = np.lexsort((host, -err, ts))
         id = np.empty(len(ts), np.int64)

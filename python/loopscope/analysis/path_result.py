@@ -45,7 +45,7 @@ class FlowResult:
     rate_hz: float | None
     """Messages of the later event a second."""
     jitter_ns: int | float | None
-    """How far the time between two of them is from the median of that at most."""
+    """The longest time between two of them less the shortest."""
 
     @property
     def received(self) -> int:

@@ -1,4 +1,4 @@
-"""How regularly messages come: their rate, and how far the time between two is from the usual."""
+"""How regularly messages come: their rate, and by how much the times between two differ."""
 
 from __future__ import annotations
 
@@ -72,22 +72,18 @@ def rate(repeats: Sequence[Arrivals], missing: int) -> Bracket | None:
 
 
 def jitter(repeats: Sequence[Arrivals], missing: int) -> Bracket | None:
-    """The most by which the time between two messages in succession differs from the median of
-    these times. None where no repeat has two. Where messages are `missing` the true one may be
-    anything: what lies between is then of two times."""
+    """The longest time between two messages in succession less the shortest. None where no repeat
+    has two. Where messages are `missing` the true one may be anything: what lies between is then
+    of two times."""
     empty: Nanoseconds = np.empty(0, np.int64)
     sample = Sample(
         np.concatenate([empty, *(each.between for each in repeats)]),
         np.concatenate([empty, *(each.between_err for each in repeats)]),
     )
-    least, middle, most = (sample.bracket(name) for name in ("min", "p50", "max"))
-    if least is None or middle is None or most is None:
+    least, most = sample.bracket("min"), sample.bracket("max")
+    if least is None or most is None:
         return None
-    value: Exact = max(most.value - middle.value, middle.value - least.value)
-    if missing or least.upper is None or middle.upper is None or most.upper is None:
+    value: Exact = most.value - least.value
+    if missing or least.upper is None or most.upper is None:
         return Bracket(value, 0, None)
-    return Bracket(
-        value=value,
-        lower=max(0, most.lower - middle.upper, middle.lower - least.upper),
-        upper=max(most.upper - middle.lower, middle.upper - least.lower),
-    )
+    return Bracket(value, max(0, most.lower - least.upper), most.upper - least.lower)

@@ -47,13 +47,9 @@ class LinkEvents:
         if self._packets is None or messages.path.key != KEY:
             return ()
         both = messages.seen[first] & messages.seen[last]
-        start, end = messages.host[first][both], messages.host[last][both]
         found = []
         for link in sorted(self._links):
-            if not set(link) <= set(messages.hosts):
-                continue
-            sender, receiver = (messages.hosts.index(host) for host in link)
-            rows = (start == sender) & (end == receiver)
+            rows = (messages.on(first, link[0]) & messages.on(last, link[1]))[both]
             if rows.any():
                 found.append(self._split(messages, first, last, link, rows))
         return tuple(found)

@@ -572,8 +572,7 @@ class ExperimentFile(Section):
         "p90, p99, p999 (also p99.9), max, deviation (standard deviation). Of a path that joins "
         "also superseded (messages instead of which a newer one was used). Of the messages at the "
         "last event age (the greatest age of the data at its use), rate (a second, such as 90Hz) "
-        "and jitter (how far the time between two is from the median of that at most). OP is "
-        "< <= > >= == !=. "
+        "and jitter (the longest time between two less the shortest). OP is < <= > >= == !=. "
         "HOST.realtime.offset, or hosts.realtime.offset for every host, is how far the host's "
         "CLOCK_REALTIME was from the first host's at most.",
     )
