@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from loopscope.analysis.expectation import Verdict, judge, overall
-from loopscope.analysis.quantity import duration, number
+from loopscope.analysis.quantity import duration, number, quantity
 from loopscope.analysis.results import (
     CostResult,
     Drop,
@@ -29,12 +29,17 @@ from loopscope.experiment import (
     Value,
     from_manifest,
 )
+from loopscope.experiment.plan import RATE
 
 if TYPE_CHECKING:
     from loopscope.analysis.measured import MeasuredInterval, MeasuredPath
+    from loopscope.analysis.measured_graph import MeasuredGraph
     from loopscope.analysis.statistic import Bracket
     from loopscope.analysis.window import RepeatTimes
     from loopscope.timeline import Run
+
+
+_Measured: TypeAlias = "Mapping[str, MeasuredPath | MeasuredGraph]"
 
 
 class AnalysisError(Exception):
@@ -70,6 +75,8 @@ def analyse(
     from loopscope.analysis.judging import judge_event, repeat_times
     from loopscope.analysis.links import read_links
     from loopscope.analysis.measured import MeasuredPath
+    from loopscope.analysis.measured_graph import MeasuredGraph
+    from loopscope.analysis.message_graph import read_graph
     from loopscope.analysis.messages import read_messages
     from loopscope.analysis.patterns import measure_pattern
     from loopscope.analysis.split import LinkEvents
@@ -88,12 +95,20 @@ def analyse(
     links, of_links = read_links(run)
     problems = [*run.problems, *contradictions(run), *of_links]
     link_events = LinkEvents(run, links)
-    measured: dict[str, MeasuredPath] = {}
+    lists: dict[str, MeasuredPath] = {}
+    graphs: dict[str, MeasuredGraph] = {}
     for path in paths:
+        if path.edges:
+            graph, doubts = read_graph(run, path)
+            graph.write(run)
+            graphs[path.name] = MeasuredGraph(run, graph)
+            problems += doubts + graphs[path.name].problems()
+            continue
         messages, doubts = read_messages(run, path, costs)
         messages.write(run)
-        measured[path.name] = MeasuredPath(run, messages, link_events)
-        problems += doubts + measured[path.name].problems()
+        lists[path.name] = MeasuredPath(run, messages, link_events)
+        problems += doubts + lists[path.name].problems()
+    measured: _Measured = {**lists, **graphs}
     numbers: dict[str, ValueResult] = {}
     for value in values:
         numbers[value.name], doubts = measure_value(run, value)
@@ -136,7 +151,8 @@ def analyse(
         repeats=len(run.repeats),
         verdict=verdict,
         expectations=tuple(judged),
-        paths=tuple(each.result() for each in measured.values()),
+        paths=tuple(each.result() for each in lists.values()),
+        graphs=tuple(each.result() for each in graphs.values()),
         clock=clocks,
         clock_events=clock_events,
         loops=loops,
@@ -147,13 +163,13 @@ def analyse(
         problems=tuple(problems),
         values=tuple(numbers.values()),
         statistics={each.text: _statistic(each, measured, numbers) for each in statistics},
-        messages={name: each.messages for name, each in measured.items()},
+        messages={name: each.messages for name, each in lists.items()},
         patterns=tuple(of_patterns),
     )
 
 
 def _judge_each(
-    requirement: Requirement, run: Run, measured: dict[str, MeasuredPath], times: RepeatTimes
+    requirement: Requirement, run: Run, measured: _Measured, times: RepeatTimes
 ) -> ExpectationResult:
     from loopscope.analysis.judging import judge_requirement
 
@@ -163,11 +179,9 @@ def _judge_each(
     return judge_requirement(requirement, run, measured, times)
 
 
-def _judge(
-    expectation: Expectation, measured: dict[str, MeasuredPath], times: RepeatTimes
-) -> ExpectationResult:
-    from loopscope.analysis.measured import printed
+def _judge(expectation: Expectation, measured: _Measured, times: RepeatTimes) -> ExpectationResult:
     from loopscope.analysis.window import bracket_of
+    from loopscope.experiment.expectation import unit
 
     text = expectation.text
     path = _path(text, expectation.path, measured)
@@ -185,14 +199,22 @@ def _judge(
     return ExpectationResult(
         text=text,
         verdict=verdict,
-        measured=printed(bracket),
+        measured=_shown(bracket, expectation.stat),
         err_ns=bracket.err if bracket and expectation.is_time else None,
         is_time=expectation.is_time,
         reason=reason,
+        unit=unit(expectation.stat) if expectation.stat == RATE else None,
     )
 
 
-def _path(text: str, name: str, measured: dict[str, MeasuredPath]) -> MeasuredPath:
+def _shown(bracket: Bracket | None, stat: str) -> int | float | None:
+    """As results hold it."""
+    from loopscope.analysis.measured import printed, significant
+
+    return significant(bracket) if bracket and stat == RATE else printed(bracket)
+
+
+def _path(text: str, name: str, measured: _Measured) -> MeasuredPath | MeasuredGraph:
     if name not in measured:
         known = ", ".join(measured) or "none"
         raise AnalysisError(f"{text}: no path {name!r}; there is: {known}")
@@ -237,10 +259,9 @@ def _judge_value(expectation: Expectation, numbers: dict[str, ValueResult]) -> E
 
 
 def _statistic(
-    wanted: Statistic, measured: dict[str, MeasuredPath], numbers: dict[str, ValueResult]
+    wanted: Statistic, measured: _Measured, numbers: dict[str, ValueResult]
 ) -> StatisticResult:
-    from loopscope.analysis.expectation import COUNTS
-    from loopscope.analysis.measured import printed
+    from loopscope.experiment.expectation import unit
 
     if wanted.stat is None:
         found = numbers[wanted.path]
@@ -249,29 +270,23 @@ def _statistic(
     if wanted.stat == "settling":
         return StatisticResult(wanted.text, part.settling(), None, "ns")
     bracket = part.bracket(wanted.stat)
-    unit = "" if wanted.stat in COUNTS else "ns"
-    return StatisticResult(wanted.text, printed(bracket), bracket.err if bracket else None, unit)
+    err = bracket.err if bracket and wanted.stat != RATE else None
+    return StatisticResult(wanted.text, _shown(bracket, wanted.stat), err, unit(wanted.stat))
 
 
 def _doubt(expectation: Expectation, part: MeasuredInterval, bracket: Bracket) -> str:
-    from loopscope.analysis.measured import some_dropped
+    from loopscope.experiment.expectation import unit
 
     def show(value: int | Fraction) -> str:
+        if expectation.stat == RATE:
+            return quantity(float(value), unit(RATE))
         return duration(float(value)) if expectation.is_time else number(int(value))
 
     if bracket.upper is None:
         span = f"{show(bracket.lower)} or more"
     else:
         span = f"{show(bracket.lower)} to {show(bracket.upper)}"
-    if unknown := part.sample.unknown:
-        return (
-            f"a clock was disturbed: nothing is known of the time of {number(unknown)} messages, "
-            f"which leaves {span}"
-        )
-    if part.missing.before or part.missing.after:
-        dropped = part.missing.before + part.missing.after
-        return f"{some_dropped(dropped)} events may be missing from the trace, which leaves {span}"
-    return f"the clock's error leaves {span}"
+    return f"{part.doubt()} {span}"
 
 
 def _costs(run: Run) -> dict[tuple[int, str], tuple[float, float]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loopscope.analysis.deadline import judge as judge_cases
-from loopscope.analysis.expectation import COUNTS, Verdict, judge
+from loopscope.analysis.expectation import Verdict, judge
 from loopscope.analysis.links import ROUTER
 from loopscope.analysis.quantity import UNKNOWN_NS, duration
 from loopscope.analysis.requirement import cases_of, widened
@@ -24,10 +24,11 @@ from loopscope.analysis.results import (
 from loopscope.analysis.statistic import Bracket
 from loopscope.analysis.window import bracket_of
 from loopscope.experiment import Expectation, Requirement
-from loopscope.experiment.expectation import EVERY_HOST
+from loopscope.experiment.expectation import COUNTS, EVERY_HOST
 
 if TYPE_CHECKING:
     from loopscope.analysis.measured import MeasuredPath
+    from loopscope.analysis.measured_graph import MeasuredGraph
     from loopscope.analysis.window import RepeatTimes
     from loopscope.timeline import Run
 
@@ -162,7 +163,7 @@ def contradicted(
     loops: Sequence[LoopResult],
     expectations: Sequence[Expectation | Requirement],
     judged: Sequence[ExpectationResult],
-    measured: Mapping[str, MeasuredPath],
+    measured: Mapping[str, MeasuredPath | MeasuredGraph],
 ) -> list[ExpectationResult]:
     """The verdicts, none of them on times between hosts of which one is in a loop that contradicts
     itself: a clock or a stamp of that loop is wrong by more than its half-width.
@@ -186,14 +187,16 @@ def contradicted(
 
 
 def _compared(
-    expectation: Expectation | Requirement, measured: Mapping[str, MeasuredPath]
+    expectation: Expectation | Requirement, measured: Mapping[str, MeasuredPath | MeasuredGraph]
 ) -> set[str]:
     """The hosts whose times an expectation compares; none where it is not of times of events."""
     if isinstance(expectation, Requirement):
         between_hosts = expectation.kind in ("time", "age", "before", "symmetric")
         legs = expectation.kind == "symmetric"
     else:
-        between_hosts = expectation.event is None and expectation.stat not in (None, *COUNTS)
+        # What is of one event has one clock.
+        of_one = (None, *COUNTS, "rate", "jitter")
+        between_hosts = expectation.stat not in of_one
         legs = expectation.stat == "asymmetry"
     if not between_hosts or expectation.path is None:
         return set()
@@ -208,7 +211,7 @@ def falsified(
     events: Iterable[ClockEvent],
     expectations: Sequence[Expectation | Requirement],
     judged: Sequence[ExpectationResult],
-    measured: Mapping[str, MeasuredPath],
+    measured: Mapping[str, MeasuredPath | MeasuredGraph],
     times: RepeatTimes,
 ) -> list[str]:
     """For each host whose CLOCK_REALTIME was set in the run, the verdicts on times between it and
@@ -238,7 +241,7 @@ def _could_differ(
     expectation: Expectation | Requirement,
     host: str,
     step: int,
-    measured: Mapping[str, MeasuredPath],
+    measured: Mapping[str, MeasuredPath | MeasuredGraph],
     times: RepeatTimes,
 ) -> bool:
     """Whether stamps that are off by as much on this host leave more than one verdict."""

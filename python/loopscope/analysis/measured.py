@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loopscope.analysis.account import UNACCOUNTED, Missing, missing_events
-from loopscope.analysis.expectation import COUNTS
 from loopscope.analysis.quantity import duration, half_width, number
+from loopscope.analysis.regularity import jitter, rate
 from loopscope.analysis.results import TIMES, IntervalResult, PathResult
 from loopscope.analysis.statistic import Bracket, Exact, Sample
+from loopscope.experiment.expectation import COUNTS
 
 if TYPE_CHECKING:
     from loopscope.analysis.messages import Intervals, Mask, Messages
+    from loopscope.analysis.regularity import Arrivals
     from loopscope.analysis.split import LinkEvents
+    from loopscope.experiment import MessagePath
     from loopscope.timeline import Run
 
 SETTLED_OF, _SETTLED = 50, 45
@@ -30,6 +33,7 @@ class MeasuredInterval:
     def __init__(self, messages: Messages, ends: tuple[int, int], dropped: Sequence[int]) -> None:
         """`ends` are indices of events, `dropped` how many of each event may be missing."""
         first, last = ends
+        self._messages, self._last = messages, last
         self.intervals: Intervals = messages.intervals(first, last)
         # A message whose first event is missing is in no row, so at no later event either.
         before = dropped[0] + (dropped[first] if first else 0)
@@ -59,7 +63,26 @@ class MeasuredInterval:
             # A message unknown at the first end may have been duplicated any number of times.
             most = None if before else self.duplicates + after
             return Bracket(self.duplicates, self.duplicates, most)
+        if stat == "superseded":
+            raise ValueError("superseded is of a path that joins")
+        if stat in ("rate", "jitter"):
+            return (rate if stat == "rate" else jitter)(self.arrivals(), before + after)
         return self.sample.bracket(stat)
+
+    def arrivals(self) -> list[Arrivals]:
+        """Of each repeat, when messages were at the last event."""
+        return self._messages.arrivals(self._last)
+
+    def doubt(self) -> str:
+        """What leaves a statistic open, for before the span that is left."""
+        if unknown := self.sample.unknown:
+            return (
+                f"a clock was disturbed: nothing is known of the time of {number(unknown)} "
+                "messages, which leaves"
+            )
+        if dropped := self.missing.before + self.missing.after:
+            return f"{some_dropped(dropped)} events may be missing from the trace, which leaves"
+        return "the clock's error leaves"
 
     def settling(self) -> int | None:
         """How long after the first message, ns, intervals came to what they were to be: the first
@@ -178,27 +201,32 @@ class MeasuredPath:
         return PathResult(self.messages.path.name, self.loop.result(), hops)
 
     def problems(self) -> list[str]:
-        found = []
-        path = self.messages.path
-        for event, dropped in zip(path.events, self.dropped, strict=True):
-            if dropped:
-                found.append(
-                    f"path {path.name}: {some_dropped(dropped)} {event} may be missing from the "
-                    "trace; verdicts allow for it, the statistics are of what was recorded"
-                )
-        parts: list[MeasuredInterval] = [self.loop, *self.hops]
-        for part in parts:
-            intervals = part.intervals
-            if len(backwards := intervals.contradictions):
-                worst = backwards[intervals.length[backwards].argmin()]
-                found.append(
-                    f"path {path.name}, {part.name}: {len(backwards)} messages arrived before they "
-                    f"were sent by more than the clock's error (worst: {path.key} "
-                    f"{intervals.id[worst]} of repeat {intervals.repeat[worst]}, "
-                    f"{duration(int(intervals.length[worst]))} "
-                    f"{half_width(int(intervals.err[worst]))}); that error was too small"
-                )
-        return found
+        return path_problems(self.messages.path, self.dropped, [self.loop, *self.hops])
+
+
+def path_problems(
+    path: MessagePath, dropped: Sequence[int], parts: Sequence[MeasuredInterval]
+) -> list[str]:
+    """Events that are missing from the trace, and messages that came before they were sent."""
+    found = []
+    for event, missing in zip(path.events, dropped, strict=True):
+        if missing:
+            found.append(
+                f"path {path.name}: {some_dropped(missing)} {event} may be missing from the "
+                "trace; verdicts allow for it, the statistics are of what was recorded"
+            )
+    for part in parts:
+        intervals = part.intervals
+        if len(backwards := intervals.contradictions):
+            worst = backwards[intervals.length[backwards].argmin()]
+            found.append(
+                f"path {path.name}, {part.name}: {len(backwards)} messages arrived before they "
+                f"were sent by more than the clock's error (worst: {path.key} "
+                f"{intervals.id[worst]} of repeat {intervals.repeat[worst]}, "
+                f"{duration(int(intervals.length[worst]))} "
+                f"{half_width(int(intervals.err[worst]))}); that error was too small"
+            )
+    return found
 
 
 def some_dropped(n: int) -> str:
@@ -211,3 +239,8 @@ def printed(bracket: Bracket | None) -> int | float | None:
     if bracket is None:
         return None
     return bracket.value if isinstance(bracket.value, int) else float(round(bracket.value, 1))
+
+
+def significant(bracket: Bracket) -> float:
+    """A value that is no time, as results hold it."""
+    return float(f"{float(bracket.value):.6g}")

@@ -22,7 +22,8 @@ import numpy as np
 
 from loopscope.analysis.account import missing_events
 from loopscope.analysis.deadline import Cases, Doubt, compare
-from loopscope.analysis.messages import drifts, half_widths
+from loopscope.analysis.half_width import half_widths
+from loopscope.analysis.messages import drifts
 from loopscope.analysis.quantity import UNKNOWN_NS
 from loopscope.analysis.statistic import Bracket
 

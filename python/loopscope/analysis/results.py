@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from loopscope.analysis.case import Case, CaseCounts
 from loopscope.analysis.expectation import Verdict
+from loopscope.analysis.path_result import GraphResult
 
 if TYPE_CHECKING:
     from loopscope.analysis.messages import Messages
@@ -521,6 +522,8 @@ class Results:
     """Empty with fewer than three hosts."""
     patterns: tuple[PatternResult, ...] = ()
     values: tuple[ValueResult, ...] = ()
+    graphs: tuple[GraphResult, ...] = ()
+    """Paths that are graphs; `paths` are the others."""
     statistics: Mapping[str, StatisticResult] = field(default_factory=dict)
     """By text, those that were asked for besides; in the JSON of a sweep only."""
 
@@ -530,6 +533,11 @@ class Results:
             "verdict": None if self.verdict is None else str(self.verdict),
             "expectations": [each.to_dict() for each in self.expectations],
             "paths": {path.name: path.to_dict() for path in self.paths},
+            **(
+                {"graphs": {graph.name: graph.to_dict() for graph in self.graphs}}
+                if self.graphs
+                else {}
+            ),
             "patterns": {pattern.name: pattern.to_dict() for pattern in self.patterns},
             **(
                 {"values": {each.name: each.to_dict() for each in self.values}}

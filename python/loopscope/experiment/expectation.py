@@ -15,13 +15,14 @@ from typing import Final, Literal, get_args
 
 from . import clause, quantity, requirement
 from .clause import Clauses, ExpectationError
-from .plan import EventStat, Operator, Stat, TimeWindow
+from .plan import RATE, Operator, Stat, TimeWindow
 from .problem import nearest
 from .requirement import RequirementLine
 
-COUNTS = ("count", "lost", "duplicates")
+COUNTS = ("count", "lost", "duplicates", "superseded")
 SPELLINGS: dict[str, Stat] = {**{stat: stat for stat in get_args(Stat)}, "p99.9": "p999"}
-OF_EVENTS: tuple[EventStat, ...] = get_args(EventStat)
+OF_EVENTS: tuple[Stat, ...] = (RATE, "jitter")
+"""Of messages at an event, and of occurrences of one."""
 OPERATORS: tuple[Operator, ...] = get_args(Operator)
 
 FORM = "PATH.STAT OP VALUE, such as loop.p99 < 5ms, or PATH OP TIME, such as loop < 10ms"
@@ -58,14 +59,14 @@ _SLIPS = {"=": "==", "=<": "<=", "=>": ">=", "<>": "!=", "~=": "!=", "===": "=="
 class Line:
     """An expectation of one number as written; whether what it names exists is not known here.
 
-    ``stat`` None: ``path`` is the name of a value or, of a ``clock``, of a host. ``path`` of a
-    ``stat`` in ``OF_EVENTS`` is an event.
+    ``stat`` None: ``path`` is the name of a value or, of a ``clock``, of a host. Else ``path`` may
+    also be an event.
     """
 
     text: str
     path: str
     hop: tuple[str, str] | None
-    stat: Stat | EventStat | None
+    stat: Stat | None
     operator: Operator
     value: int | float
     clock: Literal["realtime"] | None = None
@@ -174,15 +175,7 @@ def _of_event(
     clauses.refuse_misses(
         f"{stat}, which is one number: say it of each interval", f"{event} every TIME within TIME"
     )
-    dimension = quantity.FREQUENCY if known == "rate" else quantity.DURATION
-    try:
-        exact = quantity.parse(given, dimension)
-    except quantity.QuantityError as error:
-        raise ExpectationError(
-            f"{known} is a {dimension.name}: {error.message}", error.hint
-        ) from None
-    value = float(exact) if known == "rate" else int(exact)
-    return Line(text, event, None, known, operator, value, window=clauses.window)
+    return Line(text, event, None, known, operator, _value(given, known), window=clauses.window)
 
 
 def _tidy(text: str) -> str:
@@ -219,12 +212,20 @@ def _operator(text: str) -> Operator:
     )
 
 
-def _value(text: str, stat: Stat) -> int:
+def unit(stat: str) -> str:
+    """Of a statistic; empty: it counts."""
+    return "" if stat in COUNTS else "Hz" if stat == RATE else "ns"
+
+
+def _value(text: str, stat: Stat) -> int | float:
     if stat not in COUNTS:
         try:
+            if stat == RATE:
+                return float(quantity.parse(text, quantity.FREQUENCY))
             return quantity.parse_whole(text, quantity.DURATION)
         except quantity.QuantityError as error:
-            raise ExpectationError(f"{stat} is a time: {error.message}", error.hint) from None
+            what = "frequency" if stat == RATE else "time"
+            raise ExpectationError(f"{stat} is a {what}: {error.message}", error.hint) from None
     if re.fullmatch(r"[0-9]{1,18}", text):
         return int(text)
     number = re.match(r"[0-9]{1,18}", text)

@@ -32,11 +32,14 @@ Stat = Literal[
     "max",
     "deviation",
     "asymmetry",
+    "superseded",
+    "age",
+    "rate",
+    "jitter",
 ]
+RATE: Final = "rate"
 # What figures and tables show besides: nothing bounds its error, so nothing is expected of it.
 FigureStat = Literal[Stat, "settling"]
-# Of an event's occurrences.
-EventStat = Literal["rate", "jitter"]
 Operator = Literal["<", "<=", ">", ">=", "==", "!="]
 
 
@@ -216,27 +219,97 @@ class PathEvent:
         return f"{self.component}/{self.entity}"
 
 
+Use = Literal["key", "every", "latest", "window"]
+# Those that take some messages and leave others.
+SAMPLING: Final[frozenset[Use]] = frozenset(("latest", "window"))
+
+
+@dataclass(frozen=True)
+class PathEdge:
+    """Between two events of a path that is a graph, as indexes into its events: ``start < end``.
+
+    ``use`` says which messages of the first a message of the second is made of: the one with its
+    number (``key``), the one of every input with its number, the latest that had arrived, or all of
+    the last ``window_ns``. ``field`` of the second holds the number; None: what had arrived is told
+    by time.
+    """
+
+    start: int
+    end: int
+    use: Use
+    field: str | None
+    window_ns: int | None = None
+
+
 @dataclass(frozen=True)
 class Path:
     """The events that a message goes through. ``key`` is the column that ties them together.
 
-    Messages of the first ``trim_ns`` of each repeat are left out.
+    Messages of the first ``trim_ns`` of each repeat are left out. A path that is a graph has
+    ``edges``, and for each event the column that numbers its messages (None: they have no numbers);
+    its events are in an order in which each comes after what it is made of.
     """
 
     name: str
     key: str
     events: tuple[PathEvent, ...]
     trim_ns: int = 0
+    keys: tuple[str | None, ...] = ()
+    edges: tuple[PathEdge, ...] = ()
 
     @property
     def loop(self) -> tuple[int, int]:
-        """Indexes of the first and the last event."""
-        return 0, len(self.events) - 1
+        """Indexes of the first and the last event; of a graph, of the first that it begins with and
+        an end of that."""
+        return self.ends[0] if self.edges else (0, len(self.events) - 1)
 
     @property
     def hops(self) -> list[tuple[int, int]]:
         """Indexes of neighbouring events."""
+        if self.edges:
+            return [(edge.start, edge.end) for edge in self.edges]
         return [(i, i + 1) for i in range(len(self.events) - 1)]
+
+    @property
+    def sinks(self) -> list[int]:
+        """Indexes of the events that nothing comes after."""
+        starts = {start for start, _ in self.hops}
+        return [i for i in range(len(self.events)) if i not in starts]
+
+    def before(self, end: int) -> set[int]:
+        """Indexes of the events that an event's messages are made of, directly or not."""
+        found: set[int] = set()
+        for start, last in reversed(self.hops):
+            if last == end or last in found:
+                found.add(start)
+        return found
+
+    def between(self, first: int, last: int) -> set[int]:
+        """Indexes of the events from one to another that it leads to, both included."""
+        on_the_way = {each for each in self.before(last) if first in self.before(each)}
+        return on_the_way | {first, last}
+
+    def uses(self, first: int, last: int) -> set[Use]:
+        """How the events between two use what comes before them."""
+        way = self.between(first, last)
+        found = {edge.use for edge in self.edges if edge.start in way and edge.end in way}
+        return found if self.edges else {"key"}
+
+    @property
+    def sources(self) -> list[int]:
+        """Indexes of the events at which messages set out."""
+        ends = {end for _, end in self.hops}
+        return [i for i in range(len(self.events)) if i not in ends]
+
+    @property
+    def ends(self) -> list[tuple[int, int]]:
+        """Indexes of each source with each sink that it leads to."""
+        return [
+            (source, sink)
+            for sink in self.sinks
+            for source in self.sources
+            if source in self.before(sink)
+        ]
 
 
 @dataclass(frozen=True)
@@ -336,7 +409,7 @@ class Expectation:
     text: str
     path: str
     hop: Hop | None
-    stat: Stat | EventStat | None
+    stat: Stat | None
     op: Operator
     value: int | float
     is_time: bool

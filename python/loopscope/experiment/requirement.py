@@ -14,6 +14,8 @@ from .problem import nearest
 Kind = Literal["time", "age", "before", "order", "complete", "symmetric", "every"]
 AGE: Final = "age"
 ORDERS: Final = ("<", "<=", ">", ">=")
+OF_EVERY_MESSAGE: Final = {"before": "'before'", "order": "'in order'", "complete": "'complete'"}
+"""What is said of messages that all go on to the end, by kind, and how."""
 _VERBS: Final = {
     "every": "COMPONENT/GROUP:NAME every TIME within TIME",
     "in order": "PATH in order",

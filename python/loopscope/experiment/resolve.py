@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from . import expectation, links, model, plan, rules, study
+from . import expectation, links, model, path_graph, plan, rules, study
 from .problem import Problem
-from .requirement import RequirementLine
+from .requirement import RequirementLine, is_event
 from .statistic import Subject
 
 
@@ -51,7 +51,7 @@ def resolve(
         ),
         streams=tuple(stream(name, each) for name, each in file.trace.streams.items()),
         values=tuple(_value(name, value) for name, value in file.measure.values_.items()),
-        table=_table(file, events),
+        table=_table(file, paths, events),
         figures=tuple(_figure(name, figure, events) for name, figure in file.figures.items()),
         warnings=tuple(warnings),
     )
@@ -125,14 +125,40 @@ def _phases(phases: Sequence[model.Phase], order: Sequence[str]) -> tuple[plan.P
 
 
 def _path(name: str, path: model.Path, hosts: Mapping[str, str]) -> plan.Path:
-    events = tuple(_event(text, hosts) for text in path.events)
-    return plan.Path(name, path.key, events, path.trim)
+    steps = [_step(each) for each in path.events]
+    if all(step.is_plain for step in steps):
+        events = tuple(_event(step.event, hosts) for step in steps)
+        return plan.Path(name, path.key, events, path.trim)
+    graph, _ = path_graph.graph(steps, path.key, hosts)
+    return plan.Path(
+        name=name,
+        key=path.key,
+        events=tuple(_event(event, hosts) for event in graph.events),
+        trim_ns=path.trim,
+        keys=tuple(graph.keys),
+        edges=tuple(graph.edges),
+    )
 
 
 def _event(text: str, hosts: Mapping[str, str]) -> plan.PathEvent:
     component, _, entity = text.partition("/")
     group, _, event = entity.partition(":")
     return plan.PathEvent(component, hosts[component], group, event)
+
+
+def _step(given: str | model.Step) -> path_graph.Step:
+    if isinstance(given, str):
+        return path_graph.Step(given)
+    joins = None
+    if given.join is not None:
+        joins = {event: _join(join) for event, join in given.join.items()}
+    return path_graph.Step(given.event, given.key, given.from_, given.after, joins, given.source)
+
+
+def _join(given: str | model.Join) -> path_graph.Join:
+    if isinstance(given, model.Join):
+        return path_graph.Join(given.use or "window", given.from_, given.window)
+    return path_graph.Join("every" if given == "every" else "latest")
 
 
 # Enough that what waits for the collector, one sub-buffer, is a small part of the ring.
@@ -189,10 +215,7 @@ def _expectation(
             allowed=line.allowed,
             window=line.window,
         )
-    of_event = line.stat in expectation.OF_EVENTS
-    is_time = line.clock is not None or not (
-        line.stat is None or line.stat in (*expectation.COUNTS, "rate")
-    )
+    of_time = line.stat is not None and expectation.unit(line.stat) == "ns"
     return plan.Expectation(
         line.text,
         line.path,
@@ -200,9 +223,9 @@ def _expectation(
         line.stat,
         line.operator,
         line.value,
-        is_time,
+        of_time or line.clock is not None,
         line.clock,
-        _event(line.path, hosts) if of_event else None,
+        _event(line.path, hosts) if is_event(line.path) else None,
         line.window,
     )
 
@@ -239,19 +262,31 @@ def _statistic(subject: Subject, events: Mapping[str, list[str]]) -> plan.Statis
 
 
 def _table(
-    file: model.ExperimentFile, events: Mapping[str, list[str]]
+    file: model.ExperimentFile, paths: Sequence[plan.Path], events: Mapping[str, list[str]]
 ) -> tuple[plan.Statistic, ...]:
     if file.table is not None:
         return tuple(_statistic(subject, events) for subject in file.table)
     stats: tuple[plan.FigureStat, ...] = ("p50", "p99", "lost")
     return (
         *(
-            plan.Statistic(f"{path}.{stat}", path, None, stat)
-            for path in file.measure.paths
+            plan.Statistic(f"{part}.{stat}", path.name, hop, stat)
+            for path in paths
+            for part, hop in _parts(path)
             for stat in stats
         ),
         *(plan.Statistic(value, value, None, None) for value in file.measure.values_),
     )
+
+
+def _parts(path: plan.Path) -> list[tuple[str, plan.Hop | None]]:
+    """A path as it is written where a statistic of it is named; each of several pairs of ends."""
+    if len(path.ends) == 1:
+        return [(path.name, None)]
+    events = path.events
+    return [
+        (f"{path.name}[{events[start]} -> {events[end]}]", plan.Hop(start, end))
+        for start, end in path.ends
+    ]
 
 
 def _figure(name: str, figure: study.Figure, events: Mapping[str, list[str]]) -> plan.Figure:

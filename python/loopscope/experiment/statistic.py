@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from . import values
-from .expectation import COUNTS, EVENTS, SPELLINGS
+from .expectation import EVENTS, SPELLINGS, unit
 from .plan import FigureStat
 from .problem import nearest
 from .values import JsonSchema, Names, Rule, text, wrong
@@ -33,7 +33,7 @@ class Subject:
     def unit(self, names: Names) -> str | None:
         """Of what it stands for, None where a mistake keeps that from being known."""
         if self.stat is not None:
-            return "" if self.stat in COUNTS else "ns"
+            return unit(self.stat)
         if names.paths is not None and self.path in names.paths:
             return "ns"
         return (names.values or {}).get(self.path)
@@ -144,8 +144,5 @@ def subject(given: object, names: Names) -> Subject:
     if known_stat is None:
         wrong(f"there is no statistic {stat!r} (they are {', '.join(STATS)})", nearest(stat, STATS))
     names.refer("path", name)
-    if hop is not None:
-        values.hop(name, hop, names)
-    if known_stat == "asymmetry":
-        values.round_trip(name, hop, names)
+    values.part(name, hop, known_stat, names)
     return Subject(" ".join(written.split()), name, hop, known_stat)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -20,7 +20,8 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from . import clause, expectation, quantity, requirement
 from .params import REFERENCE
-from .plan import MAIN
+from .path_graph import Shape
+from .plan import MAIN, SAMPLING, Use
 from .problem import Severity, nearest
 from .source import Location, Mark
 
@@ -38,8 +39,9 @@ JsonSchema = dict[str, Any]
 class Names:
     """The names that a file gives, as far as they can be read; None: not at all.
 
-    ``paths`` holds each path's events as written, None for one that cannot be read; ``values`` the
-    unit of each value, None for one that cannot be read; ``swept`` each swept parameter's values as
+    ``paths`` holds each path's events as written, None for one that cannot be read; ``graphs``, of
+    each path that is one, what leads where, None for one that is not right; ``values`` the unit of
+    each value, None for one that cannot be read; ``swept`` each swept parameter's values as
     written. ``folder`` is what the names of files are relative to.
     """
 
@@ -47,6 +49,7 @@ class Names:
     components: frozenset[str] | None = None
     phases: frozenset[str] | None = None
     paths: Mapping[str, tuple[str | None, ...]] | None = None
+    graphs: Mapping[str, Shape | None] = field(default_factory=dict)
     values: Mapping[str, str | None] | None = None
     swept: Mapping[str, tuple[str, ...]] | None = None
     folder: Path = Path()
@@ -421,16 +424,13 @@ class Expectation(Rule):
         if isinstance(line, requirement.RequirementLine):
             _requirement(line, names)
             return line
-        if line.stat in expectation.OF_EVENTS:
+        if requirement.is_event(line.path):
             Event().read(line.path, names)
         elif line.stat is not None:
             names.refer("path", line.path)
+            part(line.path, line.hop, line.stat, names)
         if line.clock is not None and line.path != expectation.EVERY_HOST:
             names.refer("host", line.path)
-        if line.hop is not None:
-            hop(line.path, line.hop, names)
-        if line.stat == "asymmetry":
-            round_trip(line.path, line.hop, names)
         return line
 
     def schema(self) -> JsonSchema:
@@ -438,7 +438,7 @@ class Expectation(Rule):
 
 
 def _requirement(line: requirement.RequirementLine, names: Names) -> None:
-    """Refuses one of what the file does not give."""
+    """Refuses one of what the file does not give, and one that a graph cannot meet."""
     if line.kind == "every":
         Event().read(line.subject, names)
         return
@@ -447,12 +447,76 @@ def _requirement(line: requirement.RequirementLine, names: Names) -> None:
             return
         known = [*names.paths, *names.values]
         wrong(f"there is no path {line.subject!r}", nearest(line.subject, known))
-    if line.kind == "before" and line.hop is not None:
-        both(line.subject, line.hop, names)
-    elif line.hop is not None:
-        hop(line.subject, line.hop, names)
     if line.kind == "symmetric":
         round_trip(line.subject, line.hop, names, "'symmetric'")
+    uses = _uses(line.subject, line.hop, names, either_way=line.kind == "before")
+    if line.kind in requirement.OF_EVERY_MESSAGE and uses & SAMPLING:
+        said = requirement.OF_EVERY_MESSAGE[line.kind]
+        wrong(
+            f"{said} is said of messages that all go on; here an event takes the newest or those "
+            "of a time, and leaves the others",
+            f"{line.subject}{_brackets(line.hop)}.age < TIME",
+        )
+
+
+def part(path: str, ends: tuple[str, str] | None, stat: str, names: Names) -> None:
+    """Refuses a statistic of what is no part of a path that the file gives, or of a part that has
+    none."""
+    if stat == "asymmetry":
+        round_trip(path, ends, names)
+    uses = _uses(path, ends, names)
+    if names.paths is None or (path in names.graphs and names.graphs[path] is None):
+        return
+    if stat == "superseded" and path not in names.graphs:
+        wrong(f"superseded is of a path that joins; {path!r} has no join")
+    if stat == "age" and not uses - {"key"}:
+        wrong(
+            "age is one number where an event joins, of the data that it uses: say it of each "
+            "message",
+            f"expect: [{path}{_brackets(ends)}.age < TIME]",
+        )
+
+
+def _uses(
+    path: str, ends: tuple[str, str] | None, names: Names, either_way: bool = False
+) -> set[Use]:
+    """How the events of a part of a path use what comes before them; empty where that cannot be
+    read. Refuses what is no part of a path that the file gives."""
+    graph = names.graphs.get(path)
+    if ends is None:
+        if graph is None:
+            return set()
+        starts, stops = graph.sources, graph.sinks
+        for what, several in (("beginnings", starts), ("ends", stops)):
+            if len(several) > 1:
+                wrong(
+                    f"the path {path!r} has {len(several)} {what} ({', '.join(several)}): say "
+                    "which",
+                    f"{path}[{starts[0]} -> {stops[0]}]",
+                )
+        return graph.uses(starts[0], stops[0])
+    events = names.paths[path] if names.paths is not None and path in names.paths else (None,)
+    if None in events:
+        return set()
+    for event in ends:
+        if event not in events:
+            close = nearest(event, [known for known in events if known])
+            wrong(f"the path {path!r} has no event {event!r}", close)
+    if ends[0] == ends[1]:
+        wrong(f"{ends[0]} is one event: name two of {path!r}")
+    if graph is not None:
+        found = graph.uses(*ends) or (graph.uses(ends[1], ends[0]) if either_way else set())
+        if not found:
+            wrong(f"nothing leads from {ends[0]} to {ends[1]} in {path!r}")
+        return found
+    backwards = events.index(ends[0]) > events.index(ends[1])
+    if path not in names.graphs and backwards and not either_way:
+        wrong(f"{ends[0]} does not come before {ends[1]} in {path!r}")
+    return set()
+
+
+def _brackets(ends: tuple[str, str] | None) -> str:
+    return "" if ends is None else f"[{ends[0]} -> {ends[1]}]"
 
 
 def round_trip(
@@ -464,31 +528,11 @@ def round_trip(
     events = names.paths[path] if names.paths is not None else (None,)
     if None in events:
         return
+    if path in names.graphs:
+        wrong(f"{what} is said of a path without branches and joins; {path!r} is a graph")
     at = [str(event).partition("/")[0] for event in events]
     if len(at) < 4 or at[0] != at[-1] or at[1] != at[-2] or at[0] == at[1]:
         wrong(
             f"{what} is said of a path that goes from one component to another and back: its "
             f"first hop and its last; {path!r} goes {' -> '.join(at)}"
         )
-
-
-def hop(path: str, ends: tuple[str, str], names: Names) -> None:
-    """Refuses what is no part of a path that the file gives."""
-    events = both(path, ends, names)
-    if events and events.index(ends[0]) >= events.index(ends[1]):
-        wrong(f"{ends[0]} does not come before {ends[1]} in {path!r}")
-
-
-def both(path: str, ends: tuple[str, str], names: Names) -> tuple[str | None, ...]:
-    """The events of a path that the file gives, none where they cannot be read; refuses others than
-    two of them."""
-    events = names.paths[path] if names.paths is not None else (None,)
-    if None in events:
-        return ()
-    for event in ends:
-        if event not in events:
-            close = nearest(event, [known for known in events if known])
-            wrong(f"the path {path!r} has no event {event!r}", close)
-    if ends[0] == ends[1]:
-        wrong(f"{ends[0]} is one event: name two of {path!r}")
-    return events

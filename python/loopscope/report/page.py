@@ -15,6 +15,7 @@ from loopscope.analysis.results import ExpectationResult, PatternResult
 from loopscope.report import interactive
 from loopscope.report.clock_interactive import clock_figures
 from loopscope.report.clock_series import ClockDrawing
+from loopscope.report.graph_rows import graph_tables
 from loopscope.report.link_rows import Row, Table, tables
 from loopscope.report.plot_interactive import plot_caption, plot_figure
 from loopscope.report.plots import Drawn
@@ -235,8 +236,8 @@ def _interval_row(row: IntervalRow) -> str:
 
 
 def network_tables(results: Results) -> str:
-    """What the emulated links did; nothing where there were none."""
-    return "".join(map(_network, tables(results)))
+    """Paths that are graphs, and what the emulated links did; nothing where there were none."""
+    return "".join(map(_network, (*graph_tables(results), *tables(results))))
 
 
 def _network(table: Table) -> str:

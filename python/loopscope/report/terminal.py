@@ -9,6 +9,7 @@ from rich.text import Text
 
 from loopscope.analysis import Results, Verdict
 from loopscope.analysis.results import PatternResult
+from loopscope.report.graph_rows import graph_tables
 from loopscope.report.link_rows import Table, tables
 from loopscope.report.rows import (
     PATTERN_HEADINGS,
@@ -40,7 +41,11 @@ def render(results: Results, console: Console | None = None) -> None:
         *([*_intervals(results, width), Text()] if results.paths else []),
         *(line for pattern in results.patterns for line in _pattern(pattern)),
         *_values(results),
-        *(line for table in tables(results) for line in _network(table, width)),
+        *(
+            line
+            for table in (*graph_tables(results), *tables(results))
+            for line in _network(table, width)
+        ),
         *_expectations(results),
         Text.assemble(("events  ", "dim"), loss_line(results.loss)),
         *_clock(results),
