@@ -323,7 +323,8 @@ class _Resolution:
                 window = slice(int(found[0]), int(found[0]) + row.most + 1)
                 across = int(places[window][-1] - places[window][0]) + 1
                 n = row.most + 1
-                words = f"{n} misses in a row" if across == n else f"{n} misses within {across}"
+                how = "in a row" if across == n else f"among {across} in succession"
+                words = f"{n} misses {how}"
                 return self._rows[self._is_missed][window], words
         return np.empty(0, np.intp), None
 
