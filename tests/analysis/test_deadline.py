@@ -202,7 +202,7 @@ def test_what_decides_is_named():
     told = judge(cases("-++--+-"), allowed)
     assert (told.verdict, told.broken) == (F, "2 misses in a row")
     assert [each.id for each in told.deciding] == [3, 4]
-    assert judge(cases("+-+-"), allowed).broken == "2 misses within 3"
+    assert judge(cases("+-+-"), allowed).broken == "2 misses among 3 in succession"
     open_ = judge(cases(["-", "+-", "+", "-"]), Allowed(rows=(MissesIn(1, 2),)))
     assert open_.verdict is U
     assert [(each.id, each.undecided) for each in open_.deciding] == [(0, False), (1, True)]

@@ -165,7 +165,7 @@ def test_a_time_of_the_run(tmp_path):
     """Counted from the first message; the edge is as exact as the stamps."""
     lengths = [50 * MS] * 3 + [5 * MS] * 5 + [50 * MS] * 2
     lines = [
-        "way < 10ms after 0s",
+        "way < 10ms between 0s and 1h",
         "way < 10ms after 300ms",
         "way < 10ms between 300ms and 800ms",
         "way < 10ms between 200ms and 800ms",

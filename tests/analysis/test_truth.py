@@ -95,9 +95,19 @@ class World:
         self.errors, self.steady = errors, steady
 
     def stamp(self, message, event):
-        first = self.messages[0] if self.steady else message
-        true = message.start if event == 0 else message.arrival
-        return true + first.off[event] * self.errors[event] // 10
+        """A clock may be wrong, but it does not run backwards."""
+
+        def of(each):
+            like = self.messages[0] if self.steady else each
+            return self.true(each, event) + like.off[event] * self.errors[event] // 10
+
+        at = self.true(message, event)
+        known = [each for each in self.messages if self.true(each, event) is not None]
+        return max(of(each) for each in known if self.true(each, event) <= at)
+
+    @staticmethod
+    def true(message, event):
+        return message.start if event == 0 else message.arrival
 
     def path(self):
         known = [each for each in self.messages if not each.hidden[0]]

@@ -286,6 +286,7 @@ MISTAKES = {
         "after 'after' comes a time",
         None,
     ),
+    "expectation whole run": ("loop.lost == 0", "«loop < 1ms after 0s", "is the whole run", None),
     "expectation empty window": (
         "loop.lost == 0",
         "\u00abloop < 10ms between 4s and 3s",

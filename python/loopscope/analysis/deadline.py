@@ -135,7 +135,7 @@ class Judgement:
     deciding_count: int
     """Of them all."""
     broken: str | None
-    """Which window was too full, where that was it."""
+    """Of a FAIL by a share or a window, what it came to."""
 
 
 def judge_table(
@@ -252,6 +252,10 @@ def judge(cases: Cases, allowed: Allowed) -> Judgement:
         verdict, chosen = Verdict.PASS, _worst_first(cases, surely | either & may_miss)
     elif share_broken:
         verdict, chosen = Verdict.FAIL, _worst_first(cases, surely)
+        if allowed.met_ppb is not None:
+            of = best.met + best.missed + doubt.met
+            at_most = "at most " if most_met > met else ""
+            broken = f"{at_most}{100 * most_met / of:.4g} % were met"
     elif rows_broken:
         verdict = Verdict.FAIL
         chosen, broken = best.first_crowd(allowed.rows)
@@ -319,7 +323,8 @@ class _Resolution:
                 window = slice(int(found[0]), int(found[0]) + row.most + 1)
                 across = int(places[window][-1] - places[window][0]) + 1
                 n = row.most + 1
-                words = f"{n} misses in a row" if across == n else f"{n} misses within {across}"
+                how = "in a row" if across == n else f"among {across} in succession"
+                words = f"{n} misses {how}"
                 return self._rows[self._is_missed][window], words
         return np.empty(0, np.intp), None
 

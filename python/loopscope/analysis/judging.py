@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from loopscope.analysis.case import Case
-from loopscope.analysis.deadline import Cases, Judgement, judge
+from loopscope.analysis.deadline import Cases, judge
 from loopscope.analysis.expectation import Verdict
 from loopscope.analysis.expectation import judge as judge_bracket
 from loopscope.analysis.measured import some_dropped
 from loopscope.analysis.periodic import Occurrences, occurrences
-from loopscope.analysis.quantity import UNKNOWN_NS, duration, number, quantity
+from loopscope.analysis.quantity import UNKNOWN_NS, number, quantity
 from loopscope.analysis.requirement import cases_of
 from loopscope.analysis.results import ExpectationResult
 from loopscope.analysis.window import RepeatTimes
@@ -21,7 +21,7 @@ from loopscope.timeline import UnknownTableError
 
 if TYPE_CHECKING:
     from loopscope.analysis.measured import MeasuredPath
-    from loopscope.analysis.statistic import Bracket
+    from loopscope.analysis.statistic import Bracket, Exact
     from loopscope.experiment import MessagePath
     from loopscope.timeline import Run
 
@@ -50,7 +50,7 @@ def judge_requirement(
     measured: Mapping[str, MeasuredPath],
     times: RepeatTimes,
 ) -> ExpectationResult:
-    """Raises `ValueError` where the path does not have what it names."""
+    """Raises `ValueError` where its path has no such hop."""
     nothing: str | None
     if requirement.event is not None:
         found = _occurrences(run, requirement, times)
@@ -58,7 +58,7 @@ def judge_requirement(
             return _unknown(requirement.text, found)
         assert requirement.period_ns is not None and requirement.limit_ns is not None
         cases = found.cases(requirement.period_ns, requirement.limit_ns)
-        nothing = _too_few(found, str(requirement.event))
+        nothing = _too_few(found, requirement)
     else:
         assert requirement.path is not None
         path = measured[requirement.path]
@@ -72,7 +72,7 @@ def judge_requirement(
         return replace(_unknown(requirement.text, none), counts=counts)
     reason = judgement.broken
     if judgement.verdict is Verdict.UNKNOWN:
-        reason = _doubt(requirement, cases, judgement)
+        reason = _doubt(requirement, cases)
     return ExpectationResult(
         text=requirement.text,
         verdict=judgement.verdict,
@@ -94,13 +94,12 @@ def judge_event(expectation: Expectation, run: Run, times: RepeatTimes) -> Expec
     assert expectation.stat is not None
     bracket = found.bracket(expectation.stat)
     if bracket is None:
-        return _unknown(expectation.text, _too_few(found, expectation.path))
+        return _unknown(expectation.text, _too_few(found, expectation))
     verdict = judge_bracket(expectation, bracket)
-    value = float(bracket.value)
     return ExpectationResult(
         text=expectation.text,
         verdict=verdict,
-        measured=int(bracket.value) if expectation.is_time else value,
+        measured=int(bracket.value) if expectation.is_time else float(bracket.value),
         err_ns=bracket.err if expectation.is_time else None,
         is_time=expectation.is_time,
         reason=_span(expectation, found, bracket) if verdict is Verdict.UNKNOWN else None,
@@ -123,9 +122,12 @@ def _unknown(text: str, reason: str) -> ExpectationResult:
     return ExpectationResult(text, Verdict.UNKNOWN, None, None, False, reason)
 
 
-def _too_few(found: Occurrences, event: str) -> str:
-    seen = {0: "no", 1: "only one"}.get(found.count, "only one")
-    return f"{seen} {event} was seen, and an interval has two"
+def _too_few(found: Occurrences, wanted: Expectation | Requirement) -> str:
+    where = " in its time" if wanted.window is not None else ""
+    if found.count < 2:
+        seen = "only one" if found.count else "no"
+        return f"{seen} {wanted.event} was seen{where}, and an interval has two"
+    return "no interval surely lies within the time that is judged"
 
 
 def _nobody(requirement: Requirement, path: MeasuredPath) -> str | None:
@@ -138,7 +140,7 @@ def _nobody(requirement: Requirement, path: MeasuredPath) -> str | None:
     return None
 
 
-def _doubt(requirement: Requirement, cases: Cases, judgement: Judgement) -> str:
+def _doubt(requirement: Requirement, cases: Cases) -> str:
     """Why it is UNKNOWN: what leaves cases open, and how many."""
     unit = UNITS[requirement.kind]
     why = []
@@ -161,9 +163,8 @@ def _some(n: int, unit: str) -> str:
 
 
 def _span(expectation: Expectation, found: Occurrences, bracket: Bracket) -> str:
-    def show(value: object) -> str:
-        amount = float(value)  # type: ignore[arg-type]
-        return duration(amount) if expectation.is_time else quantity(amount, "Hz")
+    def show(value: Exact) -> str:
+        return quantity(float(value), "ns" if expectation.is_time else "Hz")
 
     if bracket.upper is None:
         span = f"{show(bracket.lower)} or more"

@@ -5,6 +5,9 @@
 whose deadline had not passed when the run ended, is neither met nor missed; it is left out and
 counted apart. `before` and `complete` set no time, so that what was on its way then is missing.
 
+**Rows** are in the order in which messages set out at the path's first event. Its stamps are of one
+host, whose clock map never falls, so that this is the true order however wide they are.
+
 **Order** is that of RFC 4737 (§3.3): the message that comes late is out of order, not those that
 overtook it.
 
@@ -172,7 +175,9 @@ def _order(messages: Messages, ends: tuple[int, int], part: MeasuredInterval) ->
         excess=value,
         doubt=doubt,
     )
-    return cases, rows
+    as_set_out = np.argsort(rows)
+    nothing = np.zeros(len(rows), np.bool_)
+    return cases.chosen(as_set_out, nothing), rows[as_set_out]
 
 
 def _complete(path: MeasuredPath, ends: tuple[int, int]) -> tuple[Cases, Rows]:

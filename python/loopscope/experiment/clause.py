@@ -77,6 +77,8 @@ def split(subject: str, text: str) -> tuple[str, Clauses]:
     window = None
     if "after" in clauses:
         window = TimeWindow(_time("after", clauses["after"]))
+        if not window.after_ns:
+            raise ExpectationError("'after 0s' is the whole run: leave it out")
     elif "between" in clauses:
         window = _between(clauses["between"])
     allowed = Allowed(

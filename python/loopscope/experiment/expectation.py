@@ -26,7 +26,6 @@ OF_EVENTS: tuple[Stat, ...] = (RATE, "jitter")
 OPERATORS: tuple[Operator, ...] = get_args(Operator)
 
 FORM = "PATH.STAT OP VALUE, such as loop.p99 < 5ms, or PATH OP TIME, such as loop < 10ms"
-EVENTS = r"(?:\[\s*(?P<start>\S+?)\s*->\s*(?P<end>[^\s\]]+)\s*\])"
 _SUBJECT = re.compile(
     r"\s*(?P<name>[^\s.,\[\]<>=!~]+)"
     r"(?:\[(?P<inside>[^\]]*)\])?"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from . import values
-from .expectation import EVENTS, SPELLINGS, unit
+from .expectation import SPELLINGS, unit
 from .plan import FigureStat
 from .problem import nearest
 from .values import JsonSchema, Names, Rule, text, wrong
@@ -15,8 +15,9 @@ from .values import JsonSchema, Names, Rule, text, wrong
 TIME = "time"
 STATS: tuple[FigureStat, ...] = get_args(FigureStat)
 OF_VALUES = ("mean", "deviation", "min", "max", "sum", "last", "count")
+_EVENTS = r"(?:\[\s*(?P<start>\S+?)\s*->\s*(?P<end>[^\s\]]+)\s*\])"
 _SUBJECT = re.compile(
-    rf"\s*(?P<path>[^\s.\[\]<>=!]+){EVENTS}?(?:\.(?P<stat>[A-Za-z0-9_]+(?:\.[0-9]+)?))?\s*"
+    rf"\s*(?P<path>[^\s.\[\]<>=!]+){_EVENTS}?(?:\.(?P<stat>[A-Za-z0-9_]+(?:\.[0-9]+)?))?\s*"
 )
 _PERCENTILE = r"p[0-9]{1,2}[0-9]*"
 
