@@ -54,7 +54,9 @@ def test_the_guides_commands(machine: Machine) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "controller/act:applied uses the latest controller/est:received, by time" in done.stdout
-    graphs = json.loads((home / "docs/guide/paths/runs/control/latest/results.json").read_text())["graphs"]
+    graphs = json.loads((home / "docs/guide/paths/runs/control/latest/results.json").read_text())[
+        "graphs"
+    ]
     flows = [*graphs["control"]["edges"], *graphs["control"]["ends"]]
     for flow in flows:
         parts = ("used", "superseded", "lost", "unused", "undecided")
