@@ -174,36 +174,43 @@ class Simulation:
                 sure = {source: [each] for source, each in found.items()}
                 node.messages.append(Message(number, ts, self._err(), sure))
 
+    def _width(self, node: Node, source: int, err: int, at: int, distance: int | None) -> int:
+        """How near to an instant an arrival's place before or after it is open, or, at a distance,
+        an arrival's place before or after its beginning."""
+        drift, arrivals = DRIFT[node.host], self.nodes[source].in_time
+        before = [each for each in arrivals if each.ts <= at][-1:]
+        after = [each for each in arrivals if each.ts > at][:1]
+        around = max((each.err for each in before + after), default=0)
+        if drift is None:
+            return err + around
+        if distance is not None:
+            return min(err + around, math.ceil(2 * Fraction(drift) / 10**6 * distance) + 1)
+        apart = 0
+        while apart + 1 <= math.ceil(2 * Fraction(drift) / 10**6 * (apart + 1)) + 1:
+            apart += 1
+        return min(err + around, apart)
+
+    def tied(self, node: Node, source: int, message: Message) -> int:
+        return self._width(node, source, message.err, message.ts, None)
+
     def _doubt(self, node: Node, long: int | None = None) -> None:
         """What the half-widths leave open, from their definition."""
-        drift = DRIFT[node.host]
         for source in node.inputs:
             arrivals = self.nodes[source].in_time
             for tick in node.messages:
-
-                def width(at: int, distance: int | None, tick=tick, arrivals=arrivals) -> int:
-                    before = [each for each in arrivals if each.ts <= at][-1:]
-                    after = [each for each in arrivals if each.ts > at][:1]
-                    around = max((each.err for each in before + after), default=0)
-                    if drift is None:
-                        return tick.err + around
-                    if distance is None:
-                        apart = 0
-                        while apart + 1 <= math.ceil(2 * Fraction(drift) / 10**6 * (apart + 1)) + 1:
-                            apart += 1
-                        return min(tick.err + around, apart)
-                    wander = math.ceil(2 * Fraction(drift) / 10**6 * distance) + 1
-                    return min(tick.err + around, wander)
-
-                w = width(tick.ts, None)
+                w = self._width(node, source, tick.err, tick.ts, None)
                 if long is None:
                     surely = [each for each in arrivals if each.ts < tick.ts - w]
                     perhaps = [each for each in arrivals if tick.ts - w <= each.ts <= tick.ts + w]
-                    tick.possible[source] = surely[-1:] + perhaps
-                    tick.sure[source] = [] if perhaps else surely[-1:]
+                    if surely:
+                        newest = surely[-1]
+                        from_ = newest.ts - self.tied(node, source, newest)
+                        surely = [each for each in surely if each.ts >= from_]
+                    tick.possible[source] = surely + perhaps
+                    tick.sure[source] = surely if len(surely) == 1 and not perhaps else []
                 else:
-                    v = width(tick.ts - long, long)
                     begin = tick.ts - long
+                    v = self._width(node, source, tick.err, begin, long)
                     tick.sure[source] = [
                         each for each in arrivals if begin + v < each.ts < tick.ts - w
                     ]
@@ -268,7 +275,7 @@ class Towards:
     """What became of messages as far as one event."""
 
     def __init__(self, simulation: Simulation, end: int) -> None:
-        self.nodes, self.end = simulation.nodes, end
+        self.simulation, self.nodes, self.end = simulation, simulation.nodes, end
         self.leads = {end}
         for index in reversed(range(end)):
             if any(index in self.nodes[later].inputs for later in self.leads):
@@ -298,11 +305,14 @@ class Towards:
             return UNDECIDED
         if self.nodes[later].kind in ("follow", "renumber"):
             return LOST
-        order = self.nodes[index].in_time
-        after = order[order.index(message) + 1 :]
-        if any(self.users(index, m, later, lambda each, s: each.sure[s]) for m in after):
+        every = self.nodes[index].in_time
+        used = [m for m in every if self.users(index, m, later, lambda each, s: each.sure[s])]
+        maybe = [m for m in every if self.users(index, m, later, possible)]
+        node = self.nodes[later]
+        if used and message.ts < used[-1].ts - self.simulation.tied(node, index, used[-1]):
             return SUPERSEDED
-        return UNDECIDED if any(self.users(index, m, later, possible) for m in after) else UNUSED
+        bounds = (m.ts + self.simulation.tied(node, index, m) for m in (*used[-1:], *maybe[-1:]))
+        return UNDECIDED if any(message.ts <= bound for bound in bounds) else UNUSED
 
     def uses(self, index: int, message: Message, how) -> list[Message]:
         """The messages at the end that it went into."""

@@ -82,6 +82,12 @@ class Link:
     """Whether they say that they used a message that was not seen at the input."""
 
     @property
+    def repeated(self) -> bool:
+        """Whether several messages surely used one."""
+        used = self.sure.start[~self.sure.empty]
+        return bool((np.bincount(used) > 1).any()) if len(used) else False
+
+    @property
     def undecided(self) -> Mask:
         """Whether the clock leaves open what they used."""
         differ = (self.sure.start != self.possible.start) | (self.sure.stop != self.possible.stop)
@@ -104,16 +110,34 @@ def by_number(used: Occurrences, field: str | None, input: Occurrences) -> Link:
     return Link(spans, spans, strangers)
 
 
-def latest(used: Occurrences, input: Occurrences, nearest_ns: npt.NDArray[np.float64]) -> Link:
-    """The newest that had come. `nearest_ns` as for `half_width`."""
+def latest(
+    used: Occurrences,
+    input: Occurrences,
+    nearest_ns: npt.NDArray[np.float64],
+    nearest_input_ns: npt.NDArray[np.float64],
+) -> Link:
+    """The newest that had come. `nearest_ns` as for `half_width`, by message of either."""
     width = half_width(used, input, used.ts, nearest_ns)
     before = np.searchsorted(input.ts, used.ts - width, "left") - 1
     perhaps = np.searchsorted(input.ts, used.ts + width, "right") - 1
+    # Of those that surely had come the newest, and what may have come after it.
     first = np.maximum(before, 0)
+    if len(input):
+        first = np.minimum(first, tied(input, nearest_input_ns)[0][first])
     possible = Spans(first, np.maximum(perhaps + 1, first))
-    decided = before == perhaps
+    decided = (before == perhaps) & (possible.stop - first <= 1)
     sure = Spans(first, np.where(decided, possible.stop, first))
     return Link(sure, possible, np.zeros(len(used), np.bool_))
+
+
+def tied(input: Occurrences, nearest_ns: npt.NDArray[np.float64]) -> tuple[Places, Places]:
+    """Of each message of an input the first place and the one after the last of those of which the
+    clock does not tell whether they came before or after it."""
+    width = half_width(input, input, input.ts, nearest_ns)
+    return (
+        np.searchsorted(input.ts, input.ts - width, "left"),
+        np.searchsorted(input.ts, input.ts + width, "right"),
+    )
 
 
 def window(

@@ -48,12 +48,14 @@ class MeasuredFlow(MeasuredInterval):
         self.missing = Missing(
             before=dropped[first], after=sum(dropped[each] for each in between - {first})
         )
-        joined = any(
-            edge.use != "key" and edge.start in between and edge.end in between
-            for edge in path.edges
+        chosen = any(
+            graph.chooses(number)
+            for number, edge in enumerate(path.edges)
+            if edge.start in between and edge.end in between
         )
-        self.doubtful = joined and bool(self.missing.before + self.missing.after)
-        """Whether an event that is missing from the trace may have been what was used."""
+        self.doubtful = chosen and bool(self.missing.before + self.missing.after)
+        """Whether an event that is missing from the trace may have been what was used, or the first
+        that used it."""
         fates = np.zeros(len(Fate), np.int64)
         self.intervals = Intervals.none(path.events[first], path.events[last])
         self.uses = self.intervals

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from loopscope.analysis.half_width import half_widths
-from loopscope.analysis.joins import Link, by_number, latest, window
+from loopscope.analysis.joins import Link, by_number, latest, tied, window
 from loopscope.analysis.messages import by_host, drifts, host_codes
 from loopscope.analysis.occurrences import Occurrences, read_occurrences
 from loopscope.analysis.path_table import ROWS, write_table
@@ -126,8 +126,12 @@ class RepeatGraph:
         if edge.use == "key":
             fate[:] = Fate.LOST
         else:
-            fate[: possible[-1] if len(possible) else 0] = Fate.UNDECIDED
-            fate[: used[-1] if len(used) else 0] = Fate.SUPERSEDED
+            # A message is superseded if it surely came before one that surely was used.
+            input = self.messages[edge.start]
+            earlier, later_ = tied(input, self._nearest(input))
+            ends = [later_[each[-1]] for each in (used, possible) if len(each)]
+            fate[: max(ends, default=0)] = Fate.UNDECIDED
+            fate[: earlier[used[-1]] if len(used) else 0] = Fate.SUPERSEDED
             fate[possible] = Fate.UNDECIDED
         fate[used] = sure[used]
         # What surely went where it got lost may also have gone where it did not.
@@ -182,15 +186,19 @@ class RepeatGraph:
         if edge.field is not None:
             own = edge.field == self.path.keys[edge.end]
             return by_number(used, None if own else edge.field, input)
-        drift = self.drift_ppm[used.host]
-        # Of nearer stamps of one clock the order is open: |Δ| ≤ ⌈2·drift·|Δ|⌉ + 1.
-        with np.errstate(divide="ignore", invalid="ignore"):
-            nearest = np.ceil(2 / (1 - 2e-6 * drift)) - 1
-        nearest[~(2e-6 * drift < 1)] = np.nan
+        nearest = self._nearest(used)
         if edge.window_ns is None:
-            return latest(used, input, nearest)
-        wander = np.ceil(2e-6 * drift * edge.window_ns) + 1
+            return latest(used, input, nearest, self._nearest(input))
+        wander = np.ceil(2e-6 * self.drift_ppm[used.host] * edge.window_ns) + 1
         return window(used, input, edge.window_ns, nearest, wander)
+
+    def _nearest(self, messages: Occurrences) -> npt.NDArray[np.float64]:
+        """How near stamps of the clock of each message must be for their order to be open, ns: the
+        greatest Δ ≤ ⌈2·drift·Δ⌉ + 1. NaN where the drift is not known."""
+        share = 2e-6 * self.drift_ppm[messages.host]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            nearest = np.ceil(2 / (1 - share)) - 1
+        return np.where(share < 1, nearest, np.nan)
 
 
 class MessageGraph:
@@ -199,6 +207,12 @@ class MessageGraph:
     def __init__(self, path: MessagePath, repeats: Mapping[int, RepeatGraph]) -> None:
         self.path = path
         self.repeats = repeats
+
+    def chooses(self, number: int) -> bool:
+        """Whether a message that goes over an edge may be used several times there, or others be
+        used instead. Where a new number was never given twice to one message it is not."""
+        links = (each.links[number] for each in self.repeats.values())
+        return self.path.edges[number].use != "key" or any(link.repeated for link in links)
 
     def write(self, run: Run) -> None:
         """`tables/path-<name>.parquet` of each repeat. Raises `RunError`."""

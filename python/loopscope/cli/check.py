@@ -29,7 +29,7 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print the problems as JSON.")] = False,
 ) -> None:
     from loopscope.experiment import check as find_problems
-    from loopscope.experiment import format_problem, json_schema
+    from loopscope.experiment import described, format_problem, json_schema, load
 
     if schema:
         typer.echo(json.dumps(json_schema(), indent=2))
@@ -38,14 +38,19 @@ def check(
         exits.end(exits.USAGE, "check: name the experiment file, or ask for --schema")
     problems = find_problems(file, overrides(param or []))
     errors = [problem for problem in problems if problem.severity == "error"]
+    paths = () if errors else load(file, overrides(param or [])).paths
+    graphs = {path.name: lines for path in paths if (lines := described(path))}
     if as_json:
         found = [dataclasses.asdict(problem) for problem in problems]
-        typer.echo(json.dumps({"file": str(file), "ok": not errors, "problems": found}))
+        told = {"file": str(file), "ok": not errors, "problems": found, "graphs": graphs}
+        typer.echo(json.dumps(told))
     else:
         for problem in problems:
             typer.echo(format_problem(problem), err=True)
         if not errors:
             typer.echo(f"{file}: good")
+            for name, lines in graphs.items():
+                typer.echo("\n  ".join([f"path {name}:", *lines]))
         else:
             count = f"{len(errors)} problem" + ("s" if len(errors) > 1 else "")
             typer.echo(f"{file}: {count}", err=True)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .path_text import described
 from .plan import (
     Allowed,
     ClockExchange,
@@ -93,6 +94,7 @@ __all__ = [
     "Value",
     "check",
     "check_pattern",
+    "described",
     "format_problem",
     "from_manifest",
     "json_schema",

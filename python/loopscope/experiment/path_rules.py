@@ -63,21 +63,26 @@ def graphs_are_whole(root: Tree, known: Names, report: Report) -> None:
             continue
         key = text_of(child(path, "key")) or "id"
         for mistake in path_graph.graph(steps, key, host_of)[1]:
-            mark = items[mistake.step].mark
-            tree: Tree | None = items[mistake.step]
-            for part in mistake.place:
-                mark = tree.keys.get(part, mark) if isinstance(tree, Mapping) else mark
-                tree = child(tree, part)
-            report(
-                mark,
-                (*place, "events", mistake.step, *mistake.place),
-                mistake.message,
-                mistake.hint,
-            )
+            mark = _mark(items[mistake.step], mistake.place)
+            where = (*place, "events", mistake.step, *mistake.place)
+            report(mark, where, mistake.message, mistake.hint)
     subtract = child(measure, "subtract_cost")
     if found and isinstance(subtract, Scalar) and subtract.value is True:
         message = "the cost of recording can be subtracted from paths that are lists of events only"
         report(subtract.mark, ("measure", "subtract_cost"), message)
+
+
+def _mark(step: Tree, place: tuple[str, ...]) -> Mark:
+    """Of a value in a step; of a joined event its name, which is a key."""
+    mark = step.mark
+    tree: Tree | None = step
+    for part in place:
+        found = child(tree, part)
+        if found is not None:
+            named = len(place) == 2 and part == place[1] and isinstance(tree, Mapping)
+            mark = tree.keys[part] if named and isinstance(tree, Mapping) else found.mark
+        tree = found
+    return mark
 
 
 def _joined_one_way(place: Location, mark: Mark, join: Tree, report: Report) -> None:

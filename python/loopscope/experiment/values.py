@@ -462,9 +462,9 @@ def _requirement(line: requirement.RequirementLine, names: Names) -> None:
 def part(path: str, ends: tuple[str, str] | None, stat: str, names: Names) -> None:
     """Refuses a statistic of what is no part of a path that the file gives, or of a part that has
     none."""
+    uses = _uses(path, ends, names)
     if stat == "asymmetry":
         round_trip(path, ends, names)
-    uses = _uses(path, ends, names)
     if names.paths is None or (path in names.graphs and names.graphs[path] is None):
         return
     if stat == "superseded" and path not in names.graphs:
