@@ -362,6 +362,21 @@ def width(nodes, start: int, a: Message, end: int, b: Message) -> int:
     return min(stamps, math.ceil(2 * Fraction(drift) / 10**6 * abs(b.ts - a.ts)) + 1)
 
 
+JOINS = ("latest", "named", "window", "every")
+
+
+def leads(nodes, start: int, end: int) -> bool:
+    return start == end or any(leads(nodes, start, i) for i in nodes[end].inputs)
+
+
+def kinds(nodes, start: int, end: int) -> set[str]:
+    """Of the nodes behind the start, up to the end."""
+    if start == end:
+        return set()
+    ways = [i for i in nodes[end].inputs if leads(nodes, start, i)]
+    return {nodes[end].kind}.union(*(kinds(nodes, start, i) for i in ways))
+
+
 def compare(flow, simulations: list[Simulation], start: int, end: int) -> None:
     """Counts and times of a part, of all repeats."""
     fates, lengths, ages = [0] * 5, [], []
@@ -394,6 +409,10 @@ def compare(flow, simulations: list[Simulation], start: int, end: int) -> None:
     for stat in ("min", "p50", "p99", "max"):
         assert flow.times[stat] == (plain(stat, [x for x, _ in lengths]) if lengths else None)
     assert flow.err_ns == max((e for _, e in lengths), default=None)
+    if not kinds(simulations[0].nodes, start, end) & {*JOINS}:
+        # What nobody uses has no age at its use.
+        assert flow.age_ns is None
+        return
     assert flow.age_ns == max((x for x, _ in ages), default=None)
     if ages and not undecided:
         top = max(x for x, _ in ages)

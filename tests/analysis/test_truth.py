@@ -19,9 +19,9 @@ from test_deadline import holds
 from loopscope.analysis import Verdict
 from loopscope.analysis.deadline import PPB, judge
 from loopscope.analysis.expectation import judge as judge_bracket
-from loopscope.analysis.measured import MeasuredPath
-from loopscope.analysis.messages import Messages
-from loopscope.analysis.periodic import occurrences
+from loopscope.analysis.measured import MeasuredPath, dropped_of
+from loopscope.analysis.messages import Messages, Stamps
+from loopscope.analysis.periodic import recurrence
 from loopscope.analysis.requirement import cases_of
 from loopscope.analysis.window import RepeatTimes, bracket_of
 from loopscope.experiment import (
@@ -119,24 +119,17 @@ class World:
             for s, m in zip(seen, known, strict=True)
         ]
         arrivals = [self.stamp(m, 1) if s else None for s, m in zip(seen, known, strict=True)]
-        table = pa.table(
-            {
-                "repeat": pa.array([1] * len(known), pa.int32()),
-                "id": pa.array([self.messages.index(each) for each in known], pa.int64()),
-                "ts_0": pa.array([self.stamp(each, 0) for each in known], pa.int64()),
-                "err_0": pa.array([self.errors[0]] * len(known), pa.int64()),
-                "host_0": pa.array(["h1"] * len(known)),
-                "n_0": pa.array([1] * len(known), pa.int64()),
-                "ts_1": pa.array(arrivals, pa.int64()),
-                "err_1": pa.array([self.errors[1] if s else None for s in seen], pa.int64()),
-                "host_1": pa.array(["h2" if s else None for s in seen]),
-                "n_1": pa.array(n, pa.int64()),
-            }
+        rows = sorted(
+            zip(known, seen, n, arrivals, strict=True),
+            key=lambda row: (self.stamp(row[0], 0), self.messages.index(row[0])),
         )
-        order = table.sort_by([("ts_0", "ascending"), ("id", "ascending")])
-        order = pa.table(
-            {name: pa.chunked_array(order[name].chunks) for name in order.column_names}
-        )
+        known, seen, n, arrivals = ([row[i] for row in rows] for i in range(4))
+        stamps = [
+            self.stamps(
+                [True] * len(known), [self.stamp(m, 0) for m in known], 0, [1] * len(known)
+            ),
+            self.stamps(seen, [at or 0 for at in arrivals], 1, [times or 0 for times in n]),
+        ]
         drift = {(1, "h1"): 1.0, (1, "h2"): 1.0} if self.steady else {}
         path = MessagePath("p", "id", (OUT, IN))
         dropped = {
@@ -148,7 +141,20 @@ class World:
             for name, n in dropped.items()
         ]
         self.run = SimpleNamespace(repeats={1: None}, loss=loss, tables={})
-        return MeasuredPath(self.run, Messages(path, order, drift), None)
+        ids = np.array([self.messages.index(each) for each in known], np.int64)
+        repeat = np.ones(len(known), np.int32)
+        messages = Messages(path, repeat, ids, stamps, {"h1": 0, "h2": 1}, drift)
+        return MeasuredPath(messages, dropped_of(self.run, path))
+
+    def stamps(self, seen, ts, event, times):
+        n = len(seen)
+        return Stamps(
+            np.array(seen, np.bool_),
+            np.array(ts, np.int64),
+            np.full(n, self.errors[event]),
+            np.array(times, np.int32),
+            np.full(n, event, np.int16),
+        )
 
     def times(self):
         times = RepeatTimes(self.run, [])
@@ -282,6 +288,7 @@ def test_periodic_events(gaps, steady, window, limit, allowed, value):
             "host": ["h1"] * n,
             "process": ["a"] * n,
             "id": [place for _, place in stamps],
+            "counter": [ts for ts, _ in stamps],
         }
     )
     hosts = pa.table({"repeat": [1], "host": ["h1"], "drift_ppm": [1.0 if steady else None]})
@@ -295,7 +302,7 @@ def test_periodic_events(gaps, steady, window, limit, allowed, value):
         table=lambda name: ibis.memtable(table),
     )
     times = RepeatTimes(run, [OUT])
-    found = occurrences(run, OUT, window, times)
+    found = recurrence(run, OUT, window, times)
     lasting = [
         (b - a)
         for a, b in zip(true, true[1:], strict=False)

@@ -8,7 +8,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
 from loopscope.analysis.expectation import Verdict, judge, overall
-from loopscope.analysis.quantity import duration, number, quantity
 from loopscope.analysis.results import (
     CostResult,
     Drop,
@@ -34,7 +33,6 @@ from loopscope.experiment.plan import RATE
 if TYPE_CHECKING:
     from loopscope.analysis.measured import MeasuredInterval, MeasuredPath
     from loopscope.analysis.measured_graph import MeasuredGraph
-    from loopscope.analysis.statistic import Bracket
     from loopscope.analysis.window import RepeatTimes
     from loopscope.timeline import Run
 
@@ -74,7 +72,7 @@ def analyse(
     )
     from loopscope.analysis.judging import judge_event, repeat_times
     from loopscope.analysis.links import read_links
-    from loopscope.analysis.measured import MeasuredPath
+    from loopscope.analysis.measured import MeasuredPath, dropped_of
     from loopscope.analysis.measured_graph import MeasuredGraph
     from loopscope.analysis.message_graph import read_graph
     from loopscope.analysis.messages import read_messages
@@ -106,7 +104,7 @@ def analyse(
             continue
         messages, doubts = read_messages(run, path, costs)
         messages.write(run)
-        lists[path.name] = MeasuredPath(run, messages, link_events)
+        lists[path.name] = MeasuredPath(messages, dropped_of(run, path), link_events)
         problems += doubts + lists[path.name].problems()
     measured: _Measured = {**lists, **graphs}
     numbers: dict[str, ValueResult] = {}
@@ -174,44 +172,27 @@ def _judge_each(
     from loopscope.analysis.judging import judge_requirement
 
     if requirement.path is not None:
-        path = _path(requirement.text, requirement.path, measured)
-        _part(requirement, path)
-    return judge_requirement(requirement, run, measured, times)
+        _path(requirement.text, requirement.path, measured)
+    try:
+        return judge_requirement(requirement, run, measured, times)
+    except ValueError as error:
+        raise AnalysisError(f"{requirement.text}: {error}") from error
 
 
 def _judge(expectation: Expectation, measured: _Measured, times: RepeatTimes) -> ExpectationResult:
+    from loopscope.analysis.judging import judge_number
     from loopscope.analysis.window import bracket_of
-    from loopscope.experiment.expectation import unit
+    from loopscope.experiment.expectation import OF_EVENTS
 
-    text = expectation.text
-    path = _path(text, expectation.path, measured)
+    path = _path(expectation.text, expectation.path, measured)
     try:
         part, bracket = bracket_of(expectation, path, times)
     except ValueError as error:
-        raise AnalysisError(f"{text}: {error}") from error
-    if bracket is None:
-        where = part.intervals.last if part.at_first else part.intervals.first
-        reason: str | None = f"no message was seen at {where}"
-        verdict = Verdict.UNKNOWN
-    else:
-        verdict = judge(expectation, bracket)
-        reason = _doubt(expectation, part, bracket) if verdict is Verdict.UNKNOWN else None
-    return ExpectationResult(
-        text=text,
-        verdict=verdict,
-        measured=_shown(bracket, expectation.stat),
-        err_ns=bracket.err if bracket and expectation.is_time else None,
-        is_time=expectation.is_time,
-        reason=reason,
-        unit=unit(expectation.stat) if expectation.stat == RATE else None,
-    )
-
-
-def _shown(bracket: Bracket | None, stat: str) -> int | float | None:
-    """As results hold it."""
-    from loopscope.analysis.measured import printed, significant
-
-    return significant(bracket) if bracket and stat == RATE else printed(bracket)
+        raise AnalysisError(f"{expectation.text}: {error}") from error
+    of_last = bool(part.at_first) or expectation.stat in OF_EVENTS
+    where = part.intervals.last if of_last else part.intervals.first
+    some = "no two messages were" if expectation.stat in OF_EVENTS else "no message was"
+    return judge_number(expectation, bracket, part.doubt(), f"{some} seen at {where}")
 
 
 def _path(text: str, name: str, measured: _Measured) -> MeasuredPath | MeasuredGraph:
@@ -221,7 +202,7 @@ def _path(text: str, name: str, measured: _Measured) -> MeasuredPath | MeasuredG
     return measured[name]
 
 
-def _part(wanted: Requirement | Statistic, path: MeasuredPath) -> MeasuredInterval:
+def _part(wanted: Statistic, path: MeasuredPath | MeasuredGraph) -> MeasuredInterval:
     """The path, or the part of it, that this is of."""
     hop = wanted.hop
     try:
@@ -261,6 +242,7 @@ def _judge_value(expectation: Expectation, numbers: dict[str, ValueResult]) -> E
 def _statistic(
     wanted: Statistic, measured: _Measured, numbers: dict[str, ValueResult]
 ) -> StatisticResult:
+    from loopscope.analysis.judging import shown
     from loopscope.experiment.expectation import unit
 
     if wanted.stat is None:
@@ -271,22 +253,7 @@ def _statistic(
         return StatisticResult(wanted.text, part.settling(), None, "ns")
     bracket = part.bracket(wanted.stat)
     err = bracket.err if bracket and wanted.stat != RATE else None
-    return StatisticResult(wanted.text, _shown(bracket, wanted.stat), err, unit(wanted.stat))
-
-
-def _doubt(expectation: Expectation, part: MeasuredInterval, bracket: Bracket) -> str:
-    from loopscope.experiment.expectation import unit
-
-    def show(value: int | Fraction) -> str:
-        if expectation.stat == RATE:
-            return quantity(float(value), unit(RATE))
-        return duration(float(value)) if expectation.is_time else number(int(value))
-
-    if bracket.upper is None:
-        span = f"{show(bracket.lower)} or more"
-    else:
-        span = f"{show(bracket.lower)} to {show(bracket.upper)}"
-    return f"{part.doubt()} {span}"
+    return StatisticResult(wanted.text, shown(bracket, wanted.stat), err, unit(wanted.stat))
 
 
 def _costs(run: Run) -> dict[tuple[int, str], tuple[float, float]]:

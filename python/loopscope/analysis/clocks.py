@@ -11,9 +11,10 @@ import numpy as np
 
 from loopscope.analysis.deadline import judge as judge_cases
 from loopscope.analysis.expectation import Verdict, judge
+from loopscope.analysis.graph_requirement import cases_of
 from loopscope.analysis.links import ROUTER
 from loopscope.analysis.quantity import UNKNOWN_NS, duration
-from loopscope.analysis.requirement import cases_of, widened
+from loopscope.analysis.requirement import widened
 from loopscope.analysis.results import (
     ClockEvent,
     ClockResult,

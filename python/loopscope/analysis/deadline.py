@@ -86,6 +86,7 @@ class Cases:
     id: npt.NDArray[np.int64]
     time: Nanoseconds
     value: Nanoseconds
+    """`UNKNOWN_NS` where nothing is known of it."""
     err: Nanoseconds
     """Half-width of `value`."""
     lost: Mask
@@ -384,7 +385,7 @@ def _worst_first(cases: Cases, chosen: Mask) -> Rows:
 
 def _case(cases: Cases, row: int, either: bool) -> Case:
     lost = bool(cases.lost[row])
-    valued = cases.valued and not lost
+    valued = cases.valued and not lost and cases.value[row] < UNKNOWN_NS
     return Case(
         repeat=int(cases.repeat[row]),
         id=int(cases.id[row]),

@@ -10,14 +10,16 @@ from loopscope.analysis.case import Case
 from loopscope.analysis.deadline import Cases, judge
 from loopscope.analysis.expectation import Verdict
 from loopscope.analysis.expectation import judge as judge_bracket
-from loopscope.analysis.measured import some_dropped
-from loopscope.analysis.periodic import Occurrences, occurrences
+from loopscope.analysis.graph_requirement import cases_of
+from loopscope.analysis.measured import printed, significant, some_dropped
+from loopscope.analysis.measured_graph import MeasuredGraph
+from loopscope.analysis.periodic import Recurrence, recurrence
 from loopscope.analysis.quantity import UNKNOWN_NS, number, quantity
-from loopscope.analysis.requirement import cases_of
 from loopscope.analysis.results import ExpectationResult
 from loopscope.analysis.window import RepeatTimes
 from loopscope.experiment import Expectation, Requirement
-from loopscope.timeline import UnknownTableError
+from loopscope.experiment.expectation import unit
+from loopscope.experiment.plan import RATE
 
 if TYPE_CHECKING:
     from loopscope.analysis.measured import MeasuredPath
@@ -40,20 +42,21 @@ def repeat_times(
     run: Run, paths: Sequence[MessagePath], expectations: Sequence[Expectation | Requirement]
 ) -> RepeatTimes:
     """Counted from the first event that a path begins with or that is expected something of."""
-    events = [path.events[0] for path in paths]
+    events = [path.events[source] for path in paths for source in path.sources]
     return RepeatTimes(run, [*events, *(each.event for each in expectations if each.event)])
 
 
 def judge_requirement(
     requirement: Requirement,
     run: Run,
-    measured: Mapping[str, MeasuredPath],
+    measured: Mapping[str, MeasuredPath | MeasuredGraph],
     times: RepeatTimes,
 ) -> ExpectationResult:
     """Raises `ValueError` where its path has no such hop."""
     nothing: str | None
+    unit_of, others = UNITS[requirement.kind], None
     if requirement.event is not None:
-        found = _occurrences(run, requirement, times)
+        found = _recurrence(run, requirement, times)
         if isinstance(found, str):
             return _unknown(requirement.text, found)
         assert requirement.period_ns is not None and requirement.limit_ns is not None
@@ -61,18 +64,22 @@ def judge_requirement(
         nothing = _too_few(found, requirement)
     else:
         assert requirement.path is not None
-        path = measured[requirement.path]
+        path, hop = measured[requirement.path], requirement.hop
         cases = cases_of(requirement, path, times)
         nothing = _nobody(requirement, path)
+        if isinstance(path, MeasuredGraph):
+            flow = path.loop if hop is None else path.part((hop.start, hop.end))
+            others = flow.others if flow.doubtful else None
+            unit_of = "use" if requirement.kind == "age" and flow.joins else unit_of
     judgement = judge(cases, requirement.allowed)
     if not len(cases):
         where = "in its time" if requirement.window is not None else "before the run's end"
-        none = nothing or f"there is no {UNITS[requirement.kind]} to be judged {where}"
+        none = nothing or f"there is no {unit_of} to be judged {where}"
         counts = judgement.counts if judgement.counts.beyond else None
         return replace(_unknown(requirement.text, none), counts=counts)
     reason = judgement.broken
     if judgement.verdict is Verdict.UNKNOWN:
-        reason = _doubt(requirement, cases)
+        reason = others or _doubt(unit_of, cases)
     return ExpectationResult(
         text=requirement.text,
         verdict=judgement.verdict,
@@ -88,41 +95,54 @@ def judge_requirement(
 
 def judge_event(expectation: Expectation, run: Run, times: RepeatTimes) -> ExpectationResult:
     """Of the rate or the jitter of an event."""
-    found = _occurrences(run, expectation, times)
+    found = _recurrence(run, expectation, times)
     if isinstance(found, str):
         return _unknown(expectation.text, found)
     assert expectation.stat is not None
     bracket = found.bracket(expectation.stat)
-    if bracket is None:
-        return _unknown(expectation.text, _too_few(found, expectation))
-    verdict = judge_bracket(expectation, bracket)
+    return judge_number(expectation, bracket, _doubt_of(found), _too_few(found, expectation))
+
+
+def judge_number(
+    expectation: Expectation, bracket: Bracket | None, doubt: str, nothing: str
+) -> ExpectationResult:
+    """`doubt` is what leaves it open, for before the span that is left; `nothing` why there is no
+    number at all."""
+    assert expectation.stat is not None
+    verdict = Verdict.UNKNOWN if bracket is None else judge_bracket(expectation, bracket)
+    reason = nothing if bracket is None else None
+    if bracket is not None and verdict is Verdict.UNKNOWN:
+        reason = f"{doubt} {_span(expectation.stat, bracket)}"
     return ExpectationResult(
         text=expectation.text,
         verdict=verdict,
-        measured=int(bracket.value) if expectation.is_time else float(bracket.value),
-        err_ns=bracket.err if expectation.is_time else None,
+        measured=shown(bracket, expectation.stat),
+        err_ns=bracket.err if bracket and expectation.is_time else None,
         is_time=expectation.is_time,
-        reason=_span(expectation, found, bracket) if verdict is Verdict.UNKNOWN else None,
-        unit=None if expectation.is_time else "Hz",
+        reason=reason,
+        unit=unit(RATE) if expectation.stat == RATE else None,
     )
 
 
-def _occurrences(
+def shown(bracket: Bracket | None, stat: str) -> int | float | None:
+    """As results hold it."""
+    return significant(bracket) if bracket and stat == RATE else printed(bracket)
+
+
+def _recurrence(
     run: Run, wanted: Expectation | Requirement, times: RepeatTimes
-) -> Occurrences | str:
-    """Or why there are none."""
+) -> Recurrence | str:
+    """Or why there is none."""
     assert wanted.event is not None
-    try:
-        return occurrences(run, wanted.event, wanted.window, times)
-    except UnknownTableError:
-        return f"no {wanted.event.entity} was recorded at all"
+    found = recurrence(run, wanted.event, wanted.window, times)
+    return f"no {wanted.event.entity} was recorded at all" if found is None else found
 
 
 def _unknown(text: str, reason: str) -> ExpectationResult:
     return ExpectationResult(text, Verdict.UNKNOWN, None, None, False, reason)
 
 
-def _too_few(found: Occurrences, wanted: Expectation | Requirement) -> str:
+def _too_few(found: Recurrence, wanted: Expectation | Requirement) -> str:
     where = " in its time" if wanted.window is not None else ""
     if found.count < 2:
         seen = "only one" if found.count else "no"
@@ -130,23 +150,25 @@ def _too_few(found: Occurrences, wanted: Expectation | Requirement) -> str:
     return "no interval surely lies within the time that is judged"
 
 
-def _nobody(requirement: Requirement, path: MeasuredPath) -> str | None:
+def _nobody(requirement: Requirement, path: MeasuredPath | MeasuredGraph) -> str | None:
     """Where nothing was seen that could be judged at all."""
     hop = requirement.hop
     ends = path.messages.path.loop if hop is None else (hop.start, hop.end)
     for event in ends:
-        if not path.messages.seen[event].any():
+        if not path.messages.any_at(event):
             return f"no message was seen at {path.messages.path.events[event]}"
     return None
 
 
-def _doubt(requirement: Requirement, cases: Cases) -> str:
+def _doubt(unit: str, cases: Cases) -> str:
     """Why it is UNKNOWN: what leaves cases open, and how many."""
-    unit = UNITS[requirement.kind]
     why = []
-    if unknown := int((cases.err >= UNKNOWN_NS).sum()):
+    nothing_known = cases.value >= UNKNOWN_NS
+    if undecided := int(nothing_known.sum()):
+        why.append(f"it is open of {_some(undecided, unit)} what was used")
+    if unknown := int((~nothing_known & (cases.err >= UNKNOWN_NS)).sum()):
         why.append(f"a clock was disturbed: nothing is known of the time of {_some(unknown, unit)}")
-    if edge := int(cases.optional.sum()):
+    if edge := int((cases.optional & ~nothing_known).sum()):
         why.append(f"{_some(edge, unit)} may not lie within the time that is judged")
     doubt = cases.doubt
     if doubt:
@@ -162,20 +184,21 @@ def _some(n: int, unit: str) -> str:
     return f"{number(n)} {unit}{'' if n == 1 else 's'}"
 
 
-def _span(expectation: Expectation, found: Occurrences, bracket: Bracket) -> str:
+def _doubt_of(found: Recurrence) -> str:
+    if found.dropped:
+        return f"{some_dropped(found.dropped)} events may be missing from the trace, which leaves"
+    if (found.arrivals.err >= UNKNOWN_NS).any():
+        return "a clock was disturbed, which leaves"
+    return "the clock's error leaves"
+
+
+def _span(stat: str, bracket: Bracket) -> str:
     def show(value: Exact) -> str:
-        return quantity(float(value), "ns" if expectation.is_time else "Hz")
+        return quantity(float(value), unit(stat)) if unit(stat) else number(int(value))
 
     if bracket.upper is None:
-        span = f"{show(bracket.lower)} or more"
-    else:
-        span = f"{show(bracket.lower)} to {show(bracket.upper)}"
-    if found.dropped:
-        some = some_dropped(found.dropped)
-        return f"{some} events may be missing from the trace, which leaves {span}"
-    if (found.err >= UNKNOWN_NS).any():
-        return f"a clock was disturbed, which leaves {span}"
-    return f"the clock's error leaves {span}"
+        return f"{show(bracket.lower)} or more"
+    return f"{show(bracket.lower)} to {show(bracket.upper)}"
 
 
 def _since_zero(case: Case, times: RepeatTimes) -> Case:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,16 +10,18 @@ import numpy as np
 
 from loopscope.analysis.account import UNACCOUNTED, Missing, missing_events
 from loopscope.analysis.quantity import duration, half_width, number
-from loopscope.analysis.regularity import jitter, rate
+from loopscope.analysis.regularity import regularity
 from loopscope.analysis.results import TIMES, IntervalResult, PathResult
 from loopscope.analysis.statistic import Bracket, Exact, Sample
+from loopscope.analysis.window import choices
 from loopscope.experiment.expectation import COUNTS
 
 if TYPE_CHECKING:
-    from loopscope.analysis.messages import Intervals, Mask, Messages
+    from loopscope.analysis.messages import Intervals, Messages
     from loopscope.analysis.regularity import Arrivals
     from loopscope.analysis.split import LinkEvents
-    from loopscope.experiment import MessagePath
+    from loopscope.analysis.window import RepeatTimes
+    from loopscope.experiment import Hop, MessagePath, TimeWindow
     from loopscope.timeline import Run
 
 SETTLED_OF, _SETTLED = 50, 45
@@ -66,11 +67,11 @@ class MeasuredInterval:
         if stat == "superseded":
             raise ValueError("superseded is of a path that joins")
         if stat in ("rate", "jitter"):
-            return (rate if stat == "rate" else jitter)(self.arrivals(), before + after)
+            return regularity(stat, self.arrivals(), before + after)
         return self.sample.bracket(stat)
 
-    def arrivals(self) -> list[Arrivals]:
-        """Of each repeat, when messages were at the last event."""
+    def arrivals(self) -> Arrivals:
+        """When messages were at the last event."""
         return self._messages.arrivals(self._last)
 
     def doubt(self) -> str:
@@ -166,25 +167,34 @@ class MeasuredLoop(MeasuredInterval):
 
 
 class MeasuredPath:
-    def __init__(self, run: Run, messages: Messages, link_events: LinkEvents) -> None:
-        self._link_events = link_events
-        events = messages.path.events
-        dropped = [missing_events(run, event.component, event.entity) for event in events]
-        self._measure(messages, dropped)
-
-    def _measure(self, messages: Messages, dropped: list[int]) -> None:
+    def __init__(
+        self,
+        messages: Messages,
+        dropped: Sequence[int],
+        link_events: LinkEvents | None = None,
+    ) -> None:
+        """`dropped` as `dropped_of` gives it."""
         path = messages.path
+        self._link_events = link_events
         self.messages = messages
         self.dropped = dropped
-        self.loop = MeasuredLoop(messages, path.loop, self.dropped)
+        self.loop = MeasuredLoop(messages, path.loop, dropped)
         self.hops = [self.part(hop) for hop in path.hops]
         self.loop.legs = (self.hops[0], self.hops[-1])
 
-    def chosen(self, rows: Mask, unseen: int = 0) -> MeasuredPath:
-        """The same of some of its messages, and of up to so many that may belong to them."""
-        part = copy(self)
-        part._measure(self.messages.chosen(rows), [self.dropped[0] + unseen, *self.dropped[1:]])
-        return part
+    def windowed(
+        self, hop: Hop | None, window: TimeWindow, times: RepeatTimes
+    ) -> list[MeasuredInterval]:
+        """The loop, or a part, of the messages that set out in a window, in every way that its
+        edges leave open."""
+        messages, found = self.messages, []
+        set_out = (messages.ts[0], messages.err[0])
+        for rows, unseen in choices(*times.within(window, messages.repeat, set_out)):
+            path = MeasuredPath(
+                messages.chosen(rows), [self.dropped[0] + unseen, *self.dropped[1:]]
+            )
+            found.append(path.loop if hop is None else path.part((hop.start, hop.end)))
+        return found
 
     def part(self, ends: tuple[int, int]) -> MeasuredInterval:
         """Between any two of its events. Raises `ValueError` where it does not have them."""
@@ -194,14 +204,20 @@ class MeasuredPath:
         return MeasuredInterval(self.messages, ends, self.dropped)
 
     def result(self) -> PathResult:
+        links = self._link_events
         hops = tuple(
-            replace(hop.result(), splits=self._link_events.splits(self.messages, *ends))
+            replace(hop.result(), splits=links.splits(self.messages, *ends) if links else ())
             for hop, ends in zip(self.hops, self.messages.path.hops, strict=True)
         )
         return PathResult(self.messages.path.name, self.loop.result(), hops)
 
     def problems(self) -> list[str]:
         return path_problems(self.messages.path, self.dropped, [self.loop, *self.hops])
+
+
+def dropped_of(run: Run, path: MessagePath) -> list[int]:
+    """How many of each of its events may be missing."""
+    return [missing_events(run, event.component, event.entity) for event in path.events]
 
 
 def path_problems(

@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.account import Missing, missing_events
+from loopscope.analysis.account import Missing
+from loopscope.analysis.flow import chosen, flow
 from loopscope.analysis.measured import (
     MeasuredInterval,
+    dropped_of,
     path_problems,
     printed,
     significant,
     some_dropped,
 )
-from loopscope.analysis.message_graph import NEVER, Fate
+from loopscope.analysis.message_graph import Fate
 from loopscope.analysis.messages import Intervals
 from loopscope.analysis.path_result import TIMES, FlowResult, GraphResult
 from loopscope.analysis.quantity import UNKNOWN_NS, duration, number
-from loopscope.analysis.regularity import Arrivals, arrivals
+from loopscope.analysis.regularity import Arrivals
 from loopscope.analysis.statistic import Bracket, Sample
+from loopscope.analysis.window import choices
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from loopscope.analysis.message_graph import MessageGraph, RepeatGraph
+    from loopscope.analysis.flow import Sent, Used
+    from loopscope.analysis.message_graph import MessageGraph
     from loopscope.analysis.statistic import Nanoseconds
-    from loopscope.experiment import MessagePath, PathEdge
+    from loopscope.analysis.window import RepeatTimes
+    from loopscope.experiment import Hop, MessagePath, PathEdge, TimeWindow
     from loopscope.timeline import Run
 
 
@@ -36,49 +40,62 @@ class MeasuredFlow(MeasuredInterval):
     use there; the ages are of every use."""
 
     def __init__(
-        self, graph: MessageGraph, ends: tuple[int, int], dropped: Sequence[int], whole: bool
+        self,
+        graph: MessageGraph,
+        ends: tuple[int, int],
+        dropped: Sequence[int],
+        columns: tuple[Sent, Used],
+        unseen: tuple[int, int] = (0, 0),
     ) -> None:
-        """`whole`: from the path's one beginning to its one end."""
+        """Of some messages of both events, and so many more that may belong to each."""
         first, last = ends
         path = graph.path
-        self._graph, self._last, self._whole = graph, last, whole
-        between = {
-            each for each in path.before(last) if first == each or first in path.before(each)
-        } | {last}
+        self.sent, self.used = columns
+        self.ends = ends
+        self._whole = path.ends == [ends]
+        between = path.between(*ends)
         self.missing = Missing(
-            before=dropped[first], after=sum(dropped[each] for each in between - {first})
+            before=dropped[first] + unseen[0],
+            after=sum(dropped[each] for each in between - {first}) + unseen[1],
         )
-        chosen = any(
-            graph.chooses(number)
+        edges = [
+            number
             for number, edge in enumerate(path.edges)
             if edge.start in between and edge.end in between
+        ]
+        self.joins = bool(path.uses(*ends) - {"key"})
+        """Whether an event on the way joins."""
+        self.doubtful = bool(self.missing.before + self.missing.after) and any(
+            map(graph.chooses, edges)
         )
-        self.doubtful = chosen and bool(self.missing.before + self.missing.after)
         """Whether an event that is missing from the trace may have been what was used, or the first
         that used it."""
-        fates = np.zeros(len(Fate), np.int64)
-        self.intervals = Intervals.none(path.events[first], path.events[last])
-        self.uses = self.intervals
-        """Of every use, with the number of the message that uses and the age of the oldest data."""
-        self.duplicates = self.empty = self.undecided_uses = 0
-        for repeat, each in graph.repeats.items():
-            fate, intervals = _first_uses(each, repeat, ends)
-            fates += np.bincount(fate, minlength=len(Fate))
-            self.intervals = self.intervals.and_then(intervals)
-            used, empty, undecided, again = _uses(each, repeat, ends)
-            self.uses = self.uses.and_then(used)
-            self.empty += empty
-            self.undecided_uses += undecided
-            self.duplicates += again
+        sent, used = self.sent, self.used
+        reached = sent.fate == Fate.USED
+        self.intervals = Intervals(
+            first=path.events[first],
+            last=path.events[last],
+            repeat=sent.repeat[reached],
+            id=sent.id[reached],
+            start=sent.ts[reached],
+            length=sent.length[reached],
+            err=sent.width[reached],
+        )
+        fates = np.bincount(sent.fate, minlength=len(Fate))
         self.lost, self.unused, self.superseded, self.undecided, self.complete = map(int, fates)
-        self.at_first = int(fates.sum())
+        self.at_first = len(sent.id)
+        self.duplicates = int((used.times[used.made] - 1).sum())
+        self.empty = int((~used.made & ~used.undecided).sum())
+        self.undecided_uses = int(used.undecided.sum())
         self.hidden = self.missing.unseen_arrivals(self.lost) + self.undecided
         self.sample = Sample(self.intervals.length, self._widths(self.intervals.err), self.hidden)
-        missing_uses = dropped[last] + (
-            self.empty if self.missing.before + self.missing.after else 0
-        )
+        missing_uses = dropped[last] + unseen[1]
+        if self.missing.before + self.missing.after:
+            missing_uses += self.empty
         self.ages = Sample(
-            self.uses.length, self._widths(self.uses.err), self.undecided_uses + missing_uses
+            used.age[used.made],
+            self._widths(used.width[used.made]),
+            self.undecided_uses + missing_uses,
         )
 
     def bracket(self, stat: str) -> Bracket | None:
@@ -109,20 +126,22 @@ class MeasuredFlow(MeasuredInterval):
     def uncounted(self) -> int:
         return self.missing.before
 
-    def arrivals(self) -> list[Arrivals]:
-        found = []
-        for each in self._graph.repeats.values():
-            at, rows = each.messages[self._last], each.kept(self._last)
-            found.append(arrivals(at.ts[rows], at.err[rows], at.host[rows], each.drift_ppm))
-        return found
+    def arrivals(self) -> Arrivals:
+        of = self.used
+        return Arrivals(of.repeat, of.ts, of.err, of.host, of.drift_ppm)
+
+    @property
+    def others(self) -> str:
+        """Why it is `doubtful`."""
+        dropped = self.missing.before + self.missing.after
+        return (
+            f"{some_dropped(dropped)} events may be missing from the trace, so that others may "
+            "have been used"
+        )
 
     def doubt(self) -> str:
         if self.doubtful:
-            dropped = self.missing.before + self.missing.after
-            return (
-                f"{some_dropped(dropped)} events may be missing from the trace, so that others may "
-                "have been used, which leaves"
-            )
+            return f"{self.others}, which leaves"
         if self.undecided_uses or self.undecided:
             return (
                 f"within the clock's error it is open what was used {number(self.undecided_uses)} "
@@ -133,7 +152,8 @@ class MeasuredFlow(MeasuredInterval):
 
     def flow(self, how: str) -> FlowResult:
         times = {name: printed(self.sample.bracket(name)) for name in TIMES}
-        age, rate, jitter = (self.bracket(stat) for stat in ("age", "rate", "jitter"))
+        age = self.bracket("age") if self.joins else None
+        rate, jitter = self.bracket("rate"), self.bracket("jitter")
         return FlowResult(
             first=str(self.intervals.first),
             last=str(self.intervals.last),
@@ -164,9 +184,7 @@ class MeasuredGraph:
 
     def __init__(self, run: Run, graph: MessageGraph) -> None:
         self.messages = graph
-        self.dropped = [
-            missing_events(run, event.component, event.entity) for event in graph.path.events
-        ]
+        self.dropped = dropped_of(run, graph.path)
         self._parts: dict[tuple[int, int], MeasuredFlow] = {}
 
     @property
@@ -184,9 +202,33 @@ class MeasuredGraph:
         if ends not in self._parts:
             if not 0 <= ends[0] < ends[1] < len(path.events) or ends[0] not in path.before(ends[1]):
                 raise ValueError("nothing leads from the one event to the other")
-            whole = path.ends == [ends]
-            self._parts[ends] = MeasuredFlow(self.messages, ends, self.dropped, whole)
+            columns = flow(self.messages, ends)
+            self._parts[ends] = MeasuredFlow(self.messages, ends, self.dropped, columns)
         return self._parts[ends]
+
+    def windowed(
+        self, hop: Hop | None, window: TimeWindow, times: RepeatTimes
+    ) -> list[MeasuredFlow]:
+        """The loop, or a part: the messages that were at its first event in a window, and what was
+        used at its last one in it, in ways that cover all that the window's edges leave open."""
+        ends = self.messages.path.loop if hop is None else (hop.start, hop.end)
+        whole = self.loop if hop is None else self.part(ends)
+        sent, used = (
+            choices(*times.within(window, of.repeat, (of.ts, of.err)))
+            for of in (whole.sent, whole.used)
+        )
+        # Every statistic is of one of both.
+        ways = zip_longest(sent, used)
+        return [
+            MeasuredFlow(
+                self.messages,
+                ends,
+                self.dropped,
+                (chosen(whole.sent, (a or sent[0])[0]), chosen(whole.used, (b or used[0])[0])),
+                unseen=((a or sent[0])[1], (b or used[0])[1]),
+            )
+            for a, b in ways
+        ]
 
     def result(self) -> GraphResult:
         path = self.messages.path
@@ -213,54 +255,3 @@ def how(path: MessagePath, edge: PathEdge) -> str:
         # A new number is said with the old.
         return by if by == path.keys[edge.end] else f"{by} as {path.keys[edge.end]}"
     return f"{edge.use} by {by}"
-
-
-def _first_uses(
-    graph: RepeatGraph, repeat: int, ends: tuple[int, int]
-) -> tuple[npt.NDArray[np.int8], Intervals]:
-    """What became of each message, and the intervals to their first use."""
-    first, last = ends
-    uses, kept = graph.uses(first, last), graph.kept(first)
-    start = np.flatnonzero(uses.first[kept] != NEVER) + kept.start
-    a, b = graph.messages[first], graph.messages[last]
-    end = uses.first[start]
-    length = b.ts[end] - a.ts[start]
-    # An earlier use that is open makes it shorter.
-    err = graph.width(first, start, last, end, length) + b.ts[end] - b.ts[uses.perhaps[start]]
-    intervals = Intervals(
-        first=graph.path.events[first],
-        last=graph.path.events[last],
-        repeat=np.full(len(start), repeat, np.int32),
-        id=a.id[start],
-        start=a.ts[start],
-        length=length,
-        err=err,
-    )
-    return uses.fate[kept], intervals
-
-
-def _uses(
-    graph: RepeatGraph, repeat: int, ends: tuple[int, int]
-) -> tuple[Intervals, int, int, int]:
-    """From the oldest data to each use; how many uses had no data, of how many it is not known what
-    they used, and how many occurrences were not the first."""
-    first, last = ends
-    kept = graph.kept(last)
-    origins = graph.origins(first, last)
-    undecided = origins.undecided[kept]
-    there = origins.oldest[kept] != NEVER
-    end = np.flatnonzero(there) + kept.start
-    start = origins.oldest[end]
-    a, b = graph.messages[first], graph.messages[last]
-    length = b.ts[end] - a.ts[start]
-    used = Intervals(
-        first=graph.path.events[first],
-        last=graph.path.events[last],
-        repeat=np.full(len(start), repeat, np.int32),
-        id=b.id[end],
-        start=a.ts[start],
-        length=length,
-        err=graph.width(first, start, last, end, length),
-    )
-    again = int((b.times[end] - 1).sum())
-    return used, int((~there & ~undecided).sum()), int(undecided.sum()), again

@@ -18,16 +18,25 @@ import pyarrow as pa
 
 from loopscope.analysis.half_width import half_widths
 from loopscope.analysis.joins import Link, by_number, latest, tied, window
-from loopscope.analysis.messages import by_host, drifts, host_codes
-from loopscope.analysis.occurrences import Occurrences, read_occurrences
+from loopscope.analysis.messages import (
+    Messages,
+    Stamps,
+    by_host,
+    drifts,
+    host_codes,
+    joined,
+    stamps_at,
+)
+from loopscope.analysis.occurrences import NOWHERE, Occurrences, read_occurrences
 from loopscope.analysis.path_table import ROWS, write_table
+from loopscope.experiment import MessagePath
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loopscope.analysis.occurrences import Integers, Places
     from loopscope.analysis.statistic import Nanoseconds
-    from loopscope.experiment import MessagePath, PathEdge
+    from loopscope.experiment import PathEdge
     from loopscope.timeline import Run
 
     Mask = npt.NDArray[np.bool_]
@@ -204,9 +213,42 @@ class RepeatGraph:
 class MessageGraph:
     """The messages of all repeats."""
 
-    def __init__(self, path: MessagePath, repeats: Mapping[int, RepeatGraph]) -> None:
+    def __init__(
+        self,
+        path: MessagePath,
+        repeats: Mapping[int, RepeatGraph],
+        hosts: Mapping[str, int],
+        drift_ppm: Mapping[tuple[int, str], float],
+    ) -> None:
+        """`hosts` and `drift_ppm` as for `Messages`."""
         self.path = path
         self.repeats = repeats
+        self._clocks = (hosts, drift_ppm)
+
+    def along(self, way: Sequence[int]) -> Messages:
+        """The messages of the first of some events, each of which leads to the next ones, with
+        their stamps at all of them: those of the first message there that was made of each."""
+        first = way[0]
+        stamps = [
+            [_first_made(graph, first, event) for graph in self.repeats.values()] for event in way
+        ]
+        events = tuple(self.path.events[event] for event in way)
+        key = self.path.keys[first] or "id"
+        ids = [each.messages[first].id[each.kept(first)] for each in self.repeats.values()]
+        repeats = [
+            np.full(len(id), repeat, np.int32) for repeat, id in zip(self.repeats, ids, strict=True)
+        ]
+        return Messages(
+            MessagePath(self.path.name, key, events),
+            np.concatenate(repeats),
+            np.concatenate(ids),
+            [joined(each) for each in stamps],
+            *self._clocks,
+        )
+
+    def any_at(self, event: int) -> bool:
+        """Whether one was seen there."""
+        return any(len(each.messages[event]) for each in self.repeats.values())
 
     def chooses(self, number: int) -> bool:
         """Whether a message that goes over an edge may be used several times there, or others be
@@ -264,8 +306,13 @@ def read_graph(run: Run, path: MessagePath) -> tuple[MessageGraph, list[str]]:
                 found = Occurrences.none(fields)
             messages.append(found)
         repeats[repeat] = RepeatGraph(path, messages, by_repeat[repeat])
-    graph = MessageGraph(path, repeats)
+    graph = MessageGraph(path, repeats, hosts, drift)
     return graph, [*absent.values(), *graph.problems()]
+
+
+def _first_made(graph: RepeatGraph, first: int, event: int) -> Stamps:
+    place = graph.uses(first, event).first[graph.kept(first)]
+    return stamps_at(graph.messages[event], np.where(place == NEVER, NOWHERE, place))
 
 
 def _better(a: Uses, b: Uses) -> Uses:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from loopscope.analysis.half_width import half_widths
 from loopscope.analysis.occurrences import NOWHERE, Occurrences, read_occurrences
 from loopscope.analysis.path_table import ROWS, write_table
-from loopscope.analysis.regularity import Arrivals, arrivals
+from loopscope.analysis.regularity import Arrivals
 from loopscope.experiment import MessagePath, PathEvent
 from loopscope.timeline import Run
 
@@ -161,6 +161,10 @@ class Messages:
         ]
         return Messages(self.path, self.repeat[rows], self.id[rows], stamps, *self._given)
 
+    def any_at(self, event: int) -> bool:
+        """Whether one was seen there."""
+        return bool(self.seen[event].any())
+
     def on(self, event: int, host: str) -> Mask:
         """Of each message, whether it was seen at an event on a host; if not seen, anything."""
         there: Mask = self.host[event] % len(self._hosts) == self._hosts[host]
@@ -183,15 +187,13 @@ class Messages:
             spread += np.where(seen, self._costs[1][repeat, host], 0)
         return cost, spread
 
-    def arrivals(self, event: int) -> list[Arrivals]:
-        """Of each repeat, when messages were at an event."""
-        found = []
-        for repeat in np.unique(self.repeat):
-            here = np.flatnonzero(self.seen[event] & (self.repeat == repeat))
-            here = here[np.argsort(self.ts[event][here], kind="stable")]
-            ts, err, host = (self.ts[event], self.err[event], self.host[event])
-            found.append(arrivals(ts[here], err[here], host[here], self._drift[repeat]))
-        return found
+    def arrivals(self, event: int) -> Arrivals:
+        """When messages were at an event."""
+        here = np.flatnonzero(self.seen[event])
+        here = here[np.lexsort((self.ts[event][here], self.repeat[here]))]
+        repeat, host = self.repeat[here], self.host[event][here]
+        drift = self._drift[repeat, host]
+        return Arrivals(repeat, self.ts[event][here], self.err[event][here], host, drift)
 
     def write(self, run: Run) -> None:
         """`tables/path-<name>.parquet` of each repeat. Raises `RunError`."""
@@ -252,11 +254,11 @@ def read_messages(
             place = each.find(first.id) if event else np.arange(len(first))
             if event == len(path.events) - 1:
                 strangers += len(each) - int((place != NOWHERE).sum())
-            stamps[event].append(_stamps(each, place))
+            stamps[event].append(stamps_at(each, place))
     problems = [f"path {path.name}: no {each.entity} was recorded at all" for each in absent]
-    joined = [_joined(each) for each in stamps]
+    of_events = [joined(each) for each in stamps]
     messages = Messages(
-        path, np.concatenate(repeats), np.concatenate(ids), joined, hosts, drifts(run), costs
+        path, np.concatenate(repeats), np.concatenate(ids), of_events, hosts, drifts(run), costs
     )
     if path.trim_ns:
         messages = messages.chosen(np.concatenate(kept))
@@ -316,7 +318,8 @@ def _read(
     return found
 
 
-def _stamps(each: Occurrences, place: npt.NDArray[np.intp]) -> Stamps:
+def stamps_at(each: Occurrences, place: npt.NDArray[np.intp]) -> Stamps:
+    """Of messages at these places, `NOWHERE` of those that were not seen."""
     if not len(each):
         nothing = np.zeros(len(place), np.int64)
         host = nothing.astype(np.int16)
@@ -327,7 +330,7 @@ def _stamps(each: Occurrences, place: npt.NDArray[np.intp]) -> Stamps:
     )
 
 
-def _joined(parts: Sequence[Stamps]) -> Stamps:
+def joined(parts: Sequence[Stamps]) -> Stamps:
     """Of all repeats."""
     if len(parts) == 1:
         return parts[0]

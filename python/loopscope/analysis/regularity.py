@@ -1,89 +1,114 @@
-"""How regularly messages come: their rate, and by how much the times between two differ."""
+"""How regularly something comes: messages at an event, or the occurrences of one.
+
+An interval is between two in succession within a repeat.
+**Rate**: the number of intervals by the time that they take together, so the mean rate.
+**Jitter**: peak-to-peak period jitter, the longest interval less the shortest (the distance of the
+extremes of what JEDEC's JESD65B calls period jitter).
+
+What is missing from the trace divides an interval, or came before the first or after the last: each
+makes one interval more, and changes one at most.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loopscope.analysis.account import UNACCOUNTED
 from loopscope.analysis.half_width import half_widths
-from loopscope.analysis.statistic import Bracket, Exact, Sample
+from loopscope.analysis.quantity import UNKNOWN_NS
+from loopscope.analysis.statistic import Bracket
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loopscope.analysis.statistic import Nanoseconds
 
+    Mask = npt.NDArray[np.bool_]
+    Rows = npt.NDArray[np.intp]
+
 SECOND = 10**9
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Of one repeat, in order of time: the times between messages, and from the first to the last,
-    each with its half-width; ns."""
+    """An entry each, in the order of repeats and time."""
 
-    between: Nanoseconds
-    between_err: Nanoseconds
-    whole: int
-    whole_err: int
+    repeat: npt.NDArray[np.int32]
+    ts: Nanoseconds
+    err: Nanoseconds
+    host: npt.NDArray[np.int16]
+    """Codes."""
+    drift_ppm: npt.NDArray[np.float64]
+    """Of each one's clock; NaN where it is not known."""
+
+    @property
+    def intervals(self) -> Rows:
+        """Where they begin; each ends at the next entry."""
+        return np.flatnonzero(self.repeat[1:] == self.repeat[:-1])
+
+    def lengths(self, at: Rows) -> tuple[Nanoseconds, Nanoseconds]:
+        """Of some intervals, with their half-widths."""
+        return self._between(at, at + 1)
+
+    def together(self, at: Rows) -> tuple[int, int]:
+        """The time that some intervals take, and its half-width: stamps within it do not count."""
+        apart = np.diff(at) != 1
+        first, last = at[np.r_[True, apart][: len(at)]], at[np.r_[apart, True][: len(at)]] + 1
+        length, err = self._between(first, last)
+        return int(length.sum()), sum(err.tolist())
+
+    def _between(self, first: Rows, last: Rows) -> tuple[Nanoseconds, Nanoseconds]:
+        length = self.ts[last] - self.ts[first]
+        one_clock = self.host[first] == self.host[last]
+        stamps = self.err[first] + self.err[last]
+        return length, half_widths(length, stamps, self.drift_ppm[first], one_clock)
 
 
-def arrivals(
-    ts: Nanoseconds,
-    err: Nanoseconds,
-    host: npt.NDArray[np.int16],
-    drift_ppm: npt.NDArray[np.float64],
-) -> Arrivals:
-    """Of messages in order of time; `drift_ppm` by the code of a host."""
+def regularity(
+    stat: str,
+    arrivals: Arrivals,
+    missing: int,
+    judged: Rows | None = None,
+    sure: Mask | None = None,
+) -> Bracket | None:
+    """`rate`, Hz, or `jitter`, ns; None where no interval surely is judged.
 
-    def widths(length: Nanoseconds, first: slice, last: slice) -> Nanoseconds:
-        drift = drift_ppm[host[first]]
-        return half_widths(length, err[first] + err[last], drift, host[first] == host[last])
-
-    between = np.diff(ts)
-    spread = widths(between, slice(None, -1), slice(1, None))
-    if len(ts) < 2:
-        return Arrivals(between, spread, 0, 0)
-    whole = ts[-1:] - ts[:1]
-    return Arrivals(
-        between, spread, int(whole[0]), int(widths(whole, slice(0, 1), slice(-1, None))[0])
-    )
-
-
-def rate(repeats: Sequence[Arrivals], missing: int) -> Bracket | None:
-    """Messages a second: those after each repeat's first, in the time since. None where no repeat
-    has two. `missing` further ones may have come."""
-    known = [each for each in repeats if len(each.between)]
-    count, whole = sum(len(each.between) for each in known), sum(each.whole for each in known)
-    err = sum(each.whole_err for each in known)
-    if not known or whole <= 0:
+    `judged` are intervals, all where it is None; those of them that are not `sure` may not belong.
+    """
+    at = arrivals.intervals if judged is None else judged
+    surely = at if sure is None else at[sure]
+    if not len(surely):
         return None
-    lower = Fraction(count * SECOND, whole + err)
-    # A message before the first or after the last makes the time longer, by no one knows how much.
-    sure = not missing and whole > err
+    return (_rate if stat == "rate" else _jitter)(arrivals, missing, at, surely)
+
+
+def _rate(arrivals: Arrivals, missing: int, at: Rows, surely: Rows) -> Bracket | None:
+    (time, err), (least, less) = arrivals.together(at), arrivals.together(surely)
+    if time <= 0:
+        return None
+    bounded = least > less and missing < UNACCOUNTED
     return Bracket(
-        value=Fraction(count * SECOND, whole),
-        lower=Fraction(0) if missing else lower,
-        upper=Fraction(count * SECOND, whole - err) if sure else None,
+        value=Fraction(len(at) * SECOND, time),
+        # What is missing may have come long before the first or after the last.
+        lower=Fraction(0) if missing else Fraction(len(surely) * SECOND, time + err),
+        upper=Fraction((len(at) + missing) * SECOND, least - less) if bounded else None,
     )
 
 
-def jitter(repeats: Sequence[Arrivals], missing: int) -> Bracket | None:
-    """The longest time between two messages in succession less the shortest. None where no repeat
-    has two. Where messages are `missing` the true one may be anything: what lies between is then
-    of two times."""
-    empty: Nanoseconds = np.empty(0, np.int64)
-    sample = Sample(
-        np.concatenate([empty, *(each.between for each in repeats)]),
-        np.concatenate([empty, *(each.between_err for each in repeats)]),
+def _jitter(arrivals: Arrivals, missing: int, at: Rows, surely: Rows) -> Bracket:
+    length, err = arrivals.lengths(at)
+    sure_length, sure_err = arrivals.lengths(surely)
+    # Each that is missing may divide one of the longest, or have come long after the last.
+    longest = np.sort(sure_length - sure_err)
+    least = int(longest[-1 - missing]) if missing < len(longest) else 0
+    known = bool((err < UNKNOWN_NS).all()) and not missing
+    spread = int((length + err).max()) - max(0, int((length - err).min()))
+    return Bracket(
+        value=int(length.max() - length.min()),
+        lower=max(0, least - int((sure_length + sure_err).min())),
+        upper=spread if known else None,
     )
-    least, most = sample.bracket("min"), sample.bracket("max")
-    if least is None or most is None:
-        return None
-    value: Exact = most.value - least.value
-    if missing or least.upper is None or most.upper is None:
-        return Bracket(value, 0, None)
-    return Bracket(value, max(0, most.lower - least.upper), most.upper - least.lower)

@@ -87,11 +87,16 @@ def _deadline(
     first, last = ends
     rows = np.flatnonzero(messages.seen[first])
     arrived = messages.seen[last][rows]
-    left = times.end[messages.repeat[rows]] - messages.ts[first][rows]
-    spread = messages.err[first][rows]
+    passed, unsure = cut_off(
+        times,
+        requirement.limit_ns,
+        messages.repeat[rows],
+        messages.ts[first][rows],
+        messages.err[first][rows],
+    )
     # A dropped arrival may have been in time.
-    judged = arrived | (left + spread >= requirement.limit_ns) | (part.missing.after > 0)
-    unsure = (~arrived & (left - spread < requirement.limit_ns))[judged]
+    judged = arrived | passed | (part.missing.after > 0)
+    unsure = (~arrived & unsure)[judged]
     cut = rows[~judged]
     beyond, _ = times.within(
         requirement.window, messages.repeat[cut], (messages.ts[0][cut], messages.err[0][cut])
@@ -111,6 +116,19 @@ def _deadline(
         beyond=int(beyond.sum()),
     )
     return replace(cases, optional=unsure), rows
+
+
+def cut_off(
+    times: RepeatTimes,
+    limit_ns: int,
+    repeat: npt.NDArray[np.int32],
+    start: Nanoseconds,
+    err: Nanoseconds,
+) -> tuple[Mask, Mask]:
+    """Of messages that did not come: whether their deadline may have passed before the run ended,
+    and whether it may not have."""
+    left = times.end[repeat] - start
+    return left + err >= limit_ns, left - err < limit_ns
 
 
 def _before(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loopscope.analysis.measured import MeasuredInterval, MeasuredPath
+    from loopscope.analysis.measured_graph import MeasuredGraph
     from loopscope.analysis.messages import Mask
     from loopscope.analysis.statistic import Nanoseconds
     from loopscope.experiment import Expectation, PathEvent, TimeWindow
@@ -112,25 +113,22 @@ class RepeatTimes:
         return np.where(nothing, 0, zero), np.where(nothing, 0, low), np.where(nothing, 0, high)
 
 
-def windowed(path: MeasuredPath, window: TimeWindow, times: RepeatTimes) -> list[MeasuredPath]:
-    """The messages of a path that set out in a window, in every way that its edges leave open."""
-    messages = path.messages
-    set_out = (messages.ts[0], messages.err[0])
-    possible, unsure = times.within(window, messages.repeat, set_out)
+def choices(possible: Mask, unsure: Mask) -> list[tuple[Mask, int]]:
+    """The ways to take what may lie in a window: the rows, and how many more may belong to them."""
     sure = possible & ~unsure
     edge = np.flatnonzero(unsure)
     if len(edge) > ENUMERATED:
-        return [path.chosen(sure, unseen=len(edge))]
+        return [(sure, len(edge))]
     found = []
     for taken in product((False, True), repeat=len(edge)):
         rows = sure.copy()
         rows[edge] = taken
-        found.append(path.chosen(rows))
+        found.append((rows, 0))
     return found
 
 
 def bracket_of(
-    expectation: Expectation, path: MeasuredPath, times: RepeatTimes
+    expectation: Expectation, path: MeasuredPath | MeasuredGraph, times: RepeatTimes
 ) -> tuple[MeasuredInterval, Bracket | None]:
     """The part of a path that an expectation of one number is about, and what the number lies in
     whichever messages its window has; None where there is nothing to measure.
@@ -138,8 +136,11 @@ def bracket_of(
     Raises `ValueError` where the path has no such part or statistic.
     """
     window, hop = expectation.window, expectation.hop
-    paths = [path] if window is None else windowed(path, window, times)
-    parts = [each.loop if hop is None else each.part((hop.start, hop.end)) for each in paths]
+    parts: Sequence[MeasuredInterval]
+    if window is not None:
+        parts = path.windowed(hop, window, times)
+    else:
+        parts = [path.loop if hop is None else path.part((hop.start, hop.end))]
     assert expectation.stat is not None
     brackets = [part.bracket(expectation.stat) for part in parts]
     known = [each for each in brackets if each is not None]
