@@ -11,7 +11,7 @@ from loopscope.analysis import Verdict, analyse
 from loopscope.analysis.allan import allan_deviation
 from loopscope.analysis.results import LoopResult
 from loopscope.analysis.statistic import Sample
-from loopscope.experiment import Expectation, Hop, PathEvent
+from loopscope.experiment import Allowed, Expectation, Hop, PathEvent, Requirement
 from loopscope.report.rows import LOOP_HEADINGS, loop_cells, loops_line
 from loopscope.timeline import RunError, open_run
 
@@ -131,6 +131,26 @@ def test_a_step_names_the_verdicts_that_it_would_have_falsified(tmp_path):
     assert told.rpartition(": ")[2] == "; ".join(
         f"{text} ({verdict})" for text, verdict in zip(named, (P, F, P), strict=True)
     )
+
+
+def test_requirements_that_a_step_would_have_falsified(tmp_path):
+    def wanted(kind, hop, limit, op="<", **allowed):
+        text = f"{kind} {hop} {limit} {allowed}"
+        given = (op, limit, None, Allowed(**allowed), None)
+        return Requirement(text, kind, "loop", hop, None, *given)
+
+    narrow = wanted("time", THERE, 5_000_000)
+    shares = wanted("time", THERE, 5_000_000, met_ppb=1)
+    wide, here = wanted("time", THERE, 50_000_000), wanted("time", AT_H2, 3_000_000)
+    legs = wanted("symmetric", None, 40_000_000, op="<=")
+    whole, complete = wanted("time", None, 9_000_000), wanted("complete", None, None, op=None)
+    expect = (narrow, shares, wide, here, legs, whole, complete)
+    step = ClockStep("h2", at=(SECOND, 2 * SECOND), ns=(21_999_900, 22_000_100))
+    results = round_trips(tmp_path, *expect, steps=[step])
+    assert {each.verdict for each in results.expectations} == {P}
+    (told,) = (each for each in results.problems if "could have been others" in each)
+    named = [f"{each.text} (PASS)" for each in (narrow, shares, legs)]
+    assert told.rpartition("have been others: ")[2] == "; ".join(named)
 
 
 def test_what_happened_to_clocks_is_in_the_results(tmp_path):
@@ -265,10 +285,10 @@ def test_times_of_a_contradicted_loop_judge_nothing(tmp_path):
         results = round_trips(tmp_path / run, *expect, loops=[replace(LOOP, **changes)])
         return [each.verdict for each in results.expectations], results
 
-    assert (
-        verdicts()[0] == verdicts(host="h4", peer="h3", contradictions=3)[0] == [P, F, P, P, P, P]
-    )
-    found, results = verdicts(contradictions=3)
+    untouched = [P, F, P, P, P, P]
+    assert verdicts("none")[0] == untouched
+    assert verdicts("others", host="h4", peer="h3", contradictions=3)[0] == untouched
+    found, results = verdicts("own", contradictions=3)
     assert found == [U, U, U, P, P, P]
     told = "the times of h3 and h2 contradict each other in repeat 1: half-widths may be wrong"
     assert {each.reason for each in results.expectations if each.verdict is U} == {told}

@@ -1,5 +1,6 @@
 """No text gives a traceback: only a plan or problems with a place."""
 
+import json
 import random
 
 import pytest
@@ -20,6 +21,16 @@ PIECES = [
     "}", ",", '"', "'", "|", ">", "%", "@", "$", "$count", "${", "$$", "~", "null", "true", "5ms",
     "1e999", "0x1", "9" * 30, "9" * 5000, "\t", "#", "---", "...", "\\", '"\\UFFFFFFFF"', '"\\0"',
     '"\\ud800"', "\ufeff", "\x85", "\x07", "é", "loop.p99 < 5ms", "loop[a/b:c -> d/e:f].max < 1s",
+    "loop < 1s for 9%, no two misses in a row", "a/b:c every 2ms within 1ms", "loop complete",
+]  # fmt: skip
+
+WORDS = [
+    "loop", "lop", "bytes", "a/s:out", "b/s:in", "a/b", "[", "]", " -> ", " before ", ".", "p99",
+    "age", "rate", "jitter", "lost", "<", "<=", ">", "==", "!=", "=<", "10ms", "2", "490Hz",
+    "99.9%", "100%", "0.00000001%", " every ", " within ", " in order", " complete", " symmetric",
+    " for ", " after ", " between ", " and ", ",", " no ", "two", "3", "0", "9" * 30,
+    " misses in a row", " miss", " at most ", " misses in any ", "100", " ", "\t", "\n", "é",
+    "\0", "h1.realtime.offset", "hosts", "-", "%", "for",
 ]  # fmt: skip
 
 values = st.recursive(
@@ -87,6 +98,55 @@ def test_any_value_in_any_place(root, name, value, seed):
             break
         inner = inner[place]
     holds(yaml.safe_dump(data, allow_unicode=True, sort_keys=False))
+
+
+EXPECTING = """\
+name: x
+hosts: [h1, h2]
+components: {a: {host: h1, run: x}, b: {host: h2, run: x}}
+phases: [{name: run, timeout: 1s}]
+trace: {user: ["s:*"]}
+measure:
+  values: {bytes: {of: "s:out", field: size, stat: sum, unit: B}}
+  paths: {loop: {events: [a/s:out, b/s:in, b/s:out, a/s:in]}}
+expect: [%s]
+"""
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=14).map("".join) | st.text(max_size=12))
+@settings(max_examples=600)
+def test_any_expectation(line):
+    text = EXPECTING % json.dumps(line)
+    holds(text)
+    plan, _ = from_text(text, "f.yaml", {})
+    if plan is not None:
+        again, _ = from_text(EXPECTING % json.dumps(plan.expectations[0].text), "f.yaml", {})
+        assert again.expectations == plan.expectations
+
+
+@given(
+    st.sampled_from(
+        [
+            "loop < 10ms after 3s for 99.9%, no two misses in a row, at most 2 misses in any 100",
+            "loop[a/s:out before b/s:in] for 99%, no 3 misses in a row",
+            "a/s:out every 2ms within 100us between 3s and 40s",
+            "loop[a/s:out -> b/s:in].p99 < 5ms between 30s and 60s",
+            "loop symmetric within 20us",
+            "loop.age < 20ms",
+            "a/s:out.jitter < 5us after 3s",
+        ]
+    ),
+    st.lists(
+        st.tuples(st.floats(0, 1), st.integers(0, 5), st.sampled_from(["", *WORDS])), max_size=3
+    ),
+)
+@settings(max_examples=500)
+def test_an_expectation_cut_and_pasted(line, edits):
+    assert from_text(EXPECTING % json.dumps(line), "f.yaml", {})[0] is not None
+    for where, cut, piece in edits:
+        at = int(where * len(line))
+        line = line[:at] + piece + line[at + cut :]
+    holds(EXPECTING % json.dumps(line))
 
 
 @given(st.dictionaries(st.text(max_size=8) | st.sampled_from(["period", "count"]), st.text()))

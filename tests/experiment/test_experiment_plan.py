@@ -6,15 +6,19 @@ import pytest
 
 from loopscope import experiment
 from loopscope.experiment import (
+    Allowed,
     Clocks,
     ExitReady,
     ExperimentErrors,
     Hop,
     LineReady,
+    MissesIn,
     PhasesReady,
     PortReady,
     RealtimeStep,
+    Requirement,
     StartedReady,
+    TimeWindow,
     from_manifest,
 )
 
@@ -52,6 +56,49 @@ def test_stimulus_response(root):
     assert plan.components[1].config == {"to": "server"}
     assert plan.paths[0].key == "id"
     assert plan.expectations[-1].hop == Hop(1, 2)
+
+
+def test_requirements(changed):
+    lines = [
+        "loop < 5ms after 30s for 99.9%, no two misses in a row, at most 3 misses in any 100",
+        "loop[a/s:out -> b/s:out].age <= 5ms",
+        "loop[b/s:in before a/s:out]",
+        "a/s:out every $period within 100us between 1s and 1min",
+    ]
+    lines += ["a/s:out.rate >= 0.5kHz", "a/s:out.jitter < 5us after 1s", "loop.p99 < 5ms after 1s"]
+    text = "".join(f'  - "{line}"\n' for line in lines)
+    plan = experiment.load(changed(("  - loop.lost == 0\n", text)))
+    deadline, age, before, period, rate, jitter, late, _ = plan.expectations
+    rows = (MissesIn(1, 2), MissesIn(3, 100))
+    thirty = TimeWindow(30 * 10**9)
+    assert deadline == Requirement(
+        lines[0],
+        "time",
+        "loop",
+        None,
+        None,
+        "<",
+        5_000_000,
+        None,
+        Allowed(999_000_000, rows),
+        thirty,
+    )
+    assert (age.kind, age.hop, age.op, age.allowed) == ("age", Hop(0, 2), "<=", Allowed())
+    # b/s:in is after a/s:out in the path, so the time between is to be negative.
+    assert (before.kind, before.hop, before.op, before.limit_ns) == ("before", Hop(0, 1), "<", 0)
+    assert (str(period.event), period.event.host) == ("a/s:out", "h1")
+    assert (period.period_ns, period.limit_ns, period.path) == (2_000_000, 100_000, None)
+    assert period.window == TimeWindow(10**9, 60 * 10**9)
+    assert (rate.stat, rate.value, rate.is_time, str(rate.event)) == ("rate", 500, False, "a/s:out")
+    assert (jitter.value, jitter.is_time, jitter.window) == (5000, True, TimeWindow(10**9))
+    assert (late.stat, late.window, late.event) == ("p99", TimeWindow(10**9), None)
+    manifest = json.loads(json.dumps(plan.to_manifest(), allow_nan=False))
+    assert from_manifest(manifest).expectations == plan.expectations
+    for each in manifest["expectations"]:
+        # Those of a run from before are without.
+        for key in ("event", "window") if "stat" in each else ():
+            del each[key]
+    assert from_manifest(manifest).expectations[-1] == plan.expectations[-1]
 
 
 @pytest.mark.parametrize("name", ["pipeline", "stimulus-response"])

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 from synthetic_run import PIPELINE, Host, Row, SyntheticRun, pipeline
+from test_path_graph_verdicts import HELD, held
 from typer.testing import CliRunner, Result
 
 from loopscope.analysis import analyse
@@ -313,3 +314,22 @@ def test_a_hop_that_ends_before_it_began_has_no_length(tmp_path: Path) -> None:
         (begin, end, depth) for *_, begin, end, depth in Tracks(tmp_path / "out").slices()
     )
     assert slices == [(1_000, 1_000, 1), (1_000, 1_500, 0), (1_000, 1_500, 1)]
+
+
+def test_a_graph_is_exported_as_its_table(tmp_path: Path) -> None:
+    rows = held([0, 5000], [6000])
+    run = SyntheticRun(tmp_path / "run", rows, [Host("h1", True, 0, 0.0)], paths=[HELD]).write()
+    analyse(open_run(run))
+    for repeat in open_run(run).repeats.values():
+        names = {"entity": ["a:sent", "a:received", "b:step"], "kind": ["event"] * 3}
+        pq.write_table(pa.table(names), repeat / "tables" / "entities.parquet")
+    done = export(run, "--to", "perfetto", "-o", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    seen = Tracks(tmp_path / "out")
+    assert not seen.slices() and len(seen.of(TrackEvent.TYPE_INSTANT)) == len(rows)
+    done = export(run, "--to", "csv", "-o", tmp_path / "tables")
+    assert done.exit_code == 0, done.output
+    [row] = csv.DictReader((tmp_path / "tables" / "paths.way.csv").open())
+    assert (row["sink"], row["key_1"], row["age"]) == ("control/b:step", "1", "2000")
+    hops = list(csv.DictReader((tmp_path / "tables" / "hops.csv").open()))
+    assert [(hop["hop"], hop["duration"]) for hop in hops] == [("0", "1000"), ("1", "1000")]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from loopscope.analysis.expectation import Verdict, judge, overall
-from loopscope.analysis.quantity import duration, number
 from loopscope.analysis.results import (
     CostResult,
     Drop,
@@ -24,15 +23,21 @@ from loopscope.experiment import (
     Experiment,
     MessagePath,
     Pattern,
+    Requirement,
     Statistic,
     Value,
     from_manifest,
 )
+from loopscope.experiment.plan import RATE
 
 if TYPE_CHECKING:
     from loopscope.analysis.measured import MeasuredInterval, MeasuredPath
-    from loopscope.analysis.statistic import Bracket
+    from loopscope.analysis.measured_graph import MeasuredGraph
+    from loopscope.analysis.window import RepeatTimes
     from loopscope.timeline import Run
+
+
+_Measured: TypeAlias = "Mapping[str, MeasuredPath | MeasuredGraph]"
 
 
 class AnalysisError(Exception):
@@ -42,7 +47,7 @@ class AnalysisError(Exception):
 def analyse(
     run: Run,
     paths: Sequence[MessagePath] | None = None,
-    expectations: Sequence[Expectation] | None = None,
+    expectations: Sequence[Expectation | Requirement] | None = None,
     subtract_cost: bool | None = None,
     values: Sequence[Value] | None = None,
     statistics: Sequence[Statistic] = (),
@@ -65,8 +70,11 @@ def analyse(
         read_loops,
         realtime_offsets,
     )
+    from loopscope.analysis.judging import judge_event, repeat_times
     from loopscope.analysis.links import read_links
-    from loopscope.analysis.measured import MeasuredPath
+    from loopscope.analysis.measured import MeasuredPath, dropped_of
+    from loopscope.analysis.measured_graph import MeasuredGraph
+    from loopscope.analysis.message_graph import read_graph
     from loopscope.analysis.messages import read_messages
     from loopscope.analysis.patterns import measure_pattern
     from loopscope.analysis.split import LinkEvents
@@ -85,12 +93,20 @@ def analyse(
     links, of_links = read_links(run)
     problems = [*run.problems, *contradictions(run), *of_links]
     link_events = LinkEvents(run, links)
-    measured: dict[str, MeasuredPath] = {}
+    lists: dict[str, MeasuredPath] = {}
+    graphs: dict[str, MeasuredGraph] = {}
     for path in paths:
+        if path.edges:
+            graph, doubts = read_graph(run, path)
+            graph.write(run)
+            graphs[path.name] = MeasuredGraph(run, graph)
+            problems += doubts + graphs[path.name].problems()
+            continue
         messages, doubts = read_messages(run, path, costs)
         messages.write(run)
-        measured[path.name] = MeasuredPath(run, messages, link_events)
-        problems += doubts + measured[path.name].problems()
+        lists[path.name] = MeasuredPath(messages, dropped_of(run, path), link_events)
+        problems += doubts + lists[path.name].problems()
+    measured: _Measured = {**lists, **graphs}
     numbers: dict[str, ValueResult] = {}
     for value in values:
         numbers[value.name], doubts = measure_value(run, value)
@@ -103,14 +119,19 @@ def analyse(
     offsets = realtime_offsets(run)
     clocks, clock_events = read_clocks(run, offsets)
     judged = []
+    times = repeat_times(run, paths, expectations)
     for each in expectations:
-        if each.clock is not None:
+        if isinstance(each, Requirement):
+            judged.append(_judge_each(each, run, measured, times))
+        elif each.event is not None:
+            judged.append(judge_event(each, run, times))
+        elif each.clock is not None:
             judged.append(judge_offset(each, offsets))
         elif each.stat is not None:
-            judged.append(_judge(each, measured))
+            judged.append(_judge(each, measured, times))
         else:
             judged.append(_judge_value(each, numbers))
-    problems += falsified(clock_events, expectations, judged, measured)
+    problems += falsified(clock_events, expectations, judged, measured, times)
     loops = read_loops(run)
     judged = contradicted(loops, expectations, judged, measured)
     met = [found.verdict for found in of_patterns if found.verdict is not None]
@@ -128,7 +149,8 @@ def analyse(
         repeats=len(run.repeats),
         verdict=verdict,
         expectations=tuple(judged),
-        paths=tuple(each.result() for each in measured.values()),
+        paths=tuple(each.result() for each in lists.values()),
+        graphs=tuple(each.result() for each in graphs.values()),
         clock=clocks,
         clock_events=clock_events,
         loops=loops,
@@ -139,44 +161,50 @@ def analyse(
         problems=tuple(problems),
         values=tuple(numbers.values()),
         statistics={each.text: _statistic(each, measured, numbers) for each in statistics},
-        messages={name: each.messages for name, each in measured.items()},
+        messages={name: each.messages for name, each in lists.items()},
         patterns=tuple(of_patterns),
     )
 
 
-def _judge(expectation: Expectation, measured: dict[str, MeasuredPath]) -> ExpectationResult:
-    from loopscope.analysis.measured import printed
+def _judge_each(
+    requirement: Requirement, run: Run, measured: _Measured, times: RepeatTimes
+) -> ExpectationResult:
+    from loopscope.analysis.judging import judge_requirement
 
-    text = expectation.text
-    part = _part(expectation, measured)
+    if requirement.path is not None:
+        _path(requirement.text, requirement.path, measured)
     try:
-        assert expectation.stat is not None
-        bracket = part.bracket(expectation.stat)
+        return judge_requirement(requirement, run, measured, times)
     except ValueError as error:
-        raise AnalysisError(f"{text}: {error}") from error
-    if bracket is None:
-        where = part.intervals.last if part.at_first else part.intervals.first
-        reason: str | None = f"no message was seen at {where}"
-        verdict = Verdict.UNKNOWN
-    else:
-        verdict = judge(expectation, bracket)
-        reason = _doubt(expectation, part, bracket) if verdict is Verdict.UNKNOWN else None
-    return ExpectationResult(
-        text=text,
-        verdict=verdict,
-        measured=printed(bracket),
-        err_ns=bracket.err if bracket and expectation.is_time else None,
-        is_time=expectation.is_time,
-        reason=reason,
-    )
+        raise AnalysisError(f"{requirement.text}: {error}") from error
 
 
-def _part(wanted: Expectation | Statistic, measured: dict[str, MeasuredPath]) -> MeasuredInterval:
-    """The path, or the part of it, that a statistic is of."""
-    if wanted.path not in measured:
+def _judge(expectation: Expectation, measured: _Measured, times: RepeatTimes) -> ExpectationResult:
+    from loopscope.analysis.judging import judge_number
+    from loopscope.analysis.window import bracket_of
+    from loopscope.experiment.expectation import OF_EVENTS
+
+    path = _path(expectation.text, expectation.path, measured)
+    try:
+        part, bracket = bracket_of(expectation, path, times)
+    except ValueError as error:
+        raise AnalysisError(f"{expectation.text}: {error}") from error
+    of_last = bool(part.at_first) or expectation.stat in OF_EVENTS
+    where = part.intervals.last if of_last else part.intervals.first
+    some = "no two messages were" if expectation.stat in OF_EVENTS else "no message was"
+    return judge_number(expectation, bracket, part.doubt(), f"{some} seen at {where}")
+
+
+def _path(text: str, name: str, measured: _Measured) -> MeasuredPath | MeasuredGraph:
+    if name not in measured:
         known = ", ".join(measured) or "none"
-        raise AnalysisError(f"{wanted.text}: no path {wanted.path!r}; there is: {known}")
-    path, hop = measured[wanted.path], wanted.hop
+        raise AnalysisError(f"{text}: no path {name!r}; there is: {known}")
+    return measured[name]
+
+
+def _part(wanted: Statistic, path: MeasuredPath | MeasuredGraph) -> MeasuredInterval:
+    """The path, or the part of it, that this is of."""
+    hop = wanted.hop
     try:
         return path.loop if hop is None else path.part((hop.start, hop.end))
     except ValueError as error:
@@ -212,41 +240,20 @@ def _judge_value(expectation: Expectation, numbers: dict[str, ValueResult]) -> E
 
 
 def _statistic(
-    wanted: Statistic, measured: dict[str, MeasuredPath], numbers: dict[str, ValueResult]
+    wanted: Statistic, measured: _Measured, numbers: dict[str, ValueResult]
 ) -> StatisticResult:
-    from loopscope.analysis.expectation import COUNTS
-    from loopscope.analysis.measured import printed
+    from loopscope.analysis.judging import shown
+    from loopscope.experiment.expectation import unit
 
     if wanted.stat is None:
         found = numbers[wanted.path]
         return StatisticResult(wanted.text, found.value, None, found.unit)
-    part = _part(wanted, measured)
+    part = _part(wanted, _path(wanted.text, wanted.path, measured))
     if wanted.stat == "settling":
         return StatisticResult(wanted.text, part.settling(), None, "ns")
     bracket = part.bracket(wanted.stat)
-    unit = "" if wanted.stat in COUNTS else "ns"
-    return StatisticResult(wanted.text, printed(bracket), bracket.err if bracket else None, unit)
-
-
-def _doubt(expectation: Expectation, part: MeasuredInterval, bracket: Bracket) -> str:
-    from loopscope.analysis.measured import some_dropped
-
-    def show(value: int | Fraction) -> str:
-        return duration(float(value)) if expectation.is_time else number(int(value))
-
-    if bracket.upper is None:
-        span = f"{show(bracket.lower)} or more"
-    else:
-        span = f"{show(bracket.lower)} to {show(bracket.upper)}"
-    if unknown := part.sample.unknown:
-        return (
-            f"a clock was disturbed: nothing is known of the time of {number(unknown)} messages, "
-            f"which leaves {span}"
-        )
-    if part.missing.before or part.missing.after:
-        dropped = part.missing.before + part.missing.after
-        return f"{some_dropped(dropped)} events may be missing from the trace, which leaves {span}"
-    return f"the clock's error leaves {span}"
+    err = bracket.err if bracket and wanted.stat != RATE else None
+    return StatisticResult(wanted.text, shown(bracket, wanted.stat), err, unit(wanted.stat))
 
 
 def _costs(run: Run) -> dict[tuple[int, str], tuple[float, float]]:

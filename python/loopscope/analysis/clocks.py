@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.expectation import COUNTS, Verdict, judge
+from loopscope.analysis.deadline import judge as judge_cases
+from loopscope.analysis.expectation import Verdict, judge
+from loopscope.analysis.graph_requirement import cases_of
 from loopscope.analysis.links import ROUTER
 from loopscope.analysis.quantity import UNKNOWN_NS, duration
+from loopscope.analysis.requirement import widened
 from loopscope.analysis.results import (
     ClockEvent,
     ClockResult,
@@ -20,11 +23,14 @@ from loopscope.analysis.results import (
     Offset,
 )
 from loopscope.analysis.statistic import Bracket
-from loopscope.experiment.expectation import EVERY_HOST
+from loopscope.analysis.window import bracket_of
+from loopscope.experiment import Expectation, Requirement
+from loopscope.experiment.expectation import COUNTS, EVERY_HOST
 
 if TYPE_CHECKING:
-    from loopscope.analysis.measured import MeasuredInterval, MeasuredPath
-    from loopscope.experiment import Expectation
+    from loopscope.analysis.measured import MeasuredPath
+    from loopscope.analysis.measured_graph import MeasuredGraph
+    from loopscope.analysis.window import RepeatTimes
     from loopscope.timeline import Run
 
 
@@ -156,16 +162,18 @@ def read_loops(run: Run) -> tuple[LoopResult, ...]:
 
 def contradicted(
     loops: Sequence[LoopResult],
-    expectations: Sequence[Expectation],
+    expectations: Sequence[Expectation | Requirement],
     judged: Sequence[ExpectationResult],
-    measured: Mapping[str, MeasuredPath],
+    measured: Mapping[str, MeasuredPath | MeasuredGraph],
 ) -> list[ExpectationResult]:
     """The verdicts, none of them on times between hosts of which one is in a loop that contradicts
     itself: a clock or a stamp of that loop is wrong by more than its half-width.
     """
     wrong = [loop for loop in loops if loop.contradictions]
 
-    def kept(expectation: Expectation, result: ExpectationResult) -> ExpectationResult:
+    def kept(
+        expectation: Expectation | Requirement, result: ExpectationResult
+    ) -> ExpectationResult:
         hosts = _compared(expectation, measured)
         for loop in wrong:
             if len(hosts) > 1 and hosts & {loop.host, loop.peer}:
@@ -179,28 +187,33 @@ def contradicted(
     return [kept(*pair) for pair in zip(expectations, judged, strict=True)]
 
 
-def _compared(expectation: Expectation, measured: Mapping[str, MeasuredPath]) -> set[str]:
+def _compared(
+    expectation: Expectation | Requirement, measured: Mapping[str, MeasuredPath | MeasuredGraph]
+) -> set[str]:
     """The hosts whose times an expectation compares; none where it is not of times of events."""
-    if expectation.stat is None or expectation.stat in COUNTS:
+    if isinstance(expectation, Requirement):
+        between_hosts = expectation.kind in ("time", "age", "before", "symmetric")
+        legs = expectation.kind == "symmetric"
+    else:
+        # What is of one event has one clock.
+        of_one = (None, *COUNTS, "rate", "jitter")
+        between_hosts = expectation.stat not in of_one
+        legs = expectation.stat == "asymmetry"
+    if not between_hosts or expectation.path is None:
         return set()
-    messages = measured[expectation.path].messages
-    return {messages.path.events[end].host for end in _ends(expectation, messages.path.loop)}
-
-
-def _ends(expectation: Expectation, loop: tuple[int, int]) -> tuple[int, int]:
-    """The events that an expectation's times are of, as their numbers in the path."""
-    if expectation.stat == "asymmetry":
-        return 0, 1
-    if expectation.hop is None:
-        return loop
-    return expectation.hop.start, expectation.hop.end
+    path, hop = measured[expectation.path].messages.path, expectation.hop
+    first, last = path.loop if hop is None else (hop.start, hop.end)
+    # Of a way there and back the two ends are often at one host.
+    ends = (first, first + 1, last - 1, last) if legs else (first, last)
+    return {path.events[end].host for end in ends}
 
 
 def falsified(
     events: Iterable[ClockEvent],
-    expectations: Sequence[Expectation],
+    expectations: Sequence[Expectation | Requirement],
     judged: Sequence[ExpectationResult],
-    measured: Mapping[str, MeasuredPath],
+    measured: Mapping[str, MeasuredPath | MeasuredGraph],
+    times: RepeatTimes,
 ) -> list[str]:
     """For each host whose CLOCK_REALTIME was set in the run, the verdicts on times between it and
     others that could have been different, had its events been stamped by that clock."""
@@ -214,7 +227,8 @@ def falsified(
         moved = [
             f"{each.text} ({result.verdict})"
             for each, result in zip(expectations, judged, strict=True)
-            if result.verdict is not Verdict.UNKNOWN and _could_differ(each, host, step, measured)
+            if result.verdict is not Verdict.UNKNOWN
+            and _could_differ(each, host, step, measured, times)
         ]
         if moved:
             found.append(
@@ -225,21 +239,26 @@ def falsified(
 
 
 def _could_differ(
-    expectation: Expectation, host: str, step: int, measured: Mapping[str, MeasuredPath]
+    expectation: Expectation | Requirement,
+    host: str,
+    step: int,
+    measured: Mapping[str, MeasuredPath | MeasuredGraph],
+    times: RepeatTimes,
 ) -> bool:
     """Whether stamps that are off by as much on this host leave more than one verdict."""
     hosts = _compared(expectation, measured)
     if len(hosts) < 2 or host not in hosts:
         return False
-    assert expectation.stat is not None
+    assert expectation.path is not None
     path = measured[expectation.path]
-    part: MeasuredInterval = path.loop
-    if expectation.stat == "asymmetry":
+    if isinstance(expectation, Requirement):
         # One leg is longer by it, the other shorter.
+        by_ns = 2 * step if expectation.kind == "symmetric" else step
+        cases = widened(cases_of(expectation, path, times), expectation, by_ns)
+        return judge_cases(cases, expectation.allowed).verdict is Verdict.UNKNOWN
+    if expectation.stat == "asymmetry":
         step *= 2
-    elif expectation.hop is not None:
-        part = path.part((expectation.hop.start, expectation.hop.end))
-    bracket = part.bracket(expectation.stat)
+    _, bracket = bracket_of(expectation, path, times)
     if bracket is None:
         return False
     upper = None if bracket.upper is None else bracket.upper + step

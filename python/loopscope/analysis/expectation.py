@@ -12,9 +12,6 @@ from loopscope.experiment import Expectation
 if TYPE_CHECKING:
     from loopscope.analysis.statistic import Bracket
 
-COUNTS = ("count", "lost", "duplicates")
-"""The statistics that count messages; every other is a time."""
-
 
 class Verdict(str, Enum):
     """PASS and FAIL hold at every value that the measurement allows; UNKNOWN is the rest."""

@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loopscope.analysis.account import UNACCOUNTED, Missing, missing_events
-from loopscope.analysis.expectation import COUNTS
 from loopscope.analysis.quantity import duration, half_width, number
+from loopscope.analysis.regularity import regularity
 from loopscope.analysis.results import TIMES, IntervalResult, PathResult
 from loopscope.analysis.statistic import Bracket, Exact, Sample
+from loopscope.analysis.window import choices
+from loopscope.experiment.expectation import COUNTS
 
 if TYPE_CHECKING:
     from loopscope.analysis.messages import Intervals, Messages
+    from loopscope.analysis.regularity import Arrivals
     from loopscope.analysis.split import LinkEvents
+    from loopscope.analysis.window import RepeatTimes
+    from loopscope.experiment import Hop, MessagePath, TimeWindow
     from loopscope.timeline import Run
 
 SETTLED_OF, _SETTLED = 50, 45
@@ -29,6 +34,7 @@ class MeasuredInterval:
     def __init__(self, messages: Messages, ends: tuple[int, int], dropped: Sequence[int]) -> None:
         """`ends` are indices of events, `dropped` how many of each event may be missing."""
         first, last = ends
+        self._messages, self._last = messages, last
         self.intervals: Intervals = messages.intervals(first, last)
         # A message whose first event is missing is in no row, so at no later event either.
         before = dropped[0] + (dropped[first] if first else 0)
@@ -58,7 +64,26 @@ class MeasuredInterval:
             # A message unknown at the first end may have been duplicated any number of times.
             most = None if before else self.duplicates + after
             return Bracket(self.duplicates, self.duplicates, most)
+        if stat == "superseded":
+            raise ValueError("superseded is of a path that joins")
+        if stat in ("rate", "jitter"):
+            return regularity(stat, self.arrivals(), before + after)
         return self.sample.bracket(stat)
+
+    def arrivals(self) -> Arrivals:
+        """When messages were at the last event."""
+        return self._messages.arrivals(self._last)
+
+    def doubt(self) -> str:
+        """What leaves a statistic open, for before the span that is left."""
+        if unknown := self.sample.unknown:
+            return (
+                f"a clock was disturbed: nothing is known of the time of {number(unknown)} "
+                "messages, which leaves"
+            )
+        if dropped := self.missing.before + self.missing.after:
+            return f"{some_dropped(dropped)} events may be missing from the trace, which leaves"
+        return "the clock's error leaves"
 
     def settling(self) -> int | None:
         """How long after the first message, ns, intervals came to what they were to be: the first
@@ -142,14 +167,34 @@ class MeasuredLoop(MeasuredInterval):
 
 
 class MeasuredPath:
-    def __init__(self, run: Run, messages: Messages, link_events: LinkEvents) -> None:
+    def __init__(
+        self,
+        messages: Messages,
+        dropped: Sequence[int],
+        link_events: LinkEvents | None = None,
+    ) -> None:
+        """`dropped` as `dropped_of` gives it."""
         path = messages.path
         self._link_events = link_events
         self.messages = messages
-        self.dropped = [missing_events(run, event.component, event.entity) for event in path.events]
-        self.loop = MeasuredLoop(messages, path.loop, self.dropped)
+        self.dropped = dropped
+        self.loop = MeasuredLoop(messages, path.loop, dropped)
         self.hops = [self.part(hop) for hop in path.hops]
         self.loop.legs = (self.hops[0], self.hops[-1])
+
+    def windowed(
+        self, hop: Hop | None, window: TimeWindow, times: RepeatTimes
+    ) -> list[MeasuredInterval]:
+        """The loop, or a part, of the messages that set out in a window, in every way that its
+        edges leave open."""
+        messages, found = self.messages, []
+        set_out = (messages.ts[0], messages.err[0])
+        for rows, unseen in choices(*times.within(window, messages.repeat, set_out)):
+            path = MeasuredPath(
+                messages.chosen(rows), [self.dropped[0] + unseen, *self.dropped[1:]]
+            )
+            found.append(path.loop if hop is None else path.part((hop.start, hop.end)))
+        return found
 
     def part(self, ends: tuple[int, int]) -> MeasuredInterval:
         """Between any two of its events. Raises `ValueError` where it does not have them."""
@@ -159,34 +204,45 @@ class MeasuredPath:
         return MeasuredInterval(self.messages, ends, self.dropped)
 
     def result(self) -> PathResult:
+        links = self._link_events
         hops = tuple(
-            replace(hop.result(), splits=self._link_events.splits(self.messages, *ends))
+            replace(hop.result(), splits=links.splits(self.messages, *ends) if links else ())
             for hop, ends in zip(self.hops, self.messages.path.hops, strict=True)
         )
         return PathResult(self.messages.path.name, self.loop.result(), hops)
 
     def problems(self) -> list[str]:
-        found = []
-        path = self.messages.path
-        for event, dropped in zip(path.events, self.dropped, strict=True):
-            if dropped:
-                found.append(
-                    f"path {path.name}: {some_dropped(dropped)} {event} may be missing from the "
-                    "trace; verdicts allow for it, the statistics are of what was recorded"
-                )
-        parts: list[MeasuredInterval] = [self.loop, *self.hops]
-        for part in parts:
-            intervals = part.intervals
-            if len(backwards := intervals.contradictions):
-                worst = backwards[intervals.length[backwards].argmin()]
-                found.append(
-                    f"path {path.name}, {part.name}: {len(backwards)} messages arrived before they "
-                    f"were sent by more than the clock's error (worst: {path.key} "
-                    f"{intervals.id[worst]} of repeat {intervals.repeat[worst]}, "
-                    f"{duration(int(intervals.length[worst]))} "
-                    f"{half_width(int(intervals.err[worst]))}); that error was too small"
-                )
-        return found
+        return path_problems(self.messages.path, self.dropped, [self.loop, *self.hops])
+
+
+def dropped_of(run: Run, path: MessagePath) -> list[int]:
+    """How many of each of its events may be missing."""
+    return [missing_events(run, event.component, event.entity) for event in path.events]
+
+
+def path_problems(
+    path: MessagePath, dropped: Sequence[int], parts: Sequence[MeasuredInterval]
+) -> list[str]:
+    """Events that are missing from the trace, and messages that came before they were sent."""
+    found = []
+    for event, missing in zip(path.events, dropped, strict=True):
+        if missing:
+            found.append(
+                f"path {path.name}: {some_dropped(missing)} {event} may be missing from the "
+                "trace; verdicts allow for it, the statistics are of what was recorded"
+            )
+    for part in parts:
+        intervals = part.intervals
+        if len(backwards := intervals.contradictions):
+            worst = backwards[intervals.length[backwards].argmin()]
+            found.append(
+                f"path {path.name}, {part.name}: {len(backwards)} messages arrived before they "
+                f"were sent by more than the clock's error (worst: {path.key} "
+                f"{intervals.id[worst]} of repeat {intervals.repeat[worst]}, "
+                f"{duration(int(intervals.length[worst]))} "
+                f"{half_width(int(intervals.err[worst]))}); that error was too small"
+            )
+    return found
 
 
 def some_dropped(n: int) -> str:
@@ -199,3 +255,8 @@ def printed(bracket: Bracket | None) -> int | float | None:
     if bracket is None:
         return None
     return bracket.value if isinstance(bracket.value, int) else float(round(bracket.value, 1))
+
+
+def significant(bracket: Bracket) -> float:
+    """A value that is no time, as results hold it."""
+    return float(f"{float(bracket.value):.6g}")

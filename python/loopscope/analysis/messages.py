@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-import ibis
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from loopscope.analysis.half_width import half_widths
+from loopscope.analysis.occurrences import NOWHERE, Occurrences, read_occurrences
+from loopscope.analysis.path_table import ROWS, write_table
+from loopscope.analysis.regularity import Arrivals
 from loopscope.experiment import MessagePath, PathEvent
-from loopscope.timeline import Run, RunError, UnknownTableError
+from loopscope.timeline import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
     from loopscope.analysis.statistic import Nanoseconds
 
     Mask = npt.NDArray[np.bool_]
+    Rows = npt.NDArray[np.intp]
+
+
+ALL = slice(None)
 
 
 @dataclass(frozen=True)
@@ -37,25 +44,36 @@ class Intervals:
     err: Nanoseconds
     """Half-width of `length`."""
 
+    @staticmethod
+    def none(first: PathEvent, last: PathEvent) -> Intervals:
+        nothing = np.empty(0, np.int64)
+        return Intervals(first, last, nothing.astype(np.int32), nothing, nothing, nothing, nothing)
+
+    def and_then(self, more: Intervals) -> Intervals:
+        """With those of another repeat."""
+        names = ("repeat", "id", "start", "length", "err")
+        columns = (np.concatenate([getattr(self, name), getattr(more, name)]) for name in names)
+        return Intervals(self.first, self.last, *columns)
+
     @property
     def contradictions(self) -> npt.NDArray[np.intp]:
         """Messages that ended before they began, by more than the clock's error."""
         return np.flatnonzero(self.length < -self.err)
 
 
-def half_widths(
-    length: Nanoseconds,
-    sum_of_stamps: Nanoseconds,
-    drift_ppm: npt.NDArray[np.float64],
-    one_host: Mask,
-) -> Nanoseconds:
-    """Of intervals: both stamps' half-widths together.
+@dataclass(frozen=True)
+class Stamps:
+    """Of one event: an entry for each message of the path, also for those not `seen` there."""
 
-    Where both stamps are of one host's counter, only the wander of its rate within the interval
-    counts, if that is less: 2·drift·Δ, rounded up, plus 1 ns. NaN: a drift that is not known.
-    """
-    wander = np.ceil(2e-6 * drift_ppm * np.abs(length)) + 1
-    return np.where(one_host & (wander < sum_of_stamps), wander, sum_of_stamps).astype(np.int64)
+    seen: Mask
+    ts: Nanoseconds
+    err: Nanoseconds
+    occurrences: npt.NDArray[np.int32]
+    host: npt.NDArray[np.int16]
+    """Codes."""
+
+
+_COLUMNS = ("seen", "ts", "err", "occurrences", "host")
 
 
 class Messages:
@@ -64,55 +82,52 @@ class Messages:
     def __init__(
         self,
         path: MessagePath,
-        table: pa.Table,
+        repeat: npt.NDArray[np.int32],
+        id: npt.NDArray[np.int64],
+        stamps: Sequence[Stamps],
+        hosts: Mapping[str, int],
         drift_ppm: Mapping[tuple[int, str], float],
         costs: Mapping[tuple[int, str], tuple[float, float]] | None = None,
     ) -> None:
-        """`costs` are what an event costs, ns and half-width, by repeat and host; to be subtracted.
-
-        Every host of a message has one then.
+        """`hosts` are the codes in the stamps. `costs` are what an event costs, ns and half-width,
+        by repeat and host; to be subtracted. Every host of a message has one then.
         """
         self.path = path
-        self._table = table
-        self.repeat = table["repeat"].to_numpy()
-        self.id = table["id"].to_numpy()
-        events = range(len(path.events))
-        self.seen: list[Mask] = [table[f"ts_{i}"].is_valid().to_numpy() for i in events]
-        self.ts: list[Nanoseconds] = [_filled(table[f"ts_{i}"]) for i in events]
-        self.err: list[Nanoseconds] = [_filled(table[f"err_{i}"]) for i in events]
-        self.occurrences: list[Nanoseconds] = [_filled(table[f"n_{i}"]) for i in events]
-        self._counted: list[Mask] = [
-            table[f"counted_{i}"].fill_null(False).to_numpy() for i in events
-        ]
-        self._hosts: dict[str, int] = {}
-        self._host = [self._host_codes(table[f"host_{i}"]) for i in events]
-        self._drift = self._by_host(drift_ppm)
+        self._given = (hosts, drift_ppm, costs)
+        self._stamps = stamps
+        self.repeat = repeat
+        self.id = id
+        self.seen: list[Mask] = [each.seen for each in stamps]
+        self.ts: list[Nanoseconds] = [each.ts for each in stamps]
+        self.err: list[Nanoseconds] = [each.err for each in stamps]
+        self.occurrences: list[npt.NDArray[np.int32]] = [each.occurrences for each in stamps]
+        self._hosts = hosts
+        self.host: list[npt.NDArray[np.int16]] = [each.host for each in stamps]
+        """Codes of where each message was seen; of what was not seen, anything."""
+        self._drift = by_host(drift_ppm, hosts, int(repeat.max(initial=0)))
         self._costs = None
         if costs is not None:
             self._costs = tuple(
-                self._by_host({of: cost[part] for of, cost in costs.items()}) for part in (0, 1)
+                by_host(
+                    {of: cost[part] for of, cost in costs.items()},
+                    hosts,
+                    int(repeat.max(initial=0)),
+                )
+                for part in (0, 1)
             )
 
     def __len__(self) -> int:
         return len(self.id)
 
-    def hosts(self, event: int) -> pa.ChunkedArray:
-        """Where each message was seen at an event; null where it was not."""
-        return self._table[f"host_{event}"]
-
-    def intervals(self, first: int, last: int) -> Intervals:
-        """From one event (its index in the path) to another.
+    def intervals(self, first: int, last: int, rows: slice = ALL) -> Intervals:
+        """From one event (its index in the path) to another, of the messages in `rows`.
 
         Costs that are to be subtracted take from the length, and their half-widths add to its own.
         """
-        both = self.seen[first] & self.seen[last]
-        length = self.ts[last][both] - self.ts[first][both]
-        err = self.err[first][both] + self.err[last][both]
-        host = self._host[first][both]
-        drift = self._drift[self.repeat[both], host]
-        one_counter = self._counted[first][both] & self._counted[last][both]
-        one_counter &= host == self._host[last][both]
-        err = half_widths(length, err, drift, one_counter)
+        both = np.flatnonzero(self.seen[first][rows] & self.seen[last][rows]) + (rows.start or 0)
+        start = self.ts[first][both]
+        length = self.ts[last][both] - start
+        err = self.half_widths_between(first, both, last, both)
         if self._costs is not None:
             cost, spread = self._cost(first, last, both)
             whole = np.rint(cost)
@@ -123,13 +138,40 @@ class Messages:
             last=self.path.events[last],
             repeat=self.repeat[both],
             id=self.id[both],
-            start=self.ts[first][both],
+            start=start,
             length=length,
             err=err,
         )
 
+    def half_widths_between(self, first: int, begins: Rows, last: int, ends: Rows) -> Nanoseconds:
+        """Of the times from some messages' stamps at one event to others' at another, row by row;
+        both of one repeat."""
+        err = self.err[first][begins] + self.err[last][ends]
+        host = self.host[first][begins]
+        one_host = host == self.host[last][ends]
+        if not one_host.any():
+            return err
+        length = self.ts[last][ends] - self.ts[first][begins]
+        return half_widths(length, err, self._drift[self.repeat[begins], host], one_host)
+
+    def chosen(self, rows: Mask) -> Messages:
+        """Some of the messages."""
+        stamps = [
+            Stamps(*(getattr(each, name)[rows] for name in _COLUMNS)) for each in self._stamps
+        ]
+        return Messages(self.path, self.repeat[rows], self.id[rows], stamps, *self._given)
+
+    def any_at(self, event: int) -> bool:
+        """Whether one was seen there."""
+        return bool(self.seen[event].any())
+
+    def on(self, event: int, host: str) -> Mask:
+        """Of each message, whether it was seen at an event on a host; if not seen, anything."""
+        there: Mask = self.host[event] % len(self._hosts) == self._hosts[host]
+        return there
+
     def _cost(
-        self, first: int, last: int, messages: Mask
+        self, first: int, last: int, messages: Rows
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """What recording took between two events, and its half-width.
 
@@ -140,49 +182,45 @@ class Messages:
         repeat = self.repeat[messages]
         cost, spread = np.zeros(len(repeat)), np.zeros(len(repeat))
         for event in range(first, last):
-            seen, host = self.seen[event][messages], self._host[event][messages]
+            seen, host = self.seen[event][messages], self.host[event][messages]
             cost += np.where(seen, self._costs[0][repeat, host], 0)
             spread += np.where(seen, self._costs[1][repeat, host], 0)
         return cost, spread
 
-    def _by_host(self, values: Mapping[tuple[int, str], float]) -> npt.NDArray[np.float64]:
-        """By repeat and the code of a host; NaN where there is none."""
-        found = np.full((int(self.repeat.max(initial=0)) + 1, len(self._hosts)), np.nan)
-        for (repeat, host), value in values.items():
-            if repeat < len(found) and host in self._hosts:
-                found[repeat, self._hosts[host]] = value
-        return found
+    def arrivals(self, event: int) -> Arrivals:
+        """When messages were at an event."""
+        here = np.flatnonzero(self.seen[event])
+        here = here[np.lexsort((self.ts[event][here], self.repeat[here]))]
+        repeat, host = self.repeat[here], self.host[event][here]
+        drift = self._drift[repeat, host]
+        return Arrivals(repeat, self.ts[event][here], self.err[event][here], host, drift)
 
     def write(self, run: Run) -> None:
         """`tables/path-<name>.parquet` of each repeat. Raises `RunError`."""
-        stamps = [f"{what}_{i}" for i in range(len(self.path.events)) for what in ("ts", "err")]
-        table = self._table.select(["repeat", "id", *stamps])
-        hops = {f"hop_{i}": hop for i, hop in enumerate(self.path.hops)}
-        for name, (first, last) in {**hops, "latency": self.path.loop}.items():
-            unseen = ~(self.seen[first] & self.seen[last])
-            interval = self.intervals(first, last)
-            widths = name.replace("hop", "hop_err") if name in hops else "latency_err"
-            for column, values in ((name, interval.length), (widths, interval.err)):
-                whole = np.zeros(len(self), np.int64)
-                whole[~unseen] = values
-                table = table.append_column(column, pa.array(whole, mask=unseen))
-        for repeat, directory in run.repeats.items():
-            file = directory / "tables" / f"path-{self.path.name}.parquet"
-            unfinished = file.with_suffix(".unfinished")
-            try:
-                file.parent.mkdir(exist_ok=True)
-                pq.write_table(table.filter(pa.array(self.repeat == repeat)), unfinished)
-                unfinished.replace(file)
-            except OSError as error:
-                raise RunError(f"{file}: {error.strerror or error}") from error
+        for repeat in run.repeats:
+            start, end = np.searchsorted(self.repeat, (repeat, repeat + 1))
+            # Of no message there is a table as well.
+            starts = range(start, end, ROWS) or [start]
+            pieces = [partial(self._part, slice(a, min(a + ROWS, end))) for a in starts]
+            write_table(run, repeat, self.path.name, pieces)
 
-    def _host_codes(self, column: pa.ChunkedArray) -> npt.NDArray[np.intp]:
-        encoded = column.combine_chunks().dictionary_encode()
-        hosts = encoded.dictionary.to_pylist()
-        codes = [self._hosts.setdefault(host, len(self._hosts)) for host in hosts]
-        # A message that was not seen here has no host; the last code stands in, unread.
-        rows: npt.NDArray[np.int32] = encoded.indices.fill_null(-1).to_numpy()
-        return np.take(np.array([*codes, 0], dtype=np.intp), rows)
+    def _part(self, rows: slice) -> dict[str, pa.Array]:
+        """The columns of some rows."""
+        columns = {"repeat": pa.array(self.repeat[rows]), "id": pa.array(self.id[rows])}
+        for event, seen in enumerate(self.seen):
+            unseen = ~seen[rows]
+            columns[f"ts_{event}"] = pa.array(self.ts[event][rows], mask=unseen)
+            columns[f"err_{event}"] = pa.array(self.err[event][rows], mask=unseen)
+        hops = {f"hop_{i}": (f"hop_err_{i}", hop) for i, hop in enumerate(self.path.hops)}
+        intervals = {**hops, "latency": ("latency_err", self.path.loop)}
+        for name, (width, (first, last)) in intervals.items():
+            unseen = ~(self.seen[first][rows] & self.seen[last][rows])
+            interval = self.intervals(first, last, rows)
+            for column, values in ((name, interval.length), (width, interval.err)):
+                whole = np.zeros(len(unseen), np.int64)
+                whole[~unseen] = values
+                columns[column] = pa.array(whole, mask=unseen)
+        return columns
 
 
 def read_messages(
@@ -198,30 +236,50 @@ def read_messages(
     once, the first occurrence counts. Raises `RunError` where the key is no integer column of an
     event's table.
     """
-    problems: list[str] = []
-    firsts = [_first_occurrences(run, path, i, problems) for i in range(len(path.events))]
-    joined, *later = firsts
-    for first in later:
-        joined = joined.left_join(first, ["repeat", "id"]).drop("repeat_right", "id_right")
-    table = joined.order_by("repeat", "ts_0", "id").to_pyarrow()
-    drift = drifts(run)
-    messages = Messages(path, table, drift, costs)
-    strangers = int(firsts[-1].count().to_pyarrow().as_py()) - int(messages.seen[-1].sum())
+    hosts = host_codes(run)
+    repeats: list[npt.NDArray[np.int32]] = []
+    ids: list[npt.NDArray[np.int64]] = []
+    kept: list[Mask] = []
+    stamps: list[list[Stamps]] = [[] for _ in path.events]
+    absent: dict[PathEvent, None] = {}
+    strangers = 0
+    for repeat in run.repeats:
+        first = _read(run, repeat, path, 0, hosts, absent)
+        repeats.append(np.full(len(first), repeat, np.int32))
+        ids.append(first.id)
+        # The messages that set out within this time of their repeat's first are left out.
+        kept.append(first.ts >= first.ts[:1].sum() + path.trim_ns)
+        for event in range(len(path.events)):
+            each = _read(run, repeat, path, event, hosts, absent) if event else first
+            place = each.find(first.id) if event else np.arange(len(first))
+            if event == len(path.events) - 1:
+                strangers += len(each) - int((place != NOWHERE).sum())
+            stamps[event].append(stamps_at(each, place))
+    problems = [f"path {path.name}: no {each.entity} was recorded at all" for each in absent]
+    of_events = [joined(each) for each in stamps]
+    messages = Messages(
+        path, np.concatenate(repeats), np.concatenate(ids), of_events, hosts, drifts(run), costs
+    )
     if path.trim_ns:
-        messages = Messages(path, _trimmed(table, path.trim_ns), drift, costs)
-
-    first, last = path.events[0], path.events[-1]
+        messages = messages.chosen(np.concatenate(kept))
+    first_event, last_event = path.events[0], path.events[-1]
     if again := int((messages.occurrences[0] > 1).sum()):
         problems.append(
             f"path {path.name}: {again} of {len(messages)} values of {path.key} occur more than "
-            f"once at {first}; the first occurrence counts"
+            f"once at {first_event}; the first occurrence counts"
         )
     if strangers:
         problems.append(
-            f"path {path.name}: {strangers} messages were seen at {last} but not at {first}; "
-            "they are in no statistic"
+            f"path {path.name}: {strangers} messages were seen at {last_event} but not at "
+            f"{first_event}; they are in no statistic"
         )
     return messages, problems
+
+
+def host_codes(run: Run) -> dict[str, int]:
+    """A number for each host of a run."""
+    names = run.hosts.select("host").distinct().to_pyarrow()["host"].to_pylist()
+    return {name: code for code, name in enumerate(sorted(names))}
 
 
 def drifts(run: Run) -> dict[tuple[int, str], float]:
@@ -233,62 +291,48 @@ def drifts(run: Run) -> dict[tuple[int, str], float]:
     }
 
 
-def _trimmed(table: pa.Table, trim_ns: int) -> pa.Table:
-    """Without the messages that set out within this time of their repeat's first."""
-    repeat, ts = table["repeat"].to_numpy(), table["ts_0"].to_numpy()
-    kept = np.zeros(len(ts), dtype=np.bool_)
-    for number in np.unique(repeat):
-        here = repeat == number
-        kept |= here & (ts >= ts[here].min() + trim_ns)
-    return table.filter(pa.array(kept))
+def by_host(
+    values: Mapping[tuple[int, str], float], hosts: Mapping[str, int], repeats: int
+) -> npt.NDArray[np.float64]:
+    """By repeat and the code of a host; NaN where there is none, and for other clocks than its
+    counter."""
+    found = np.full((repeats + 1, 2 * len(hosts)), np.nan)
+    for (repeat, host), value in values.items():
+        if repeat <= repeats and host in hosts:
+            found[repeat, hosts[host]] = value
+    return found
 
 
-def _first_occurrences(run: Run, path: MessagePath, index: int, problems: list[str]) -> ibis.Table:
-    """`repeat`, `id`, `ts_<i>`, `err_<i>`, `host_<i>`, `counted_<i>`, whether the host's counter
-    stamped it, and `n_<i>`, how often it occurred."""
-    event = path.events[index]
-    try:
-        table = run.table(event.table)
-    except UnknownTableError:
-        problems.append(f"path {path.name}: no {event.entity} was recorded at all")
-        return ibis.memtable([], schema=_columns(index))
-    if path.key not in table.columns or not table[path.key].type().is_integer():
-        raise RunError(
-            f"path {path.name}: {path.key} is no integer field of {event.entity}; "
-            f"its fields: {', '.join(table.columns)}"
-        )
-    here = table.filter(table.process == event.component, table[path.key].notnull())
-    here = here.select(
-        "repeat",
-        "ts",
-        "err_ns",
-        "host",
-        id=here[path.key].cast("int64"),
-        counted=here["counter"].notnull(),
+def _read(
+    run: Run,
+    repeat: int,
+    path: MessagePath,
+    event: int,
+    hosts: Mapping[str, int],
+    absent: dict[PathEvent, None],
+) -> Occurrences:
+    found = read_occurrences(run, repeat, path.events[event], path.key, hosts, path.name)
+    if found is None:
+        absent[path.events[event]] = None
+        return Occurrences.none()
+    return found
+
+
+def stamps_at(each: Occurrences, place: npt.NDArray[np.intp]) -> Stamps:
+    """Of messages at these places, `NOWHERE` of those that were not seen."""
+    if not len(each):
+        nothing = np.zeros(len(place), np.int64)
+        host = nothing.astype(np.int16)
+        return Stamps(place != NOWHERE, nothing, nothing, nothing.astype(np.int32), host)
+    # What is not there takes the last one's, unread.
+    return Stamps(
+        place != NOWHERE, each.ts[place], each.err[place], each.times[place], each.host[place]
     )
-    message = ibis.window(group_by=["repeat", "id"])
-    # Of stamps that tie, the least certain: the result must not depend on the order of rows.
-    order = [ibis.asc("ts"), ibis.desc("err_ns"), ibis.asc("host")]
-    in_order = ibis.window(group_by=["repeat", "id"], order_by=order)
-    ranked = here.mutate(rank=ibis.row_number().over(in_order), n=here.count().over(message))
-    columns = list(_columns(index))
-    given = ["repeat", "id", "ts", "err_ns", "host", "counted", "n"]
-    firsts = ranked.filter(ranked["rank"] == 0).select(given)
-    return firsts.rename(dict(zip(columns, given, strict=True)))
 
 
-def _columns(index: int) -> dict[str, str]:
-    return {
-        "repeat": "int32",
-        "id": "int64",
-        f"ts_{index}": "int64",
-        f"err_{index}": "int64",
-        f"host_{index}": "string",
-        f"counted_{index}": "boolean",
-        f"n_{index}": "int64",
-    }
-
-
-def _filled(column: pa.ChunkedArray) -> Nanoseconds:
-    filled: Nanoseconds = column.fill_null(0).to_numpy()
-    return filled
+def joined(parts: Sequence[Stamps]) -> Stamps:
+    """Of all repeats."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = ([getattr(part, name) for part in parts] for name in _COLUMNS)
+    return Stamps(*map(np.concatenate, columns))

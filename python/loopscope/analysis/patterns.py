@@ -17,7 +17,8 @@ import numpy as np
 
 from loopscope.analysis.account import UNACCOUNTED, Missing, missing_events
 from loopscope.analysis.expectation import Verdict, judge, overall
-from loopscope.analysis.messages import drifts, half_widths
+from loopscope.analysis.half_width import half_widths
+from loopscope.analysis.messages import drifts
 from loopscope.analysis.quantity import duration, half_width, number
 from loopscope.analysis.results import PATTERN_TIMES, PatternResult, PatternRow
 from loopscope.analysis.statistic import Bracket, Sample

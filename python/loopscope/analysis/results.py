@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from loopscope.analysis.case import Case, CaseCounts
 from loopscope.analysis.expectation import Verdict
+from loopscope.analysis.path_result import GraphResult
 
 if TYPE_CHECKING:
     from loopscope.analysis.messages import Messages
@@ -190,6 +192,13 @@ class ExpectationResult:
     """Why it is UNKNOWN; which of several hosts made it FAIL."""
     unit: str | None = None
     """Of a value, "" where it counts; None where this is about a path."""
+    counts: CaseCounts | None = None
+    """Where each message, update or interval has to meet something; `measured` is the number of
+    those that were missed."""
+    deciding: tuple[Case, ...] = ()
+    """What decided, most telling first, at most `deadline.LISTED`."""
+    deciding_count: int = 0
+    """Of them all."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -199,6 +208,14 @@ class ExpectationResult:
             "err_ns": self.err_ns,
             "reason": self.reason,
             **({} if self.unit is None else {"unit": self.unit}),
+            **({} if self.counts is None else self._cases(self.counts)),
+        }
+
+    def _cases(self, counts: CaseCounts) -> dict[str, Any]:
+        return {
+            "counts": counts.to_dict(),
+            "deciding": [each.to_dict() for each in self.deciding],
+            "deciding_count": self.deciding_count,
         }
 
 
@@ -505,6 +522,8 @@ class Results:
     """Empty with fewer than three hosts."""
     patterns: tuple[PatternResult, ...] = ()
     values: tuple[ValueResult, ...] = ()
+    graphs: tuple[GraphResult, ...] = ()
+    """Paths that are graphs; `paths` are the others."""
     statistics: Mapping[str, StatisticResult] = field(default_factory=dict)
     """By text, those that were asked for besides; in the JSON of a sweep only."""
 
@@ -514,6 +533,11 @@ class Results:
             "verdict": None if self.verdict is None else str(self.verdict),
             "expectations": [each.to_dict() for each in self.expectations],
             "paths": {path.name: path.to_dict() for path in self.paths},
+            **(
+                {"graphs": {graph.name: graph.to_dict() for graph in self.graphs}}
+                if self.graphs
+                else {}
+            ),
             "patterns": {pattern.name: pattern.to_dict() for pattern in self.patterns},
             **(
                 {"values": {each.name: each.to_dict() for each in self.values}}

@@ -46,13 +46,12 @@ class LinkEvents:
         """Of the messages between two events, for each emulated link that they went over."""
         if self._packets is None or messages.path.key != KEY:
             return ()
-        both = pa.array(messages.seen[first] & messages.seen[last])
-        ends = [messages.hosts(each).filter(both).to_pylist() for each in (first, last)]
-        pairs = list(zip(*ends, strict=True))
+        both = messages.seen[first] & messages.seen[last]
         found = []
-        for link in sorted(self._links.intersection(pairs)):
-            rows = np.array([pair == link for pair in pairs])
-            found.append(self._split(messages, first, last, link, rows))
+        for link in sorted(self._links):
+            rows = (messages.on(first, link[0]) & messages.on(last, link[1]))[both]
+            if rows.any():
+                found.append(self._split(messages, first, last, link, rows))
         return tuple(found)
 
     def _split(

@@ -29,7 +29,7 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print the problems as JSON.")] = False,
 ) -> None:
     from loopscope.experiment import check as find_problems
-    from loopscope.experiment import format_problem, json_schema, load
+    from loopscope.experiment import described, format_problem, json_schema, load
 
     if schema:
         typer.echo(json.dumps(json_schema(), indent=2))
@@ -37,17 +37,23 @@ def check(
     if file is None:
         exits.end(exits.USAGE, "check: name the experiment file, or ask for --schema")
     problems = find_problems(file, overrides(param or []))
+    graphs = {}
     if not any(problem.severity == "error" for problem in problems):
-        problems += problems_of_graph(file, load(file, overrides(param or [])))
+        experiment = load(file, overrides(param or []))
+        problems += problems_of_graph(file, experiment)
+        graphs = {path.name: lines for path in experiment.paths if (lines := described(path))}
     errors = [problem for problem in problems if problem.severity == "error"]
     if as_json:
         found = [dataclasses.asdict(problem) for problem in problems]
-        typer.echo(json.dumps({"file": str(file), "ok": not errors, "problems": found}))
+        told = {"file": str(file), "ok": not errors, "problems": found, "graphs": graphs}
+        typer.echo(json.dumps(told))
     else:
         for problem in problems:
             typer.echo(format_problem(problem), err=True)
         if not errors:
             typer.echo(f"{file}: good")
+            for name, lines in graphs.items():
+                typer.echo("\n  ".join([f"path {name}:", *lines]))
         else:
             count = f"{len(errors)} problem" + ("s" if len(errors) > 1 else "")
             typer.echo(f"{file}: {count}", err=True)

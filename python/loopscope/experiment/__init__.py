@@ -13,7 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .path_text import described
 from .plan import (
+    Allowed,
     AnalysisStep,
     ClockExchange,
     Clocks,
@@ -31,7 +33,9 @@ from .plan import (
     Link,
     LinkStep,
     MessageType,
+    MissesIn,
     Network,
+    PathEdge,
     PathEvent,
     PathTrigger,
     Pattern,
@@ -42,10 +46,12 @@ from .plan import (
     PortReady,
     Readiness,
     RealtimeStep,
+    Requirement,
     StartedReady,
     Statistic,
     Stream,
     StreamFilter,
+    TimeWindow,
     Value,
 )
 from .plan import Path as MessagePath
@@ -53,6 +59,7 @@ from .problem import ExperimentErrors, Problem, format_problem
 from .streams import main_stream, streams_document, streams_of_host
 
 __all__ = [
+    "Allowed",
     "AnalysisStep",
     "ClockExchange",
     "Clocks",
@@ -72,7 +79,9 @@ __all__ = [
     "LinkStep",
     "MessagePath",
     "MessageType",
+    "MissesIn",
     "Network",
+    "PathEdge",
     "PathEvent",
     "PathTrigger",
     "Pattern",
@@ -84,13 +93,16 @@ __all__ = [
     "RealtimeStep",
     "Problem",
     "Readiness",
+    "Requirement",
     "StartedReady",
     "Statistic",
     "Stream",
     "StreamFilter",
+    "TimeWindow",
     "Value",
     "check",
     "check_pattern",
+    "described",
     "format_problem",
     "from_manifest",
     "graph_schema",

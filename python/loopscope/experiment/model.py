@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
-from . import expectation, statistic, steps, study, values
+from . import expectation, requirement, statistic, steps, study, values
 from .link import WIRE, Link
 from .quantity import DURATION, FREQUENCY, RATIO, SIZE
 from .section import Section
@@ -394,6 +394,80 @@ class Trace(Section):
     )
 
 
+class Join(Section):
+    """How an event uses the messages of another."""
+
+    use: Literal["every", "latest"] | None = Field(
+        default=None,
+        description="every: the message with the same number, of every such input. latest: the "
+        "newest that had arrived.",
+    )
+    window: Annotated[int | None, Quantity(DURATION, "1ns", "1h")] = Field(
+        default=None, description="All that had arrived in the time before, such as 100ms."
+    )
+    from_: Annotated[str, values.Identifier("a field")] | None = Field(
+        default=None,
+        alias="from",
+        description="Field of the event that holds the number of the message that was used. "
+        "Default: of every, the field that numbers the input; of latest, the stamps tell.",
+    )
+
+
+def _kind_of_join(value: object) -> str | None:
+    return "<word>" if isinstance(value, str) else "<mapping>" if isinstance(value, dict) else None
+
+
+class Step(Section):
+    """An event of a path that is a graph."""
+
+    event: Annotated[str, values.Event()] = Field(description="component/group:name.")
+    key: Annotated[str, values.Identifier("a field")] | None = Field(
+        default=None,
+        description="id, or the name of an integer field: the number of this event's messages from "
+        "here on. Default: as at the event before; of every, as at its inputs. What joins by "
+        "latest or window needs none.",
+    )
+    from_: Annotated[str, values.Identifier("a field")] | None = Field(
+        default=None,
+        alias="from",
+        description="Where the number is another than at the event before: the field that holds "
+        "the number of the message there, which this one was made of.",
+    )
+    after: Annotated[str, values.Event()] | None = Field(
+        default=None,
+        description="The event that this one follows, in which the path branches. Default: the "
+        "one before it in the list.",
+    )
+    join: (
+        dict[
+            Annotated[str, values.Event()],
+            Annotated[
+                Annotated[Literal["every", "latest"], Tag("<word>")]
+                | Annotated[Join, Tag("<mapping>")],
+                Discriminator(
+                    _kind_of_join,
+                    custom_error_type="wrong",
+                    custom_error_message="an input is joined by every, latest, {window: DURATION} "
+                    "or {use: latest, from: FIELD}",
+                ),
+            ],
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="Events of its own host whose messages this one uses, each with how: every "
+        "(the one with the same number, of each input), latest (the newest that had arrived: "
+        "sample and hold), or {window: 100ms} (all that had arrived in the last 100 ms).",
+    )
+    source: Annotated[bool, values.Boolean()] = Field(
+        default=False, description="Whether its messages begin here and it comes after nothing."
+    )
+
+
+def _kind_of_step(value: object) -> str | None:
+    return "<event>" if isinstance(value, str) else "<step>" if isinstance(value, dict) else None
+
+
 class Path(Section):
     """The events that a message goes through."""
 
@@ -402,8 +476,20 @@ class Path(Section):
         description="What ties a message's events together: id, or the name of an integer field "
         "that every event of the path has.",
     )
-    events: list[Annotated[str, values.Event()]] = Field(
-        min_length=2, description="component/group:name of each event, in order."
+    events: list[
+        Annotated[
+            Annotated[str, values.Event(), Tag("<event>")] | Annotated[Step, Tag("<step>")],
+            Discriminator(
+                _kind_of_step,
+                custom_error_type="wrong",
+                custom_error_message="an event is written component/group:name, or as a mapping "
+                "{event: component/group:name, …}",
+            ),
+        ]
+    ] = Field(
+        min_length=2,
+        description="component/group:name of each event, in order. A mapping says that the path "
+        "branches, joins or goes on with another number there.",
     )
     trim: Annotated[int, Quantity(DURATION, "0s")] = Field(
         default="0s",
@@ -511,13 +597,24 @@ class ExperimentFile(Section):
     measure: Measure = Field(
         default=Measure(), description="What is computed from the recorded events."
     )
-    expect: list[Annotated[expectation.Line, values.Expectation()]] = Field(
+    expect: list[
+        Annotated[expectation.Line | requirement.RequirementLine, values.Expectation()]
+    ] = Field(
         default=[],
-        description="Deadlines: PATH.STAT OP VALUE or PATH[EVENT -> EVENT].STAT OP VALUE, such as "
-        "loop.p99 < 5ms, or NAME OP VALUE of a value, such as sent_rate >= 90Mbit. STAT is count "
+        description="Deadlines. Of each message: PATH OP TIME or PATH[EVENT -> EVENT] OP TIME, "
+        "such as loop < 10ms; PATH.age OP TIME; PATH[EVENT before EVENT]; PATH in order; PATH "
+        "complete; PATH symmetric within TIME; COMPONENT/GROUP:NAME every TIME within TIME. These "
+        "may be followed by 'for SHARE%' and, each after a comma, 'no N misses in a row' and 'at "
+        "most M misses in any N'. Of one number: PATH.STAT OP VALUE or PATH[EVENT -> EVENT].STAT "
+        "OP VALUE, such as loop.p99 < 5ms, COMPONENT/GROUP:NAME.rate OP FREQUENCY, .jitter OP "
+        "TIME, or NAME OP VALUE of a value, such as sent_rate >= 90Mbit. All but a value's may be "
+        "about a time: 'after TIME' or 'between TIME and TIME', before 'for'. STAT is count "
         "(messages seen at every event), lost (messages seen at the first event and missing at a "
         "later one), duplicates, or of the time from the first event to the last: min, mean, p50, "
-        "p90, p99, p999 (also p99.9), max, deviation (standard deviation). OP is < <= > >= == !=. "
+        "p90, p99, p999 (also p99.9), max, deviation (standard deviation). Of a path that joins "
+        "also superseded (messages instead of which a newer one was used). Of the messages at the "
+        "last event age (the greatest age of the data at its use), rate (a second, such as 90Hz) "
+        "and jitter (the longest time between two less the shortest). OP is < <= > >= == !=. "
         "HOST.realtime.offset, or hosts.realtime.offset for every host, is how far the host's "
         "CLOCK_REALTIME was from the first host's at most.",
     )

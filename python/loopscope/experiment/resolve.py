@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from . import expectation, links, model, order, plan, rules, steps, study
+from . import expectation, links, model, order, path_graph, plan, rules, steps, study
 from .problem import Problem
+from .requirement import RequirementLine, is_event
 from .statistic import Subject
 
 
@@ -43,7 +44,7 @@ def resolve(
         phases=_phases(file.phases, phases),
         trace=tuple(file.trace.user),
         paths=paths,
-        expectations=tuple(_expectation(line, events) for line in file.expect),
+        expectations=tuple(_expectation(line, events, hosts) for line in file.expect),
         repeat=file.repeat,
         subtract_cost=file.measure.subtract_cost,
         patterns=tuple(
@@ -52,7 +53,7 @@ def resolve(
         ),
         streams=tuple(stream(name, each) for name, each in file.trace.streams.items()),
         values=tuple(_value(name, value) for name, value in file.measure.values_.items()),
-        table=_table(file, events),
+        table=_table(file, paths, events),
         figures=tuple(_figure(name, figure, events) for name, figure in file.figures.items()),
         analyse=graph(file.analyse, modules),
         warnings=tuple(warnings),
@@ -149,12 +150,40 @@ def _phases(phases: Sequence[model.Phase], order: Sequence[str]) -> tuple[plan.P
 
 
 def _path(name: str, path: model.Path, hosts: Mapping[str, str]) -> plan.Path:
-    events = []
-    for text in path.events:
-        component, _, entity = text.partition("/")
-        group, _, event = entity.partition(":")
-        events.append(plan.PathEvent(component, hosts[component], group, event))
-    return plan.Path(name, path.key, tuple(events), path.trim)
+    steps = [_step(each) for each in path.events]
+    if all(step.is_plain for step in steps):
+        events = tuple(_event(step.event, hosts) for step in steps)
+        return plan.Path(name, path.key, events, path.trim)
+    graph, _ = path_graph.graph(steps, path.key, hosts)
+    return plan.Path(
+        name=name,
+        key=path.key,
+        events=tuple(_event(event, hosts) for event in graph.events),
+        trim_ns=path.trim,
+        keys=tuple(graph.keys),
+        edges=tuple(graph.edges),
+    )
+
+
+def _event(text: str, hosts: Mapping[str, str]) -> plan.PathEvent:
+    component, _, entity = text.partition("/")
+    group, _, event = entity.partition(":")
+    return plan.PathEvent(component, hosts[component], group, event)
+
+
+def _step(given: str | model.Step) -> path_graph.Step:
+    if isinstance(given, str):
+        return path_graph.Step(given)
+    joins = None
+    if given.join is not None:
+        joins = {event: _join(join) for event, join in given.join.items()}
+    return path_graph.Step(given.event, given.key, given.from_, given.after, joins, given.source)
+
+
+def _join(given: str | model.Join) -> path_graph.Join:
+    if isinstance(given, model.Join):
+        return path_graph.Join(given.use or "window", given.from_, given.window)
+    return path_graph.Join("every" if given == "every" else "latest")
 
 
 # Enough that what waits for the collector, one sub-buffer, is a small part of the ring.
@@ -187,12 +216,42 @@ def stream(name: str, given: model.Stream) -> plan.Stream:
     )
 
 
-def _expectation(line: expectation.Line, events: Mapping[str, list[str]]) -> plan.Expectation:
-    of_messages = line.stat is not None and line.stat not in expectation.COUNTS
-    hop = _hop(line.path, line.hop, events)
-    is_time = of_messages or line.clock is not None
+def _expectation(
+    line: expectation.Line | RequirementLine,
+    events: Mapping[str, list[str]],
+    hosts: Mapping[str, str],
+) -> plan.Expectation | plan.Requirement:
+    if isinstance(line, RequirementLine):
+        periodic = line.kind == "every"
+        hop, op, limit = _hop(line.subject, line.hop, events), line.operator, line.limit
+        if line.kind == "before" and hop is not None:
+            as_listed = hop.start < hop.end
+            hop, op = (hop, ">") if as_listed else (plan.Hop(hop.end, hop.start), "<")
+            limit = 0
+        return plan.Requirement(
+            text=line.text,
+            kind=line.kind,
+            path=None if periodic else line.subject,
+            hop=hop,
+            event=_event(line.subject, hosts) if periodic else None,
+            op=op,
+            limit_ns=limit,
+            period_ns=line.period,
+            allowed=line.allowed,
+            window=line.window,
+        )
+    of_time = line.stat is not None and expectation.unit(line.stat) == "ns"
     return plan.Expectation(
-        line.text, line.path, hop, line.stat, line.operator, line.value, is_time, line.clock
+        line.text,
+        line.path,
+        _hop(line.path, line.hop, events),
+        line.stat,
+        line.operator,
+        line.value,
+        of_time or line.clock is not None,
+        line.clock,
+        _event(line.path, hosts) if is_event(line.path) else None,
+        line.window,
     )
 
 
@@ -228,19 +287,31 @@ def _statistic(subject: Subject, events: Mapping[str, list[str]]) -> plan.Statis
 
 
 def _table(
-    file: model.ExperimentFile, events: Mapping[str, list[str]]
+    file: model.ExperimentFile, paths: Sequence[plan.Path], events: Mapping[str, list[str]]
 ) -> tuple[plan.Statistic, ...]:
     if file.table is not None:
         return tuple(_statistic(subject, events) for subject in file.table)
     stats: tuple[plan.FigureStat, ...] = ("p50", "p99", "lost")
     return (
         *(
-            plan.Statistic(f"{path}.{stat}", path, None, stat)
-            for path in file.measure.paths
+            plan.Statistic(f"{part}.{stat}", path.name, hop, stat)
+            for path in paths
+            for part, hop in _parts(path)
             for stat in stats
         ),
         *(plan.Statistic(value, value, None, None) for value in file.measure.values_),
     )
+
+
+def _parts(path: plan.Path) -> list[tuple[str, plan.Hop | None]]:
+    """A path as it is written where a statistic of it is named; each of several pairs of ends."""
+    if len(path.ends) == 1:
+        return [(path.name, None)]
+    events = path.events
+    return [
+        (f"{path.name}[{events[start]} -> {events[end]}]", plan.Hop(start, end))
+        for start, end in path.ends
+    ]
 
 
 def _figure(name: str, figure: study.Figure, events: Mapping[str, list[str]]) -> plan.Figure:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic_core import PydanticCustomError
 
-from . import analysis_rules, links, order, quantity, study_rules, values
+from . import analysis_rules, expectation, links, order, path_rules, quantity, study_rules, values
 from .model import Network, Pattern
 from .problem import Problem, Severity, dotted, nearest
 from .source import Location, Mapping, Mark, Scalar, Tree, child, elements, entries, text_of
@@ -32,7 +32,10 @@ def names(root: Tree, file: str) -> Names:
         hosts=_texts(hosts) if elements(hosts) else None,
         components=frozenset(name for name, _, _ in entries(components)) or None,
         phases=frozenset(name for _, name in _phases(root) if name) or None,
-        paths=None if _unreadable(child(root, "measure")) or _unreadable(paths) else _paths(paths),
+        paths=None
+        if _unreadable(child(root, "measure")) or _unreadable(paths)
+        else path_rules.events(paths),
+        graphs=path_rules.graphs(paths),
         values=None
         if _unreadable(child(root, "measure")) or _unreadable(measured)
         else study_rules.units(measured),
@@ -54,7 +57,9 @@ def problems(root: Tree, file: str) -> list[Problem]:
         _readiness,
         _traces,
         _path_events,
+        path_rules.graphs_are_whole,
         _pattern_events,
+        _expected_events,
         _streams,
         _clock_messages,
         study_rules.values_are_whole,
@@ -246,7 +251,7 @@ def _path_events(root: Tree, known: Names, report: Report) -> None:
     for name, _, path in entries(child(child(root, "measure"), "paths")):
         first: dict[str, Mark] = {}
         for i, item in enumerate(elements(child(path, "events"))):
-            event = text_of(item)
+            event = path_rules.event_of(item)
             if event is None:
                 continue
             place = ("measure", "paths", name, "events", i)
@@ -273,6 +278,19 @@ def _pattern_events(root: Tree, known: Names, report: Report) -> None:
             if is_entity and not values.chosen(entity, recorded):
                 place = ("measure", "patterns", name, key)
                 report(given.mark if given else mark, place, _not_recorded(entity))
+
+
+def _expected_events(root: Tree, known: Names, report: Report) -> None:
+    recorded = _recorded(root)
+    for i, item in enumerate(elements(child(root, "expect"))):
+        event = expectation.event_of(text_of(item) or "")
+        if recorded is None or event is None:
+            continue
+        entity = event.partition("/")[2]
+        if re.fullmatch(f"{values.EVENT}:{values.EVENT}", entity) and not values.chosen(
+            entity, recorded
+        ):
+            report(item.mark, ("expect", i), _not_recorded(entity))
 
 
 def _recorded(root: Tree) -> list[str] | None:
@@ -318,10 +336,16 @@ def _clock_messages(root: Tree, names: Names, report: Report) -> None:
         name: text_of(child(component, "host"))
         for name, _, component in entries(child(root, "components"))
     }
-    paths = _paths(child(child(root, "measure"), "paths"))
+    paths = names.paths or {}
     for i, item in enumerate(elements(child(child(root, "clock"), "messages"))):
         events = paths.get(text_of(item) or "", ())
         places = [host_of.get((event or "").partition("/")[0]) for event in events]
+        if text_of(item) in names.graphs:
+            message = (
+                f"{text_of(item)!r} is a graph: only messages of a list of events bound clocks"
+            )
+            report(_mark(item), ("clock", "messages", i), message)
+            continue
         known = text_of(item) in paths and None not in places
         if hosts and known and not any(_to_or_from(hosts[0], places)):
             message = f"no message of {text_of(item)!r} goes to or from {hosts[0]}, the reference"
@@ -336,6 +360,8 @@ def _to_or_from(reference: str | None, places: Sequence[str | None]) -> Iterator
 def _not_watched(root: Tree, name: str) -> str | None:
     """Why no host can tell while the run goes on that a path's message is late, if none can."""
     path = child(child(child(root, "measure"), "paths"), name)
+    if path_rules.is_graph(path):
+        return f"the path {name!r} is a graph: only a list of events can trigger"
     key = text_of(child(path, "key"))
     if key not in (None, "id"):
         return f"the path {name!r} goes by {key}: only one that goes by id can trigger"
@@ -359,13 +385,6 @@ def _after(root: Tree) -> dict[str, list[str]]:
                 after[name] = [wanted for wanted in map(text_of, elements(given)) if wanted]
         previous = name
     return after
-
-
-def _paths(tree: Tree | None) -> dict[str, tuple[str | None, ...]]:
-    return {
-        name: tuple(text_of(event) for event in elements(child(path, "events")))
-        for name, _, path in entries(tree)
-    }
 
 
 def _is_true(tree: Tree | None) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from . import values
-from .expectation import COUNTS, EVENTS, SPELLINGS
+from .expectation import SPELLINGS, unit
 from .plan import FigureStat
 from .problem import nearest
 from .values import JsonSchema, Names, Rule, text, wrong
@@ -15,8 +15,9 @@ from .values import JsonSchema, Names, Rule, text, wrong
 TIME = "time"
 STATS: tuple[FigureStat, ...] = get_args(FigureStat)
 OF_VALUES = ("mean", "deviation", "min", "max", "sum", "last", "count")
+_EVENTS = r"(?:\[\s*(?P<start>\S+?)\s*->\s*(?P<end>[^\s\]]+)\s*\])"
 _SUBJECT = re.compile(
-    rf"\s*(?P<path>[^\s.\[\]<>=!]+){EVENTS}?(?:\.(?P<stat>[A-Za-z0-9_]+(?:\.[0-9]+)?))?\s*"
+    rf"\s*(?P<path>[^\s.\[\]<>=!]+){_EVENTS}?(?:\.(?P<stat>[A-Za-z0-9_]+(?:\.[0-9]+)?))?\s*"
 )
 _PERCENTILE = r"p[0-9]{1,2}[0-9]*"
 
@@ -33,7 +34,7 @@ class Subject:
     def unit(self, names: Names) -> str | None:
         """Of what it stands for, None where a mistake keeps that from being known."""
         if self.stat is not None:
-            return "" if self.stat in COUNTS else "ns"
+            return unit(self.stat)
         if names.paths is not None and self.path in names.paths:
             return "ns"
         return (names.values or {}).get(self.path)
@@ -144,8 +145,5 @@ def subject(given: object, names: Names) -> Subject:
     if known_stat is None:
         wrong(f"there is no statistic {stat!r} (they are {', '.join(STATS)})", nearest(stat, STATS))
     names.refer("path", name)
-    if hop is not None:
-        values.hop(name, hop, names)
-    if known_stat == "asymmetry":
-        values.round_trip(name, hop, names)
+    values.part(name, hop, known_stat, names)
     return Subject(" ".join(written.split()), name, hop, known_stat)

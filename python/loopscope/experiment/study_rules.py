@@ -66,6 +66,8 @@ def figures(root: Tree, known: Names, report: Report) -> None:
             bare = y.stat is None
             if over_time and not bare:
                 report(mark, (*place, "y"), f"over time, name a path or a value: {y.path}")
+            elif over_time and y.path in known.graphs:
+                report(mark, (*place, "y"), f"{y.path} is a graph: over time draw a path of a list")
             elif not over_time and _is_messages(y, known):
                 report(mark, (*place, "y"), f"{y.text} is a path: name one of its statistics")
         several = {y.unit(known) for _, y in [*drawn, *errors]}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from ipaddress import IPv4Network
 from pathlib import Path, PurePosixPath
@@ -18,9 +18,10 @@ from typing import Any, NoReturn, Protocol
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from . import expectation, quantity
+from . import clause, expectation, quantity, requirement
 from .params import REFERENCE
-from .plan import MAIN
+from .path_graph import Shape
+from .plan import MAIN, SAMPLING, Use
 from .problem import Severity, nearest
 from .source import Location, Mark
 
@@ -39,8 +40,9 @@ JsonSchema = dict[str, Any]
 class Names:
     """The names that a file gives, as far as they can be read; None: not at all.
 
-    ``paths`` holds each path's events as written, None for one that cannot be read; ``values`` the
-    unit of each value, None for one that cannot be read; ``swept`` each swept parameter's values as
+    ``paths`` holds each path's events as written, None for one that cannot be read; ``graphs``, of
+    each path that is one, what leads where, None for one that is not right; ``values`` the unit of
+    each value, None for one that cannot be read; ``swept`` each swept parameter's values as
     written. ``folder`` is what the names of files are relative to.
     """
 
@@ -48,6 +50,7 @@ class Names:
     components: frozenset[str] | None = None
     phases: frozenset[str] | None = None
     paths: Mapping[str, tuple[str | None, ...]] | None = None
+    graphs: Mapping[str, Shape | None] = field(default_factory=dict)
     values: Mapping[str, str | None] | None = None
     swept: Mapping[str, tuple[str, ...]] | None = None
     folder: Path = Path()
@@ -447,53 +450,127 @@ class Entity(Rule):
 
 @dataclass(frozen=True)
 class Expectation(Rule):
-    """``PATH.STAT OP VALUE``, ``PATH[EVENT -> EVENT].STAT OP VALUE``, ``VALUE OP VALUE`` or
-    ``HOST.realtime.offset OP VALUE``."""
+    """A line of ``expect``, as ``expectation`` and ``requirement`` say."""
 
-    def read(self, value: object, names: Names) -> expectation.Line:
+    def read(self, value: object, names: Names) -> expectation.Line | requirement.RequirementLine:
         if not isinstance(value, str):
             wrong(f"an expectation is a text: {expectation.FORM}")
         try:
             line = expectation.parse(value, names.values)
-        except expectation.ExpectationError as error:
+        except clause.ExpectationError as error:
             wrong(error.message, error.hint)
-        if line.stat is not None:
+        if isinstance(line, requirement.RequirementLine):
+            _requirement(line, names)
+            return line
+        if requirement.is_event(line.path):
+            Event().read(line.path, names)
+        elif line.stat is not None:
             names.refer("path", line.path)
+            part(line.path, line.hop, line.stat, names)
         if line.clock is not None and line.path != expectation.EVERY_HOST:
             names.refer("host", line.path)
-        if line.hop is not None:
-            hop(line.path, line.hop, names)
-        if line.stat == "asymmetry":
-            round_trip(line.path, line.hop, names)
         return line
 
     def schema(self) -> JsonSchema:
         return {"type": "string"}
 
 
-def round_trip(path: str, ends: tuple[str, str] | None, names: Names) -> None:
-    """Refuses what has no two legs that could be alike."""
-    if ends is not None:
-        wrong(f"asymmetry is of a whole path: write {path}.asymmetry")
-    events = names.paths[path] if names.paths is not None else (None,)
-    if None in events:
+def _requirement(line: requirement.RequirementLine, names: Names) -> None:
+    """Refuses one of what the file does not give, and one that a graph cannot meet."""
+    if line.kind == "every":
+        Event().read(line.subject, names)
         return
-    at = [str(event).partition("/")[0] for event in events]
-    if len(at) < 4 or at[0] != at[-1] or at[1] != at[-2] or at[0] == at[1]:
+    if names.paths is not None and line.subject not in names.paths:
+        if names.values is None:
+            return
+        known = [*names.paths, *names.values]
+        wrong(f"there is no path {line.subject!r}", nearest(line.subject, known))
+    if line.kind == "symmetric":
+        round_trip(line.subject, line.hop, names, "'symmetric'")
+    uses = _uses(line.subject, line.hop, names, either_way=line.kind == "before")
+    if line.kind in requirement.OF_EVERY_MESSAGE and uses & SAMPLING:
+        said = requirement.OF_EVERY_MESSAGE[line.kind]
         wrong(
-            "asymmetry is of a path that goes from one component to another and back: its first "
-            f"hop and its last; {path!r} goes {' -> '.join(at)}"
+            f"{said} is said of messages that all go on; here an event takes the newest or those "
+            "of a time, and leaves the others",
+            f"{line.subject}{_brackets(line.hop)}.age < TIME",
         )
 
 
-def hop(path: str, ends: tuple[str, str], names: Names) -> None:
-    """Refuses what is no part of a path that the file gives."""
-    events = names.paths[path] if names.paths is not None else (None,)
-    if None in events:
+def part(path: str, ends: tuple[str, str] | None, stat: str, names: Names) -> None:
+    """Refuses a statistic of what is no part of a path that the file gives, or of a part that has
+    none."""
+    uses = _uses(path, ends, names)
+    if stat == "asymmetry":
+        round_trip(path, ends, names)
+    if names.paths is None or (path in names.graphs and names.graphs[path] is None):
         return
+    if stat == "superseded" and path not in names.graphs:
+        wrong(f"superseded is of a path that joins; {path!r} has no join")
+    if stat == "age" and not uses - {"key"}:
+        wrong(
+            "age is one number where an event joins, of the data that it uses: say it of each "
+            "message",
+            f"expect: [{path}{_brackets(ends)}.age < TIME]",
+        )
+
+
+def _uses(
+    path: str, ends: tuple[str, str] | None, names: Names, either_way: bool = False
+) -> set[Use]:
+    """How the events of a part of a path use what comes before them; empty where that cannot be
+    read. Refuses what is no part of a path that the file gives."""
+    graph = names.graphs.get(path)
+    if ends is None:
+        if graph is None:
+            return set()
+        starts, stops = graph.sources, graph.sinks
+        for what, several in (("beginnings", starts), ("ends", stops)):
+            if len(several) > 1:
+                wrong(
+                    f"the path {path!r} has {len(several)} {what} ({', '.join(several)}): say "
+                    "which",
+                    f"{path}[{starts[0]} -> {stops[0]}]",
+                )
+        return graph.uses(starts[0], stops[0])
+    events = names.paths[path] if names.paths is not None and path in names.paths else (None,)
+    if None in events:
+        return set()
     for event in ends:
         if event not in events:
             close = nearest(event, [known for known in events if known])
             wrong(f"the path {path!r} has no event {event!r}", close)
-    if events.index(ends[0]) >= events.index(ends[1]):
+    if ends[0] == ends[1]:
+        wrong(f"{ends[0]} is one event: name two of {path!r}")
+    if graph is not None:
+        found = graph.uses(*ends) or (graph.uses(ends[1], ends[0]) if either_way else set())
+        if not found:
+            wrong(f"nothing leads from {ends[0]} to {ends[1]} in {path!r}")
+        return found
+    backwards = events.index(ends[0]) > events.index(ends[1])
+    if path not in names.graphs and backwards and not either_way:
         wrong(f"{ends[0]} does not come before {ends[1]} in {path!r}")
+    return set()
+
+
+def _brackets(ends: tuple[str, str] | None) -> str:
+    return "" if ends is None else f"[{ends[0]} -> {ends[1]}]"
+
+
+def round_trip(
+    path: str, ends: tuple[str, str] | None, names: Names, what: str = "asymmetry"
+) -> None:
+    """Refuses what has no two legs that could be alike."""
+    if ends is not None:
+        wrong(f"{what} is said of a whole path: write {path} without the brackets")
+    events = names.paths[path] if names.paths is not None else (None,)
+    if None in events:
+        return
+    if path in names.graphs:
+        wrong(f"{what} is said of a path without branches and joins; {path!r} is a graph")
+    at = [str(event).partition("/")[0] for event in events]
+    if len(at) < 4 or at[0] != at[-1] or at[1] != at[-2] or at[0] == at[1]:
+        wrong(
+            f"{what} is said of a path that goes from one component to another and back: its "
+            f"first hop and its last; {path!r} goes {' -> '.join(at)}"
+        )

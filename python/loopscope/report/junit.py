@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from loopscope.analysis import Results, SweepResults
-from loopscope.report.rows import measured
+from loopscope.report.rows import deciding, measured
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -48,7 +48,7 @@ def _suite(root: Element, name: str) -> Element:
 
 def _judged(suite: Element, results: Results) -> None:
     for each in results.expectations:
-        said = measured(each) + (f": {each.reason}" if each.reason else "")
+        said = ": ".join(filter(None, (measured(each), each.reason, deciding(each))))
         _case(suite, each.text, str(each.verdict), said)
     for pattern in results.patterns:
         for row in pattern.rows:

@@ -12,10 +12,11 @@ from typing import Any
 from loopscope.analysis import Results, Verdict
 from loopscope.analysis.messages import Messages
 from loopscope.analysis.quantity import number
-from loopscope.analysis.results import PatternResult
+from loopscope.analysis.results import ExpectationResult, PatternResult
 from loopscope.report import host_timeline, interactive, path_interactive, waterfall
 from loopscope.report.clock_interactive import clock_figures
 from loopscope.report.clock_series import ClockDrawing
+from loopscope.report.graph_rows import graph_tables
 from loopscope.report.link_rows import Row, Table, tables
 from loopscope.report.plot_interactive import plot_caption, plot_figure
 from loopscope.report.plots import Drawn
@@ -29,6 +30,7 @@ from loopscope.report.rows import (
     clock_event_cells,
     clock_line,
     cost_line,
+    deciding,
     headings,
     interval_rows,
     loop_cells,
@@ -213,7 +215,7 @@ def expectation_table(results: Results) -> str:
     rows = [
         f"<tr><td>{badge(each.verdict)}</td><td><code>{escape(each.text)}</code></td>"
         f'<td class="number" data-value="{_value(each.measured)}">{escape(measured(each))}</td>'
-        f"<td>{escape(each.reason or '')}</td></tr>"
+        f"<td>{escape(each.reason or '')}{_deciding(each)}</td></tr>"
         for each in results.expectations
     ]
     rows += [
@@ -224,6 +226,11 @@ def expectation_table(results: Results) -> str:
     ]
     head = '<tr><th></th><th>expected</th><th class="number">measured</th><th></th></tr>'
     return f'<table id="expectations"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
+
+
+def _deciding(expectation: ExpectationResult) -> str:
+    cases = deciding(expectation)
+    return f'<p class="note">{escape(cases)}</p>' if cases else ""
 
 
 def problem_list(problems: Sequence[str]) -> str:
@@ -254,8 +261,8 @@ def _interval_row(row: IntervalRow) -> str:
 
 
 def network_tables(results: Results) -> str:
-    """What the emulated links did; nothing where there were none."""
-    return "".join(map(_network, tables(results)))
+    """Paths that are graphs, and what the emulated links did; nothing where there were none."""
+    return "".join(map(_network, (*graph_tables(results), *tables(results))))
 
 
 def _network(table: Table) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from loopscope.analysis.case import Case
 from loopscope.analysis.expectation import Verdict
 from loopscope.analysis.quantity import duration, half_width, number, quantity
 from loopscope.analysis.results import (
@@ -64,15 +65,52 @@ def interval_rows(results: Results) -> list[IntervalRow]:
 
 
 def measured(expectation: ExpectationResult) -> str:
-    """`412.3 µs ± 3.1 µs`, or the number of messages."""
+    """`412.3 µs ± 3.1 µs`, the number of messages, or of each of them what became of it."""
     value, err = expectation.measured, expectation.err_ns
     if value is None:
         return "not measured"
+    if expectation.counts is not None:
+        counts = expectation.counts
+        parts = (
+            f"{number(counts.met)} met, {number(counts.missed)} missed",
+            f"{number(counts.undecided)} undecided" if counts.undecided else "",
+            f"{number(counts.beyond)} beyond the end" if counts.beyond else "",
+        )
+        return ", ".join(filter(None, parts))
     if expectation.unit is not None:
         return quantity(value, expectation.unit)
     if not expectation.is_time:
         return number(int(value))
     return duration(value) + (f" {half_width(err)}" if err is not None else "")
+
+
+SHOWN = 10
+"""Of the cases that decided a verdict, so many are shown."""
+
+
+def deciding(expectation: ExpectationResult) -> str:
+    """What decided a FAIL or UNKNOWN, `id 17 at 3.214 s: 12.31 ms ± 1.2 µs; …`; else empty."""
+    if expectation.verdict is Verdict.PASS:
+        return ""
+    several = any(each.repeat > 1 for each in expectation.deciding)
+    shown = []
+    for each in expectation.deciding[:SHOWN]:
+        of = f" of repeat {each.repeat}" if several else ""
+        shown.append(f"id {each.id}{of} at {duration(each.at_ns)}: {_case(each)}")
+    if rest := expectation.deciding_count - len(shown):
+        shown.append(f"and {number(rest)} more")
+    return "; ".join(shown)
+
+
+def _case(case: Case) -> str:
+    if case.lost:
+        text = "lost"
+    elif case.value_ns is None:
+        text = "seen more than once"
+    else:
+        width = "± unknown" if case.err_ns is None else half_width(case.err_ns)
+        text = f"{duration(case.value_ns)} {width}"
+    return text + (" (undecided)" if case.undecided else "")
 
 
 PATTERN_HEADINGS = ("type", "receiver", "n", "lost", "max", "target")

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from loopscope.analysis import PointResult, SweepResults, Verdict
-from loopscope.report.rows import measured
+from loopscope.report.rows import deciding, measured
 from loopscope.report.sweep_rows import columns, parameters, point_rows
 from loopscope.report.terminal import STYLE
 
@@ -53,6 +53,8 @@ def _remarks(point: PointResult) -> list[Text]:
                 verdict = (f"  {each.verdict!s:<7}", STYLE[each.verdict])
                 reason = (f"  {each.reason}" if each.reason else "", "dim")
                 lines.append(Text.assemble(verdict, f"  {each.text}  {measured(each)}", reason))
+                if cases := deciding(each):
+                    lines.append(Text(f"           {cases}", "dim"))
         lines += [
             Text.assemble(("  problem ", "yellow"), problem) for problem in point.results.problems
         ]

@@ -9,12 +9,14 @@ from rich.text import Text
 
 from loopscope.analysis import Results, Verdict
 from loopscope.analysis.results import PatternResult
+from loopscope.report.graph_rows import graph_tables
 from loopscope.report.link_rows import Table, tables
 from loopscope.report.rows import (
     PATTERN_HEADINGS,
     IntervalRow,
     clock_line,
     cost_line,
+    deciding,
     headings,
     interval_rows,
     loops_line,
@@ -39,7 +41,11 @@ def render(results: Results, console: Console | None = None) -> None:
         *([*_intervals(results, width), Text()] if results.paths else []),
         *(line for pattern in results.patterns for line in _pattern(pattern)),
         *_values(results),
-        *(line for table in tables(results) for line in _network(table, width)),
+        *(
+            line
+            for table in (*graph_tables(results), *tables(results))
+            for line in _network(table, width)
+        ),
         *_expectations(results),
         Text.assemble(("events  ", "dim"), loss_line(results.loss)),
         *_clock(results),
@@ -136,6 +142,8 @@ def _expectations(results: Results) -> list[Text]:
         reason = (f"  {each.reason}" if each.reason else "", "dim")
         said = f"  {each.text:<{longest}}  {measured(each)}"
         lines.append(Text.assemble(verdict, said, reason))
+        if cases := deciding(each):
+            lines.append(Text(f"         {cases}", "dim"))
     return [*lines, Text()] if lines else []
 
 

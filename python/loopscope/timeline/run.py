@@ -302,19 +302,24 @@ def hops_of(paths: Mapping[str, ibis.Table], scope: Sequence[str]) -> ibis.Table
 
     parts = []
     for name, path in paths.items():
-        for hop in range(sum(column.startswith("hop_err_") for column in path.columns)):
-            seen = path.filter(path[f"hop_{hop}"].notnull())
-            parts.append(
-                seen.select(
-                    *scope,
-                    "id",
-                    path=ibis.literal(name),
-                    hop=ibis.literal(hop).cast("int32"),
-                    start=seen[f"ts_{hop}"],
-                    duration=seen[f"hop_{hop}"],
-                    err_ns=seen[f"hop_err_{hop}"],
-                )
+        widths = [each for each in path.columns if each.startswith("hop_err_")]
+        for number, width in enumerate(widths):
+            ends = width.removeprefix("hop_err_")
+            # Of a graph, from event to event; else from the event of this number to the next.
+            first, _, last = ends.partition("_")
+            seen = path.filter(path[f"hop_{ends}"].notnull())
+            duration = seen[f"hop_{ends}"]
+            part = seen.select(
+                *scope,
+                id=seen[f"key_{last}"] if last else seen.id,
+                path=ibis.literal(name),
+                hop=ibis.literal(number).cast("int32"),
+                start=seen[f"ts_{last}"] - duration if last else seen[f"ts_{first}"],
+                duration=duration,
+                err_ns=seen[width],
             )
+            # A message that went into several ends has made its hops once.
+            parts.append(part.distinct() if last else part)
     return ibis.union(*parts) if len(parts) > 1 else parts[0]
 
 

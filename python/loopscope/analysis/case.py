@@ -1,0 +1,44 @@
+"""Single messages, updates and intervals that an expectation is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class CaseCounts:
+    """How many there were of each, at the half-widths given and with what the trace dropped."""
+
+    met: int
+    """At least so many were."""
+    missed: int
+    """At least so many were."""
+    undecided: int
+    """The rest."""
+    beyond: int
+    """Neither, and in none of the others: the run ended before they could be."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One of those that decided a verdict."""
+
+    repeat: int
+    id: int
+    """The message's; of an interval that of the event at its end."""
+    at_ns: int
+    """When it began; in results since the repeat's time zero, else global time."""
+    lost: bool
+    value_ns: int | None
+    """None where it was lost or there is nothing to measure."""
+    err_ns: int | None
+    """Half-width of the value; None where nothing bounds it."""
+    undecided: bool
+    """Else it was met or missed."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(vars(self))

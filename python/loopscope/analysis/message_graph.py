@@ -1,0 +1,414 @@
+"""The messages of a path that is a graph: what became of each, and what each end was made of.
+
+What an end was made of is followed back through every event on the way. Where several messages of
+an event went into one end, by a window or over several branches, the oldest stands for them: the
+age of data is that of the oldest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from loopscope.analysis.half_width import half_widths
+from loopscope.analysis.joins import Link, by_number, latest, tied, window
+from loopscope.analysis.messages import (
+    Messages,
+    Stamps,
+    by_host,
+    drifts,
+    host_codes,
+    joined,
+    stamps_at,
+)
+from loopscope.analysis.occurrences import NOWHERE, Occurrences, read_occurrences
+from loopscope.analysis.path_table import ROWS, write_table
+from loopscope.experiment import MessagePath
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from loopscope.analysis.occurrences import Integers, Places
+    from loopscope.analysis.statistic import Nanoseconds
+    from loopscope.experiment import PathEdge
+    from loopscope.timeline import Run
+
+    Mask = npt.NDArray[np.bool_]
+
+NEVER = np.iinfo(np.int64).max
+"""The place of a use that did not happen, or of a message that there was not."""
+
+
+class Fate(IntEnum):
+    """What became of a message. Of one that went several ways the best counts: the greatest."""
+
+    LOST = 0
+    """Never seen at the event after it."""
+    UNUSED = 1
+    """Arrived, and there was no later use."""
+    SUPERSEDED = 2
+    """Arrived, and a newer one was used before it ever was."""
+    UNDECIDED = 3
+    """The clock leaves open whether it was used, or whether a newer one was."""
+    USED = 4
+
+
+@dataclass(frozen=True)
+class Uses:
+    """Of the messages of one event towards another: an entry each, in order of time."""
+
+    fate: npt.NDArray[np.int8]
+    first: Places
+    """The place of its first use at the other event, `NEVER` if not surely used."""
+    perhaps: Places
+    """The earliest that its first use may have been."""
+
+
+@dataclass(frozen=True)
+class Origins:
+    """Of the messages of one event, what they were made of at an earlier one: an entry each."""
+
+    oldest: Places
+    """The place of the oldest there; `NEVER` where there was none and where it is not known."""
+    undecided: Mask
+    """Whether the clock leaves open what it was made of."""
+
+
+class RepeatGraph:
+    """One repeat's messages, by event, and links, by edge."""
+
+    def __init__(
+        self,
+        path: MessagePath,
+        messages: Sequence[Occurrences],
+        drift_ppm: npt.NDArray[np.float64],
+    ) -> None:
+        """`drift_ppm` by the code of a host."""
+        self.path = path
+        self.messages = messages
+        self.drift_ppm = drift_ppm
+        self.links = [self._link(edge) for edge in path.edges]
+        sources = {source for source, _ in path.ends}
+        begins = [int(messages[each].ts[0]) for each in sources if len(messages[each])]
+        self.begin = min(begins, default=0)
+        """When the first message set out."""
+
+    def kept(self, event: int) -> slice:
+        """The messages of an event that are in statistics: those after the warm-up."""
+        first = self.begin + self.path.trim_ns if self.path.trim_ns else None
+        ts = self.messages[event].ts
+        return slice(0 if first is None else int(np.searchsorted(ts, first)), len(ts))
+
+    def uses(self, event: int, end: int) -> Uses:
+        """What became, as far as a later event, of the messages of one that leads to it."""
+        way = self.path.before(end) | {end}
+        done = len(self.messages[end])
+        here = np.arange(done)
+        found = {end: Uses(np.full(done, Fate.USED, np.int8), here, here)}
+        for start in sorted(way - {end}, reverse=True):
+            if start < event:
+                break
+            size = len(self.messages[start])
+            uses = Uses(
+                np.full(size, Fate.LOST, np.int8), np.full(size, NEVER), np.full(size, NEVER)
+            )
+            for number, edge in enumerate(self.path.edges):
+                if edge.start == start and edge.end in found:
+                    uses = _better(uses, self._over(number, edge, found[edge.end]))
+            found[start] = uses
+        return found[event]
+
+    def _over(self, number: int, edge: PathEdge, later: Uses) -> Uses:
+        """What became of an edge's messages, from what became of those that used them."""
+        link, size = self.links[number], len(self.messages[edge.start])
+        none = -1
+        sure = link.sure.onto(later.fate, size, np.maximum, none)
+        perhaps = link.possible.onto(later.fate, size, np.maximum, none)
+        used, possible = np.flatnonzero(sure > none), np.flatnonzero(perhaps > none)
+        fate = np.full(size, Fate.UNUSED, np.int8)
+        if edge.use == "key":
+            fate[:] = Fate.LOST
+        else:
+            # A message is superseded if it surely came before one that surely was used.
+            input = self.messages[edge.start]
+            earlier, later_ = tied(input, self._nearest(input))
+            ends = [later_[each[-1]] for each in (used, possible) if len(each)]
+            fate[: max(ends, default=0)] = Fate.UNDECIDED
+            fate[: earlier[used[-1]] if len(used) else 0] = Fate.SUPERSEDED
+            fate[possible] = Fate.UNDECIDED
+        fate[used] = sure[used]
+        # What surely went where it got lost may also have gone where it did not.
+        fate = np.maximum(fate, np.minimum(perhaps, Fate.UNDECIDED) * (perhaps >= Fate.UNDECIDED))
+        return Uses(
+            fate.astype(np.int8),
+            link.sure.onto(later.first, size, np.minimum, NEVER),
+            link.possible.onto(later.perhaps, size, np.minimum, NEVER),
+        )
+
+    def origins(self, event: int, end: int) -> Origins:
+        """What the messages of an event were made of at one that leads to it."""
+        size = len(self.messages[event])
+        found = {event: Origins(np.arange(size), np.zeros(size, np.bool_))}
+        for later in range(event + 1, end + 1):
+            size = len(self.messages[later])
+            oldest, undecided = np.full(size, NEVER), np.zeros(size, np.bool_)
+            for link, edge in zip(self.links, self.path.edges, strict=True):
+                if edge.end == later and edge.start in found:
+                    before = found[edge.start]
+                    reached = link.sure.over(before.oldest, np.minimum, NEVER)
+                    doubt = link.sure.over(before.undecided.view(np.int8), np.maximum, 0)
+                    oldest = np.minimum(oldest, reached)
+                    undecided |= link.undecided | doubt.view(np.bool_)
+            if any(edge.end == later and edge.start in found for edge in self.path.edges):
+                found[later] = Origins(np.where(undecided, NEVER, oldest), undecided)
+        return found[end]
+
+    def width(
+        self, first: int, start: Places, last: int, end: Places, length: Nanoseconds
+    ) -> Nanoseconds:
+        """Half-widths of the times between messages of two events."""
+        a, b = self.messages[first], self.messages[last]
+        host = a.host[start]
+        return half_widths(
+            length, a.err[start] + b.err[end], self.drift_ppm[host], host == b.host[end]
+        )
+
+    def hop(self, number: int, end: Places) -> tuple[Nanoseconds, Nanoseconds, Mask]:
+        """Over an edge, of messages of its end: time, half-width, and whether there is one."""
+        edge, link = self.path.edges[number], self.links[number]
+        there = ~link.sure.empty[end] & ~link.undecided[end]
+        start, stop = link.sure.start[end[there]], end[there]
+        length = np.zeros(len(there), np.int64)
+        width = np.zeros(len(there), np.int64)
+        length[there] = self.messages[edge.end].ts[stop] - self.messages[edge.start].ts[start]
+        width[there] = self.width(edge.start, start, edge.end, stop, length[there])
+        return length, width, there
+
+    def _link(self, edge: PathEdge) -> Link:
+        used, input = self.messages[edge.end], self.messages[edge.start]
+        if edge.field is not None:
+            own = edge.field == self.path.keys[edge.end]
+            return by_number(used, None if own else edge.field, input)
+        nearest = self._nearest(used)
+        if edge.window_ns is None:
+            return latest(used, input, nearest, self._nearest(input))
+        wander = np.ceil(2e-6 * self.drift_ppm[used.host] * edge.window_ns) + 1
+        return window(used, input, edge.window_ns, nearest, wander)
+
+    def _nearest(self, messages: Occurrences) -> npt.NDArray[np.float64]:
+        """How near stamps of the clock of each message must be for their order to be open, ns: the
+        greatest Δ ≤ ⌈2·drift·Δ⌉ + 1. NaN where the drift is not known."""
+        share = 2e-6 * self.drift_ppm[messages.host]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            nearest = np.ceil(2 / (1 - share)) - 1
+        return np.where(share < 1, nearest, np.nan)
+
+
+class MessageGraph:
+    """The messages of all repeats."""
+
+    def __init__(
+        self,
+        path: MessagePath,
+        repeats: Mapping[int, RepeatGraph],
+        hosts: Mapping[str, int],
+        drift_ppm: Mapping[tuple[int, str], float],
+    ) -> None:
+        """`hosts` and `drift_ppm` as for `Messages`."""
+        self.path = path
+        self.repeats = repeats
+        self._clocks = (hosts, drift_ppm)
+
+    def along(self, way: Sequence[int]) -> Messages:
+        """The messages of the first of some events, each of which leads to the next ones, with
+        their stamps at all of them: those of the first message there that was made of each."""
+        first = way[0]
+        stamps = [
+            [_first_made(graph, first, event) for graph in self.repeats.values()] for event in way
+        ]
+        events = tuple(self.path.events[event] for event in way)
+        key = self.path.keys[first] or "id"
+        ids = [each.messages[first].id[each.kept(first)] for each in self.repeats.values()]
+        repeats = [
+            np.full(len(id), repeat, np.int32) for repeat, id in zip(self.repeats, ids, strict=True)
+        ]
+        return Messages(
+            MessagePath(self.path.name, key, events),
+            np.concatenate(repeats),
+            np.concatenate(ids),
+            [joined(each) for each in stamps],
+            *self._clocks,
+        )
+
+    def any_at(self, event: int) -> bool:
+        """Whether one was seen there."""
+        return any(len(each.messages[event]) for each in self.repeats.values())
+
+    def chooses(self, number: int) -> bool:
+        """Whether a message that goes over an edge may be used several times there, or others be
+        used instead. Where a new number was never given twice to one message it is not."""
+        links = (each.links[number] for each in self.repeats.values())
+        return self.path.edges[number].use != "key" or any(link.repeated for link in links)
+
+    def write(self, run: Run) -> None:
+        """`tables/path-<name>.parquet` of each repeat. Raises `RunError`."""
+        for repeat, graph in self.repeats.items():
+            pieces = [piece for sink in self.path.sinks for piece in _pieces(repeat, graph, sink)]
+            write_table(run, repeat, self.path.name, pieces)
+
+    def problems(self) -> Iterator[str]:
+        for number, edge in enumerate(self.path.edges):
+            first, last = self.path.events[edge.start], self.path.events[edge.end]
+            strangers = sum(
+                int(each.links[number].strangers.sum()) for each in self.repeats.values()
+            )
+            if strangers:
+                yield (
+                    f"path {self.path.name}: {strangers} messages of {last} are of messages that "
+                    f"were not seen at {first}"
+                )
+        for event, key in enumerate(self.path.keys):
+            again = sum(
+                int((each.messages[event].times > 1).sum()) for each in self.repeats.values()
+            )
+            if again and event not in {edge.end for edge in self.path.edges}:
+                total = sum(len(each.messages[event]) for each in self.repeats.values())
+                yield (
+                    f"path {self.path.name}: {again} of {total} values of {key} occur more than "
+                    f"once at {self.path.events[event]}; the first occurrence counts"
+                )
+
+
+def read_graph(run: Run, path: MessagePath) -> tuple[MessageGraph, list[str]]:
+    """The messages of a path that is a graph, and what is wrong with them.
+
+    Raises `RunError` where a key or a field that holds a number is no integer column.
+    """
+    hosts, drift = host_codes(run), drifts(run)
+    by_repeat = by_host(drift, hosts, max(run.repeats))
+    wanted: list[list[str]] = [[] for _ in path.events]
+    for edge in path.edges:
+        if edge.field is not None and edge.field != path.keys[edge.end]:
+            wanted[edge.end].append(edge.field)
+    repeats, absent = {}, {}
+    for repeat in run.repeats:
+        messages = []
+        for event, key, fields in zip(path.events, path.keys, wanted, strict=True):
+            found = read_occurrences(run, repeat, event, key, hosts, path.name, fields)
+            if found is None:
+                absent[event] = f"path {path.name}: no {event.entity} was recorded at all"
+                found = Occurrences.none(fields)
+            messages.append(found)
+        repeats[repeat] = RepeatGraph(path, messages, by_repeat[repeat])
+    graph = MessageGraph(path, repeats, hosts, drift)
+    return graph, [*absent.values(), *graph.problems()]
+
+
+def _first_made(graph: RepeatGraph, first: int, event: int) -> Stamps:
+    place = graph.uses(first, event).first[graph.kept(first)]
+    return stamps_at(graph.messages[event], np.where(place == NEVER, NOWHERE, place))
+
+
+def _better(a: Uses, b: Uses) -> Uses:
+    return Uses(
+        np.maximum(a.fate, b.fate), np.minimum(a.first, b.first), np.minimum(a.perhaps, b.perhaps)
+    )
+
+
+def _pieces(repeat: int, graph: RepeatGraph, sink: int) -> list[partial[dict[str, pa.Array]]]:
+    """Of the table's rows of one sink."""
+    kept = graph.kept(sink)
+    way = graph.path.before(sink)
+    origins = {event: graph.origins(event, sink) for event in sorted(way)}
+    sources = [source for source, end in graph.path.ends if end == sink]
+    firsts = {source: graph.uses(source, sink) for source in sources}
+    starts = range(kept.start, kept.stop, ROWS) or [kept.start]
+    return [
+        partial(_rows, repeat, graph, sink, origins, firsts, slice(a, min(a + ROWS, kept.stop)))
+        for a in starts
+    ]
+
+
+def _rows(
+    repeat: int,
+    graph: RepeatGraph,
+    sink: int,
+    origins: Mapping[int, Origins],
+    uses: Mapping[int, Uses],
+    rows: slice,
+) -> dict[str, pa.Array]:
+    path, end = graph.path, np.arange(rows.start, rows.stop)
+    size = len(end)
+    columns = {
+        "repeat": pa.array(np.full(size, repeat, np.int32)),
+        "sink": pa.array([str(path.events[sink])] * size, pa.string()),
+    }
+    places = {event: found.oldest[rows] for event, found in origins.items()} | {sink: end}
+    nothing = np.full(size, NEVER)
+    for event, messages in enumerate(graph.messages):
+        place = places.get(event, nothing)
+        columns[f"key_{event}"] = _taken(messages.id, place)
+        columns[f"ts_{event}"] = _taken(messages.ts, place)
+        columns[f"err_{event}"] = _taken(messages.err, place)
+    for number, edge in enumerate(path.edges):
+        place = places.get(edge.end, nothing) if edge.start in places else nothing
+        there = place != NEVER
+        length, width = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        made = there.copy()
+        length[there], width[there], made[there] = graph.hop(number, place[there])
+        name = f"{edge.start}_{edge.end}"
+        columns[f"hop_{name}"] = pa.array(length, mask=~made)
+        columns[f"hop_err_{name}"] = pa.array(width, mask=~made)
+        if edge.use == "window":
+            spans = graph.links[number].sure
+            columns[f"n_{name}"] = _taken(spans.stop - spans.start, np.where(made, place, NEVER))
+    age, age_err, known, first = oldest_data(graph, sink, origins, uses, rows)
+    columns |= {
+        "latency": pa.array(age, mask=~(known & first)),
+        "latency_err": pa.array(age_err, mask=~(known & first)),
+        "age": pa.array(age, mask=~known),
+        "age_err": pa.array(age_err, mask=~known),
+        "undecided": pa.array(np.any([origins[each].undecided[rows] for each in uses], axis=0)),
+    }
+    return columns
+
+
+def oldest_data(
+    graph: RepeatGraph,
+    sink: int,
+    origins: Mapping[int, Origins],
+    uses: Mapping[int, Uses],
+    rows: slice,
+) -> tuple[Nanoseconds, Nanoseconds, Mask, Mask]:
+    """Of messages of a sink the age of the oldest data of any source, its half-width, whether it is
+    known, and whether this was the first use of that data."""
+    end = np.arange(rows.start, rows.stop)
+    age, width = np.zeros(len(end), np.int64), np.zeros(len(end), np.int64)
+    known, first = np.zeros(len(end), np.bool_), np.zeros(len(end), np.bool_)
+    for source, use in uses.items():
+        oldest = origins[source].oldest[rows]
+        at = np.flatnonzero(oldest != NEVER)
+        length = graph.messages[sink].ts[end[at]] - graph.messages[source].ts[oldest[at]]
+        older = ~known[at] | (length > age[at])
+        here, length = at[older], length[older]
+        start = oldest[here]
+        age[here], known[here] = length, True
+        width[here] = graph.width(source, start, sink, end[here], length)
+        first[here] = (use.first[start] == end[here]) & (use.perhaps[start] == end[here])
+    # Where one source's data is not known it may have been the oldest.
+    known &= ~np.any([origins[each].undecided[rows] for each in uses], axis=0)
+    return age, width, known, first
+
+
+def _taken(values: Integers, place: Places) -> pa.Array:
+    """The values at places, null where there is none."""
+    there = place != NEVER
+    found = np.zeros(len(place), np.int64)
+    found[there] = values[place[there]]
+    return pa.array(found, mask=~there)

@@ -1,0 +1,167 @@
+"""The messages that one event of a path was seen with in one repeat, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import ibis
+import numpy as np
+
+from loopscope.timeline import RunError, UnknownTableError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from loopscope.analysis.statistic import Nanoseconds
+    from loopscope.experiment import PathEvent
+    from loopscope.timeline import Run
+
+    Integers = npt.NDArray[np.int64]
+    Places = npt.NDArray[np.intp]
+
+NOWHERE = -1
+"""Stands for the place of a message that is not there."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A field's values; where they are not `known` they are 0."""
+
+    values: Integers
+    known: npt.NDArray[np.bool_]
+
+
+class Occurrences:
+    """One entry per number, its first occurrence, in order of time (then of the number)."""
+
+    def __init__(
+        self,
+        id: Integers,
+        ts: Nanoseconds,
+        err: Nanoseconds,
+        host: npt.NDArray[np.int16],
+        fields: Mapping[str, Column] | None = None,
+    ) -> None:
+        """Of occurrences in any order. Of stamps that tie the least certain counts, so that the
+        result does not depend on that order."""
+        in_order: Places | None = None
+        self._ids = id
+        if not _increases(id):
+            in_order = np.argsort(id, kind="stable")
+            self._ids = id[in_order]
+        times = np.broadcast_to(np.int32(1), len(id))
+        if not _increases(self._ids):
+            in_order = np.lexsort((host, -err, ts, id))
+            found = id[in_order]
+            starts = np.flatnonzero(np.r_[True, found[1:] != found[:-1]])
+            times = np.diff(np.r_[starts, len(id)]).astype(np.int32)
+            in_order, self._ids = in_order[starts], found[starts]
+        first = ts if in_order is None else ts[in_order]
+        self._place: Places | None = None
+        if (first[1:] < first[:-1]).any():
+            by_time = np.argsort(first, kind="stable")
+            self._place = np.empty_like(by_time)
+            self._place[by_time] = np.arange(len(by_time))
+            in_order = by_time if in_order is None else in_order[by_time]
+            times = times[by_time]
+        self.times = times
+        """How often each occurred."""
+
+        def ordered(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            return values if in_order is None else values[in_order]
+
+        self.id: Integers = ordered(id)
+        self.ts: Nanoseconds = ordered(ts)
+        self.err: Nanoseconds = ordered(err)
+        self.host: npt.NDArray[np.int16] = ordered(host)
+        self.fields = {
+            name: Column(ordered(column.values), ordered(column.known))
+            for name, column in (fields or {}).items()
+        }
+
+    @staticmethod
+    def none(fields: Iterable[str] = ()) -> Occurrences:
+        nothing = np.empty(0, np.int64)
+        columns = {name: Column(nothing, nothing.astype(np.bool_)) for name in fields}
+        return Occurrences(nothing, nothing, nothing, nothing.astype(np.int16), columns)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def find(self, ids: Integers) -> Places:
+        """Where messages with these numbers are, `NOWHERE` for those that are not."""
+        if not len(self):
+            return np.full(len(ids), NOWHERE)
+        if np.array_equal(ids, self._ids):
+            return np.arange(len(ids)) if self._place is None else self._place
+        near = np.minimum(np.searchsorted(self._ids, ids), len(self) - 1)
+        place = near if self._place is None else self._place[near]
+        return np.where(self._ids[near] == ids, place, NOWHERE)
+
+
+def read_occurrences(
+    run: Run,
+    repeat: int,
+    event: PathEvent,
+    key: str | None,
+    hosts: Mapping[str, int],
+    path: str,
+    fields: Sequence[str] = (),
+) -> Occurrences | None:
+    """None where no such event was recorded in any repeat.
+
+    `key` None: every occurrence is a message, numbered from 0 by time. `hosts` are the codes of
+    hosts; of stamps that are not of the host's counter, as many more. Raises `RunError` where the
+    key, or another of `fields`, is no integer column.
+    """
+    try:
+        table = run.table(event.table)
+    except UnknownTableError:
+        return None
+    for name in (*([key] if key else []), *fields):
+        if name not in table.columns or not table[name].type().is_integer():
+            raise RunError(
+                f"path {path}: {name} is no integer field of {event.entity}; "
+                f"its fields: {', '.join(table.columns)}"
+            )
+    here = table.filter(table.repeat == repeat, table.process == event.component)
+    if key is not None:
+        here = here.filter(here[key].notnull())
+    by_host = here.group_by("host").agg(counted=here.counter.count(), n=here.count())
+    at = by_host.to_pyarrow().to_pylist()
+    chosen: dict[str, Any] = {"ts": here.ts, "err": here.err_ns}
+    if key is not None:
+        chosen["id"] = here[key].cast("int64")
+    # What no counter stamped is as if of another host: its clock has a rate of its own.
+    other = ibis.cases((here.counter.isnull(), len(hosts)), else_=0)
+    of_one = len(at) <= 1 and all(row["counted"] in (0, row["n"]) for row in at)
+    if not of_one:
+        # Text costs more than all the rest, and a component has one host.
+        code = ibis.cases(*((here.host == row["host"], hosts[row["host"]]) for row in at))
+        chosen["host"] = (code + other).cast("int16")
+    chosen |= {f"field_{name}": here[name].cast("int64") for name in fields}
+    rows = here.select(**chosen).to_pyarrow()
+    ts, err = rows["ts"].to_numpy(), rows["err"].to_numpy()
+    if of_one:
+        one = hosts[at[0]["host"]] + (0 if at[0]["counted"] else len(hosts)) if at else 0
+        host = np.broadcast_to(np.int16(one), len(ts))
+    else:
+        host = rows["host"].to_numpy()
+    if key is None:
+        in_time = np.lexsort((host, -err, ts))
+        id = np.empty(len(ts), np.int64)
+        id[in_time] = np.arange(len(ts))
+    else:
+        id = rows["id"].to_numpy()
+    columns = {name: _column(rows[f"field_{name}"]) for name in fields}
+    return Occurrences(id, ts, err, host, columns)
+
+
+def _column(values: Any) -> Column:
+    return Column(values.fill_null(0).to_numpy(), values.is_valid().to_numpy())
+
+
+def _increases(values: Integers) -> bool:
+    return bool((values[1:] > values[:-1]).all())

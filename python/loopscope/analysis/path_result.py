@@ -1,0 +1,90 @@
+"""What was found out about a path that is a graph; part of the results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+TIMES = ("min", "mean", "p50", "p99", "max")
+"""The statistics of the times over an edge or from end to end; `<name>_ns` in the JSON."""
+
+
+@dataclass(frozen=True)
+class FlowResult:
+    """Of the messages of one event towards a later one: over an edge, or from a beginning to an
+    end. `sent == used + superseded + lost + unused + undecided`, exactly."""
+
+    first: str
+    last: str
+    how: str
+    """What the later event uses: `frame`, `latest by time` …; empty from end to end."""
+    sent: int
+    used: int
+    superseded: int
+    """Arrived, and a newer one was used before they ever were."""
+    lost: int
+    """Never arrived."""
+    unused: int
+    """Arrived, and nothing was used after them."""
+    undecided: int
+    """Of which the clock leaves open whether they were used, or a newer one."""
+    duplicates: int
+    """Occurrences at the later event beyond each message's first."""
+    empty: int
+    """Messages of the later event for which there was none to use."""
+    missing: int
+    """The most events on the way that may be missing from the trace."""
+    times: Mapping[str, int | float | None]
+    """From a message to its first use, by the names in `TIMES`, ns."""
+    err_ns: int | None
+    """The largest half-width among them; None where there are none and where one is unknown."""
+    age_ns: int | None
+    """The greatest age of the data at a use, and how far the true one may be from it."""
+    age_err_ns: int | None
+    rate_hz: float | None
+    """Messages of the later event a second."""
+    jitter_ns: int | float | None
+    """The longest time between two of them less the shortest."""
+
+    @property
+    def received(self) -> int:
+        return self.sent - self.lost
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "from": self.first,
+            "to": self.last,
+            "how": self.how,
+            "sent": self.sent,
+            "received": self.received,
+            "used": self.used,
+            "superseded": self.superseded,
+            "lost": self.lost,
+            "unused": self.unused,
+            "undecided": self.undecided,
+            "duplicates": self.duplicates,
+            "empty": self.empty,
+            "missing": self.missing,
+            **{f"{name}_ns": self.times[name] for name in TIMES},
+            "err_ns": self.err_ns,
+            "age_ns": self.age_ns,
+            "age_err_ns": self.age_err_ns,
+            "rate_hz": self.rate_hz,
+            "jitter_ns": self.jitter_ns,
+        }
+
+
+@dataclass(frozen=True)
+class GraphResult:
+    """A path that is a graph: its edges, and each beginning with each end that it leads to."""
+
+    name: str
+    edges: tuple[FlowResult, ...]
+    ends: tuple[FlowResult, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "edges": [each.to_dict() for each in self.edges],
+            "ends": [each.to_dict() for each in self.ends],
+        }

@@ -1,0 +1,154 @@
+"""When a run's repeats begin and end, and what lies within a time of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loopscope.analysis.quantity import UNKNOWN_NS
+from loopscope.analysis.statistic import Bracket
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from loopscope.analysis.measured import MeasuredInterval, MeasuredPath
+    from loopscope.analysis.measured_graph import MeasuredGraph
+    from loopscope.analysis.messages import Mask
+    from loopscope.analysis.statistic import Nanoseconds
+    from loopscope.experiment import Expectation, PathEvent, TimeWindow
+    from loopscope.timeline import Run
+
+ENUMERATED = 4
+"""Up to so many messages at the edges of a time are each taken in and left out in turn."""
+
+
+class RepeatTimes:
+    """Of each repeat: its time zero, and until when it surely went on.
+
+    Time zero is the first occurrence of any of some events; the end is that of the last event of
+    all that were recorded.
+    """
+
+    def __init__(self, run: Run, events: Iterable[PathEvent]) -> None:
+        self._run = run
+        self._events = dict.fromkeys((each.table, each.component) for each in events)
+        self._size = max(run.repeats, default=0) + 1
+
+    @property
+    def zero(self) -> Nanoseconds:
+        """By number of repeat; 0 where none of the events occurred."""
+        return self._zeros[0]
+
+    @cached_property
+    def end(self) -> Nanoseconds:
+        """By number of repeat."""
+        found = np.full(self._size, -UNKNOWN_NS)
+        for name in self._run.tables:
+            table = self._run.table(name)
+            ends = table.group_by("repeat").agg(end=(table.ts - table.err_ns).max())
+            for row in ends.to_pyarrow().to_pylist():
+                found[row["repeat"]] = max(found[row["repeat"]], row["end"])
+        return found
+
+    def within(
+        self,
+        window: TimeWindow | None,
+        repeat: npt.NDArray[np.int32],
+        begin: tuple[Nanoseconds, Nanoseconds],
+        end: tuple[Nanoseconds, Nanoseconds] | None = None,
+    ) -> tuple[Mask, Mask]:
+        """What may lie in a window from its beginning to its `end` (None: at its beginning), and
+        what of that may not. Times with their half-widths."""
+        possible, sure = np.ones((2, len(repeat)), np.bool_)
+        if window is None:
+            return possible, ~sure
+        if window.after_ns:
+            low, high = self._since(repeat, *begin)
+            possible, sure = high >= window.after_ns, low >= window.after_ns
+        if window.until_ns is not None:
+            low, high = self._since(repeat, *(end or begin))
+            possible, sure = possible & (low < window.until_ns), sure & (high < window.until_ns)
+        return possible, possible & ~sure
+
+    def until(self, window: TimeWindow | None) -> tuple[Nanoseconds, Nanoseconds]:
+        """Of each repeat the window's end or its own, the earlier, and its half-width."""
+        end, err = self.end, np.zeros_like(self.end)
+        if window is None or window.until_ns is None:
+            return end, err
+        zero, low, high = self._zeros
+        at = zero + window.until_ns
+        widths = np.maximum(zero - low, high - zero)
+        return np.minimum(end, at), np.where(at < end, widths, err)
+
+    def _since(
+        self, repeat: npt.NDArray[np.int32], at: Nanoseconds, err: Nanoseconds
+    ) -> tuple[Nanoseconds, Nanoseconds]:
+        """The least and the most time since time zero."""
+        _, low, high = self._zeros
+        return at - err - high[repeat], at + err - low[repeat]
+
+    @cached_property
+    def _zeros(self) -> tuple[Nanoseconds, Nanoseconds, Nanoseconds]:
+        """By number of repeat the earliest stamp, and what it lies between."""
+        never = np.iinfo(np.int64).max
+        zero, low, high = (np.full(self._size, never) for _ in range(3))
+        for name, component in self._events:
+            if name not in self._run.tables:
+                continue
+            table = self._run.table(name)
+            here = table.filter(table.process == component)
+            rows = here.group_by("repeat").agg(
+                first=here.ts.min(),
+                low=(here.ts - here.err_ns).min(),
+                high=(here.ts + here.err_ns).min(),
+            )
+            for row in rows.to_pyarrow().to_pylist():
+                for of, column in ((zero, "first"), (low, "low"), (high, "high")):
+                    of[row["repeat"]] = min(of[row["repeat"]], row[column])
+        nothing = zero == never
+        return np.where(nothing, 0, zero), np.where(nothing, 0, low), np.where(nothing, 0, high)
+
+
+def choices(possible: Mask, unsure: Mask) -> list[tuple[Mask, int]]:
+    """The ways to take what may lie in a window: the rows, and how many more may belong to them."""
+    sure = possible & ~unsure
+    edge = np.flatnonzero(unsure)
+    if len(edge) > ENUMERATED:
+        return [(sure, len(edge))]
+    found = []
+    for taken in product((False, True), repeat=len(edge)):
+        rows = sure.copy()
+        rows[edge] = taken
+        found.append((rows, 0))
+    return found
+
+
+def bracket_of(
+    expectation: Expectation, path: MeasuredPath | MeasuredGraph, times: RepeatTimes
+) -> tuple[MeasuredInterval, Bracket | None]:
+    """The part of a path that an expectation of one number is about, and what the number lies in
+    whichever messages its window has; None where there is nothing to measure.
+
+    Raises `ValueError` where the path has no such part or statistic.
+    """
+    window, hop = expectation.window, expectation.hop
+    parts: Sequence[MeasuredInterval]
+    if window is not None:
+        parts = path.windowed(hop, window, times)
+    else:
+        parts = [path.loop if hop is None else path.part((hop.start, hop.end))]
+    assert expectation.stat is not None
+    brackets = [part.bracket(expectation.stat) for part in parts]
+    known = [each for each in brackets if each is not None]
+    if len(known) < len(brackets):
+        return parts[0], None
+    highest = [each.upper for each in known]
+    return parts[0], Bracket(
+        value=known[0].value,
+        lower=min(each.lower for each in known),
+        upper=None if None in highest else max(high for high in highest if high is not None),
+    )
