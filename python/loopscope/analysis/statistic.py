@@ -142,5 +142,5 @@ def nearest_rank(q: Fraction, n: int) -> int:
 
 
 def exact_sum(values: Nanoseconds) -> int:
-    """Exact: the halves' sums stay within 64 bits for up to 2³¹ values."""
+    """The halves' sums stay within 64 bits for up to 2³¹ values."""
     return (int((values >> 32).sum()) << 32) + int((values & 0xFFFF_FFFF).sum())
