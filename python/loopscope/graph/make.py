@@ -17,7 +17,7 @@ from loopscope import __version__
 from loopscope.experiment import Experiment, Graph, MessagePath, from_manifest
 from loopscope.graph.build import Context, Found, Product, walk
 from loopscope.graph.engine import Engine, Types, types_of
-from loopscope.graph.mistake import GraphError
+from loopscope.graph.mistake import GraphError, reason
 from loopscope.graph.outputs import write
 from loopscope.graph.tables import Stored, path_types, points_of, stored_tables
 from loopscope.report.figures import FigureError
@@ -193,11 +193,7 @@ def _explained(of: str) -> Iterator[None]:
     except (FigureError, GraphError, OSError):
         raise
     except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        # Of an error on an executor the cause is in the middle of two stacks.
-        own = next((line for line in lines if "UserError: " in line), None)
-        what = own.partition("UserError: ")[2] if own else (lines or [type(error).__name__])[0]
-        raise GraphError(f"{of}: {what}") from error
+        raise GraphError(f"{of}: {reason(error)}") from error
 
 
 def _context(graph: Graph, source: Source, engine: Engine, closed: bool) -> Context:

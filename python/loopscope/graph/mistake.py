@@ -19,6 +19,21 @@ class GraphError(Exception):
     """A graph that cannot be made of these runs. The text says why and what to do."""
 
 
+def reason(error: Exception) -> str:
+    """What an engine's error is about, in a line. Of one on an executor the cause is told between
+    stacks of Java's and Python's."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    own = [line.partition("UserError: ")[2] for line in lines if "UserError: " in line]
+    causes = [
+        line.partition(": ")[2].partition(": ")[2] or line
+        for line in lines
+        if line.startswith("Caused by: ")
+    ]
+    own += causes[-1:]
+    own += [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+    return (own or lines or [type(error).__name__])[0]
+
+
 class Mistake(Exception):
     """What is wrong with a step. ``keys`` lead to it from the step's options; ``hint`` is the
     nearest right spelling."""

@@ -18,12 +18,13 @@ import pyarrow as pa
 
 import loopscope
 from loopscope.graph.engine import applied, arrow_schema, as_types, types_of, union_of
-from loopscope.graph.mistake import GraphError
+from loopscope.graph.mistake import GraphError, reason
 from loopscope.graph.tables import Part, Stored
 
 if TYPE_CHECKING:
     from loopscope.graph.engine import Batches, Function
 
+_QUIET = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
 _DDL = {"int64": "bigint", "float64": "double", "string": "string", "boolean": "boolean"}
 
 
@@ -52,7 +53,8 @@ class Spark:
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.adaptive.enabled": "true",
             "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-            "spark.log.level": "ERROR",
+            "spark.driver.extraJavaOptions": _QUIET,
+            "spark.executor.extraJavaOptions": _QUIET,
         }
         if _is_local(master):
             # Spark's 200 are for many machines.
@@ -62,10 +64,9 @@ class Spark:
             builder = builder.config(key, value)
         try:
             self._session = builder.getOrCreate()
+            self._connection = ibis.pyspark.connect(self._session)
         except Exception as error:
-            raise GraphError(f"cannot start Spark at {master}: {_first_line(error)}") from None
-        self._session.sparkContext.setLogLevel("OFF")
-        self._connection = ibis.pyspark.connect(self._session)
+            raise GraphError(f"cannot start Spark at {master}: {reason(error)}") from None
         self._folder = tempfile.TemporaryDirectory(prefix=".graph-", dir=shared.resolve())
 
     def __enter__(self) -> Spark:
@@ -141,7 +142,3 @@ class Spark:
 
 def _is_local(master: str) -> bool:
     return master.startswith("local")
-
-
-def _first_line(error: Exception) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
