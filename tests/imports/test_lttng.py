@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from lttng_tools import ALONE, missing
 from tables import compare, rows
 
 HERE = Path(__file__).resolve().parent / "lttng"
 COUNT = 200
 
 
-def missing() -> str | None:
-    for tool in ("babeltrace2", "lttng", "lttng-sessiond", "unshare"):
-        if shutil.which(tool) is None:
-            return f"needs {tool}"
-    if not list(Path("/usr/include").glob("**/lttng/tracepoint.h")):
-        return "needs lttng/tracepoint.h (liblttng-ust-dev)"
-    if os.geteuid() != 0:
-        return "needs root, for a mount namespace"
-    return None
-
-
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    why = missing()
+    why = missing("babeltrace2")
     if why:
         pytest.skip(f"SKIPPED LOUDLY: {why}")
     place = tmp_path_factory.mktemp("lttng")
@@ -36,7 +24,8 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     libraries = ["-llttng-ust", "-lpthread"]
     command = ["cc", "-O1", f"-I{HERE}", "-o", program, source, *libraries]
     subprocess.run(command, check=True)
-    words = ["unshare", "--mount", HERE / "record.sh", place, program, str(COUNT)]
+    (place / "home").mkdir()
+    words = [*ALONE, place / "home", HERE / "record.sh", place, program, str(COUNT)]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return place

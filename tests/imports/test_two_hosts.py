@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from lttng_tools import ALONE, missing
 
 HERE = Path(__file__).resolve().parent / "two_hosts"
 GUIDE = HERE.parents[2] / "docs" / "guide"
@@ -26,17 +27,6 @@ BIN = Path(sys.executable).parent
 LOOPSCOPE = BIN / "loopscope"
 COUNT = 300
 UNKNOWN_NS = 1 << 60
-
-
-def missing() -> str | None:
-    for tool in ("lttng", "lttng-sessiond", "tcpdump", "unshare"):
-        if shutil.which(tool) is None:
-            return f"needs {tool}"
-    if not list(Path("/usr/include").glob("**/lttng/tracepoint.h")):
-        return "needs lttng/tracepoint.h (liblttng-ust-dev)"
-    if os.geteuid() != 0:
-        return "needs root, for namespaces"
-    return None
 
 
 def test_the_guide_shows_what_runs_here(tmp_path: Path) -> None:
@@ -54,7 +44,7 @@ def test_the_guide_shows_what_runs_here(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where an experiment was run."""
-    why = missing()
+    why = missing("tcpdump")
     if why:
         pytest.skip(f"SKIPPED LOUDLY: {why}")
     place = tmp_path_factory.mktemp("hosts")
@@ -68,7 +58,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (place / "lttng").mkdir()
     state = {"LOOPSCOPE_STATE_DIR": str(place / "state")}
     done = subprocess.run(
-        ["unshare", "--mount", HERE / "alone.sh", place / "lttng", LOOPSCOPE, "run", "topic.yaml"],
+        [*ALONE, place / "lttng", LOOPSCOPE, "run", "topic.yaml"],
         cwd=place,
         env={**os.environ, **state, "PATH": f"{BIN}:{os.environ['PATH']}"},
         capture_output=True,

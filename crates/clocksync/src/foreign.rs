@@ -148,7 +148,12 @@ impl ForeignMap {
     /// Where the counter was when the clock showed something from `from` to `until`, both cut to
     /// whole nanoseconds. None where that is not sure: beyond the first reading and the last, and
     /// where the clock, which was set between two readings, may have shown it at another instant.
+    /// Before the first and after the last it is taken to have gone on.
     pub fn instant(&self, from: i64, until: i64) -> Option<Span> {
+        let beyond = |first: &Segment, last: &Segment| from < first.first() || until > last.last();
+        if self.segments.first().zip(self.segments.last()).is_none_or(|(a, b)| beyond(a, b)) {
+            return None;
+        }
         let mut inside = self.segments.iter().filter(|s| s.first() <= from && until <= s.last());
         let segment = inside.next().filter(|_| inside.next().is_none())?;
         let hidden = |pair: &[Segment]| {
@@ -181,22 +186,6 @@ impl ForeignMap {
         let before = i.checked_sub(1).map_or(Counter(0), |before| self.segments[before].end.at.hi);
         let after = self.segments.get(i + 1).map_or(Counter(u64::MAX), |after| after.origin.at.lo);
         Some(counter.max(before).min(after))
-    }
-
-    /// Where the counter was when the clock showed `ns`: nowhere if it was set past that, more than
-    /// once if it was set back. Before the first reading and after the last it is taken to go on.
-    pub fn to_counter(&self, ns: i64) -> Vec<Span> {
-        let last = self.segments.len().saturating_sub(1);
-        let inside = |(i, segment): (usize, &Segment)| {
-            let x = (ns - segment.origin.ns) as f64;
-            let (begin, end) = segment.counter.ends();
-            if (x < begin && i > 0) || (x > end && i < last) {
-                return None;
-            }
-            let (lo, hi) = segment.counter.at(x);
-            segment.span(lo, hi)
-        };
-        self.segments.iter().enumerate().filter_map(inside).collect()
     }
 }
 
@@ -431,11 +420,16 @@ mod tests {
                 let error = (ns - EPOCH) as f64 - truth;
                 prop_assert!(error.abs() <= bound.ns() as f64 + 1.0, "{error} {bound} at {at}");
                 let whole = truth.floor();
-                let spans = map.to_counter(EPOCH + whole as i64);
-                prop_assert_eq!(spans.len(), 1);
-                let late = (2.0 * (truth - whole) * HZ as f64 / 1e9) as u64 + 3;
-                let (lo, hi) = (spans[0].lo.0, spans[0].hi.0);
-                prop_assert!(lo <= ticks(at) && ticks(at) <= hi + late, "{lo} {hi} {at}");
+                let shown = EPOCH + whole as i64;
+                prop_assert!(map.guess(shown).is_some());
+                match map.instant(shown, shown) {
+                    Some(Span { lo, hi }) => {
+                        let at = ticks(at);
+                        prop_assert!(lo.0 <= at && at <= hi.0 + 2, "{lo:?} {hi:?} {at}");
+                    }
+                    // Nobody read it before and after.
+                    None => prop_assert!(at < 0.01 || at > 9.9, "nothing of {at}"),
+                }
                 if !bends && (0.2..9.7).contains(&at) {
                     let widest = 4 * bracket * 1_000_000_000 / HZ + 30;
                     prop_assert!(bound.ns() <= widest, "{bound} for {widest}");
@@ -466,16 +460,6 @@ mod tests {
                 let error = (ns - EPOCH) as f64 - clock.ns(at);
                 prop_assert!(error.abs() <= bound.ns() as f64 + 1.0, "{error} {bound}");
             }
-        }
-    }
-
-    /// What was shown twice was at two instants, what was never shown at none.
-    #[test]
-    fn set_back_a_time_comes_twice_set_forward_some_never() {
-        for (step_ns, expected) in [(-1_000_000_000, 2), (1_000_000_000, 0)] {
-            let clock = Clock { step_s: 5.0, step_ns, ..Clock::steady(10.0) };
-            let asked = clock.ns(4.999) + 0.5 * step_ns as f64;
-            assert_eq!(clock.map(100).to_counter(EPOCH + asked as i64).len(), expected);
         }
     }
 

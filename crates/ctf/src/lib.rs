@@ -19,7 +19,7 @@ mod writer;
 
 pub use class::{Buckets, EventClass, Kind, StreamClass};
 pub use field::{BucketCounts, FieldType, Value};
-pub use metadata::{Metadata, format_uuid};
+pub use metadata::{Metadata, TYPES, format_uuid, quote};
 pub use reader::{PacketError, Packets};
 pub use records::{Record, Records, Scan};
 pub use tsdl::ParseError;

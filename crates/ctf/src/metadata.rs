@@ -26,7 +26,8 @@ pub struct Metadata {
     pub groups: BTreeMap<String, String>,
 }
 
-const TYPES: &str = "\
+/// The aliases of integers and floating point in metadata.
+pub const TYPES: &str = "\
 typealias integer { size = 8; align = 8; signed = false; } := uint8_t;
 typealias integer { size = 16; align = 8; signed = false; } := uint16_t;
 typealias integer { size = 32; align = 8; signed = false; } := uint32_t;
@@ -142,7 +143,8 @@ fn length_name(event: &EventClass, field: &str) -> String {
     name
 }
 
-fn quote(text: &str) -> String {
+/// A text as metadata writes it; control characters are lost.
+pub fn quote(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
         match c {

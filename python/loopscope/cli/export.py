@@ -113,15 +113,8 @@ def _ctf(run: Run, repeat: int | None, folder: Path) -> None:
     if not hosts:
         exits.end(exits.USAGE, f"{run.path} has no manifest.json that describes its experiment")
     try:
-        with amount_progress(MofNCompleteColumn()) as progress:
-            task = progress.add_task("writing")
-            written = write_ctf(
-                run,
-                chosen,
-                hosts[0],
-                folder,
-                lambda done, total: progress.update(task, completed=done, total=total or None),
-            )
+        with amount_progress("writing", MofNCompleteColumn()) as seen:
+            written = write_ctf(run, chosen, hosts[0], folder, seen)
     except ValueError as error:
         exits.end(exits.USAGE, str(error))
     typer.echo(

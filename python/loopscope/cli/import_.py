@@ -115,13 +115,8 @@ def import_(
     if not directory.is_dir():
         exits.end(exits.USAGE, f"{directory}: no such directory; name one that a tracer wrote")
     try:
-        with amount_progress(DownloadColumn()) as progress:
-            task = progress.add_task("reading")
-            text = import_ctf(
-                directory,
-                out,
-                lambda done, total: progress.update(task, completed=done, total=total or None),
-            )
+        with amount_progress("reading", DownloadColumn()) as seen:
+            text = import_ctf(directory, out, seen)
     except ValueError as error:
         exits.end(exits.USAGE, str(error))
     if as_json:

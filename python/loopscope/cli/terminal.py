@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from types import TracebackType
 
 from rich.console import Console
@@ -12,10 +14,13 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 
-def amount_progress(amount: ProgressColumn) -> Progress:
-    """How much of something is done, as `amount` shows it."""
+@contextmanager
+def amount_progress(
+    what: str, amount: ProgressColumn
+) -> Generator[Callable[[int, int], None], None, None]:
+    """Shows how much of something is done, as `amount` has it: to be told of that and of all."""
     console = Console(stderr=True)
-    return Progress(
+    with Progress(
         "{task.description}",
         BarColumn(),
         amount,
@@ -23,7 +28,9 @@ def amount_progress(amount: ProgressColumn) -> Progress:
         console=console,
         transient=True,
         disable=not console.is_terminal,
-    )
+    ) as progress:
+        task = progress.add_task(what)
+        yield lambda done, total: progress.update(task, completed=done, total=total or None)
 
 
 class TerminalProgress:

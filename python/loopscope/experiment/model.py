@@ -52,7 +52,7 @@ class SyntheticClocks(Section):
     synthetic: SyntheticSettings = Field(description="Settings of synthetic clocks.")
 
 
-def _kind_of_clocks(value: object) -> str | None:
+def _word_or_mapping(value: object) -> str | None:
     return "<word>" if isinstance(value, str) else "<mapping>" if isinstance(value, dict) else None
 
 
@@ -208,10 +208,6 @@ class ForeignTrace(Section):
     )
 
 
-def _kind_of_trace(value: object) -> str | None:
-    return "<word>" if isinstance(value, str) else "<mapping>" if isinstance(value, dict) else None
-
-
 class Component(Section):
     """A program in a role."""
 
@@ -253,7 +249,7 @@ class Component(Section):
             Annotated[Annotated[str, values.LeftBehind()], Tag("<word>")]
             | Annotated[ForeignTrace, Tag("<mapping>")],
             Discriminator(
-                _kind_of_trace,
+                _word_or_mapping,
                 custom_error_type="wrong",
                 custom_error_message="a trace should be a path or {path: PATH, clock: CLOCK}",
             ),
@@ -564,7 +560,7 @@ class ExperimentFile(Section):
         Annotated[Literal["plain", "synthetic"], Tag("<word>")]
         | Annotated[SyntheticClocks, Tag("<mapping>")],
         Discriminator(
-            _kind_of_clocks,
+            _word_or_mapping,
             custom_error_type="wrong",
             custom_error_message="clocks should be plain, synthetic or {synthetic: {seed: N}}",
         ),

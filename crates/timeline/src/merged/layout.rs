@@ -19,20 +19,6 @@ use crate::import::cells::free_name;
 /// What the events' own context and header have.
 pub(super) const APART: [&str; 4] = ["ts", "err_ns", "host", "process"];
 
-/// Aliases of metadata.
-pub(super) const ALIASES: &str = "\
-typealias integer { size = 8; align = 8; signed = false; } := uint8_t;
-typealias integer { size = 16; align = 8; signed = false; } := uint16_t;
-typealias integer { size = 32; align = 8; signed = false; } := uint32_t;
-typealias integer { size = 64; align = 8; signed = false; } := uint64_t;
-typealias integer { size = 8; align = 8; signed = true; } := int8_t;
-typealias integer { size = 16; align = 8; signed = true; } := int16_t;
-typealias integer { size = 32; align = 8; signed = true; } := int32_t;
-typealias integer { size = 64; align = 8; signed = true; } := int64_t;
-typealias floating_point { exp_dig = 8; mant_dig = 24; align = 8; } := float;
-typealias floating_point { exp_dig = 11; mant_dig = 53; align = 8; } := double;
-";
-
 /// The columns of a table that are fields of its events.
 #[derive(Default)]
 pub(super) struct Layout {
@@ -109,8 +95,8 @@ fn number(data: &DataType) -> Option<&'static str> {
         DataType::Int16 => "int16_t",
         DataType::Int32 => "int32_t",
         DataType::Int64 => "int64_t",
-        DataType::Float32 => "float",
-        DataType::Float64 => "double",
+        DataType::Float32 => "float32_t",
+        DataType::Float64 => "float64_t",
         _ => return None,
     })
 }

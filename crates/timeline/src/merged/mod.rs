@@ -17,7 +17,7 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use arrow_schema::{Schema, SchemaRef};
-use loopscope_ctf::format_uuid;
+use loopscope_ctf::{TYPES, format_uuid, quote};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use serde::Serialize;
 
@@ -25,7 +25,7 @@ use crate::build::BuildError;
 use crate::import::output::Output;
 use crate::import::table::file_name;
 use crate::import::{ImportError, Progress, io};
-use layout::{ALIASES, Layout, put_text, text};
+use layout::{Layout, put_text, text};
 use stream::{HEADER, Stream};
 
 /// Rows that are read at once of each table.
@@ -306,7 +306,7 @@ impl Writer {
         let origin = zero + about.utc_ns.unwrap_or(0);
         let (offset_s, offset) = (origin.div_euclid(NS), origin.rem_euclid(NS));
         let absolute = if about.utc_ns.is_some() { "TRUE" } else { "FALSE" };
-        let mut text = format!("/* CTF 1.8 */\n\n{ALIASES}\n");
+        let mut text = format!("/* CTF 1.8 */\n\n{TYPES}\n");
         let _ = write!(
             text,
             "trace {{\n\tmajor = 1;\n\tminor = 8;\n\tuuid = \"{uuid}\";\n\tbyte_order = le;\n\
@@ -314,7 +314,7 @@ impl Writer {
              \t\tuint32_t stream_id;\n\t\tuint64_t stream_instance_id;\n\t}};\n}};\n\nenv {{\n"
         );
         for (key, value) in &about.env {
-            let _ = writeln!(text, "\t{key} = {};", quoted(value));
+            let _ = writeln!(text, "\t{key} = {};", quote(value));
         }
         let _ = write!(
             text,
@@ -325,7 +325,7 @@ impl Writer {
              map = clock.global.value; }} := stamp_t;\n\n{HEADER}"
         );
         for (id, (name, fields)) in self.classes.iter().enumerate() {
-            let name = quoted(name);
+            let name = quote(name);
             let _ = write!(
                 text,
                 "\nevent {{\n\tname = {name};\n\tid = {id};\n\tstream_id = 0;\n\
@@ -334,18 +334,4 @@ impl Writer {
         }
         text
     }
-}
-
-fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => quoted.extend(['\\', c]),
-            '\n' => quoted.push_str("\\n"),
-            c if c.is_control() => quoted.push(' '),
-            c => quoted.push(c),
-        }
-    }
-    quoted.push('"');
-    quoted
 }
