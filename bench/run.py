@@ -1,7 +1,7 @@
 """Runs the benchmarks, prints their ratios and stores them under bench/results/.
 
-``run.py`` runs all; ``run.py NAME…`` some figures, or all of ``trace``, ``network`` or ``clock``;
-bench/README.md names them.
+``run.py`` runs all but those that take minutes; ``run.py NAME…`` some figures, or all of ``trace``,
+``timeline``, ``network`` or ``clock``; bench/README.md names them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import platform
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -28,10 +26,16 @@ import network  # noqa: E402
 import network.table  # noqa: E402
 import table  # noqa: E402
 import targets  # noqa: E402
+import timeline  # noqa: E402
+import timeline.table  # noqa: E402
 
 PREFIX = Path(sys.executable).parents[1]
-TIMELINE_EVENTS = 4_000_000
-GROUPS = {"trace": measure.FIGURES, "network": network.FIGURES, "clock": clock.FIGURES}
+GROUPS = {
+    "trace": measure.FIGURES,
+    "timeline": timeline.FIGURES,
+    "network": network.FIGURES,
+    "clock": clock.FIGURES,
+}
 
 # Mount and process namespaces: /run and /dev/shm are the bench's own, and when it ends nothing that
 # it started goes on.
@@ -73,57 +77,13 @@ def trace(wanted: list[str]) -> dict[str, Any]:
     return run_isolated([BENCH / "trace/measure.py", *wanted], environment)
 
 
-def timeline() -> dict[str, Any]:
-    """Streams to tables, against babeltrace2's bare count of the same trace."""
-    from loopscope import _native
-
-    with tempfile.TemporaryDirectory(prefix="loopscope-bench-") as name:
-        bench = measure.Bench(Path(name), False)
-        source = Path(name) / "trace-of-events"
-        rate = TIMELINE_EVENTS // measure.THREADS
-        bench.record(
-            bench.build("sustained"),
-            "loopscope",
-            str(measure.THREADS),
-            str(rate),
-            "1",
-            output=source,
-            keep=True,
-        )
-        ours, theirs = [], []
-        events = 0
-        for _ in range(3):
-            began = time.perf_counter()
-            events = sum(json.loads(_native.build_record(source))["events"].values())
-            ours.append(events / (time.perf_counter() - began))
-            began = time.perf_counter()
-            subprocess.run(
-                ["babeltrace2", "--component", "sink.utils.dummy", source / "trace"], check=True
-            )
-            theirs.append(events / (time.perf_counter() - began))
-    return {
-        "events": events,
-        "tables_events_per_s": targets.spread(ours),
-        "babeltrace2_events_per_s": targets.spread(theirs),
-        "ratio": targets.spread([a / b for a, b in zip(ours, theirs, strict=True)]),
-    }
-
-
-def show_timeline(results: dict[str, Any]) -> None:
-    print("timeline")
-    for figure, value in results.items():
-        if isinstance(value, dict):
-            value = "{median:.4g}  ({min:.4g} to {max:.4g})".format(**value)
-        print(f"  {figure:28} {value}")
-
-
 def verdicts(rows: list[targets.Row]) -> dict[str, str]:
     return {row.what.strip(): row.verdict for row in rows if row.verdict}
 
 
 def main(wanted: list[str]) -> int:
     wanted = [figure for name in wanted for figure in GROUPS.get(name, (name,))]
-    known = ["timeline", *(figure for group in GROUPS.values() for figure in group)]
+    known = [figure for group in GROUPS.values() for figure in group]
     unknown = [name for name in wanted if name not in known]
     if unknown:
         print(f"no benchmark is called {', '.join(unknown)}: {', '.join(known)}", file=sys.stderr)
@@ -142,10 +102,8 @@ def main(wanted: list[str]) -> int:
         print(table.render(found))
         results["verdicts"] = verdicts(targets.rows(table.PARTS, found))
         results["notes"] = list(table.notes(found))
-    if "timeline" in wanted or not wanted:
-        results["timeline"] = timeline()
-        show_timeline(results["timeline"])
     for name, parts, notes in (
+        ("timeline", timeline.table.PARTS, timeline.table.notes),
         ("network", network.table.PARTS, network.table.notes),
         ("clock", clock.table.PARTS, clock.table.notes),
     ):

@@ -20,7 +20,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from clock.examples import example  # noqa: E402
+from examples import example  # noqa: E402
 
 PEERS = {"chrony": "as chrony", "radclock": "as RADclock"}
 PARTS = ("p50", "p99", "p999", "max")

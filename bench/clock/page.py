@@ -13,9 +13,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from examples import example
 from targets import spread
-
-from clock.examples import example
 
 PREFIX = Path(sys.executable).parents[1]
 ROUNDS = 15

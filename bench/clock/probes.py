@@ -7,7 +7,7 @@ import os
 import subprocess
 from typing import Any
 
-from clock.examples import example
+from examples import example
 
 SECONDS = 10
 

@@ -50,13 +50,13 @@ class Bench:
         self.peer = peer
         self.taken = 0
 
-    def build(self, name: str, *options: str) -> Path:
+    def build(self, name: str, *options: str, source: Path = HERE) -> Path:
         environment = {**os.environ, "PKG_CONFIG_PATH": str(PREFIX / "lib/pkgconfig")}
         words = ["pkg-config", "--cflags", "--libs", "loopscope"]
         flags = subprocess.run(words, check=True, capture_output=True, text=True, env=environment)
         binary = self.directory / name
         command = ["cc", "-O2", "-pthread", f"-I{HERE}", "-o", str(binary)]
-        command += [str(HERE / f"{name}.c"), *options]
+        command += [str(source / f"{name}.c"), *options]
         if self.peer:
             command += ["-DWITH_LTTNG", str(HERE / "lttng_events.c"), "-llttng-ust"]
         subprocess.run([*command, *flags.stdout.split(), "-ldl"], check=True)

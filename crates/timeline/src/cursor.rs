@@ -85,7 +85,7 @@ struct Open<'a> {
 }
 
 pub(crate) struct Cursor<'a> {
-    pub source: Arc<Source<'a>>,
+    pub source: &'a Source<'a>,
     at: u64,
     until: u64,
     packet: Option<Open<'a>>,
@@ -109,7 +109,7 @@ pub(crate) struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     /// Reads `piece` bytes at once, or one record where that is larger.
-    pub fn new(source: Arc<Source<'a>>, run: Run, piece: usize) -> Cursor<'a> {
+    pub fn new(source: &'a Source<'a>, run: Run, piece: usize) -> Cursor<'a> {
         Cursor {
             at: run.from,
             until: run.until,
@@ -155,6 +155,9 @@ impl<'a> Cursor<'a> {
         self.before = self.floor;
         let over = self.packet.is_none() && self.at >= self.until;
         self.floor = (!over).then(|| self.source.floor.from(self.least).0);
+        if over {
+            self.rows = Vec::new();
+        }
         Ok(blocks)
     }
 

@@ -1,7 +1,8 @@
 //! Tables to Parquet files.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, SchemaRef};
@@ -17,9 +18,22 @@ use rayon::prelude::*;
 
 use crate::build::BuildError;
 
+/// A file that is opened for each write: there may be more tables than a process may have files.
+struct Appended(PathBuf);
+
+impl Write for Appended {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        File::options().append(true).open(&self.0)?.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// A table's file while it is written, a group of rows at a time.
 pub(crate) struct Writer {
-    file: SerializedFileWriter<File>,
+    file: SerializedFileWriter<Appended>,
     columns: ArrowRowGroupWriterFactory,
     groups: usize,
 }
@@ -41,7 +55,8 @@ impl Writer {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(at)?;
         }
-        let file = File::create(path).map_err(at)?;
+        File::create(path).map_err(at)?;
+        let file = Appended(path.to_owned());
         let writer = ArrowWriter::try_new(file, schema, Some(properties.build()))?;
         let (file, columns) = writer.into_serialized_writer()?;
         Ok(Writer { file, columns, groups: 0 })

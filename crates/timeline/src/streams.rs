@@ -5,7 +5,6 @@
 //! alone, never on how many threads there are: tables are the same from run to run.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use loopscope_time::Bound;
 use rayon::prelude::*;
@@ -53,10 +52,10 @@ pub(crate) fn read_all(
         let paths = if host.traced { packets::files(&host.dir.join("trace"))? } else { Vec::new() };
         for path in paths {
             let file = sources.len();
-            sources.push(Arc::new(Source { path, file, host: number, decoders, map, floor }));
+            sources.push(Source { path, file, host: number, decoders, map, floor });
         }
     }
-    let find = |source: &Arc<Source>| {
+    let find = |source: &Source| {
         packets::find(&source.path, |class| source.decoders.contains_key(&class))
     };
     let packets = sources.par_iter().map(find).collect::<Result<Vec<_>, _>>()?;
@@ -68,7 +67,7 @@ pub(crate) fn read_all(
         let name = source.path.file_name().unwrap_or_default().to_string_lossy();
         let file = File { name: format!("trace/{name}"), damage, flaws: Flaws::default() };
         found[source.host].files.insert(source.file, file);
-        cursors.extend(runs.into_iter().map(|run| Cursor::new(source.clone(), run, piece)));
+        cursors.extend(runs.into_iter().map(|run| Cursor::new(source, run, piece)));
     }
     let mut reading: Vec<&mut Cursor> = cursors.iter_mut().collect();
     while !reading.is_empty() {

@@ -6,12 +6,12 @@ import json
 import subprocess
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 
-def example(name: str) -> Path:
-    """One of `loopscope-clocksync`'s, built."""
-    command = ["cargo", "build", "--release", "--locked", "--quiet", "-p", "loopscope-clocksync"]
+def example(name: str, crate: str = "loopscope-clocksync") -> Path:
+    """One of a crate's, built."""
+    command = ["cargo", "build", "--release", "--locked", "--quiet", "-p", crate]
     command += ["--example", name, "--message-format=json"]
     built = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
     artifacts = map(json.loads, built.stdout.splitlines())
