@@ -5,8 +5,8 @@
 whose deadline had not passed when the run ended, is neither met nor missed; it is left out and
 counted apart. `before` and `complete` set no time, so that what was on its way then is missing.
 
-**Rows** are in the order in which messages set out at the path's first event. Its stamps are of one
-host, whose clock map never falls, so that this is the true order however wide they are.
+**Rows** are in the order in which messages set out at the path's first event, by its stamps. They
+are of one host, whose clock does not run backwards, however wide they are.
 
 **Order** is that of RFC 4737 (§3.3): the message that comes late is out of order, not those that
 overtook it.
