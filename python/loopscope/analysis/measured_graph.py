@@ -60,16 +60,17 @@ class MeasuredFlow(MeasuredInterval):
         self.intervals = Intervals.none(path.events[first], path.events[last])
         self.uses = self.intervals
         """Of every use, with the number of the message that uses and the age of the oldest data."""
-        self.duplicates = self.empty = self.undecided_uses = 0
+        self.duplicates = self.empty = self.undecided_uses = self.undecided_duplicates = 0
         for repeat, each in graph.repeats.items():
             fate, intervals = _first_uses(each, repeat, ends)
             fates += np.bincount(fate, minlength=len(Fate))
             self.intervals = self.intervals.and_then(intervals)
-            used, empty, undecided, again = _uses(each, repeat, ends)
+            used, empty, undecided, again, open_ = _uses(each, repeat, ends)
             self.uses = self.uses.and_then(used)
             self.empty += empty
             self.undecided_uses += undecided
             self.duplicates += again
+            self.undecided_duplicates += open_
         self.lost, self.unused, self.superseded, self.undecided, self.complete = map(int, fates)
         self.at_first = int(fates.sum())
         self.hidden = self.missing.unseen_arrivals(self.lost) + self.undecided
@@ -89,6 +90,7 @@ class MeasuredFlow(MeasuredInterval):
             "count": self.at_first if self._whole else self.complete,
             "lost": self.lost,
             "superseded": self.superseded,
+            "duplicates": self.duplicates,
         }
         if stat not in counts or (stat == "count" and self._whole):
             return super().bracket(stat)
@@ -97,6 +99,9 @@ class MeasuredFlow(MeasuredInterval):
         value = counts[stat]
         if self.doubtful:
             return Bracket(value, 0, None)
+        if stat == "duplicates":
+            more = self.missing.after + self.undecided_duplicates
+            return Bracket(value, value, None if self.missing.before else value + more)
         lower = value - min(value, self.missing.after) if stat == "lost" else value
         more = self.missing.before if stat != "count" else self.missing.unseen_arrivals(self.lost)
         return Bracket(value, lower, value + more + self.undecided)
@@ -241,9 +246,9 @@ def _first_uses(
 
 def _uses(
     graph: RepeatGraph, repeat: int, ends: tuple[int, int]
-) -> tuple[Intervals, int, int, int]:
+) -> tuple[Intervals, int, int, int, int]:
     """From the oldest data to each use; how many uses had no data, of how many it is not known what
-    they used, and how many occurrences were not the first."""
+    they used, and how many occurrences of the former and of these were not the first."""
     first, last = ends
     kept = graph.kept(last)
     origins = graph.origins(first, last)
@@ -263,4 +268,5 @@ def _uses(
         err=graph.width(first, start, last, end, length),
     )
     again = int((b.times[end] - 1).sum())
-    return used, int((~there & ~undecided).sum()), int(undecided.sum()), again
+    open_ = int((b.times[kept][undecided] - 1).sum())
+    return used, int((~there & ~undecided).sum()), int(undecided.sum()), again, open_
