@@ -443,8 +443,8 @@ def part(path: str, ends: tuple[str, str] | None, stat: str, names: Names) -> No
         _whole(path, graph)
     if stat == "asymmetry":
         round_trip(path, ends, names)
-    if stat == "superseded" and names.paths is not None and path not in names.graphs:
-        wrong(f"superseded is of a path that joins; {path!r} has no join")
+    if stat in ("superseded", "age") and names.paths is not None and path not in names.graphs:
+        wrong(f"{stat} is of a path that is a graph; {path!r} is a list of events")
 
 
 def _whole(path: str, graph: Mapping[str, list[str]]) -> None:
