@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loopscope.analysis.message_graph import MessageGraph, RepeatGraph
+    from loopscope.analysis.occurrences import Places
     from loopscope.analysis.statistic import Nanoseconds
     from loopscope.experiment import MessagePath, PathEdge
     from loopscope.timeline import Run
@@ -86,13 +88,16 @@ class MeasuredFlow(MeasuredInterval):
         """None where there is nothing to measure. Raises `ValueError` for an unknown statistic."""
         if stat == "age":
             return self.ages.bracket("max")
+        before, after = self.missing.before, self.missing.after
+        if stat == "count" and self._whole:
+            return Bracket(self.at_first, self.at_first, self.at_first + before)
         counts = {
-            "count": self.at_first if self._whole else self.complete,
+            "count": self.complete,
             "lost": self.lost,
             "superseded": self.superseded,
             "duplicates": self.duplicates,
         }
-        if stat not in counts or (stat == "count" and self._whole):
+        if stat not in counts:
             return super().bracket(stat)
         if stat != "count" and self.at_first == 0:
             return None
@@ -100,19 +105,11 @@ class MeasuredFlow(MeasuredInterval):
         if self.doubtful:
             return Bracket(value, 0, None)
         if stat == "duplicates":
-            more = self.missing.after + self.undecided_duplicates
-            return Bracket(value, value, None if self.missing.before else value + more)
-        lower = value - min(value, self.missing.after) if stat == "lost" else value
-        more = self.missing.before if stat != "count" else self.missing.unseen_arrivals(self.lost)
+            more = after + self.undecided_duplicates
+            return Bracket(value, value, None if before else value + more)
+        lower = value - min(value, after) if stat == "lost" else value
+        more = before if stat != "count" else self.missing.unseen_arrivals(self.lost)
         return Bracket(value, lower, value + more + self.undecided)
-
-    @property
-    def count(self) -> int:
-        return self.at_first
-
-    @property
-    def uncounted(self) -> int:
-        return self.missing.before
 
     def arrivals(self) -> list[Arrivals]:
         found = []
@@ -229,18 +226,9 @@ def _first_uses(
     start = np.flatnonzero(uses.first[kept] != NEVER) + kept.start
     a, b = graph.messages[first], graph.messages[last]
     end = uses.first[start]
-    length = b.ts[end] - a.ts[start]
+    found = _intervals(graph, repeat, ends, start, end, a.id[start])
     # An earlier use that is open makes it shorter.
-    err = graph.width(first, start, last, end, length) + b.ts[end] - b.ts[uses.perhaps[start]]
-    intervals = Intervals(
-        first=graph.path.events[first],
-        last=graph.path.events[last],
-        repeat=np.full(len(start), repeat, np.int32),
-        id=a.id[start],
-        start=a.ts[start],
-        length=length,
-        err=err,
-    )
+    intervals = replace(found, err=found.err + b.ts[end] - b.ts[uses.perhaps[start]])
     return uses.fate[kept], intervals
 
 
@@ -256,17 +244,31 @@ def _uses(
     there = origins.oldest[kept] != NEVER
     end = np.flatnonzero(there) + kept.start
     start = origins.oldest[end]
-    a, b = graph.messages[first], graph.messages[last]
-    length = b.ts[end] - a.ts[start]
-    used = Intervals(
-        first=graph.path.events[first],
-        last=graph.path.events[last],
-        repeat=np.full(len(start), repeat, np.int32),
-        id=b.id[end],
-        start=a.ts[start],
-        length=length,
-        err=graph.width(first, start, last, end, length),
-    )
+    b = graph.messages[last]
+    used = _intervals(graph, repeat, ends, start, end, b.id[end])
     again = int((b.times[end] - 1).sum())
     open_ = int((b.times[kept][undecided] - 1).sum())
     return used, int((~there & ~undecided).sum()), int(undecided.sum()), again, open_
+
+
+def _intervals(
+    graph: RepeatGraph,
+    repeat: int,
+    ends: tuple[int, int],
+    start: Places,
+    end: Places,
+    id: npt.NDArray[np.int64],
+) -> Intervals:
+    """From messages of one event to messages of another."""
+    first, last = ends
+    began = graph.messages[first].ts[start]
+    length = graph.messages[last].ts[end] - began
+    return Intervals(
+        first=graph.path.events[first],
+        last=graph.path.events[last],
+        repeat=np.full(len(start), repeat, np.int32),
+        id=id,
+        start=began,
+        length=length,
+        err=graph.width(first, start, last, end, length),
+    )
