@@ -1,7 +1,7 @@
 """Runs the benchmarks, prints their ratios and stores them under bench/results/.
 
-``run.py`` runs all; ``run.py NAME…`` some figures, or all of ``trace``, ``network`` or ``clock``;
-bench/README.md names them.
+``run.py`` runs all; ``run.py NAME…`` some figures, or all of ``trace``, ``network``, ``clock`` or
+``paths``; bench/README.md names them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,19 @@ import clock.table  # noqa: E402
 import measure  # noqa: E402
 import network  # noqa: E402
 import network.table  # noqa: E402
+import paths  # noqa: E402
+import paths.table  # noqa: E402
 import table  # noqa: E402
 import targets  # noqa: E402
 
 PREFIX = Path(sys.executable).parents[1]
 TIMELINE_EVENTS = 4_000_000
-GROUPS = {"trace": measure.FIGURES, "network": network.FIGURES, "clock": clock.FIGURES}
+GROUPS = {
+    "trace": measure.FIGURES,
+    "network": network.FIGURES,
+    "clock": clock.FIGURES,
+    "paths": paths.FIGURES,
+}
 
 # Mount and process namespaces: /run and /dev/shm are the bench's own, and when it ends nothing that
 # it started goes on.
@@ -148,6 +155,7 @@ def main(wanted: list[str]) -> int:
     for name, parts, notes in (
         ("network", network.table.PARTS, network.table.notes),
         ("clock", clock.table.PARTS, clock.table.notes),
+        ("paths", paths.table.PARTS, paths.table.notes),
     ):
         of_group = [figure for figure in wanted if figure in GROUPS[name]]
         if of_group or not wanted:

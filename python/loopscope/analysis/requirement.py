@@ -324,7 +324,8 @@ def _ages(
 def _newer_or_not(messages: Messages, first: int, older: Rows, newer: Rows) -> Mask:
     """Where the clocks leave open which of two messages set out first."""
     apart = messages.ts[first][newer] - messages.ts[first][older]
-    return np.abs(apart) <= messages.half_widths_between(first, older, first, newer)
+    unknown: Mask = np.abs(apart) <= messages.half_widths_between(first, older, first, newer)
+    return unknown
 
 
 def _at_the_end(
