@@ -1,7 +1,7 @@
 """Runs the benchmarks, prints their ratios and stores them under bench/results/.
 
 ``run.py`` runs all but those that take minutes; ``run.py NAME…`` some figures, or all of ``trace``,
-``timeline``, ``network`` or ``clock``; bench/README.md names them.
+``timeline``, ``network``, ``clock`` or ``paths``; bench/README.md names them.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ import clock.table  # noqa: E402
 import measure  # noqa: E402
 import network  # noqa: E402
 import network.table  # noqa: E402
+import paths  # noqa: E402
+import paths.table  # noqa: E402
 import table  # noqa: E402
 import targets  # noqa: E402
 import timeline  # noqa: E402
@@ -35,6 +37,7 @@ GROUPS = {
     "timeline": timeline.FIGURES,
     "network": network.FIGURES,
     "clock": clock.FIGURES,
+    "paths": paths.FIGURES,
 }
 
 # Mount and process namespaces: /run and /dev/shm are the bench's own, and when it ends nothing that
@@ -106,6 +109,7 @@ def main(wanted: list[str]) -> int:
         ("timeline", timeline.table.PARTS, timeline.table.notes),
         ("network", network.table.PARTS, network.table.notes),
         ("clock", clock.table.PARTS, clock.table.notes),
+        ("paths", paths.table.PARTS, paths.table.notes),
     ):
         of_group = [figure for figure in wanted if figure in GROUPS[name]]
         if of_group or not wanted:

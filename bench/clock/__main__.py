@@ -5,21 +5,11 @@ Run by bench/run.py in namespaces of its own. ``python -m clock FIGURE…`` meas
 
 from __future__ import annotations
 
-import json
 import sys
-from typing import Any
+
+from figures import measured
 
 from clock import FIGURES
 
-
-def main(wanted: list[str]) -> int:
-    results: dict[str, Any] = {}
-    for figure in wanted or FIGURES:
-        print(f"  {figure} …", file=sys.stderr)
-        results[figure] = FIGURES[figure]()
-    print(json.dumps(results))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    measured(FIGURES, sys.argv[1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from synthetic_run import SECOND, Host, Row, SyntheticRun, event, path
@@ -232,6 +233,33 @@ def test_order(tmp_path):
     assert told(results) == [F, U]
 
 
+def test_one_that_nobody_saw_arrive_may_have_overtaken_all(tmp_path):
+    rows = [*sent([i * MS for i in range(6)]), *came({i: (i + 10) * MS for i in range(5)})]
+    line = "way in order for 50%"
+    assert told(judge(tmp_path, rows, line)) == [P]
+    assert told(judge(tmp_path / "drop", rows, line, drops={("b", "io:in"): 1})) == [U]
+
+
+def test_what_may_have_been_cut_off_may_have_been_missed(tmp_path):
+    """Message 1 had 10 ns left, give or take 5, and message 2 none of it."""
+    rows = [*sent([0, 90, 98], err=5), *came({0: 8}), Row("b", "io:other", 0, 100, 0, "h2")]
+    hosts = [Host("h1", True, 0, None), Host("h2", False, 9, None)]
+    results = judge(tmp_path, rows, "way < 9ns for 40%", "way < 14ns for 60%", hosts=hosts)
+    assert told(results) == [U, U]
+    assert [counts(each) for each in results] == [(0, 0, 2, 1), (1, 0, 1, 1)]
+    dropped = {("b", "io:in"): 2}
+    results = judge(
+        tmp_path / "drop",
+        rows,
+        "way < 9ns for 40%",
+        "way < 5ns for 60%",
+        hosts=hosts,
+        drops=dropped,
+    )
+    assert told(results) == [U, U], "messages that a dropped event hides may have been in time"
+    assert results[1].counts.beyond == 0
+
+
 def loop(legs, err=0):
     """There, at the other end, and back, of each message."""
     rows = []
@@ -314,6 +342,10 @@ def test_age_is_of_the_newest_data_at_each_instant(tmp_path):
     results = judge(tmp_path / "end", ends, *lines, "way.age < 23ms between 0s and 101ms")
     assert told(results) == [F, F, F, F, P], "nothing newer came until the run ended"
     assert results[0].deciding[0].value_ns == 23 * MS
+    wide = [*sent([0], err=5), *came({0: 10}), Row("a", "io:other", 0, SECOND)]
+    age = ("way.age < 90ns between 0ns and 100ns", "way.age < 91ns between 0ns and 100ns")
+    results = judge(tmp_path / "wide", wide, *age)
+    assert told(results) == [F, U], "both stamps are 5 ns wide"
     results = judge(tmp_path / "drops", rows, *lines, drops={("b", "io:in"): 1})
     assert told(results) == [U, F, U, F]
     results = judge(tmp_path / "more", rows, *lines, drops={("b", "io:in"): 2})
@@ -399,8 +431,6 @@ def test_a_disturbed_clock_decides_nothing(tmp_path):
 
 
 def test_a_part_that_the_path_does_not_have(tmp_path):
-    from dataclasses import replace
-
     from loopscope.analysis import AnalysisError
 
     run = open_run(SyntheticRun(tmp_path, way([MS]), components=["a", "b"]).write())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from loopscope import experiment
+from loopscope.cli import app
 from loopscope.experiment import Hop, PathEdge, described
 
 FILE = """\
@@ -301,9 +304,23 @@ def test_what_is_of_lists_only_is_refused(written, name: str) -> None:
     assert any(message in each.message for each in found), found
 
 
-def test_superseded_is_of_what_joins(write) -> None:
+@pytest.mark.parametrize("line", ["control.superseded == 0"])
+def test_what_joins_have_is_of_graphs(write, line: str) -> None:
     lines = FILE[FILE.index("        - {event: logger") : FILE.index("expect:")]
     text = FILE.replace(lines, "        - logger/cam:received\n")
-    text = text[: text.index("expect:")] + "expect: [control.superseded == 0]\n"
-    [found] = experiment.check(write(text))
-    assert "superseded is of a path that joins" in found.message
+    [found] = experiment.check(write(text[: text.index("expect:")] + f"expect: [{line}]\n"))
+    assert "is of a path that is a graph; 'control' is a list of events" in found.message
+
+
+def test_check_tells_what_each_event_is_made_of(written) -> None:
+    file, _ = written()
+    told = CliRunner().invoke(app, ["check", str(file)])
+    [path] = experiment.load(file).paths
+    assert told.exit_code == 0
+    assert told.stdout.splitlines() == [
+        f"{file}: good",
+        "path control:",
+        *(f"  {line}" for line in described(path)),
+    ]
+    as_json = json.loads(CliRunner().invoke(app, ["check", str(file), "--json"]).stdout)
+    assert as_json["graphs"] == {"control": described(path)}

@@ -46,8 +46,9 @@ class Spans:
             step = 1 << k
             if k:
                 level = reduce(level[: len(level) - step // 2], level[step // 2 :])
-            here = (width >= step) & (width < 2 * step)
-            found[here] = reduce(level[self.start[here]], level[self.stop[here] - step])
+            here = np.flatnonzero((width >= step) & (width < 2 * step))
+            first = level[self.start[here]]
+            found[here] = reduce(first, level[self.stop[here] - step]) if k else first
         return found
 
     def onto(
@@ -80,6 +81,11 @@ class Link:
     possible: Spans
     strangers: Mask
     """Whether they say that they used a message that was not seen at the input."""
+
+    @property
+    def single(self) -> bool:
+        """Whether no message surely used several."""
+        return int((self.sure.stop - self.sure.start).max(initial=0)) <= 1
 
     @property
     def repeated(self) -> bool:

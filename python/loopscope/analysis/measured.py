@@ -64,8 +64,8 @@ class MeasuredInterval:
             # A message unknown at the first end may have been duplicated any number of times.
             most = None if before else self.duplicates + after
             return Bracket(self.duplicates, self.duplicates, most)
-        if stat == "superseded":
-            raise ValueError("superseded is of a path that joins")
+        if stat in ("superseded", "age"):
+            raise ValueError(f"{stat} is of a path that is a graph")
         if stat in ("rate", "jitter"):
             return regularity(stat, self.arrivals(), before + after)
         return self.sample.bracket(stat)

@@ -87,6 +87,7 @@ class MeasuredFlow(MeasuredInterval):
         self.duplicates = int((used.times[used.made] - 1).sum())
         self.empty = int((~used.made & ~used.undecided).sum())
         self.undecided_uses = int(used.undecided.sum())
+        self.undecided_duplicates = int((used.times[used.undecided] - 1).sum())
         self.hidden = self.missing.unseen_arrivals(self.lost) + self.undecided
         self.sample = Sample(self.intervals.length, self._widths(self.intervals.err), self.hidden)
         missing_uses = dropped[last] + unseen[1]
@@ -102,29 +103,28 @@ class MeasuredFlow(MeasuredInterval):
         """None where there is nothing to measure. Raises `ValueError` for an unknown statistic."""
         if stat == "age":
             return self.ages.bracket("max")
+        before, after = self.missing.before, self.missing.after
+        if stat == "count" and self._whole:
+            return Bracket(self.at_first, self.at_first, self.at_first + before)
         counts = {
-            "count": self.at_first if self._whole else self.complete,
+            "count": self.complete,
             "lost": self.lost,
             "superseded": self.superseded,
+            "duplicates": self.duplicates,
         }
-        if stat not in counts or (stat == "count" and self._whole):
+        if stat not in counts:
             return super().bracket(stat)
         if stat != "count" and self.at_first == 0:
             return None
         value = counts[stat]
         if self.doubtful:
             return Bracket(value, 0, None)
-        lower = value - min(value, self.missing.after) if stat == "lost" else value
-        more = self.missing.before if stat != "count" else self.missing.unseen_arrivals(self.lost)
+        if stat == "duplicates":
+            more = after + self.undecided_duplicates
+            return Bracket(value, value, None if before else value + more)
+        lower = value - min(value, after) if stat == "lost" else value
+        more = before if stat != "count" else self.missing.unseen_arrivals(self.lost)
         return Bracket(value, lower, value + more + self.undecided)
-
-    @property
-    def count(self) -> int:
-        return self.at_first
-
-    @property
-    def uncounted(self) -> int:
-        return self.missing.before
 
     def arrivals(self) -> Arrivals:
         of = self.used

@@ -79,6 +79,17 @@ class Origins:
     undecided: Mask
     """Whether the clock leaves open what it was made of."""
 
+    def through(self, link: Link) -> Origins:
+        """What those were made of, of one message each at most."""
+        there = np.flatnonzero(self.oldest != NEVER)
+        at = self.oldest[there]
+        oldest = np.full(len(self.oldest), NEVER)
+        open_ = link.undecided[at]
+        oldest[there] = np.where(link.sure.empty[at] | open_, NEVER, link.sure.start[at])
+        undecided = self.undecided.copy()
+        undecided[there] |= open_
+        return Origins(oldest, undecided)
+
 
 class RepeatGraph:
     """One repeat's messages, by event, and links, by edge."""
@@ -150,6 +161,26 @@ class RepeatGraph:
             link.sure.onto(later.first, size, np.minimum, NEVER),
             link.possible.onto(later.perhaps, size, np.minimum, NEVER),
         )
+
+    def all_origins(self, end: int) -> dict[int, Origins]:
+        """What the messages of an event were made of, at every event that leads to it."""
+        found: dict[int, Origins] = {}
+        # Where each has one message at most, the next event's tells it.
+        size = len(self.messages[end])
+        single = {end: Origins(np.arange(size), np.zeros(size, np.bool_))}
+        way = self.path.before(end)
+        for event in sorted(way, reverse=True):
+            onward = [
+                (link, edge.end)
+                for link, edge in zip(self.links, self.path.edges, strict=True)
+                if edge.start == event and edge.end in way | {end}
+            ]
+            if len(onward) == 1 and onward[0][1] in single and onward[0][0].single:
+                link, later = onward[0]
+                found[event] = single[event] = single[later].through(link)
+            else:
+                found[event] = self.origins(event, end)
+        return found
 
     def origins(self, event: int, end: int) -> Origins:
         """What the messages of an event were made of at one that leads to it."""
@@ -324,8 +355,7 @@ def _better(a: Uses, b: Uses) -> Uses:
 def _pieces(repeat: int, graph: RepeatGraph, sink: int) -> list[partial[dict[str, pa.Array]]]:
     """Of the table's rows of one sink."""
     kept = graph.kept(sink)
-    way = graph.path.before(sink)
-    origins = {event: graph.origins(event, sink) for event in sorted(way)}
+    origins = graph.all_origins(sink)
     sources = [source for source, end in graph.path.ends if end == sink]
     firsts = {source: graph.uses(source, sink) for source in sources}
     starts = range(kept.start, kept.stop, ROWS) or [kept.start]

@@ -44,17 +44,6 @@ class Intervals:
     err: Nanoseconds
     """Half-width of `length`."""
 
-    @staticmethod
-    def none(first: PathEvent, last: PathEvent) -> Intervals:
-        nothing = np.empty(0, np.int64)
-        return Intervals(first, last, nothing.astype(np.int32), nothing, nothing, nothing, nothing)
-
-    def and_then(self, more: Intervals) -> Intervals:
-        """With those of another repeat."""
-        names = ("repeat", "id", "start", "length", "err")
-        columns = (np.concatenate([getattr(self, name), getattr(more, name)]) for name in names)
-        return Intervals(self.first, self.last, *columns)
-
     @property
     def contradictions(self) -> npt.NDArray[np.intp]:
         """Messages that ended before they began, by more than the clock's error."""
@@ -103,7 +92,7 @@ class Messages:
         self.occurrences: list[npt.NDArray[np.int32]] = [each.occurrences for each in stamps]
         self._hosts = hosts
         self.host: list[npt.NDArray[np.int16]] = [each.host for each in stamps]
-        """Codes of where each message was seen; of what was not seen, anything."""
+        """Codes of where each message was seen, by which clock; of what was not seen, anything."""
         self._drift = by_host(drift_ppm, hosts, int(repeat.max(initial=0)))
         self._costs = None
         if costs is not None:
@@ -167,7 +156,7 @@ class Messages:
 
     def on(self, event: int, host: str) -> Mask:
         """Of each message, whether it was seen at an event on a host; if not seen, anything."""
-        there: Mask = self.host[event] % len(self._hosts) == self._hosts[host]
+        there: Mask = self.host[event] % len(self._hosts) == self._hosts.get(host, -1)
         return there
 
     def _cost(
@@ -182,7 +171,8 @@ class Messages:
         repeat = self.repeat[messages]
         cost, spread = np.zeros(len(repeat)), np.zeros(len(repeat))
         for event in range(first, last):
-            seen, host = self.seen[event][messages], self.host[event][messages]
+            seen = self.seen[event][messages]
+            host = self.host[event][messages] % len(self._hosts)
             cost += np.where(seen, self._costs[0][repeat, host], 0)
             spread += np.where(seen, self._costs[1][repeat, host], 0)
         return cost, spread

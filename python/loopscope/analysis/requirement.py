@@ -5,8 +5,8 @@
 whose deadline had not passed when the run ended, is neither met nor missed; it is left out and
 counted apart. `before` and `complete` set no time, so that what was on its way then is missing.
 
-**Rows** are in the order in which messages set out at the path's first event. Its stamps are of one
-host, whose clock map never falls, so that this is the true order however wide they are.
+**Rows** are in the order in which messages set out at the path's first event, by its stamps. They
+are of one host, whose clock does not run backwards, however wide they are.
 
 **Order** is that of RFC 4737 (§3.3): the message that comes late is out of order, not those that
 overtook it.
@@ -273,12 +273,16 @@ def _ages(
         newest[here] = here.start + _newest_so_far(start[here])
     before = np.r_[-1, newest[:-1]] if len(rows) else newest
     opens = np.diff(messages.repeat[rows], prepend=-1) != 0
-    updates = np.flatnonzero((newest == np.arange(len(rows))) & ~opens)
+    updating = (newest == np.arange(len(rows))) & ~opens
+    updates = np.flatnonzero(updating)
     data = before[updates]
-    close = start[updates] - start[data] <= messages.half_widths_between(
-        first, rows[data], first, rows[updates]
-    )
-    unsure = _tied(messages, last, rows)[updates]
+    tied = _tied(messages, last, rows)
+    close = _newer_or_not(messages, first, rows[data], rows[updates])
+    # Overtaken messages that may have been updates nevertheless.
+    others = np.flatnonzero(~updating & ~opens)
+    possible = _newer_or_not(messages, first, rows[newest[others]], rows[others])
+    others_updating = int((possible | tied[others]).sum())
+    unsure = tied[updates]
     value = arrival[updates] - start[data]
     err = messages.half_widths_between(first, rows[data], last, rows[updates])
     inside, edge = times.within(
@@ -300,7 +304,8 @@ def _ages(
         beyond=at_end[4],
     )
     ended = np.zeros(len(at_end[0]), np.bool_)
-    unsure, edge = np.r_[unsure[inside], ended], np.r_[(edge | close)[inside], ended]
+    edge = np.r_[(edge | close | unsure)[inside], ended]
+    unsure = np.r_[unsure[inside], ended]
     order = np.lexsort((cases.time, cases.repeat))
     # One that arrived unseen made data fresher; before the first that was seen, it began an age.
     unseen = path.dropped[0] + (path.dropped[first] if first else 0) + path.dropped[last]
@@ -310,10 +315,17 @@ def _ages(
         may_meet=cases.may_meet | unsure,
         may_miss=cases.may_miss | unsure,
         optional=edge,
-        doubt=Doubt(unseen, unseen, unseen),
+        doubt=Doubt(unseen, unseen + others_updating, unseen + others_updating),
     )
     cases = cases.chosen(order, np.zeros(len(of), np.bool_))
     return replace(cases, open=~cases.may_meet)
+
+
+def _newer_or_not(messages: Messages, first: int, older: Rows, newer: Rows) -> Mask:
+    """Where the clocks leave open which of two messages set out first."""
+    apart = messages.ts[first][newer] - messages.ts[first][older]
+    unknown: Mask = np.abs(apart) <= messages.half_widths_between(first, older, first, newer)
+    return unknown
 
 
 def _at_the_end(

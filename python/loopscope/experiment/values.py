@@ -506,7 +506,7 @@ def part(path: str, ends: tuple[str, str] | None, stat: str, names: Names) -> No
     if names.paths is None or (path in names.graphs and names.graphs[path] is None):
         return
     if stat == "superseded" and path not in names.graphs:
-        wrong(f"superseded is of a path that joins; {path!r} has no join")
+        wrong(f"superseded is of a path that is a graph; {path!r} is a list of events")
     if stat == "age" and not uses - {"key"}:
         wrong(
             "age is one number where an event joins, of the data that it uses: say it of each "
