@@ -153,7 +153,10 @@ def _judge_each(
 
     if requirement.path is not None:
         path = _path(requirement.text, requirement.path, measured)
+        # What the path does not have is told before it is asked for.
         _part(requirement, path)
+        if requirement.kind == "symmetric" and len(path.hops) < 2:
+            raise AnalysisError(f"{requirement.text}: {path.messages.path.name} has no way back")
     return judge_requirement(requirement, run, measured, times)
 
 
@@ -171,7 +174,8 @@ def _judge(
         raise AnalysisError(f"{text}: {error}") from error
     if bracket is None:
         where = part.intervals.last if part.at_first else part.intervals.first
-        reason: str | None = f"no message was seen at {where}"
+        when = "" if expectation.window is None else " in its time"
+        reason: str | None = f"no message was seen at {where}{when}"
         verdict = Verdict.UNKNOWN
     else:
         verdict = judge(expectation, bracket)

@@ -113,7 +113,12 @@ def parse(text: str, units: Mapping[str, str | None] | None = None) -> Line | Re
         return _of_event(tidy, name, hop, stat, operator, given, clauses)
     if stat is None or stat == requirement.AGE:
         kind: Literal["time", "age"] = "time" if stat is None else "age"
-        return requirement.compared(tidy, name, hop, kind, operator, given, clauses)
+        try:
+            return requirement.compared(tidy, name, hop, kind, operator, given, clauses)
+        except ExpectationError as error:
+            # What is no time may be meant for a value.
+            close = nearest(name, units or {}) if stat is None and inside is None else None
+            raise ExpectationError(error.message, error.hint or close) from None
     known = SPELLINGS.get(stat)
     if known is None:
         raise ExpectationError(
