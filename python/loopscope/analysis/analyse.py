@@ -192,7 +192,8 @@ def _judge(expectation: Expectation, measured: _Measured, times: RepeatTimes) ->
     of_last = bool(part.at_first) or expectation.stat in OF_EVENTS
     where = part.intervals.last if of_last else part.intervals.first
     some = "no two messages were" if expectation.stat in OF_EVENTS else "no message was"
-    return judge_number(expectation, bracket, part.doubt(), f"{some} seen at {where}")
+    when = "" if expectation.window is None else " in its time"
+    return judge_number(expectation, bracket, part.doubt(), f"{some} seen at {where}{when}")
 
 
 def _path(text: str, name: str, measured: _Measured) -> MeasuredPath | MeasuredGraph:

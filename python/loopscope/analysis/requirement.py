@@ -235,6 +235,8 @@ def _symmetric(
 ) -> tuple[Cases, Rows]:
     assert requirement.op is not None and requirement.limit_ns is not None
     messages = path.messages
+    if len(path.hops) < 2:
+        raise ValueError(f"{messages.path.name} has no way back")
     legs = (path.messages.path.hops[0], path.messages.path.hops[-1])
     seen = [messages.seen[first] & messages.seen[last] for first, last in legs]
     both = seen[0] & seen[1]

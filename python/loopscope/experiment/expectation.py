@@ -117,7 +117,7 @@ def parse(text: str, units: Mapping[str, str | None] | None = None) -> Line | Re
         try:
             return requirement.compared(tidy, name, hop, kind, operator, given, clauses)
         except ExpectationError as error:
-            # It may be a value whose name is misspelt.
+            # What is no time may be meant for a value.
             close = nearest(name, units or {}) if stat is None and inside is None else None
             raise ExpectationError(error.message, error.hint or close) from None
     known = SPELLINGS.get(stat)
