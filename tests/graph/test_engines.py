@@ -23,6 +23,7 @@ from loopscope.analysis import analyse, analyse_sweep
 from loopscope.experiment import Graph, load_graph
 from loopscope.graph.engine import DuckDB, Engine
 from loopscope.graph.make import Source, check, make, read_source
+from loopscope.graph.mistake import GraphError
 from loopscope.timeline import open_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,10 +35,17 @@ TOLERANCE = 1e-9
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     if importlib.util.find_spec("pyspark") is None or shutil.which("java") is None:
         pytest.skip("SKIPPED LOUDLY: needs pyspark and Java")
+    import pyspark
+
     from loopscope.graph.spark import Spark
 
+    # A cluster of one machine writes its logs beside Spark itself.
+    logs = Path(pyspark.__file__).parent / "work"
+    before = set(logs.glob("*"))
     with Spark("local-cluster[2,1,1024]", tmp_path_factory.mktemp("shared")) as engine:
         yield engine
+    for log in set(logs.glob("*")) - before:
+        shutil.rmtree(log)
 
 
 def tables(folder: Path) -> dict[str, pa.Table]:
@@ -123,6 +131,37 @@ def test_the_shipped_graph_of_a_sweep(tmp_path: Path, duckdb: DuckDB, spark: Eng
     analyse_sweep(run)
     graph = load_graph(ROOT / "experiments/graphs/pipeline-delay-sweep.yaml")
     assert on_both(graph, read_source([run]), tmp_path, duckdb, spark) == 3
+
+
+OWN = """\
+def breaks(batches):
+    for batch in batches:
+        {}["nix"]
+        yield batch
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        ("derive: {far: id * 9223372036854775807}", "a: [ARITHMETIC_OVERFLOW]"),
+        (
+            'python: {call: "own:breaks", columns: {x: integer}}',
+            "a: own.py, line 3: KeyError: 'nix'",
+        ),
+    ],
+)
+def test_what_fails_on_an_executor_is_told_in_a_line(
+    tmp_path: Path, spark: Engine, step: str, told: str
+) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "graph.yaml").write_text(f"analyse: {{a: {{from: a.a, steps: [{step}]}}}}")
+    rows = [{"repeat": 1, "ts": 1, "id": 4}]
+    source = Source(("r",), {"a.a": stored(rows, tmp_path, "a")}, {})
+    graph = load_graph(tmp_path / "graph.yaml")
+    with pytest.raises(GraphError) as failed:
+        make(graph, "test", source, spark, tmp_path / "out", lambda text: None)
+    assert str(failed.value).startswith(told) and "\n" not in str(failed.value)
 
 
 def test_every_shipped_graph_is_compared() -> None:

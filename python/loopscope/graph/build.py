@@ -57,6 +57,7 @@ class Context:
     """Whether ``stored`` are all the tables that there are."""
     made: dict[str, ibis.Table | None] = field(default_factory=dict)
     """Pipelines so far; None for one whose columns are not known."""
+    opened: dict[str, ibis.Table] = field(default_factory=dict)
     products: list[Product] = field(default_factory=list)
     pipeline: str = ""
     label: str = ""
@@ -72,7 +73,7 @@ class Context:
         if name == "hops":
             return self._hops(keys)
         if name in self.stored:
-            return self.engine.stored(name, self.stored[name])
+            return self._opened(name)
         if not self.closed and ("." in name or name in _LATER) and not name.startswith("paths."):
             raise Unknown
         known = [*self.made, *self.stored]
@@ -101,16 +102,18 @@ class Context:
         order = natural_order(table)
         self.products.append(Product(kind, name, self.pipeline, table, order, options))
 
+    def _opened(self, name: str) -> ibis.Table:
+        if name not in self.opened:
+            self.opened[name] = self.engine.stored(name, self.stored[name])
+        return self.opened[name]
+
     def _hops(self, keys: tuple[Key, ...]) -> ibis.Table:
         from loopscope.timeline import hops_of
 
         names = [name for name in self.stored if name.startswith("paths.")]
         if not names:
             raise Mistake("no path was measured, so there are no hops", keys)
-        tables = {
-            name.removeprefix("paths."): self.engine.stored(name, self.stored[name])
-            for name in names
-        }
+        tables = {name.removeprefix("paths."): self._opened(name) for name in names}
         first = self.stored[names[0]].types
         shared = [name for name in first if name in SCOPE or name.startswith("point_")]
         return hops_of(tables, shared)

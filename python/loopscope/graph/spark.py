@@ -86,7 +86,7 @@ class Spark:
     def _read(self, part: Part) -> ibis.Table:
         paths = [f"file://{file}" for file in part.files]
         # Alone, so that Spark sees no partition in a point's folder, delay=10ms.
-        return self._named(self._session.read.option("mergeSchema", "true").parquet(*paths))
+        return self._named(self._session.read.parquet(*paths))
 
     def mapped(
         self, table: ibis.Table, by: Sequence[str], function: Function, types: Mapping[str, str]
