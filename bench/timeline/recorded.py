@@ -32,7 +32,7 @@ class Done:
 
 
 def run(command: Sequence[str | Path], one_cpu: bool = False, good: Sequence[int] = (0,)) -> Done:
-    """Runs a program, on the last CPU alone with `one_cpu`; `good` are its exit codes if all is well."""
+    """Runs a program, on the last CPU alone with `one_cpu`; `good` are exit codes of success."""
     cpus = {max(os.sched_getaffinity(0))} if one_cpu else os.sched_getaffinity(0)
     began = time.perf_counter()
     process = subprocess.Popen(
