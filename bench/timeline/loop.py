@@ -16,7 +16,7 @@ SECONDS = 20
 def disk(recorded: Recorded) -> dict[str, Any]:
     """Bytes of the tables per event of a loop that wakes, computes and ends, in all columns."""
     program = recorded.bench.build("loop", source=HERE)
-    place = recorded.directory / "loop"
+    place = recorded.directory / "events-of-loop"
     words = [str(PERIOD_US), str(SECONDS)]
     _, account, _ = recorded.bench.record(program, *words, output=place, keep=True)
     summary = json.loads(run([sys.executable, "-c", BUILD, place]).printed)

@@ -31,8 +31,8 @@ class Done:
     peak_bytes: int
 
 
-def run(command: Sequence[str | Path], one_cpu: bool = False) -> Done:
-    """Runs a program; with `one_cpu` on the last CPU alone."""
+def run(command: Sequence[str | Path], one_cpu: bool = False, good: Sequence[int] = (0,)) -> Done:
+    """Runs a program, on the last CPU alone with `one_cpu`; `good` are exit codes of success."""
     cpus = {max(os.sched_getaffinity(0))} if one_cpu else os.sched_getaffinity(0)
     began = time.perf_counter()
     process = subprocess.Popen(
@@ -46,7 +46,7 @@ def run(command: Sequence[str | Path], one_cpu: bool = False) -> Done:
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - began
     process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode != 0:
+    if process.returncode not in good:
         raise RuntimeError(f"{command}: exit code {process.returncode}")
     return Done(printed, seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10)
 

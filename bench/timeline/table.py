@@ -41,11 +41,12 @@ def _decode(found: dict[str, Any]) -> Iterator[Row]:
 
 def _parquet(found: dict[str, Any]) -> Iterator[Row]:
     ratio = found.get("to_babeltrace2")
+    cpu = f"{found['per_cpu_s']['median'] / 1e6:.1f} M per CPU second"
     yield Row(
         f"streams to Parquet, {found['cpus']} CPUs",
         f"{PARQUET / 1e6:.0f} M events/s",
         _rate(found["per_s"]),
-        f"{ratio} times babeltrace2" if ratio else "babeltrace2 is missing",
+        f"{ratio} times babeltrace2; {cpu}" if ratio else cpu,
         verdict(found["per_s"]["median"] >= PARQUET),
     )
 

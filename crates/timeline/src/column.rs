@@ -58,7 +58,10 @@ impl Flaws {
     pub fn told(&self) -> [(u64, &'static str); 3] {
         [
             (self.not_utf8, "strings are not UTF-8; what is wrong in them became \u{fffd}"),
-            (self.left_out, "values are null in the tables: a group of rows holds 2 GiB of them at most"),
+            (
+                self.left_out,
+                "values are null in the tables: a group of rows holds 2 GiB of them at most",
+            ),
             (self.backward, "intervals start after their end; start and duration are null"),
         ]
     }

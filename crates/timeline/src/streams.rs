@@ -55,9 +55,8 @@ pub(crate) fn read_all(
             sources.push(Source { path, file, host: number, decoders, map, floor });
         }
     }
-    let find = |source: &Source| {
-        packets::find(&source.path, |class| source.decoders.contains_key(&class))
-    };
+    let find =
+        |source: &Source| packets::find(&source.path, |class| source.decoders.contains_key(&class));
     let packets = sources.par_iter().map(find).collect::<Result<Vec<_>, _>>()?;
     let runs: usize = packets.iter().map(|(runs, _)| runs.len()).sum();
     let piece = (HELD / runs.max(1)).clamp(*PIECE.start(), *PIECE.end());
@@ -75,7 +74,7 @@ pub(crate) fn read_all(
         // What is far ahead of the others waits, so that each stream holds two pieces at most.
         let reached = reading[0].floor;
         let near = reading.iter().take((ROUND / piece).max(1));
-        let count = near.take_while(|cursor| cursor.before <= reached).count();
+        let count = near.take_while(|cursor| cursor.before <= reached).count().max(1);
         let now = &mut reading[..count];
         now.sort_by_key(|cursor| cursor.source.file);
         let read = now.par_iter_mut().map(|cursor| cursor.advance());
