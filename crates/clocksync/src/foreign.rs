@@ -266,10 +266,6 @@ struct Curve {
 }
 
 impl Curve {
-    fn ends(&self) -> (f64, f64) {
-        (self.points[0].x, self.points[self.points.len() - 1].x)
-    }
-
     /// Where it may be at `x`.
     fn at(&self, x: f64) -> (f64, f64) {
         let next = self.points.partition_point(|p| p.x < x);
@@ -428,7 +424,7 @@ mod tests {
                         prop_assert!(lo.0 <= at && at <= hi.0 + 2, "{lo:?} {hi:?} {at}");
                     }
                     // Nobody read it before and after.
-                    None => prop_assert!(at < 0.01 || at > 9.9, "nothing of {at}"),
+                    None => prop_assert!(!(0.01..=9.9).contains(&at), "nothing of {at}"),
                 }
                 if !bends && (0.2..9.7).contains(&at) {
                     let widest = 4 * bracket * 1_000_000_000 / HZ + 30;

@@ -29,6 +29,8 @@ stream {
     event.context := struct { int32_t _vpid; int32_t _vtid; };
 };
 event { name = "topic:publish"; id = 0; fields := struct { uint32_t _id; string _name; uint64_t _ts; }; };
+event { name = "deep"; id = 2; fields := struct {
+    uint32_t _n; struct { uint32_t _a; string _b; uint32_t _m; uint32_t _c[_m]; } _rows[_n]; }; };
 event { name = "tick"; id = 1; fields := struct { uint64_t _n; }; };
 "#;
 
@@ -198,6 +200,48 @@ fn damage_costs_the_rest_of_its_stream_and_unknown_times_are_counted() {
     assert!(said(1).contains("of 1 events the time is unknown"), "{}", said(1));
     assert!(said(2).contains("the magic number is 0x0"), "{}", said(2));
     assert!(said(3).contains("no trace"), "{}", said(3));
+}
+
+/// Whatever is wrong with a trace or a capture, what can be read of it is, the tables hold together,
+/// and where something is left out that is said.
+#[test]
+fn damage_anywhere_is_borne_and_said() {
+    let place = tempfile::tempdir().unwrap();
+    let row = |a: u32, b: &[u8], c: &[u32]| {
+        let words = |words: &[u32]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<_>>();
+        [words(&[a]), [b, b"\0"].concat(), words(&[c.len() as u32]), words(c)].concat()
+    };
+    let deep = [2u32.to_le_bytes().to_vec(), row(1, b"one", &[4, 5]), row(2, b"", &[])].concat();
+    let packets = [
+        packet(0, &[(0, 10, 7, publish(1, "a", 1)), (2, 20, 7, deep.clone())]),
+        packet(0, &[(2, 30, 7, deep), (0, 40, 7, publish(2, "b", 1))]),
+    ];
+    let ctf = packets.concat();
+    let capture = pcap(true, true, &[(1, 0, frame(1)), (2, 0, frame(2))]);
+    for (number, good) in [ctf, capture].into_iter().enumerate() {
+        for at in 0..good.len() {
+            let dir = place.path().join(format!("{number}-{at}"));
+            fs::create_dir(&dir).unwrap();
+            let mut bytes = good.clone();
+            bytes[at] ^= 0xff;
+            let path = if number == 0 {
+                trace(&dir.join("trace"), &[bytes])
+            } else {
+                fs::write(dir.join("capture"), bytes).unwrap();
+                dir.join("capture")
+            };
+            let found = &add(&[source("h1", path, shifted(0, 1 << 62))], &dir)[0];
+            let rows: usize = found
+                .tables
+                .iter()
+                .map(|name| table(&dir, &name.replace('.', "/")).num_rows())
+                .sum();
+            assert_eq!(rows as u64, found.events, "byte {at}");
+            let whole = if number == 0 { 4 } else { 2 };
+            assert!(found.events == whole || !found.whole, "byte {at}: {found:?}");
+            assert!(found.whole || !found.problems.is_empty(), "byte {at}: {found:?}");
+        }
+    }
 }
 
 #[test]

@@ -73,12 +73,8 @@ fn check(field: &Field) -> Result<(), NoField> {
     match field.data_type() {
         DataType::Struct(inside) => inside.iter().try_for_each(|field| check(field)),
         DataType::List(element) => check(element),
-        DataType::Utf8 | DataType::Binary | DataType::Boolean => Ok(()),
-        DataType::Dictionary(key, value)
-            if **key == DataType::Int32 && **value == DataType::Utf8 =>
-        {
-            Ok(())
-        }
+        DataType::Binary | DataType::Boolean => Ok(()),
+        data if is_text(data) => Ok(()),
         data if number(data).is_some() => Ok(()),
         data => Err(NoField { name: field.name().clone(), data: data.clone() }),
     }
@@ -168,6 +164,14 @@ fn put_element(array: &ArrayRef, row: usize, out: &mut Vec<u8>) {
         // What a flag before it calls null has some value.
         DataType::Utf8 | DataType::Dictionary(..) if array.is_null(row) => put_text("", out),
         _ => put(array, row, out),
+    }
+}
+
+/// Whether [`text`] reads such a column.
+pub(super) fn is_text(data: &DataType) -> bool {
+    match data {
+        DataType::Dictionary(key, value) => **key == DataType::Int32 && **value == DataType::Utf8,
+        data => *data == DataType::Utf8,
     }
 }
 

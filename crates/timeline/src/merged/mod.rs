@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int32Type, Int64Type};
-use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use arrow_array::{Array as _, ArrayRef, Int64Array, RecordBatch};
 use arrow_schema::{Schema, SchemaRef};
 use loopscope_ctf::{TYPES, format_uuid, quote};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
@@ -25,7 +25,7 @@ use crate::build::BuildError;
 use crate::import::output::Output;
 use crate::import::table::file_name;
 use crate::import::{ImportError, Progress, io};
-use layout::{Layout, put_text, text};
+use layout::{Layout, is_text, put_text, text};
 use stream::{HEADER, Stream};
 
 /// Rows that are read at once of each table.
@@ -213,8 +213,13 @@ impl Reader {
             array.as_primitive_opt::<Int64Type>().cloned().ok_or_else(wrong)
         };
         (self.ts, self.err_ns) = (number("ts")?, number("err_ns")?);
-        self.host = column(batch, &path, "host")?;
-        self.process = column(batch, &path, "process")?;
+        let words = |name| -> Result<ArrayRef, ImportError> {
+            let array = column(batch, &path, name)?;
+            let wrong =
+                || io(&path)(std::io::Error::other(format!("{name} is no column of texts")));
+            is_text(array.data_type()).then_some(array).ok_or_else(wrong)
+        };
+        (self.host, self.process) = (words("host")?, words("process")?);
         if self.schema != *batch.schema_ref() {
             self.schema = batch.schema();
             self.layout = Layout::of(self.schema.fields())
