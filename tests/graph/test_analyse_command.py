@@ -195,3 +195,15 @@ def test_every_step_is_documented_and_computed() -> None:
     for each in listed:
         assert each["what"] and each["gives"]
         assert all(option["what"] for option in each["options"]), each["step"]
+
+
+def test_what_is_exported_on_the_way_does_not_stand_for_the_end(
+    tmp_path: Path, graph: Path
+) -> None:
+    run = run_of(tmp_path / "run")
+    steps = "[export: csv, {group: {derive: {n: count()}}}]"
+    graph.write_text(f"analyse: {{a: {{from: paths.loop, steps: {steps}}}}}")
+    assert ask(run, "--graph", graph).exit_code == 0
+    folder = run / "analysis/of-mine/tables"
+    assert len((folder / "a.csv").read_text().splitlines()) == 1 + MESSAGES
+    assert pq.read_table(folder / "a.parquet").to_pylist() == [{"n": MESSAGES}]

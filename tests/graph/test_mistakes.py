@@ -162,6 +162,17 @@ def test_a_mistake(tmp_path: Path, run: Path, name: str) -> None:
     assert told.endswith(f"(did you mean {hint}?)") if hint else "did you mean" not in told
 
 
+def test_a_file_of_pipelines_alone_is_checked_as_far_as_it_goes(tmp_path: Path) -> None:
+    file = tmp_path / "graph.yaml"
+    text = "analyse:\n  a: {from: hops, steps: [where: id > 3]}\n  b: {from: a.b}\n"
+    file.write_text(text + "  c: {steps: [path: loop]}\n")
+    assert CliRunner().invoke(app, ["check", str(file)]).exit_code == 0
+    file.write_text(text + "  c: {from: d}\n")
+    done = CliRunner().invoke(app, ["check", str(file)])
+    assert done.exit_code == 2
+    assert f"{file}:4:13: there is no pipeline and no such table of a run 'd'" in done.stderr
+
+
 BEFORE = """\
 name: before
 hosts: [h1, h2]

@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from loopscope.cli import exits
 from loopscope.cli.experiment_file import overrides, problems_of_graph
 
-HELP = "Check an experiment file; touches nothing, exits 2 where something is wrong."
+if TYPE_CHECKING:
+    from loopscope.experiment import Problem
+
+HELP = "Check an experiment or analysis file; touches nothing, exits 2 where something is wrong."
 
 
 def check(
@@ -29,19 +32,22 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print the problems as JSON.")] = False,
 ) -> None:
     from loopscope.experiment import check as find_problems
-    from loopscope.experiment import described, format_problem, json_schema, load
+    from loopscope.experiment import described, format_problem, is_graph, json_schema, load
 
     if schema:
         typer.echo(json.dumps(json_schema(), indent=2))
         return
     if file is None:
         exits.end(exits.USAGE, "check: name the experiment file, or ask for --schema")
-    problems = find_problems(file, overrides(param or []))
     graphs = {}
-    if not any(problem.severity == "error" for problem in problems):
-        experiment = load(file, overrides(param or []))
-        problems += problems_of_graph(file, experiment)
-        graphs = {path.name: lines for path in experiment.paths if (lines := described(path))}
+    if is_graph(file):
+        problems = _problems_of_graph_file(file)
+    else:
+        problems = find_problems(file, overrides(param or []))
+        if not any(problem.severity == "error" for problem in problems):
+            experiment = load(file, overrides(param or []))
+            problems += problems_of_graph(file, experiment)
+            graphs = {path.name: lines for path in experiment.paths if (lines := described(path))}
     errors = [problem for problem in problems if problem.severity == "error"]
     if as_json:
         found = [dataclasses.asdict(problem) for problem in problems]
@@ -59,3 +65,12 @@ def check(
             typer.echo(f"{file}: {count}", err=True)
     if errors:
         raise typer.Exit(exits.USAGE)
+
+
+def _problems_of_graph_file(file: Path) -> list[Problem]:
+    from loopscope.cli.analyse import problems
+    from loopscope.experiment import read_graph
+    from loopscope.graph.make import check_before
+
+    graph, found = read_graph(file)
+    return found if graph is None else problems(file, check_before(graph, None))

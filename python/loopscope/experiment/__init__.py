@@ -106,6 +106,7 @@ __all__ = [
     "format_problem",
     "from_manifest",
     "graph_schema",
+    "is_graph",
     "json_schema",
     "link_change",
     "links_document",
@@ -115,6 +116,7 @@ __all__ = [
     "main_stream",
     "manifest_schema",
     "place_in",
+    "read_graph",
     "stream_filter",
     "streams_document",
     "streams_of_host",
@@ -151,6 +153,20 @@ def load_graph(path: str | Path) -> Graph:
     from .graph_file import load_graph as load_file
 
     return load_file(path)
+
+
+def is_graph(path: str | Path) -> bool:
+    """Whether a file is one of pipelines, and not an experiment."""
+    from .graph_file import is_graph as look
+
+    return look(path)
+
+
+def read_graph(path: str | Path) -> tuple[Graph | None, list[Problem]]:
+    """A file of pipelines, None where it holds a mistake, and its mistakes."""
+    from .graph_file import read_graph as read_file
+
+    return read_file(path)
 
 
 def place_in(path: str | Path, keys: Sequence[str | int]) -> tuple[int, int]:

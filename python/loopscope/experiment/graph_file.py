@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from . import beside, document, explain, plan, rules, source, values
-from .problem import ExperimentErrors
+from .problem import ExperimentErrors, Problem
 from .resolve import graph
 from .section import Section
 from .steps import Pipeline
@@ -30,13 +30,30 @@ class GraphFile(Section):
 
 def load_graph(path: str | Path) -> plan.Graph:
     """Reads a file of pipelines. Raises ExperimentErrors with everything that is wrong in it."""
+    made, problems = read_graph(path)
+    if made is None:
+        raise ExperimentErrors(problems)
+    return made
+
+
+def is_graph(path: str | Path) -> bool:
+    """Whether a file is of pipelines, not an experiment."""
+    text, _ = document.read(path)
+    root = None
+    if text is not None:
+        root, _ = source.read(text, str(path), may_be_null=lambda path: True)
+    return isinstance(root, source.Mapping) and root.items.keys() <= GraphFile.model_fields.keys()
+
+
+def read_graph(path: str | Path) -> tuple[plan.Graph | None, list[Problem]]:
+    """A file of pipelines, None where it holds a mistake, and its mistakes in order."""
     file = str(path)
     text, problems = document.read(path)
     root = None
     if text is not None:
         root, problems = source.read(text, file, may_be_null=lambda path: False)
     if root is None:
-        raise ExperimentErrors(problems)
+        return None, problems
     read = None
     try:
         read = GraphFile.model_validate(source.plain_value(root), context=values.Names())
@@ -46,5 +63,5 @@ def load_graph(path: str | Path) -> plan.Graph:
     modules, wrong = beside.modules(root, file)
     problems += wrong
     if problems or read is None:
-        raise ExperimentErrors(sorted(problems, key=lambda found: (found.line, found.column)))
-    return graph(read.analyse, modules)
+        return None, sorted(problems, key=lambda found: (found.line, found.column))
+    return graph(read.analyse, modules), []

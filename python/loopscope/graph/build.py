@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from loopscope.experiment import AnalysisStep, Graph, MessagePath, Pipeline
 from loopscope.experiment.problem import nearest
 from loopscope.graph.mistake import SCOPE, Key, Mistake, scope
+from loopscope.timeline import TABLES
 
 if TYPE_CHECKING:
     import ibis
@@ -51,7 +52,8 @@ class Context:
 
     engine: Engine
     stored: Mapping[str, Stored]
-    paths: Mapping[str, MessagePath]
+    paths: Mapping[str, MessagePath] | None
+    """None: not known."""
     modules: Mapping[str, str]
     closed: bool
     """Whether ``stored`` are all the tables that there are."""
@@ -74,7 +76,8 @@ class Context:
             return self._hops(keys)
         if name in self.stored:
             return self._opened(name)
-        if not self.closed and ("." in name or name in _LATER) and not name.startswith("paths."):
+        later = "." in name and (self.paths is None or not name.startswith("paths."))
+        if not self.closed and (later or name in TABLES):
             raise Unknown
         known = [*self.made, *self.stored]
         what = "table" if self.closed else "pipeline and no such table of a run"
@@ -84,6 +87,8 @@ class Context:
 
     def path(self, name: str, keys: tuple[Key, ...]) -> tuple[MessagePath, ibis.Table]:
         """A path and the table of its messages."""
+        if self.paths is None:
+            raise Unknown
         if name not in self.paths:
             known = ", ".join(self.paths) or "none"
             raise Mistake(
@@ -93,7 +98,9 @@ class Context:
 
     def produce(self, kind: str, name: str, table: ibis.Table, options: Options) -> None:
         """Leaves a table to be written. Raises Mistake where another has the name."""
-        taken = next((p for p in self.products if (p.kind, p.name) == (kind, name)), None)
+        form = options.get("format")
+        same = (p for p in self.products if (p.kind, p.name) == (kind, name))
+        taken = next((p for p in same if p.options.get("format") == form), None)
         if taken is not None:
             raise Mistake(
                 f"{taken.pipeline} writes a {kind} {name!r} already: give this one a name",
@@ -111,15 +118,14 @@ class Context:
         from loopscope.timeline import hops_of
 
         names = [name for name in self.stored if name.startswith("paths.")]
+        if not names and self.paths is None:
+            raise Unknown
         if not names:
             raise Mistake("no path was measured, so there are no hops", keys)
         tables = {name.removeprefix("paths."): self._opened(name) for name in names}
         first = self.stored[names[0]].types
         shared = [name for name in first if name in SCOPE or name.startswith("point_")]
         return hops_of(tables, shared)
-
-
-_LATER = ("hosts", "clock", "entities", "foreign_clocks", "clock_events", "loop_residuals")
 
 
 class Unknown(Exception):
@@ -136,21 +142,23 @@ def walk(graph: Graph, context: Context) -> Iterator[Found]:
         context.pipeline = pipeline.name
         context.label = pipeline.source or pipeline.name
         try:
-            if pipeline.name in context.stored or pipeline.name == "hops":
-                raise _At(("analyse", pipeline.name), _taken(pipeline.name))
             table = _pipeline(pipeline, context)
-        except Unknown:
+            times = used.count(pipeline.name)
+            if times == 0 and not any(
+                p.table is table and p.kind in _TOLD for p in context.products
+            ):
+                context.produce("table", pipeline.name, table, {"format": "parquet"})
+            context.made[pipeline.name] = context.engine.kept(table) if times > 1 else table
+        except (Unknown, _At, Mistake) as error:
             context.made[pipeline.name] = None
-            continue
-        except _At as at:
-            context.made[pipeline.name] = None
-            yield Found(at.place, at.mistake.message, at.mistake.hint)
-            continue
-        times = used.count(pipeline.name)
-        written = {each.kind for each in context.products if each.pipeline == pipeline.name}
-        if times == 0 and not written & {"table", "log"}:
-            context.produce("table", pipeline.name, table, {"format": "parquet"})
-        context.made[pipeline.name] = context.engine.kept(table) if times > 1 else table
+            if isinstance(error, Mistake):
+                error = _At(("analyse", pipeline.name), error)
+            if isinstance(error, _At):
+                yield Found(error.place, error.mistake.message, error.mistake.hint)
+
+
+_TOLD = ("table", "log")
+"""Kinds of products that have all of a table."""
 
 
 class _At(Exception):
@@ -159,18 +167,24 @@ class _At(Exception):
         self.mistake = mistake
 
 
-def _taken(name: str) -> Mistake:
-    return Mistake(f"{name!r} is a table of the run: call the pipeline something else")
-
-
 def _pipeline(pipeline: Pipeline, context: Context) -> ibis.Table:
     place: tuple[Key, ...] = ("analyse", pipeline.name)
-    table = None
+    if pipeline.name in (*context.stored, *TABLES, "hops"):
+        raise Mistake(f"{pipeline.name!r} is a table of runs: call the pipeline something else")
+    taken: list[tuple[str, tuple[Key, ...]]] = []
     if pipeline.source is not None:
+        taken.append((pipeline.source, (*place, "from")))
+    for i, step in enumerate(pipeline.steps):
+        taken += [(name, (*place, "steps", i, step.kind, "with")) for name in step.inputs]
+    # All of them, also where the columns of the first are not known.
+    for name, where in taken:
         try:
-            table = context.table(pipeline.source, ())
+            context.table(name, ())
         except Mistake as mistake:
-            raise _At((*place, "from"), mistake) from None
+            raise _At(where, mistake) from None
+        except Unknown:
+            pass
+    table = None if pipeline.source is None else context.table(pipeline.source, ())
     for i, step in enumerate(pipeline.steps):
         try:
             table = _step(step, table, context)

@@ -35,7 +35,8 @@ class Source:
 
     runs: tuple[str, ...]
     tables: Mapping[str, Stored]
-    paths: Mapping[str, MessagePath]
+    paths: Mapping[str, MessagePath] | None
+    """None: not known."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def check_before(graph: Graph, experiment: Experiment | None) -> list[Found]:
     """Every mistake that can be seen before there is a run. Without an experiment nothing is known
     of paths."""
     tables: dict[str, Stored] = {}
-    paths: dict[str, MessagePath] = {}
+    paths: dict[str, MessagePath] | None = None
     if experiment is not None:
         points = points_of(experiment).values()
         paths = {path.name: path for path in experiment.paths}
