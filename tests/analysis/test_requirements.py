@@ -193,6 +193,13 @@ def test_a_time_of_the_run(tmp_path):
     assert "may not lie within the time" in results[2].reason
 
 
+def test_more_at_the_edge_than_can_be_tried_in_turn(tmp_path):
+    rows = [*sent(range(6), err=9), *came({i: i + 40 for i in range(6)})]
+    lines = ["way.count == 0 after 3ns", "way.count <= 6 after 3ns", "way.max < 45ns after 3ns"]
+    hosts = [Host("h1", True, 0, None), Host("h2", False, 9, None)]
+    assert told(judge(tmp_path, rows, *lines, "way < 50ns after 3ns", hosts=hosts)) == [U, P, U, U]
+
+
 def test_order(tmp_path):
     """RFC 4737: 3 is late; those that overtook it are not."""
     rows = sent([i * MS for i in range(7)])
@@ -349,6 +356,8 @@ def test_age_is_of_the_newest_data_at_each_instant(tmp_path):
     results = judge(tmp_path / "end", ends, *lines, "way.age < 23ms between 0s and 101ms")
     assert told(results) == [F, F, F, F, P], "nothing newer came until the run ended"
     assert results[0].deciding[0].value_ns == 23 * MS
+    results = judge(tmp_path / "over", ends, "way.age < 23ms after 2min")
+    assert told(results) == [U], "the run was over before that"
     wide = [*sent([0], err=5), *came({0: 10}), Row("a", "io:other", 0, SECOND)]
     age = ("way.age < 90ns between 0ns and 100ns", "way.age < 91ns between 0ns and 100ns")
     results = judge(tmp_path / "wide", wide, *age)
@@ -364,6 +373,16 @@ def test_age_is_of_the_newest_data_at_each_instant(tmp_path):
         "way.age < 2s",
     )
     assert told(results) == [F, U]
+
+
+def test_arrivals_whose_order_is_not_known_leave_ages_open(tmp_path):
+    """1 and 2 came within their half-widths: an update or two, the second of younger data."""
+    rows = [*sent([0, 50, 70, 400]), *came({0: 100, 1: 310, 2: 300, 3: 500}, err=9)]
+    hosts = [Host("h1", True, 0, 0.0), Host("h2", False, 9, None)]
+    ages = ["way.age < 270ns for 60%", "way.age < 440ns for 50%", "way.age < 500ns"]
+    assert told(judge(tmp_path, rows, *ages, hosts=hosts)) == [U, U, U]
+    apart = [*sent([0, 50, 70, 400]), *came({0: 100, 1: 340, 2: 300, 3: 500}, err=9)]
+    assert told(judge(tmp_path / "apart", apart, *ages, hosts=hosts)) == [F, P, P]
 
 
 def test_intervals_of_a_periodic_event(tmp_path):
