@@ -426,6 +426,9 @@ def test_what_stamps_leave_open_of_rate_and_jitter(tmp_path):
     results = judge(tmp_path, sent([0, 100, 200], err=5), *lines, hosts=hosts)
     assert told(results) == [P, U, U, P, U, P, U, P]
     assert results[1].reason == "the clock's error leaves 9.091 MHz to 11.11 MHz"
+    lines = [f"a/io:out.jitter {limit}ns" for limit in ("> 79", "> 80", "< 120", "< 121")]
+    uneven = judge(tmp_path / "uneven", sent([0, 100, 300], err=5), *lines, hosts=hosts)
+    assert told(uneven) == [P, U, U, P]
 
 
 def test_repeats_do_not_run_into_each_other(tmp_path):
