@@ -193,6 +193,13 @@ def test_a_time_of_the_run(tmp_path):
     assert "may not lie within the time" in results[2].reason
 
 
+def test_more_at_the_edge_than_can_be_tried_in_turn(tmp_path):
+    rows = [*sent(range(6), err=9), *came({i: i + 40 for i in range(6)})]
+    lines = ["way.count == 0 after 3ns", "way.count <= 6 after 3ns", "way.max < 45ns after 3ns"]
+    hosts = [Host("h1", True, 0, None), Host("h2", False, 9, None)]
+    assert told(judge(tmp_path, rows, *lines, "way < 50ns after 3ns", hosts=hosts)) == [U, P, U, U]
+
+
 def test_order(tmp_path):
     """RFC 4737: 3 is late; those that overtook it are not."""
     rows = sent([i * MS for i in range(7)])
@@ -349,6 +356,8 @@ def test_age_is_of_the_newest_data_at_each_instant(tmp_path):
     results = judge(tmp_path / "end", ends, *lines, "way.age < 23ms between 0s and 101ms")
     assert told(results) == [F, F, F, F, P], "nothing newer came until the run ended"
     assert results[0].deciding[0].value_ns == 23 * MS
+    results = judge(tmp_path / "over", ends, "way.age < 23ms after 2min")
+    assert told(results) == [U], "the run was over before that"
     wide = [*sent([0], err=5), *came({0: 10}), Row("a", "io:other", 0, SECOND)]
     age = ("way.age < 90ns between 0ns and 100ns", "way.age < 91ns between 0ns and 100ns")
     results = judge(tmp_path / "wide", wide, *age)
@@ -364,6 +373,16 @@ def test_age_is_of_the_newest_data_at_each_instant(tmp_path):
         "way.age < 2s",
     )
     assert told(results) == [F, U]
+
+
+def test_arrivals_whose_order_is_not_known_leave_ages_open(tmp_path):
+    """1 and 2 came within their half-widths: an update or two, the second of younger data."""
+    rows = [*sent([0, 50, 70, 400]), *came({0: 100, 1: 310, 2: 300, 3: 500}, err=9)]
+    hosts = [Host("h1", True, 0, 0.0), Host("h2", False, 9, None)]
+    ages = ["way.age < 270ns for 60%", "way.age < 440ns for 50%", "way.age < 500ns"]
+    assert told(judge(tmp_path, rows, *ages, hosts=hosts)) == [U, U, U]
+    apart = [*sent([0, 50, 70, 400]), *came({0: 100, 1: 340, 2: 300, 3: 500}, err=9)]
+    assert told(judge(tmp_path / "apart", apart, *ages, hosts=hosts)) == [F, P, P]
 
 
 def test_intervals_of_a_periodic_event(tmp_path):
@@ -396,6 +415,21 @@ def test_intervals_of_a_periodic_event(tmp_path):
         results = judge(tmp_path / f"few{len(few)}", few, *lines)
         assert told(results) == [U] * len(lines)
         assert all(why in each.reason for each in results)
+
+
+def test_what_stamps_leave_open_of_rate_and_jitter(tmp_path):
+    """Two intervals of 100 ns, each of them 10 ns wide on a clock of which no drift is known; so
+    are both together, whatever the stamp between them."""
+    hosts = [Host("h1", True, 0, None), Host("h2", False, 9, None)]
+    lines = [f"a/io:out.rate {limit}MHz" for limit in (">= 9.5", ">= 9.6", "<= 10.5", "<= 10.6")]
+    lines += [f"a/io:out.jitter < {ns}ns" for ns in (20, 21)]
+    lines += ["a/io:out every 100ns within 9ns", "a/io:out every 100ns within 10ns"]
+    results = judge(tmp_path, sent([0, 100, 200], err=5), *lines, hosts=hosts)
+    assert told(results) == [P, U, U, P, U, P, U, P]
+    assert results[1].reason == "the clock's error leaves 9.524 MHz to 10.53 MHz"
+    lines = [f"a/io:out.jitter {limit}ns" for limit in ("> 79", "> 80", "< 120", "< 121")]
+    uneven = judge(tmp_path / "uneven", sent([0, 100, 300], err=5), *lines, hosts=hosts)
+    assert told(uneven) == [P, U, U, P]
 
 
 def test_repeats_do_not_run_into_each_other(tmp_path):

@@ -75,7 +75,9 @@ ALLOWED = st.sampled_from(
         Allowed(met_ppb=PPB // 3, rows=(MissesIn(1, 3),)),
     ]
 )
-WINDOW = st.sampled_from([None, None, TimeWindow(20), TimeWindow(0, 40), TimeWindow(14, 49)])
+WINDOW = st.sampled_from(
+    [None, None, TimeWindow(20), TimeWindow(0, 40), TimeWindow(14, 49), TimeWindow(60)]
+)
 ERROR = st.sampled_from([0, 1, 3, 10])
 
 
@@ -208,7 +210,8 @@ class World:
         before = [start for arrival, start in arrived if arrival <= until]
         out = [m.start for m in self.messages if m.start < until]
         last = max(before) if before else min(out) if out else None
-        if last is not None and until - last >= limit:
+        begin = None if window is None else TimeWindow(window.after_ns)
+        if last is not None and until - last >= limit and self.within(begin, until):
             found.append("-")
         return found
 

@@ -9,12 +9,12 @@ from test_path_graph_verdicts import HELD, held
 from test_terminal import plain, printed
 
 from loopscope.analysis import analyse
-from loopscope.experiment import Expectation, Hop
+from loopscope.experiment import Allowed, Expectation, Hop, Requirement
 from loopscope.report import write_report
 from loopscope.report.graph_rows import graph_tables
 from loopscope.timeline import open_run
 
-LATE = Expectation("way.age < 5us", "way", None, "age", "<", 5000, True)
+LATE = Requirement("way.age < 5us", "age", "way", None, None, "<", 5000, None, Allowed(), None)
 RATE = Expectation("way.rate > 90Hz", "way", None, "rate", ">", 90.0, False)
 WAIT = Expectation("way[…].p99 < 5us", "way", Hop(1, 2), "p99", "<", 5000, True)
 
@@ -73,6 +73,7 @@ def test_terminal_and_page_say_the_same(run, results):
 
 def test_what_was_expected_has_its_unit(results):
     said = printed(results)
-    assert "FAIL" in said and re.search(r"way\.age < 5us\s+5\.000 µs", said)
+    assert "FAIL" in said and re.search(r"way\.age < 5us +2 met, 1 missed", said)
+    assert "5.000 µs" in said
     assert re.search(r"PASS +way\.rate > 90Hz\s+[0-9.]+ kHz", said), said
     assert [str(each.verdict) for each in results.expectations] == ["FAIL", "PASS", "PASS"]

@@ -21,7 +21,7 @@ as it is not missed.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ import numpy as np
 
 from loopscope.analysis.deadline import Cases, Doubt, compare, timed
 from loopscope.analysis.quantity import UNKNOWN_NS
+from loopscope.experiment import TimeWindow
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -278,12 +279,13 @@ def _ages(
     updating = (newest == np.arange(len(rows))) & ~opens
     updates = np.flatnonzero(updating)
     data = before[updates]
-    tied = _tied(messages, last, rows)
     close = _newer_or_not(messages, first, rows[data], rows[updates])
-    # Overtaken messages that may have been updates nevertheless.
-    others = np.flatnonzero(~updating & ~opens)
-    possible = _newer_or_not(messages, first, rows[newest[others]], rows[others])
-    others_updating = int((possible | tied[others]).sum())
+    # Of arrivals in the other order one more may be newer than what was there, or one less; so may
+    # one be that set out within the clocks' error of the newest.
+    tied = _tied(messages, last, rows)
+    others = np.flatnonzero(~updating & ~opens & ~tied)
+    newer = _newer_or_not(messages, first, rows[newest[others]], rows[others])
+    perhaps = int(tied.sum()) + int(newer.sum())
     unsure = tied[updates]
     value = arrival[updates] - start[data]
     err = messages.half_widths_between(first, rows[data], last, rows[updates])
@@ -292,22 +294,20 @@ def _ages(
         messages.repeat[rows[updates]],
         (arrival[updates], messages.err[last][rows[updates]]),
     )
-    at_end = _at_the_end(requirement, messages, ends, rows, times)
-    of = np.r_[rows[updates][inside], at_end[0]]
+    end = _at_the_end(requirement, messages, ends, rows, times)
+    of = np.r_[rows[updates][inside], end.rows]
     cases = timed(
         repeat=messages.repeat[of],
         id=messages.id[of],
-        time=np.r_[arrival[updates][inside], at_end[1]],
-        value=np.r_[value[inside], at_end[2]],
-        err=np.r_[err[inside], at_end[3]],
+        time=np.r_[arrival[updates][inside], end.at],
+        value=np.r_[value[inside], end.age],
+        err=np.r_[err[inside], end.err],
         lost=np.zeros(len(of), np.bool_),
         op=requirement.op,
         limit=requirement.limit_ns,
-        beyond=at_end[4],
+        beyond=end.beyond,
     )
-    ended = np.zeros(len(at_end[0]), np.bool_)
-    edge = np.r_[(edge | close | unsure)[inside], ended]
-    unsure = np.r_[unsure[inside], ended]
+    unsure = np.r_[unsure[inside], np.zeros(len(end.rows), np.bool_)]
     order = np.lexsort((cases.time, cases.repeat))
     # One that arrived unseen made data fresher; before the first that was seen, it began an age.
     unseen = path.dropped[0] + (path.dropped[first] if first else 0) + path.dropped[last]
@@ -316,8 +316,8 @@ def _ages(
         cases,
         may_meet=cases.may_meet | unsure,
         may_miss=cases.may_miss | unsure,
-        optional=edge,
-        doubt=Doubt(unseen, unseen + others_updating, unseen + others_updating),
+        optional=np.r_[(edge | close)[inside], end.optional] | unsure,
+        doubt=Doubt(unseen, unseen + perhaps, unseen + perhaps),
     )
     cases = cases.chosen(order, np.zeros(len(of), np.bool_))
     return replace(cases, open=~cases.may_meet)
@@ -330,42 +330,56 @@ def _newer_or_not(messages: Messages, first: int, older: Rows, newer: Rows) -> M
     return unknown
 
 
+@dataclass(frozen=True)
+class _AtTheEnd:
+    """What the age had grown to when the run or the window ended, an entry for each repeat in which
+    that surely was a miss."""
+
+    rows: Rows
+    """The newest messages that had arrived; where none had, the first ones that set out."""
+    at: Nanoseconds
+    age: Nanoseconds
+    err: Nanoseconds
+    optional: Mask
+    beyond: int
+    """How many are no miss."""
+
+
 def _at_the_end(
     requirement: Requirement,
     messages: Messages,
     ends: tuple[int, int],
-    rows: Rows,
+    arrived: Rows,
     times: RepeatTimes,
-) -> tuple[Rows, Nanoseconds, Nanoseconds, Nanoseconds, int]:
-    """Of each repeat, as far as it surely is a miss: the newest message that had arrived when the
-    window ended, that instant, the data's age then and its half-width; and how many are none.
-
-    Where nothing had arrived at all, the first message that set out stands for it.
-    """
+) -> _AtTheEnd:
     first, last = ends
     assert requirement.op is not None and requirement.limit_ns is not None
     until, spread = times.until(requirement.window)
     newest: list[int] = []
     for repeat in np.unique(messages.repeat):
-        here = rows[messages.repeat[rows] == repeat]
+        here = arrived[messages.repeat[arrived] == repeat]
         here = here[messages.ts[last][here] <= until[repeat]]
-        if not len(here):
-            out = np.flatnonzero(
-                (messages.repeat == repeat)
-                & messages.seen[first]
-                & (messages.ts[first] < until[repeat])
-            )
-            if len(out):
-                newest.append(int(out[messages.ts[first][out].argmin()]))
-            continue
-        newest.append(int(here[messages.ts[first][here].argmax()]))
-    of = np.array(newest, dtype=np.intp)
-    repeats = messages.repeat[of]
-    value = until[repeats] - messages.ts[first][of]
-    err = messages.err[first][of] + spread[repeats]
-    missed = ~compare(value, err, requirement.op, requirement.limit_ns)[0]
-    beyond = int((~missed).sum())
-    return of[missed], until[repeats][missed], value[missed], err[missed], beyond
+        set_out = messages.seen[first] & (messages.ts[first] < until[repeat])
+        out = np.flatnonzero(set_out & (messages.repeat == repeat))
+        if len(here):
+            newest.append(int(here[messages.ts[first][here].argmax()]))
+        elif len(out):
+            newest.append(int(out[messages.ts[first][out].argmin()]))
+    rows = np.array(newest, dtype=np.intp)
+    repeats = messages.repeat[rows]
+    age = until[repeats] - messages.ts[first][rows]
+    err = messages.err[first][rows] + spread[repeats]
+    begin = TimeWindow(requirement.window.after_ns) if requirement.window is not None else None
+    inside, edge = times.within(begin, repeats, (until[repeats], spread[repeats]))
+    missed = inside & ~compare(age, err, requirement.op, requirement.limit_ns)[0]
+    return _AtTheEnd(
+        rows=rows[missed],
+        at=until[repeats][missed],
+        age=age[missed],
+        err=err[missed],
+        optional=edge[missed],
+        beyond=int((inside & ~missed).sum()),
+    )
 
 
 def _unseen(part: MeasuredInterval) -> Doubt:

@@ -33,13 +33,13 @@ Stat = Literal[
     "deviation",
     "asymmetry",
     "superseded",
-    "age",
     "rate",
     "jitter",
 ]
 RATE: Final = "rate"
-# What figures and tables show besides: nothing bounds its error, so nothing is expected of it.
-FigureStat = Literal[Stat, "settling"]
+# What figures and tables show besides. Nothing bounds the error of settling, so nothing is expected
+# of it; an age is expected of each use.
+FigureStat = Literal[Stat, "settling", "age"]
 Operator = Literal["<", "<=", ">", ">=", "==", "!="]
 
 
