@@ -321,7 +321,7 @@ impl Timeline {
 
 /// About how much memory the rows of a table may take before they are written as a group, and those of
 /// all tables together.
-const GROUP: usize = 48 << 20;
+const GROUP: usize = 12 << 20;
 const ALL: usize = 384 << 20;
 
 /// Gives decoded events to their tables.

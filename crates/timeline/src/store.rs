@@ -11,7 +11,7 @@ use parquet::arrow::arrow_writer::{
     ArrowColumnWriter, ArrowLeafColumn, ArrowRowGroupWriterFactory, compute_leaves,
 };
 use parquet::basic::{Compression, Encoding, ZstdLevel};
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::ColumnPath;
 use rayon::prelude::*;
@@ -44,17 +44,12 @@ impl Writer {
         let mut properties =
             WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::default()));
         for field in schema.fields() {
-            let column = ColumnPath::from(field.name().as_str());
-            properties = match field.data_type() {
-                DataType::Int64 | DataType::UInt64 => properties
+            if matches!(field.data_type(), DataType::Int64 | DataType::UInt64) {
+                let column = ColumnPath::from(field.name().as_str());
+                properties = properties
                     .set_column_dictionary_enabled(column.clone(), false)
-                    .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED),
-                // To find the least of a few names takes a comparison for each row.
-                DataType::Dictionary(..) => {
-                    properties.set_column_statistics_enabled(column, EnabledStatistics::None)
-                }
-                _ => properties,
-            };
+                    .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED);
+            }
         }
         let at = |source| BuildError::Io { path: path.to_owned(), source };
         if let Some(parent) = path.parent() {
