@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from synthetic_run import SECOND
 
 ROUTER = "_router"
 
@@ -85,3 +87,25 @@ def write_events(root: Path, packets, err=0, repeat=1, ago=0):
         folder = root / "base" / str(repeat) / "timeline" / "link" / name
         folder.mkdir(parents=True)
         pq.write_table(table, folder / "part-0.parquet")
+
+
+def clean_and_lossy() -> list[dict[str, Any]]:
+    """A link that delays, and from half a minute on loses: its two segments."""
+    loss = {"kind": "independent", "probability": 0.01}
+    clean = segment(
+        {"delay_ns": 20_000_000},
+        100,
+        delay_ns=times(20_004_000.0, 900.0, 20_004_000, 20_005_000),
+        late_ns=times(4_000.0, 900.0, 4_000, 5_000),
+    )
+    lossy = segment(
+        {"delay_ns": 0, "loss": loss, "rate_bps": 5_000_000},
+        10_000,
+        {"loss": 300, "queue": 20},
+        since_ns=30 * SECOND,
+        first_ns=0,
+        last_ns=2 * SECOND,
+        delay_ns=times(1e6, 2.0, 3, 4),
+        late_ns=times(1.0, 2.0, 3, 4),
+    )
+    return [clean, lossy]

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from links_run import segment, times, write_account, write_events
+from links_run import clean_and_lossy, segment, times, write_account, write_events
 from synthetic_run import SECOND, SyntheticRun, pipeline
 from test_page import Page
 from test_split import HOSTS, LOOP, NAMES, crossing
@@ -22,24 +22,7 @@ def made(tmp_path_factory):
     sent = [crossing(i, SECOND + i * 10**6, 1000, 20_004_000, 500) for i in range(100)]
     rows = [row for each, _ in sent for row in each]
     SyntheticRun(root, rows, HOSTS, [LOOP]).write()
-    loss = {"kind": "independent", "probability": 0.01}
-    clean = segment(
-        {"delay_ns": 20_000_000},
-        100,
-        delay_ns=times(20_004_000.0, 900.0, 20_004_000, 20_005_000),
-        late_ns=times(4_000.0, 900.0, 4_000, 5_000),
-    )
-    lossy = segment(
-        {"delay_ns": 0, "loss": loss, "rate_bps": 5_000_000},
-        10_000,
-        {"loss": 300, "queue": 20},
-        since_ns=30 * SECOND,
-        first_ns=0,
-        last_ns=2 * SECOND,
-        delay_ns=times(1e6, 2.0, 3, 4),
-        late_ns=times(1.0, 2.0, 3, 4),
-    )
-    links = {("h1", "h2"): [clean, lossy], ("h2", "h1"): [segment({"delay_ns": 7}, 0)]}
+    links = {("h1", "h2"): clean_and_lossy(), ("h2", "h1"): [segment({"delay_ns": 7}, 0)]}
     links["h2", "h3"] = [segment({}, 900, delay_ns=times(1.0, 1.0, 1, 1))]
     write_account(root, NAMES, links)
     write_events(root, [packet for _, packet in sent])

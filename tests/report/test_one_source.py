@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from links_run import segment, times, write_account, write_events
+from links_run import clean_and_lossy, write_account, write_events
 from synthetic_run import SECOND, ClockReading, ClockStep, Row, SyntheticRun, pipeline
 from test_clocks import LOOP as MESH
 from test_page import CLOCKS, at
@@ -188,24 +188,7 @@ def linked(root: Path) -> Path:
     sent = [crossing(i, SECOND + i * 10**6, 1000, 20_004_000, 500) for i in range(100)]
     rows = [row for each, _ in sent for row in each]
     SyntheticRun(root, rows, HOSTS, [LINKED]).write()
-    loss = {"kind": "independent", "probability": 0.01}
-    clean = segment(
-        {"delay_ns": 20_000_000},
-        100,
-        delay_ns=times(20_004_000.0, 900.0, 20_004_000, 20_005_000),
-        late_ns=times(4_000.0, 900.0, 4_000, 5_000),
-    )
-    lossy = segment(
-        {"delay_ns": 0, "loss": loss, "rate_bps": 5_000_000},
-        10_000,
-        {"loss": 300, "queue": 20},
-        since_ns=30 * SECOND,
-        first_ns=0,
-        last_ns=2 * SECOND,
-        delay_ns=times(1e6, 2.0, 3, 4),
-        late_ns=times(1.0, 2.0, 3, 4),
-    )
-    write_account(root, NAMES, {("h1", "h2"): [clean, lossy]})
+    write_account(root, NAMES, {("h1", "h2"): clean_and_lossy()})
     write_events(root, [packet for _, packet in sent])
     return root
 

@@ -53,6 +53,22 @@ class Machine:
             preexec_fn=_heed_interrupts,
         )
 
+    def guide(self, *blocks: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
+        """Types a guide's blocks of commands in the test's directory, where ``.venv`` has to be
+        that of the programs under test; each has to end well."""
+        (self.directory / ".venv").symlink_to(BIN.parent)
+        done = subprocess.run(
+            ["bash", "-c", "set -eu\n" + "".join(blocks)],
+            cwd=self.directory,
+            env={**self.environment, "VIRTUAL_ENV": "", "PATH": os.environ["PATH"]},
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done
+
     def write(self, name: str, text: str) -> Path:
         """A file in the test's directory."""
         path = self.directory / name

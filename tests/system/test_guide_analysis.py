@@ -5,11 +5,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -57,16 +54,7 @@ def test_the_guides_commands(machine: Machine) -> None:
     home = machine.directory
     shutil.copytree(GUIDE, home / "docs/guide/analysis")
     shutil.copytree(ROOT / "experiments/graphs", home / "experiments/graphs")
-    (home / ".venv").symlink_to(Path(sys.executable).parents[1])
-    done = subprocess.run(
-        ["bash", "-c", "set -eu\n" + "".join(blocks("sh"))],
-        cwd=home,
-        env={**machine.environment, "VIRTUAL_ENV": "", "PATH": os.environ["PATH"]},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = machine.guide("".join(blocks("sh")), timeout_s=240)
     assert '"duration","p99",' in done.stdout
     assert "pipe.sent  id " in done.stdout
     assert '"lag","correlation"' in done.stdout

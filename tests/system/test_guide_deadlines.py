@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -63,19 +59,10 @@ def test_every_form_that_the_tables_name_is_one() -> None:
 def test_the_guides_commands(machine: Machine) -> None:
     home = machine.directory
     shutil.copytree(ROOT / "docs/guide/deadlines", home / "docs/guide/deadlines")
-    (home / ".venv").symlink_to(Path(sys.executable).parents[1])
     (home / "runs").mkdir()
     (home / "docs/guide/deadlines/runs").symlink_to(home / "runs")
     blocks = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    done = subprocess.run(
-        ["bash", "-c", "set -eu\n" + "".join(blocks)],
-        cwd=home,
-        env={**machine.environment, "VIRTUAL_ENV": "", "PATH": os.environ["PATH"]},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = machine.guide("".join(blocks), timeout_s=300)
     assert "exit status 1" in done.stdout
     read = json.loads((home / "runs/deadlines/latest/results.json").read_text())
     found = {each["text"]: each for each in read["expectations"]}

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from machine import ROOT, Machine
@@ -38,19 +34,10 @@ def test_every_key_of_a_link_is_told() -> None:
 def test_the_guides_commands(machine: Machine) -> None:
     home = machine.directory
     shutil.copytree(ROOT / "docs/guide/network", home / "docs/guide/network")
-    (home / ".venv").symlink_to(Path(sys.executable).parents[1])
     # The runs are below, where this machine looks for what they may leave.
     (home / "runs").mkdir()
     (home / "docs/guide/network/runs").symlink_to(home / "runs")
-    done = subprocess.run(
-        ["bash", "-c", "set -eu\n" + "".join(blocks("sh"))],
-        cwd=home,
-        env={**machine.environment, "VIRTUAL_ENV": "", "PATH": os.environ["PATH"]},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = machine.guide("".join(blocks("sh")), timeout_s=300)
     assert re.search(r"^(has|lacks) +mover xdp", done.stdout, re.MULTILINE), done.stdout
     assert done.stdout.count("PASS     way.lost == 0") == 2
     asked = dict.fromkeys(re.findall(r"^h2 h3 (\d+) ", done.stdout, re.MULTILINE))

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 
 import pytest
 import yaml
@@ -42,17 +39,8 @@ def test_the_guides_commands(machine: Machine) -> None:
     named = named[named.index("    control:\n") : named.index("        - {event: controller/plan")]
     text = text.replace("\nexpect:", "\n" + named.replace("control:", "named:", 1) + "\nexpect:", 1)
     file.write_text(text)
-    (home / ".venv").symlink_to(sys.prefix)
-    script = "set -eu\n" + "".join(re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S))
-    done = subprocess.run(
-        ["bash", "-c", script],
-        cwd=home,
-        env={**machine.environment, "VIRTUAL_ENV": "", "PATH": os.environ["PATH"]},
-        capture_output=True,
-        text=True,
-        timeout=180,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    script = "".join(re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S))
+    done = machine.guide(script, timeout_s=180)
     assert "controller/act:applied uses the latest controller/est:received, by time" in done.stdout
     graphs = json.loads((home / "docs/guide/paths/runs/control/latest/results.json").read_text())[
         "graphs"
