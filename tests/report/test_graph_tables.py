@@ -12,6 +12,8 @@ from loopscope.analysis import analyse
 from loopscope.experiment import Allowed, Expectation, Hop, Requirement
 from loopscope.report import write_report
 from loopscope.report.graph_rows import graph_tables
+from loopscope.report.samples import FigureError
+from loopscope.report.source import Source
 from loopscope.timeline import open_run
 
 LATE = Requirement("way.age < 5us", "age", "way", None, None, "<", 5000, None, Allowed(), None)
@@ -55,6 +57,13 @@ def test_ends_come_first_and_every_edge_has_its_row(results):
         assert cell.text or head == "uses"
 
 
+def test_figures_do_not_offer_graphs(run):
+    source = Source(run.path)
+    assert not [each for each in source.subjects if each.startswith("way")]
+    with pytest.raises(FigureError, match=r"way is a graph, .* the table paths\.way"):
+        source.samples("way")
+
+
 def test_terminal_and_page_say_the_same(run, results):
     [table] = graph_tables(results)
     lines = plain(printed(results)).splitlines()
@@ -64,7 +73,7 @@ def test_terminal_and_page_say_the_same(run, results):
         assert line.startswith(row.label)
         cells = [cell.text for cell in row.cells if cell.text]
         assert re.split(r"\s{2,}", line[len(row.label) :].strip()) == cells
-    page = write_report(run, results, figures=()).read_text()
+    page = write_report(run, results).read_text()
     [shown] = re.findall(r'<table id="graph-way">(.*?)</table>', page, re.S)
     cells = [html.unescape(each) for each in re.findall(r"<td[^>]*>(.*?)</td>", shown)]
     assert cells == [cell.text for row in table.rows for cell in row.cells]

@@ -119,6 +119,8 @@ class Source:
         """What figures of samples can be of, and what each is."""
         found = {}
         for path in self.experiment.paths if self.experiment else ():
+            if path.edges:
+                continue
             found[path.name] = "time of a path"
             for start, end in path.hops:
                 hop = f"{path.name}[{path.events[start]} -> {path.events[end]}]"
@@ -165,7 +167,9 @@ class Source:
         if path not in self.paths:
             raise FigureError(missing("path", path, self.paths))
         if path not in self.results.messages:
-            raise FigureError(f"path {path}: it has no messages one after the other to draw")
+            raise FigureError(
+                f"path {path} is a graph, which no figure shows: its rows are the table paths.{path}"
+            )
         return self.results.messages[path]
 
     def samples(self, text: str) -> Sampled:
