@@ -60,7 +60,7 @@ def test_ends_come_first_and_every_edge_has_its_row(results):
 def test_figures_do_not_offer_graphs(run):
     source = Source(run.path)
     assert not [each for each in source.subjects if each.startswith("way")]
-    with pytest.raises(FigureError, match=r"way is a graph, .* the table paths\.way"):
+    with pytest.raises(FigureError, match=r"way is a graph, .* its table is paths\.way"):
         source.samples("way")
 
 

@@ -168,7 +168,7 @@ class Source:
             raise FigureError(missing("path", path, self.paths))
         if path not in self.results.messages:
             raise FigureError(
-                f"path {path} is a graph, which no figure shows: its rows are the table paths.{path}"
+                f"path {path} is a graph, which no figure shows: its table is paths.{path}"
             )
         return self.results.messages[path]
 
