@@ -21,7 +21,7 @@ def test_tables_are_over_all_repeats(tmp_path):
     assert counted.to_pydict() == {"repeat": [1, 2, 3], "n": [30, 30, 30]}
     assert run.hosts.count().to_pyarrow().as_py() == 9
     assert set(run.clock.repeat.to_pyarrow().to_pylist()) == {1, 2, 3}
-    assert [each.repeat for each in run.loss] == sorted([1, 2, 3] * 4)
+    assert [each.repeat for each in run.accounts] == sorted([1, 2, 3] * 4)
     assert run.environment["h2"]["clocksource"] == "tsc"
 
 
@@ -68,10 +68,10 @@ def test_a_broken_file_is_named(tmp_path):
     account["emitted"] += 1
     loss.write_text(json.dumps(account))
     with pytest.raises(RunError, match=r"h2/loss\.json: .*emitted is 7, but .* sum is 6"):
-        _ = open_run(root).loss
+        _ = open_run(root).accounts
     loss.write_text("{}")
     with pytest.raises(RunError, match=r"h2/loss\.json: not an account of loss"):
-        _ = open_run(root).loss
+        _ = open_run(root).accounts
     (root / "base" / "1" / "tables" / "hosts.parquet").unlink()
     with pytest.raises(RunError, match=r"hosts\.parquet is missing"):
         _ = open_run(root).hosts

@@ -285,14 +285,14 @@ def test_overwritten_records_may_be_of_any_entity_and_last_states_are_no_events(
         part |= {"emitted": 12, "recorded": 9, "overwritten": 3, "final": 1, "filtered": 5}
     file.write_text(json.dumps(account))
     run = open_run(root)
-    [process] = [each for each in run.loss if each.host == "h2"]
+    [process] = [each for each in run.accounts if each.host == "h2"]
     assert process.balanced
     assert process.missing_at("io:in") == process.missing_at("never:seen") == 3
     assert not any("on the time line" in each for each in analyse(run, [LOOP], []).problems)
     account["version"] = 3
     file.write_text(json.dumps(account))
     with pytest.raises(RunError, match="version 3 is not known"):
-        _ = open_run(root).loss
+        _ = open_run(root).accounts
 
 
 @pytest.mark.parametrize(

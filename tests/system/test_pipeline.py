@@ -94,6 +94,21 @@ def test_plain_clocks(machine: Machine, results: Read) -> None:
 
     compare_with_babeltrace(repeat)
     kernels_clock_is_one(repeat)
+    accounts_are_a_table(repeat)
+
+
+def accounts_are_a_table(repeat: Path) -> None:
+    """`tables/loss.parquet` says of every process what its host's `loss.json` does."""
+    found = pq.read_table(repeat / "tables" / "loss.parquet").to_pylist()
+    said = []
+    for file in sorted(repeat.glob("hosts/*/loss.json")):
+        for process in json.loads(file.read_text())["processes"]:
+            del process["sites"]
+            said.append({"host": file.parent.name, **process})
+    assert sum(row["emitted"] for row in found) == 8 * COUNT
+    assert sorted(found, key=repr) == sorted(
+        ({name: each[name] for name in found[0]} for each in said), key=repr
+    )
 
 
 def kernels_clock_is_one(repeat: Path) -> None:

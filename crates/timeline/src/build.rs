@@ -13,7 +13,7 @@ use crate::block::Block;
 use crate::clocks::{self, ClockEvent, ForeignReading, LoopResiduals};
 use crate::cursor::{Decoder, Place};
 use crate::entity::Entities;
-use crate::loss::Loss;
+use crate::loss::{Loss, loss_table};
 use crate::store;
 use crate::streams;
 use crate::table::{Names, Table};
@@ -282,29 +282,32 @@ impl Timeline {
                 events.insert(format!("{group}:{name}"), files[*index].rows);
             }
         }
-        let mut loss = Loss::default();
+        let mut losses = Vec::new();
         let (mut problems, mut clocks) = (self.problems, Vec::new());
         for (number, (host, mut found)) in self.hosts.into_iter().zip(found).enumerate() {
             for (file, flaws) in self.tables.iter().flat_map(Table::flaws) {
                 found.add_flaws(*file, flaws);
             }
-            let (summary, of_host) = found.finish(&host, &self.names, &mut loss)?;
+            let (summary, of_host) = found.finish(&host, &self.names, &mut losses)?;
             problems.extend(of_host.into_iter().map(|problem| (number, problem)));
             clocks.push((host.name, host.clock, summary));
         }
         problems.sort_by_key(|(number, _)| *number);
-        let about_clocks = [
+        let about_hosts = [
             ("clock", clocks::clock_table(&clocks)?),
             ("hosts", clocks::hosts_table(&clocks)?),
             ("foreign_clocks", clocks::foreign_table(&clocks)?),
             ("clock_events", clocks::events_table(&clocks)?),
             ("loop_residuals", clocks::loops_table(&self.loops)?),
+            ("loss", loss_table(&losses)?),
         ];
-        for (name, table) in about_clocks {
+        for (name, table) in about_hosts {
             store::write(&dir.join(format!("tables/{name}.parquet")), &table)?;
         }
         let entities = self.entities.table(|entity| events.contains_key(entity))?;
         store::write(&dir.join("tables/entities.parquet"), &entities)?;
+        let mut loss = Loss::default();
+        losses.iter().for_each(|(_, of_host)| loss.add(of_host));
         Ok(Summary {
             events,
             hosts: clocks.into_iter().map(|(host, _, summary)| (host, summary)).collect(),

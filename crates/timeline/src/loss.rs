@@ -1,7 +1,10 @@
 //! The loss account that a collector leaves beside its streams (`loss.json`, schema/trace.md).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow_schema::ArrowError;
 use serde::{Deserialize, Serialize};
 
 /// The newest version of the account that is understood.
@@ -70,6 +73,12 @@ pub struct ProcessLoss {
     pub overwritten: u64,
     /// See [`Loss::dropped`].
     pub dropped: u64,
+    /// See [`Loss::torn`].
+    #[serde(default)]
+    pub torn: u64,
+    /// See [`Loss::filtered`].
+    #[serde(default)]
+    pub filtered: u64,
     /// See [`Loss::last_states`].
     #[serde(default, rename = "final")]
     pub last_states: u64,
@@ -124,4 +133,26 @@ impl Loss {
         self.last_states += other.last_states;
         self.torn += other.torn;
     }
+}
+
+/// The accounts of all hosts' processes.
+pub(crate) fn loss_table(hosts: &[(String, Loss)]) -> Result<RecordBatch, ArrowError> {
+    let all = || hosts.iter().flat_map(|(host, loss)| loss.processes.iter().map(move |p| (host, p)));
+    let counts = |of: &dyn Fn(&ProcessLoss) -> u64| -> ArrayRef {
+        Arc::new(Int64Array::from_iter_values(all().map(|(_, p)| of(p).cast_signed())))
+    };
+    let names = StringArray::from_iter_values(all().map(|(host, _)| host));
+    let processes = StringArray::from_iter_values(all().map(|(_, p)| &p.process));
+    RecordBatch::try_from_iter([
+        ("host", Arc::new(names) as ArrayRef),
+        ("process", Arc::new(processes)),
+        ("pid", counts(&|p| p.pid.into())),
+        ("emitted", counts(&|p| p.emitted)),
+        ("recorded", counts(&|p| p.recorded)),
+        ("overwritten", counts(&|p| p.overwritten)),
+        ("dropped", counts(&|p| p.dropped)),
+        ("torn", counts(&|p| p.torn)),
+        ("filtered", counts(&|p| p.filtered)),
+        ("final", counts(&|p| p.last_states)),
+    ])
 }

@@ -124,13 +124,13 @@ impl Found {
         }
     }
 
-    /// Ends a host's account: its summary and what is wrong with it. Its own account of loss adds to
-    /// `sum`; what the collector says it recorded must be in the streams.
+    /// Ends a host's account: its summary and what is wrong with it. Its own account of loss goes to
+    /// `losses`; what the collector says it recorded must be in the streams.
     pub fn finish(
         mut self,
         host: &Host,
         names: &Names,
-        sum: &mut Loss,
+        losses: &mut Vec<(String, Loss)>,
     ) -> Result<(HostSummary, Vec<Problem>), BuildError> {
         if self.summary.events == 0 {
             let widest = host.clock.map.knots().iter().map(|k| k.err_ns).fold(0.0, f64::max);
@@ -162,11 +162,11 @@ impl Found {
             for what in loss.contradictions(&recorded.collect()) {
                 problem("loss.json", what);
             }
-            sum.add(&loss);
             self.summary.event_cost_ns = loss.cost.map(|cost| {
                 let Spread { median, p10, p90 } = cost.event_ns;
                 (median, p90 - p10)
             });
+            losses.push((host.name.clone(), loss));
         }
         Ok((self.summary, problems))
     }

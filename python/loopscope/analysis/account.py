@@ -51,7 +51,7 @@ def missing_events(run: Run, component: str, entity: str) -> int:
             total += sum(each or 0 for each in lost)
             continue
         accounts = [
-            each for each in run.loss if each.repeat == repeat and each.process == component
+            each for each in run.accounts if each.repeat == repeat and each.process == component
         ]
         if not accounts:
             return UNACCOUNTED
@@ -63,7 +63,7 @@ def contradictions(run: Run) -> list[str]:
     """Accounts that do not balance, and those that differ from what is on the time line."""
     found = []
     recorded: Counter[tuple[int, str, str]] = Counter()
-    for each in run.loss:
+    for each in run.accounts:
         recorded[each.repeat, each.host, each.process] += each.recorded + each.final
         if not each.balanced:
             found.append(

@@ -275,7 +275,7 @@ def _costs(run: Run) -> dict[tuple[int, str], tuple[float, float]]:
         for row in rows
         if row["event_cost_ns"] is not None
     }
-    recording = {(loss.repeat, loss.host) for loss in run.loss if loss.recorded}
+    recording = {(loss.repeat, loss.host) for loss in run.accounts if loss.recorded}
     if missing := sorted(recording - set(found)):
         repeat, host = missing[0]
         raise AnalysisError(
@@ -321,17 +321,17 @@ def _probes(run: Run) -> ProbesResult | None:
 def _loss(run: Run) -> LossResult:
     drops: Counter[tuple[str, str, str, str]] = Counter()
     causes: Counter[str] = Counter()
-    for process in run.loss:
+    for process in run.accounts:
         for site in process.sites:
             for cause, n in site.dropped.items():
                 drops[process.host, process.process, site.entity, cause] += n
                 causes[cause] += n
         causes["torn"] += process.torn
     return LossResult(
-        emitted=sum(each.emitted for each in run.loss),
-        recorded=sum(each.recorded for each in run.loss),
-        dropped=sum(each.dropped for each in run.loss),
-        balanced=all(each.balanced for each in run.loss),
+        emitted=sum(each.emitted for each in run.accounts),
+        recorded=sum(each.recorded for each in run.accounts),
+        dropped=sum(each.dropped for each in run.accounts),
+        balanced=all(each.balanced for each in run.accounts),
         causes={cause: n for cause, n in sorted(causes.items()) if n},
         drops=tuple(Drop(*key, count=n) for key, n in sorted(drops.items()) if n),
     )

@@ -137,7 +137,7 @@ def _missing(run: Run, value: Value) -> int:
     for repeat in run.repeats:
         accounts = [
             each
-            for each in run.loss
+            for each in run.accounts
             if each.repeat == repeat and value.component in (None, each.process)
         ]
         if not accounts:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ibis.backends.duckdb import Backend
 
 
-TABLES = ("hosts", "clock", "entities", "foreign_clocks", "clock_events", "loop_residuals")
+TABLES = ("hosts", "clock", "entities", "foreign_clocks", "clock_events", "loop_residuals", "loss")
 """Of `tables/`, beside the paths."""
 
 
@@ -215,9 +215,14 @@ class Run:
         """`tables/loop_residuals.parquet` of every repeat."""
         return self._every("loop_residuals")
 
+    @property
+    def loss(self) -> ibis.Table:
+        """`tables/loss.parquet` of every repeat: every process's account of its events."""
+        return self._every("loss")
+
     @cached_property
-    def loss(self) -> tuple[ProcessLoss, ...]:
-        """Every process's account of its events."""
+    def accounts(self) -> tuple[ProcessLoss, ...]:
+        """Every process's account of its events, with its call sites, from `loss.json`."""
         accounts: list[ProcessLoss] = []
         for repeat, directory in self.repeats.items():
             for file in sorted(directory.glob("hosts/*/loss.json")):
