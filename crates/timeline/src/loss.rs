@@ -137,7 +137,8 @@ impl Loss {
 
 /// The accounts of all hosts' processes.
 pub(crate) fn loss_table(hosts: &[(String, Loss)]) -> Result<RecordBatch, ArrowError> {
-    let all = || hosts.iter().flat_map(|(host, loss)| loss.processes.iter().map(move |p| (host, p)));
+    let all =
+        || hosts.iter().flat_map(|(host, loss)| loss.processes.iter().map(move |p| (host, p)));
     let counts = |of: &dyn Fn(&ProcessLoss) -> u64| -> ArrayRef {
         Arc::new(Int64Array::from_iter_values(all().map(|(_, p)| of(p).cast_signed())))
     };

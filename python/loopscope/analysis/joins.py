@@ -10,6 +10,7 @@ what may have been. Where they differ it is not known what was used.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +33,7 @@ class Spans:
     start: Places
     stop: Places
 
-    @property
+    @cached_property
     def empty(self) -> Mask:
         return self.start >= self.stop
 
@@ -93,7 +94,7 @@ class Link:
         used = self.sure.start[~self.sure.empty]
         return bool((np.bincount(used) > 1).any()) if len(used) else False
 
-    @property
+    @cached_property
     def undecided(self) -> Mask:
         """Whether the clock leaves open what they used."""
         differ = (self.sure.start != self.possible.start) | (self.sure.stop != self.possible.stop)
