@@ -197,9 +197,10 @@ def _add(
         if join.use == "key" and renumbered and field_ is None and number is not None:
             message = (
                 f"{step.event} is numbered by {step.key} and {event} by {number}: which field of "
-                f"{step.event} holds the number of what it was made of? Add from"
+                f"{step.event} holds the number of what it was made of? Add it as from; it may be "
+                f"{step.key} itself"
             )
-            mistakes.append(Mistake(i, ("key",), message, f"from: {number}"))
+            mistakes.append(Mistake(i, ("key",), message))
         if by_number and field_ is None:
             field_ = number
         start = made.events.index(event)
