@@ -16,9 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import kernel_trace
 import pyarrow.parquet as pq
 import pytest
 from lttng_tools import ALONE, missing
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 HERE = Path(__file__).resolve().parent / "two_hosts"
 GUIDE = HERE.parents[2] / "docs" / "guide"
@@ -214,6 +216,54 @@ def test_what_is_brought_afterwards_is_kept(run: Path, tmp_path: Path) -> None:
     # What the component should have left may have had more.
     assert (done.returncode, results["verdict"]) == (3, "UNKNOWN")
     assert rows(copy, "topic.callback") == before
+
+
+def test_what_the_kernel_ran_is_beside_it_in_perfetto(run: Path, tmp_path: Path) -> None:
+    """A kernel's trace, made by hand of the stamps of the callbacks: each is while its thread ran."""
+    copy = tmp_path / "runs" / "topic" / "run"
+    shutil.copytree(run, copy, symlinks=True)
+    users = copy / "base/1/hosts/h2/components/lttng2/files/lttng"
+    words = ["babeltrace2", users, "--component=sink.text.details"]
+    told = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    boot = re.search(r"Default clock class:.*?UUID: ([-0-9a-f]{36})", told, re.DOTALL)
+    first = re.search(r"\[([0-9,]+) cycles, ([0-9,]+) ns from origin\]", told)
+    assert boot is not None and first is not None, told
+    cycles, ns = (int(each.replace(",", "")) for each in first.groups())
+    offset = ns - cycles
+    done = loopscope("import", users, "-o", tmp_path / "users")
+    assert done.returncode == 0, done.stderr
+    [part] = (tmp_path / "users/timeline/topic/callback").glob("*.parquet")
+    idle, topic = ("swapper/1", 0), ("topic", rows(copy, "topic.callback")[0]["tid"])
+    switches = []
+    for row in pq.read_table(part).to_pylist():
+        for before, after, moved in ((idle, topic, -30_000), (topic, idle, 30_000)):
+            names = ("prev_comm", "prev_tid", "next_comm", "next_tid")
+            fields = dict(zip(names, (*before, *after), strict=True))
+            stamp = row["ts"] - offset + moved
+            switches.append(kernel_trace.Event(1, stamp, "sched_switch", fields))
+    place = tmp_path / "kernel"
+    kernel_trace.write(place, switches, boot=boot[1], offset=offset, per_packet=50)
+    done = loopscope("import", place, "--run", copy, "--host", "h2", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["events"] == 2 * COUNT
+    done = loopscope("export", copy, "--to", "perfetto", "-o", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    [file] = [tmp_path / "out"] if (tmp_path / "out").is_file() else (tmp_path / "out").iterdir()
+    trace = Trace.FromString(file.read_bytes())
+    described = {p.track_descriptor.uuid: p.track_descriptor for p in trace.packet}
+    tracks = {uuid for uuid, track in described.items() if track.name == "CPU 1"}
+    events = [p for p in trace.packet if p.HasField("track_event")]
+    on_cpu = [p for p in events if p.track_event.track_uuid in tracks]
+    begins, ends = (
+        sorted(p.timestamp for p in on_cpu if p.track_event.type == kind)
+        for kind in (TrackEvent.TYPE_SLICE_BEGIN, TrackEvent.TYPE_SLICE_END)
+    )
+    assert {p.track_event.name for p in on_cpu} == {"topic", ""}
+    callbacks = sorted(p.timestamp for p in events if p.track_event.name == "topic:callback")
+    assert len(begins) == len(ends) == len(callbacks) == COUNT
+    for begin, callback, end in zip(begins, callbacks, ends, strict=True):
+        assert begin < callback < end
+        assert abs(end - begin - 60_000) < 1_000
 
 
 @pytest.mark.parametrize(
