@@ -1,5 +1,5 @@
-"""Traces in the layout of LTTng's kernel tracer (lttng-modules 2.13), written by hand: a kernel that
-loads no module records none."""
+"""Traces in the layout of LTTng's kernel tracer (lttng-modules 2.13), written by hand: a kernel
+that loads no module records none."""
 
 from __future__ import annotations
 
@@ -105,7 +105,9 @@ _CLASSES: dict[str, tuple[int, str, Callable[[Bits, Mapping[str, Any]], None]]] 
         0,
         """
         char_t _prev_comm[16]; int32_t _prev_tid; int32_t _prev_prio;
-        enum : int64_t { "TASK_RUNNING" = 0, "TASK_INTERRUPTIBLE" = 1, "TASK_DEAD" = 128 } _prev_state;
+        enum : int64_t {
+            "TASK_RUNNING" = 0, "TASK_INTERRUPTIBLE" = 1, "TASK_DEAD" = 128
+        } _prev_state;
         char_t _next_comm[16]; int32_t _next_tid; int32_t _next_prio;
         """,
         _sched_switch,
@@ -155,7 +157,9 @@ typealias integer {{ size = 8; align = 8; signed = false; base = 16; }} := hex8_
 typealias integer {{ size = 32; align = 8; signed = false; base = 16; }} := hex32_t;
 typealias integer {{ size = 64; align = 8; signed = false; base = 16; }} := hex64_t;
 typealias integer {{ size = 16; align = 8; signed = false; byte_order = be; }} := be16_t;
-typealias integer {{ size = 16; align = 8; signed = false; base = 16; byte_order = be; }} := behex16_t;
+typealias integer {{
+    size = 16; align = 8; signed = false; base = 16; byte_order = be;
+}} := behex16_t;
 trace {{
     major = 1; minor = 8; uuid = "{trace}"; byte_order = le;
     packet.header := struct {{

@@ -219,7 +219,7 @@ def test_what_is_brought_afterwards_is_kept(run: Path, tmp_path: Path) -> None:
 
 
 def test_what_the_kernel_ran_is_beside_it_in_perfetto(run: Path, tmp_path: Path) -> None:
-    """A kernel's trace, made by hand of the stamps of the callbacks: each is while its thread ran."""
+    """A kernel's trace, made by hand of the callbacks' stamps: each is while its thread ran."""
     copy = tmp_path / "runs" / "topic" / "run"
     shutil.copytree(run, copy, symlinks=True)
     users = copy / "base/1/hosts/h2/components/lttng2/files/lttng"

@@ -68,6 +68,7 @@ def analyse(
     from loopscope.control import RunFailed
     from loopscope.graph.make import check, make, read_source
     from loopscope.graph.mistake import GraphError
+    from loopscope.report import show_analyses
     from loopscope.timeline import RunError
 
     if steps:
@@ -90,6 +91,8 @@ def analyse(
             if mistakes := check(chosen, source):
                 tell(file, mistakes)
             written = make(chosen, name, source, opened, folder, progress.stage)
+        if output is None:
+            show_analyses(runs[0])
     except (AnalysisError, GraphError, RunError, RunFailed) as error:
         exits.end(exits.USAGE, str(error))
     except OSError as error:
@@ -105,6 +108,7 @@ def analyse_again(run: Path) -> None:
     from loopscope.graph.engine import DuckDB
     from loopscope.graph.make import FOLDER, check, kept_graphs, make, read_source
     from loopscope.graph.mistake import GraphError
+    from loopscope.report import show_analyses
 
     try:
         experiment = _experiment(run)
@@ -120,8 +124,11 @@ def analyse_again(run: Path) -> None:
                 tell(run / "experiment.yaml" if own else run / FOLDER / name, mistakes)
             with TerminalProgress(verbose=False) as progress, DuckDB() as engine:
                 make(graph, name, source, engine, run / FOLDER / name, progress.stage)
+        show_analyses(run)
     except GraphError as error:
         exits.end(exits.USAGE, str(error))
+    except OSError as error:
+        exits.end(exits.USAGE, f"{error.filename}: {error.strerror}")
 
 
 def tell(file: Path, mistakes: Sequence[Found]) -> None:

@@ -57,6 +57,14 @@ def write_sweep(path: Path, results: SweepResults, own: Sequence[Drawn]) -> Path
     return target
 
 
+def show_analyses(run: Path) -> None:
+    """Puts the analyses that a run holds into its `report.html`, if it has one. Raises `OSError`
+    where that cannot be written."""
+    from loopscope.report.analyses import fill
+
+    fill(run)
+
+
 def _draw_own(own: Sequence[Drawn], output: Path) -> None:
     if own:
         from loopscope.report.plot_files import draw_plots

@@ -13,7 +13,7 @@ from loopscope.analysis import Results, Verdict
 from loopscope.analysis.messages import Messages
 from loopscope.analysis.quantity import number
 from loopscope.analysis.results import ExpectationResult, PatternResult
-from loopscope.report import host_timeline, interactive, path_interactive, waterfall
+from loopscope.report import analyses, host_timeline, interactive, path_interactive, waterfall
 from loopscope.report.clock_interactive import clock_figures
 from loopscope.report.clock_series import ClockDrawing
 from loopscope.report.graph_rows import graph_tables
@@ -46,6 +46,8 @@ from loopscope.report.rows import (
 from loopscope.report.series import Drawings, PathDrawing, origins
 from loopscope.timeline import Run
 
+_FEW = 4
+"""Entries of a group of the environment that are shown at once."""
 _SYMBOL = {Verdict.PASS: "✓", Verdict.FAIL: "✕", Verdict.UNKNOWN: "?"}
 
 
@@ -71,6 +73,7 @@ def page(run: Run, results: Results, drawings: Drawings, own: Sequence[Drawn] = 
         cost=_cost(results),
         environment=environment_table(run.environment),
         sections="".join(sections),
+        analyses=analyses.PLACE,
     )
     return shell(
         results.experiment, results.run, repeats, results.verdict, main, results.to_dict(), figures
@@ -340,11 +343,29 @@ def _cost(results: Results) -> str:
 
 
 def environment_table(hosts: Mapping[str, Mapping[str, Any]]) -> str:
+    """What was noted of each host; groups of many entries are folded."""
     if not hosts:
         return "<p>Nothing was noted.</p>"
     flat = {host: dict(_flattened(environment)) for host, environment in hosts.items()}
-    rows = []
+    groups: dict[str, list[str]] = {}
     for key in dict.fromkeys(key for each in flat.values() for key in each):
+        groups.setdefault(key.partition(".")[0], []).append(key)
+    shown = [key for keys in groups.values() if len(keys) <= _FEW for key in keys]
+    html = _environment_rows(flat, shown)
+    for group, keys in groups.items():
+        if len(keys) > _FEW:
+            unlike = sum(len({each.get(key, ABSENT) for each in flat.values()}) > 1 for key in keys)
+            note = f", {number(unlike)} of them not the same on all hosts" if unlike else ""
+            html += (
+                f"<details><summary>{escape(group)}: {number(len(keys))} entries{note}</summary>"
+                f"{_environment_rows(flat, keys)}</details>"
+            )
+    return html
+
+
+def _environment_rows(flat: Mapping[str, Mapping[str, str]], keys: Sequence[str]) -> str:
+    rows = []
+    for key in keys:
         values = [each.get(key, ABSENT) for each in flat.values()]
         if len(set(values)) == 1:
             cells = f'<td colspan="{len(values)}">{escape(values[0])}</td>'

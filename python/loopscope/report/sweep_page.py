@@ -10,6 +10,7 @@ from typing import Any
 
 from loopscope.analysis import PointResult, SweepResults
 from loopscope.analysis.quantity import number
+from loopscope.report import analyses
 from loopscope.report.page import (
     badge,
     environment_table,
@@ -36,7 +37,7 @@ def sweep_page(path: Path, sweep: SweepResults, own: Sequence[Drawn]) -> str:
         "<noscript><p>The figures need JavaScript; everything else on this page does without.</p>"
         f"</noscript>{own_figures(own, figures) if own else ''}"
         f"<section><h2>Each point</h2>{''.join(map(_point, sweep.points))}</section>"
-        f"<section><h2>Environment</h2>{environment_table(environment)}</section>"
+        f"{analyses.PLACE}<section><h2>Environment</h2>{environment_table(environment)}</section>"
     )
     extent = f"{number(len(sweep.points))} points"
     if sweep.failed:
