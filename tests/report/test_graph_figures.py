@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -284,6 +285,23 @@ def test_a_message_s_edges_and_one_end_s(run: Path, tmp_path: Path) -> None:
         (str(CAME), 5_060_000, 1_000_000),
         (str(STEP), 6_060_000, 4_040_000),
     ]
+
+
+def test_a_warm_up_is_in_no_figure(tmp_path: Path) -> None:
+    """Time begins with the first message after it, and messages are still the ones they were."""
+    whole = made(tmp_path / "whole")
+    trimmed = made(tmp_path / "trimmed")
+    trimmed.paths = [replace(CONTROL, trim_ns=100_000_000)]
+    sampled, all_ = (Source(each.write()).samples(LOGGED).table for each in (trimmed, whole))
+    assert sampled["value"].to_pylist() == all_["value"].to_pylist()[4:]
+    assert sampled["since"].to_pylist() == [n * 30_000_000 for n in range(56)]
+    steps = []
+    for each in (trimmed, whole):
+        graph = analyse(open_run(each.root)).graph_messages["control"]
+        steps.append(named(graph, 20, None))
+    assert steps[0] == steps[1] and len(steps[0][0].steps) == 5
+    with pytest.raises(ValueError, match="no message with number 3: they are 4 to 59"):
+        named(Source(trimmed.root).results.graph_messages["control"], 3, None)
 
 
 def test_the_time_line_goes_around_a_message_and_has_its_ways(run: Path) -> None:

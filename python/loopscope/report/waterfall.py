@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 USUAL = ("p50", "p99", "max")
 """The messages that are shown where none is named: by nearest rank of their time."""
-_TITLE = 45
-"""Characters of a title that have room above a panel."""
+_TITLE = 19
+"""Characters of a title to an inch of a panel's width."""
 CAPTION = "Whiskers: half-width of the hop's time."
 KINDS = ((True, "between hosts", BLUE), (False, "on one host", ORANGE))
 
@@ -182,7 +182,7 @@ def draw(falls: Sequence[Fall], width: float) -> Figure:
     figure = Figure(figsize=(width, (0.7 + 0.27 * max(2, most)) * lines))
     panels = figure.subplots(lines, beside, squeeze=False)
     for axes, fall in zip(panels.flat, falls, strict=False):
-        _draw_one(axes, fall)
+        _draw_one(axes, fall, round(_TITLE * width / beside))
     for axes in panels.flat[len(falls) :]:
         axes.set_visible(False)
     marks, labels = panels.flat[0].get_legend_handles_labels()
@@ -190,8 +190,9 @@ def draw(falls: Sequence[Fall], width: float) -> Figure:
     return figure
 
 
-def _draw_one(axes: Axes, fall: Fall) -> None:
-    """Each hop's name stands above its bar, so that the bars have the whole width."""
+def _draw_one(axes: Axes, fall: Fall, across: int) -> None:
+    """Each hop's name stands above its bar, so that the bars have the whole width. `across`: of the
+    title, in characters."""
     ends = [step.start + step.length for step in fall.steps]
     scale, unit = unit_of(max(map(abs, ends), default=1))
     for between, label, colour in KINDS:
@@ -222,7 +223,7 @@ def _draw_one(axes: Axes, fall: Fall) -> None:
     axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
     axes.set_xlabel(f"time since it set out ({unit})")
     title = fall.title if fall.repeat == 1 else f"{fall.title}, repeat {number(fall.repeat)}"
-    axes.set_title(textwrap.fill(title, _TITLE), fontsize=7)
+    axes.set_title(textwrap.fill(title, across), fontsize=7)
 
 
 def _tell(axes: Axes, step: Step, place: int, scale: float, whole: int) -> None:
