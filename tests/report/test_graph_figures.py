@@ -395,6 +395,8 @@ def test_many_points_stay_light(tmp_path: Path) -> None:
         len(trace["x"]) for f in over_time for trace in f["data"] if trace["name"] != "lost"
     )
     assert 3000 < shown <= 5000 and f"heatmap-{APPLIED}" in figures
+    several = [replace(CONTROL, name=f"control{i}") for i in range(5)]
+    assert write_report(run, analyse(run, several)).stat().st_size < 4_000_000
 
 
 def statistic(text: str, stat: str | None, ends: tuple[int, int]) -> Statistic:

@@ -59,8 +59,9 @@ def page(run: Run, results: Results, drawings: Drawings, own: Sequence[Drawn] = 
     figures: dict[str, Any] = {}
     sections = [own_figures(own, figures)] if own else []
     sections += [_pattern(pattern, figures) for pattern in drawings.patterns]
+    ends = sum(len(path.ends) for path in drawings.paths)
     for path in drawings.paths:
-        sections.append(_path_figures(path, results, figures))
+        sections.append(_path_figures(path, results, ends, figures))
     sections.append(_timeline(run, results, figures))
     sections.append(_clocks(results, drawings.clock, figures))
     repeats = "1 repeat" if results.repeats == 1 else f"{number(results.repeats)} repeats"
@@ -159,12 +160,12 @@ def value_table(results: Results) -> str:
     return f'<h2>Values</h2><table id="values"><tbody>{"".join(rows)}</tbody></table>'
 
 
-def _path_figures(path: PathDrawing, results: Results, figures: dict[str, Any]) -> str:
+def _path_figures(path: PathDrawing, results: Results, ends: int, figures: dict[str, Any]) -> str:
     html = f"<h2>Path {escape(path.name)}</h2>"
     if not path.hops and all(end.response is None for end in path.ends):
         return f"{html}<p>No message was seen.</p>"
     for end in path.ends:
-        html += _end_figures(end, len(path.ends) > 1, figures)
+        html += _end_figures(end, len(path.ends) > 1, ends, figures)
     if any(end.response is not None for end in path.ends):
         if path.name in results.graph_messages:
             shown = graph_waterfall.usual(results.graph_messages[path.name])
@@ -182,13 +183,14 @@ def _path_figures(path: PathDrawing, results: Results, figures: dict[str, Any]) 
     return html
 
 
-def _end_figures(end: EndDrawing, several: bool, figures: dict[str, Any]) -> str:
-    """From one beginning of a path to one end; `several`: there are others."""
+def _end_figures(end: EndDrawing, several: bool, ends: int, figures: dict[str, Any]) -> str:
+    """From one beginning of a path to one end. `several`: the path has others; `ends`: how many all
+    paths have."""
     part, drawing = end.part, end.response
-    ends = f", {part.intervals.first} → {part.intervals.last}"
+    way = f", {part.intervals.first} → {part.intervals.last}"
     if drawing is None:
-        return f"<p>No message arrived{escape(ends)}.</p>"
-    of = ends if several else ""
+        return f"<p>No message arrived{escape(way)}.</p>"
+    of = way if several else ""
     html = ""
 
     def show(kind: str, title: str, caption: str, figure: dict[str, Any]) -> None:
@@ -199,14 +201,14 @@ def _end_figures(end: EndDrawing, several: bool, figures: dict[str, Any]) -> str
 
     what = "End-to-end response time" if end.ages is None else "Time to the first use"
     caption = interactive.interval_caption(drawing)
-    show("response-time", f"{what}{ends}", caption, interactive.response_time(end))
+    show("response-time", f"{what}{way}", caption, interactive.response_time(end))
     caption = interactive.histogram_caption(drawing)
     figure = interactive.distribution(drawing, part.name)
     show("response-histogram", f"Distribution of the {part.name}{of}", caption, figure)
     tails = path_interactive.CCDF_CAPTION
     if end.ages is not None and end.age is not None:
         caption = interactive.interval_caption(end.age)
-        show("age", f"Age of the data at each use{ends}", caption, interactive.over_time(end.age))
+        show("age", f"Age of the data at each use{way}", caption, interactive.over_time(end.age))
         caption = interactive.histogram_caption(end.age)
         figure = interactive.distribution(end.age, end.ages.name)
         show("age-histogram", f"Distribution of the {end.ages.name}{of}", caption, figure)
@@ -214,7 +216,8 @@ def _end_figures(end: EndDrawing, several: bool, figures: dict[str, Any]) -> str
     show("ccdf", f"Tails{of}", tails, path_interactive.ccdf(end))
     if drawing.shown < drawing.total:
         caption = path_interactive.HEATMAP_CAPTION
-        show("heatmap", f"Response times over time{of}", caption, path_interactive.heatmap(part))
+        figure = path_interactive.heatmap(part, ends)
+        show("heatmap", f"Response times over time{of}", caption, figure)
     return html
 
 

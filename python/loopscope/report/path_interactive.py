@@ -172,11 +172,13 @@ def waterfall(falls: Sequence[Fall]) -> dict[str, Any]:
     return figure_of(data, layout, 114 + 16 * tall + 28 * len(labels), legend=True)
 
 
-def heatmap(part: Part) -> dict[str, Any]:
-    """Cells with a message have a colour, by the logarithm of how many."""
+def heatmap(part: Part, among: int) -> dict[str, Any]:
+    """Cells with a message have a colour, by the logarithm of how many. A page's heat maps, of
+    which this is one `among` so many, have as many cells together as one alone."""
+    across, up = (max(10, round(length / among**0.5)) for length in _CELLS)
     since, length = part.since, part.intervals.length
     logarithmic = bool(length.min() > 0 and length.max() > 8 * np.median(length))
-    counts, x_edges, y_edges = grid(since, length, _CELLS, ("y" if logarithmic else ""))
+    counts, x_edges, y_edges = grid(since, length, (across, up), ("y" if logarithmic else ""))
     scale, unit = unit_of(float(np.median(length)))
     # Of a logarithmic axis the middle of a cell is a geometric one.
     low, high = y_edges[:-1], y_edges[1:]

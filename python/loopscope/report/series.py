@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _RESPONSE_POINTS = 5000
 _HOPS_POINTS = 8000
+_PATHS = 2
+"""So many paths have so many points each; more have as many together, so that pages stay light."""
 _LOST_MARKS = 1000
 _BINS = (12, 90)
 
@@ -101,9 +103,10 @@ class Drawings:
 
 
 def read_drawings(run: Run, results: Results) -> Drawings:
+    paths = paths_of(results)
     return Drawings(
         patterns=results.patterns,
-        paths=tuple(_path(results, path) for path in paths_of(results).values()),
+        paths=tuple(_path(results, path, max(1, len(paths) / _PATHS)) for path in paths.values()),
         clock=read_clock_drawings(run, results),
     )
 
@@ -131,11 +134,11 @@ def histogram_of(values: npt.NDArray[Any], bins: int | None = None) -> Histogram
     )
 
 
-def _path(results: Results, path: MessagePath) -> PathDrawing:
+def _path(results: Results, path: MessagePath, share: float) -> PathDrawing:
     hops = {hop: part_of(results, path.name, hop) for hop in path.hops}
-    drawn = [_interval(hop, _HOPS_POINTS // len(hops)) for hop in hops.values()]
+    drawn = [_interval(hop, int(_HOPS_POINTS / share / len(hops))) for hop in hops.values()]
     # A graph's figures over time have as many points together as a list's one.
-    points = _RESPONSE_POINTS // sum(1 + joins(path, ends) for ends in path.ends)
+    points = int(_RESPONSE_POINTS / share / sum(1 + joins(path, ends) for ends in path.ends))
     return PathDrawing(
         name=path.name,
         ends=tuple(_end(results, path, ends, hops, points) for ends in path.ends),
