@@ -54,7 +54,7 @@ PACKAGES: dict[str, set[str]] = {
     "phase": set(),
     "analysis": {"timeline", "experiment"},
     "report": {"analysis", "timeline", "experiment"},
-    "export": {"timeline", "experiment"},
+    "export": {"analysis", "timeline", "experiment"},
     "graph": {"analysis", "report", "export", "timeline", "experiment"},
     "control": {"testbed", "experiment"},
     "cli": {

@@ -286,7 +286,7 @@ BESIDE = {
     "figure": (
         "expect:",
         "figures: {f: {x: time, y: control}}\nexpect:",
-        "control is a graph: over time draw",
+        "'control' has 2 ends (logger/cam:received, controller/act:applied): say which",
     ),
     "not recorded": (
         "measure:\n",
@@ -302,6 +302,50 @@ def test_what_is_of_lists_only_is_refused(written, name: str) -> None:
     file, _ = written((old, new))
     found = experiment.check(file)
     assert any(message in each.message for each in found), found
+
+
+APPLIED = "control[camera/cam:sent -> controller/act:applied]"
+SHOWN = {
+    "times": (f'x: time, y: "{APPLIED}"', None),
+    "ages": (f'x: time, y: "{APPLIED}.age"', None),
+    "both": (f'x: time, y: ["{APPLIED}", "{APPLIED}.age"]', None),
+    "a statistic": (f'x: n, y: "{APPLIED}.age"', None),
+    "of messages": (f'x: n, y: "{APPLIED}.rate"', None),
+    "a statistic over time": (f'x: time, y: "{APPLIED}.p99"', f"a path or a value: {APPLIED}"),
+    "no number": (f'x: n, y: "{APPLIED}"', f"{APPLIED} is a path: name one of its statistics"),
+    "no bar": (f'x: n, y: "{APPLIED}.mean", error: "{APPLIED}"', "name one of its statistics"),
+    "no age": ('x: time, y: "control[camera/cam:sent -> logger/cam:received].age"', "age is one"),
+    "nothing": ('x: time, y: "control[logger/cam:received -> controller/act:applied]"', "nothing"),
+    "two units": (f'x: n, y: ["{APPLIED}.rate", "{APPLIED}.age"]', "cannot show Hz and ns"),
+}
+
+
+def errors(file) -> list[experiment.Problem]:
+    """Without the warning that nothing uses the swept parameter."""
+    return [each for each in experiment.check(file) if each.severity == "error"]
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_figures_show_graphs(written, name: str) -> None:
+    figure, message = SHOWN[name]
+    sections = f"params: {{n: 1}}\nsweep: {{n: [1, 2]}}\nfigures: {{f: {{{figure}}}}}\nexpect:"
+    file, _ = written(("expect:", sections))
+    found = errors(file)
+    if message is None:
+        assert not found, found
+        y = experiment.load(file).figures[0].y
+        assert {each.hop for each in y} == {experiment.Hop(0, 5)}
+    else:
+        assert len(found) == 1 and message in found[0].message, found
+
+
+@pytest.mark.parametrize(
+    "stat", ["age", "rate", "jitter", "superseded", "lost", "settling", "mean", "p99.9"]
+)
+def test_tables_show_graphs(written, stat: str) -> None:
+    sections = f'params: {{n: 1}}\nsweep: {{n: [1, 2]}}\ntable: ["{APPLIED}.{stat}"]\nexpect:'
+    file, _ = written(("expect:", sections))
+    assert not errors(file)
 
 
 @pytest.mark.parametrize("line", ["control.superseded == 0"])

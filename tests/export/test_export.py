@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
-from synthetic_run import PIPELINE, Host, Row, SyntheticRun, pipeline
+from synthetic_run import PIPELINE, SECOND, Host, Row, SyntheticRun, pipeline
 from test_path_graph_verdicts import HELD, held
+from test_path_graphs import USED, Simulation, Towards, made_path, recorded, surely
 from typer.testing import CliRunner, Result
 
 from loopscope.analysis import analyse
@@ -316,9 +317,97 @@ def test_a_hop_that_ends_before_it_began_has_no_length(tmp_path: Path) -> None:
     assert slices == [(1_000, 1_000, 1), (1_000, 1_500, 0), (1_000, 1_500, 1)]
 
 
-def test_a_graph_is_exported_as_its_table(tmp_path: Path) -> None:
-    rows = held([0, 5000], [6000])
-    run = SyntheticRun(tmp_path / "run", rows, [Host("h1", True, 0, 0.0)], paths=[HELD]).write()
+def flows_of(tracks: Tracks) -> dict[int, list[tuple[bool, str, int, int]]]:
+    """Of each flow its instants: whether it ends there, of which entity, the number, the time."""
+    found: dict[int, list[tuple[bool, str, int, int]]] = defaultdict(list)
+    for packet in tracks.of(TrackEvent.TYPE_INSTANT):
+        event = packet.track_event
+        here = event.name, note(packet, "number"), packet.timestamp
+        for flow in event.flow_ids:
+            found[flow].append((False, *here))
+        for flow in event.terminating_flow_ids:
+            found[flow].append((True, *here))
+    return found
+
+
+@pytest.mark.parametrize("doubt", [False, True], ids=["exact", "doubtful"])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_graph_has_a_flow_for_each_use_and_a_slice_for_each_edge(
+    tmp_path: Path, seed: int, doubt: bool
+) -> None:
+    simulations = [Simulation(seed, repeat, doubt) for repeat in (1, 2)]
+    simulation = simulations[1]
+    path, place = made_path(simulation)
+    run, written = recorded(tmp_path / "run", simulations, path, paths=[path])
+    for repeat in run.repeats.values():
+        names = [event.entity for event in path.events]
+        entities = {"entity": names, "kind": ["event"] * len(names)}
+        pq.write_table(pa.table(entities), repeat / "tables" / "entities.parquet")
+    done = export(written.root, "--to", "perfetto", "-o", tmp_path / "out", "--repeat", "2")
+    assert done.exit_code == 0, done.output
+    tracks = Tracks(tmp_path / "out")
+    entity = [f"g:n{i}" for i in range(len(simulation.nodes))]
+    uses = {
+        ((False, entity[source], a.number, 5 * SECOND + a.ts),
+         (True, entity[index], b.number, 5 * SECOND + b.ts))
+        for index, node in enumerate(simulation.nodes)
+        for b in node.messages
+        for source in node.inputs
+        for a in b.sure[source]
+    }  # fmt: skip
+    unnumbered = {e.entity for e, key in zip(path.events, path.keys, strict=True) if key is None}
+    flows = flows_of(tracks)
+    assert len(flows) == len(uses)
+    assert {_sorted(each, unnumbered) for each in flows.values()} == {
+        _sorted(each, unnumbered) for each in uses
+    }
+    slices = Counter((track, begin, end) for track, _, begin, end, _ in tracks.slices())
+    wanted: Counter[tuple[str, int, int]] = Counter()
+    for start, end in path.hops:
+        towards = Towards(simulation, place[end])
+        track = f"way: {path.events[start]} → {path.events[end]}"
+        for message in simulation.nodes[place[start]].messages:
+            if towards.fate(place[start], message) == USED:
+                first = min(u.ts for u in towards.uses(place[start], message, surely))
+                ends = 5 * SECOND + max(first, message.ts)
+                wanted[track, 5 * SECOND + message.ts, ends] += 1
+    names = {}
+    for source in path.sources:
+        whole = "way" if len(path.sources) == 1 else f"way: {path.events[source]}"
+        later = [i for i in range(len(path.events)) if source in path.before(i)]
+        sinks = [Towards(simulation, place[end]) for first, end in path.ends if first == source]
+        for message in simulation.nodes[place[source]].messages:
+            reached = [
+                use.ts
+                for first in (
+                    Towards(simulation, place[i]).uses(place[source], message, surely)
+                    for i in later
+                    if Towards(simulation, place[i]).fate(place[source], message) == USED
+                )
+                for use in [min(first, key=lambda m: (m.ts, m.number))]
+            ]
+            ends = 5 * SECOND + max([message.ts, *reached])
+            wanted[whole, 5 * SECOND + message.ts, ends] += 1
+            best = max(each.fate(place[source], message) for each in sinks)
+            fate = ("lost", "unused", "superseded", "undecided", "")[best]
+            names[whole, 5 * SECOND + message.ts] = f"way {message.number} {fate}".strip()
+    assert slices == wanted
+    seen = {(track, begin): name for track, name, begin, *_ in tracks.slices()}
+    assert {key: seen[key] for key in names} == names
+
+
+def _sorted(ends: Any, unnumbered: set[str]) -> tuple[Any, ...]:
+    """What has no number is known by its time."""
+    return tuple(
+        sorted((last, name, None if name in unnumbered else id, ts) for last, name, id, ts in ends)
+    )
+
+
+def test_a_graph_s_flows_and_slices_and_its_table(tmp_path: Path) -> None:
+    """A message that no step was near enough to is superseded; a list beside it has its own."""
+    rows = held([0, 5000], [6000, 7000])
+    both = [HELD, MessagePath("list", "id", HELD.events[:2])]
+    run = SyntheticRun(tmp_path / "run", rows, [Host("h1", True, 0, 0.0)], paths=both).write()
     analyse(open_run(run))
     for repeat in open_run(run).repeats.values():
         names = {"entity": ["a:sent", "a:received", "b:step"], "kind": ["event"] * 3}
@@ -326,10 +415,29 @@ def test_a_graph_is_exported_as_its_table(tmp_path: Path) -> None:
     done = export(run, "--to", "perfetto", "-o", tmp_path / "out")
     assert done.exit_code == 0, done.output
     seen = Tracks(tmp_path / "out")
-    assert not seen.slices() and len(seen.of(TrackEvent.TYPE_INSTANT)) == len(rows)
+    assert len(seen.of(TrackEvent.TYPE_INSTANT)) == len(rows)
+    of_graph = [(t, name, b - SECOND, e - SECOND) for t, name, b, e, _ in seen.slices()
+                if t.startswith("way")]  # fmt: skip
+    sent, used = "source/a:sent → control/a:received", "control/a:received → control/b:step"
+    assert sorted(of_graph) == [
+        ("way", "way 0 superseded", -1000, 0),
+        ("way", "way 1", 4000, 6000),
+        (f"way: {used}", "→ control/b:step", 5000, 6000),
+        (f"way: {sent}", "→ control/a:received", -1000, 0),
+        (f"way: {sent}", "→ control/a:received", 4000, 5000),
+    ]
+    ends = Counter[int]()
+    for packet in seen.of(TrackEvent.TYPE_INSTANT):
+        event = packet.track_event
+        ends.update(event.terminating_flow_ids)
+        if event.name == "b:step":
+            assert len(event.terminating_flow_ids) == 1 and not event.flow_ids
+    # Two messages over the first edge, one of them twice over the second; the list's two.
+    assert len(ends) == 6 and set(ends.values()) == {1}
     done = export(run, "--to", "csv", "-o", tmp_path / "tables")
     assert done.exit_code == 0, done.output
-    [row] = csv.DictReader((tmp_path / "tables" / "paths.way.csv").open())
+    row, _ = csv.DictReader((tmp_path / "tables" / "paths.way.csv").open())
     assert (row["sink"], row["key_1"], row["age"]) == ("control/b:step", "1", "2000")
     hops = list(csv.DictReader((tmp_path / "tables" / "hops.csv").open()))
-    assert [(hop["hop"], hop["duration"]) for hop in hops] == [("0", "1000"), ("1", "1000")]
+    mine = sorted((hop["hop"], hop["duration"]) for hop in hops if hop["path"] == "way")
+    assert mine == [("0", "1000"), ("1", "1000"), ("1", "2000")]

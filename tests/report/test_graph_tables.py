@@ -12,7 +12,6 @@ from loopscope.analysis import analyse
 from loopscope.experiment import Allowed, Expectation, Hop, Requirement
 from loopscope.report import write_report
 from loopscope.report.graph_rows import graph_tables
-from loopscope.report.samples import FigureError
 from loopscope.report.source import Source
 from loopscope.timeline import open_run
 
@@ -57,11 +56,15 @@ def test_ends_come_first_and_every_edge_has_its_row(results):
         assert cell.text or head == "uses"
 
 
-def test_figures_do_not_offer_graphs(run):
+def test_a_graph_of_one_beginning_and_end_goes_by_its_name(run, results):
     source = Source(run.path)
-    assert not [each for each in source.subjects if each.startswith("way")]
-    with pytest.raises(FigureError, match=r"way is a graph, .* its table is paths\.way"):
-        source.samples("way")
+    hop = "way[source/a:sent -> control/a:received]"
+    use = "way[control/a:received -> control/b:step]"
+    mine = {name for name in source.subjects if name.startswith("way")}
+    assert mine == {"way", "way.age", hop, use, use + ".age"}
+    [flow] = results.graphs[0].ends
+    assert max(source.samples("way").table["value"].to_pylist()) == flow.times["max"]
+    assert max(source.samples("way.age").table["value"].to_pylist()) == flow.age_ns == 5000
 
 
 def test_terminal_and_page_say_the_same(run, results):

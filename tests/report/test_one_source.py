@@ -17,6 +17,7 @@ import pytest
 from links_run import clean_and_lossy, write_account, write_events
 from synthetic_run import SECOND, ClockReading, ClockStep, Row, SyntheticRun, pipeline
 from test_clocks import LOOP as MESH
+from test_graph_figures import made as control
 from test_page import CLOCKS, at
 from test_patterns import ONE, good
 from test_split import HOSTS, NAMES, crossing
@@ -193,7 +194,12 @@ def linked(root: Path) -> Path:
     return root
 
 
-@pytest.fixture(scope="module", params=[rich, linked])
+def branching(root: Path) -> Path:
+    """A path that is a graph, with losses, superseded messages, and ages."""
+    return control(root, repeats=2, drops={("camera", "other:thing"): 2}).write()
+
+
+@pytest.fixture(scope="module", params=[rich, linked, branching])
 def shown(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Results, str, str]:
@@ -255,6 +261,11 @@ def test_every_time_and_count_of_the_json_is_on_the_page(shown: tuple[Results, s
     for part in parts:
         of_part = {key: value for key, value in part.items() if key not in ("hops", "splits")}
         assert set(leaves(of_part)) - {0.0} <= cells, of_part
+    in_json_alone = ("received", "min_ns", "mean_ns", "age_err_ns")
+    for graph in told.get("graphs", {}).values():
+        for flow in (*graph["ends"], *graph["edges"]):
+            of_part = {key: value for key, value in flow.items() if key not in in_json_alone}
+            assert set(leaves(of_part)) - {0.0} <= cells, of_part
     assert {value["value"] for value in told.get("values", {}).values()} <= cells
     assert {each["measured"] for each in told["expectations"]} - {None} <= cells
 

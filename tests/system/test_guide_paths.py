@@ -60,6 +60,11 @@ def test_the_guides_commands(machine: Machine) -> None:
     [by_name] = [f for f in graphs["named"]["edges"] if f["to"] == "controller/act:applied"]
     assert (by_time["how"], by_name["how"]) == ("latest by time", "latest by estimate")
     assert abs(by_time["used"] - by_name["used"]) <= by_time["undecided"]
+    folder = home / "docs/guide/paths/runs/control/latest/figures"
+    drawn = {file.stem for file in folder.glob("*.csv")}
+    age = "scatter-control-camera-cam-sent-controller-act-applied.age"
+    assert drawn == {age, "waterfall-control"}
+    assert (home / "docs/guide/paths/control.perfetto-trace").stat().st_size > 1000
     run = open_run(home / "docs/guide/paths/runs/control/latest")
     paths = {name: run.paths[name].to_pandas() for name in ("control", "named")}
     steps = {

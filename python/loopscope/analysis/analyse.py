@@ -162,6 +162,7 @@ def analyse(
         values=tuple(numbers.values()),
         statistics={each.text: _statistic(each, measured, numbers) for each in statistics},
         messages={name: each.messages for name, each in lists.items()},
+        graph_messages=graphs,
         patterns=tuple(of_patterns),
     )
 

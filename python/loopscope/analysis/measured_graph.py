@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -97,6 +98,25 @@ class MeasuredFlow(MeasuredInterval):
             used.age[used.made],
             self._widths(used.width[used.made]),
             self.undecided_uses + missing_uses,
+        )
+
+    @property
+    def shown(self) -> Intervals:
+        """The intervals, with the half-widths that their statistics have."""
+        return replace(self.intervals, err=self._widths(self.intervals.err))
+
+    @property
+    def uses(self) -> Intervals:
+        """The age of the data at each use: where the use was, with its number."""
+        used, made = self.used, self.used.made
+        return Intervals(
+            first=self.intervals.first,
+            last=self.intervals.last,
+            repeat=used.repeat[made],
+            id=used.id[made],
+            start=used.ts[made],
+            length=used.age[made],
+            err=self._widths(used.width[made]),
         )
 
     def bracket(self, stat: str) -> Bracket | None:

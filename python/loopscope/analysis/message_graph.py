@@ -7,11 +7,11 @@ age of data is that of the oldest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -57,6 +57,14 @@ class Fate(IntEnum):
     UNDECIDED = 3
     """The clock leaves open whether it was used, or whether a newer one was."""
     USED = 4
+
+
+class Pair(NamedTuple):
+    """A message that went over an edge, and the one of the edge's end that was made of it."""
+
+    edge: int
+    start: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -118,6 +126,10 @@ class RepeatGraph:
 
     def uses(self, event: int, end: int) -> Uses:
         """What became, as far as a later event, of the messages of one that leads to it."""
+        return self.all_uses(event, end)[event]
+
+    def all_uses(self, event: int, end: int) -> dict[int, Uses]:
+        """The same of the later event itself and of all from one on that lead to it."""
         way = self.path.before(end) | {end}
         done = len(self.messages[end])
         here = np.arange(done)
@@ -133,7 +145,7 @@ class RepeatGraph:
                 if edge.start == start and edge.end in found:
                     uses = _better(uses, self._over(number, edge, found[edge.end]))
             found[start] = uses
-        return found[event]
+        return found
 
     def _over(self, number: int, edge: PathEdge, later: Uses) -> Uses:
         """What became of an edge's messages, from what became of those that used them."""
@@ -220,6 +232,42 @@ class RepeatGraph:
         length[there] = self.messages[edge.end].ts[stop] - self.messages[edge.start].ts[start]
         width[there] = self.width(edge.start, start, edge.end, stop, length[there])
         return length, width, there
+
+    def pairs(self, number: int) -> tuple[Places, Places]:
+        """Over an edge, each message that surely went into one of its end, and that one."""
+        spans = self.links[number].sure
+        width = np.maximum(spans.stop - spans.start, 0)
+        within = np.arange(width.sum()) - np.repeat(np.cumsum(width) - width, width)
+        return np.repeat(spans.start, width) + within, np.repeat(np.arange(len(width)), width)
+
+    def ways(self, event: int, places: Sequence[int], ends: Iterable[int]) -> list[list[Pair]]:
+        """Of some messages of an event, all edges on their ways to their first uses at some events
+        after it; of those that did not come so far, as far as they came."""
+        found: list[set[Pair]] = [set() for _ in places]
+        wanted = {each for end in ends for each in self.path.between(event, end)} - {event}
+        for end in sorted(wanted, reverse=True):
+            uses = self.all_uses(event, end)
+            for pairs, place in zip(found, places, strict=True):
+                if not any(self.path.edges[each.edge].end == end for each in pairs):
+                    pairs |= self._way(event, place, uses)
+        return [sorted(pairs) for pairs in found]
+
+    def _way(self, event: int, place: int, uses: Mapping[int, Uses]) -> set[Pair]:
+        """Over which edges a message came to its first use at the event that `uses` lead to."""
+        use = uses[event].first[place]
+        pairs: set[Pair] = set()
+        waiting = [(event, place)] if use != NEVER else []
+        while waiting:
+            here, place = waiting.pop()
+            for number, edge in enumerate(self.path.edges):
+                if edge.start == here and edge.end in uses:
+                    spans = self.links[number].sure
+                    made = np.flatnonzero((spans.start <= place) & (place < spans.stop))
+                    made = made[uses[edge.end].first[made] == use]
+                    if len(made) and (pair := Pair(number, place, int(made[0]))) not in pairs:
+                        pairs.add(pair)
+                        waiting.append((edge.end, pair.end))
+        return pairs
 
     def _link(self, edge: PathEdge) -> Link:
         used, input = self.messages[edge.end], self.messages[edge.start]
@@ -316,8 +364,11 @@ class MessageGraph:
                 )
 
 
-def read_graph(run: Run, path: MessagePath) -> tuple[MessageGraph, list[str]]:
-    """The messages of a path that is a graph, and what is wrong with them.
+def read_graph(
+    run: Run, path: MessagePath, only: int | None = None
+) -> tuple[MessageGraph, list[str]]:
+    """The messages of a path that is a graph, of all repeats or of one, and what is wrong with
+    them.
 
     Raises `RunError` where a key or a field that holds a number is no integer column.
     """
@@ -328,7 +379,7 @@ def read_graph(run: Run, path: MessagePath) -> tuple[MessageGraph, list[str]]:
         if edge.field is not None and edge.field != path.keys[edge.end]:
             wanted[edge.end].append(edge.field)
     repeats, absent = {}, {}
-    for repeat in run.repeats:
+    for repeat in run.repeats if only is None else (only,):
         messages = []
         for event, key, fields in zip(path.events, path.keys, wanted, strict=True):
             found = read_occurrences(run, repeat, event, key, hosts, path.name, fields)

@@ -15,6 +15,7 @@ from loopscope.analysis.expectation import Verdict
 from loopscope.analysis.path_result import GraphResult
 
 if TYPE_CHECKING:
+    from loopscope.analysis.measured_graph import MeasuredGraph
     from loopscope.analysis.messages import Messages
 
 TIMES = ("min", "mean", "p50", "p99", "p999", "max")
@@ -516,7 +517,7 @@ class Results:
     """Empty where none are emulated."""
     problems: tuple[str, ...]
     messages: Mapping[str, Messages] = field(repr=False, compare=False)
-    """Path name to its messages, for the figures; not in the JSON."""
+    """Name to the messages of each path that is a list, for the figures; not in the JSON."""
     clock_events: tuple[ClockEvent, ...] = ()
     loops: tuple[LoopResult, ...] = ()
     """Empty with fewer than three hosts."""
@@ -524,6 +525,10 @@ class Results:
     values: tuple[ValueResult, ...] = ()
     graphs: tuple[GraphResult, ...] = ()
     """Paths that are graphs; `paths` are the others."""
+    graph_messages: Mapping[str, MeasuredGraph] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    """As `messages`, of those."""
     statistics: Mapping[str, StatisticResult] = field(default_factory=dict)
     """By text, those that were asked for besides; in the JSON of a sweep only."""
 

@@ -115,6 +115,6 @@ def analyse_sweep(
             run = open_run(path, point.name)
             results = analyse(run, statistics=statistics)
             seen(run, results)
-            results = replace(results, messages={})
+            results = replace(results, messages={}, graph_messages={})
         points.append(PointResult(point.name, point.params, results, why))
     return SweepResults(path.resolve().name, experiment, tuple(points))

@@ -84,9 +84,7 @@ def _perfetto(run: Run, repeat: int | None, file: Path) -> None:
     chosen = _repeat(run, repeat)
     manifest = run.manifest.get("experiment")
     try:
-        # A flow is of a message that goes on as the same one; a graph's messages are in tables.
         paths = from_manifest(manifest).paths if manifest else ()
-        paths = tuple(path for path in paths if not path.edges)
     except ValueError as error:
         exits.end(exits.USAGE, f"{run.path}/manifest.json: experiment: {error}")
     with TerminalProgress(verbose=False) as progress:

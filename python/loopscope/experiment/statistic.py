@@ -24,7 +24,8 @@ _PERCENTILE = r"p[0-9]{1,2}[0-9]*"
 
 @dataclass(frozen=True)
 class Subject:
-    """As written; ``stat`` None: the name of a value, or of a path whose messages are meant."""
+    """As written; ``stat`` None: the name of a value, or a path or a part of one, whose messages
+    are meant."""
 
     text: str
     path: str
@@ -35,9 +36,14 @@ class Subject:
         """Of what it stands for, None where a mistake keeps that from being known."""
         if self.stat is not None:
             return unit(self.stat)
-        if names.paths is not None and self.path in names.paths:
-            return "ns"
+        if self.is_messages(names):
+            return "ns" if names.paths is not None and self.path in names.paths else None
         return (names.values or {}).get(self.path)
+
+    def is_messages(self, names: Names) -> bool:
+        """Whether no one number is meant."""
+        a_value = self.hop is None and self.path in (names.values or {})
+        return self.stat is None and not a_value
 
 
 @dataclass(frozen=True)
@@ -137,9 +143,13 @@ def subject(given: object, names: Names) -> Subject:
         known = {**dict.fromkeys(names.paths or ()), **dict.fromkeys(names.values or ())}
         if names.paths is not None and names.values is not None and name not in known:
             wrong(f"there is no value and no path {name!r}", nearest(name, known))
+        if name not in (names.values or {}):
+            values.part(name, None, None, names)
         return Subject(written, name, None, None)
     if stat is None:
-        wrong(f"{written!r} names no statistic: add one, such as .p99")
+        names.refer("path", name)
+        values.part(name, hop, None, names)
+        return Subject(" ".join(written.split()), name, hop, None)
     spelled = SPELLINGS.get(stat, stat)
     known_stat = next((each for each in STATS if each == spelled), None)
     if known_stat is None:

@@ -56,14 +56,16 @@ class Figure(Section):
 
     title: Text | None = Field(default=None, description="Default: what is drawn.")
     x: Annotated[str, statistic.Axis()] = Field(
-        description="The swept parameter along the horizontal axis; or time: then y is the name of "
-        "a path or of a value, and each point of the sweep has a panel of its own."
+        description="The swept parameter along the horizontal axis; or time: then y is a path, "
+        "PATH[EVENT -> EVENT], the age of data at each use (with .age, of graphs), or the name of "
+        "a value, and each point of the sweep has a panel of its own."
     )
     y: Annotated[tuple[statistic.Subject, ...], statistic.Subjects()] = Field(
         description="One statistic or a list of them, as in expect: loop.p99, "
         "loop[EVENT -> EVENT].mean or the name of a value. Besides those of expect, paths have "
         "settling: how long after the first message the times came within 5 % of their largest "
-        "excursion from the median of the run's second half."
+        "excursion from the median of the run's second half; and where an event joins, age: the "
+        "greatest of the data at a use."
     )
     labels: list[Text] = Field(
         default=[], description="What the key calls each of several y, in their order."

@@ -51,8 +51,8 @@ def table(root: Tree, known: Names, report: Report) -> None:
             "a table is of the points of a sweep: give sweep, or leave it out",
         )
     for mark, column in _subjects(given, known):
-        if _is_messages(column, known):
-            report(mark, ("table",), f"{column.text} is a path: name one of its statistics")
+        if column.is_messages(known):
+            report(mark, ("table",), _a_path(column))
 
 
 def figures(root: Tree, known: Names, report: Report) -> None:
@@ -63,13 +63,14 @@ def figures(root: Tree, known: Names, report: Report) -> None:
         errors = _subjects(child(figure, "error"), known)
         over_time = text_of(child(figure, "x")) == TIME
         for mark, y in drawn:
-            bare = y.stat is None
-            if over_time and not bare:
-                report(mark, (*place, "y"), f"over time, name a path or a value: {y.path}")
-            elif over_time and y.path in known.graphs:
-                report(mark, (*place, "y"), f"{y.path} is a graph: over time draw a path of a list")
-            elif not over_time and _is_messages(y, known):
-                report(mark, (*place, "y"), f"{y.text} is a path: name one of its statistics")
+            if over_time and y.stat not in (None, "age"):
+                part = y.text.rpartition(".")[0]
+                report(mark, (*place, "y"), f"over time, name a path or a value: {part}")
+            elif not over_time and y.is_messages(known):
+                report(mark, (*place, "y"), _a_path(y))
+        for mark, error in errors:
+            if error.is_messages(known):
+                report(mark, (*place, "error"), _a_path(error))
         several = {y.unit(known) for _, y in [*drawn, *errors]}
         if len(several) > 1 and None not in several:
             kinds = " and ".join(sorted(unit or "a count" for unit in several if unit is not None))
@@ -118,8 +119,8 @@ def _subjects(tree: Tree | None, known: Names) -> list[tuple[Mark, Subject]]:
     return found
 
 
-def _is_messages(given: Subject, known: Names) -> bool:
-    return given.stat is None and given.path not in (known.values or {})
+def _a_path(given: Subject) -> str:
+    return f"{given.text} is a path: name one of its statistics, such as {given.text}.p99"
 
 
 def _holds(tree: Tree | None, word: str) -> bool:

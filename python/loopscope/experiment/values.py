@@ -497,9 +497,9 @@ def _requirement(line: requirement.RequirementLine, names: Names) -> None:
         )
 
 
-def part(path: str, ends: tuple[str, str] | None, stat: str, names: Names) -> None:
-    """Refuses a statistic of what is no part of a path that the file gives, or of a part that has
-    none."""
+def part(path: str, ends: tuple[str, str] | None, stat: str | None, names: Names) -> None:
+    """Refuses a statistic (None: the messages) of what is no part of a path that the file gives, or
+    of a part that has none."""
     uses = _uses(path, ends, names)
     if stat == "asymmetry":
         round_trip(path, ends, names)

@@ -3,7 +3,9 @@
 A host's program is a process, named `host/program`. Its threads have their events as instants, with
 the fields, and their intervals as slices; counters are counter tracks. A message's events along a
 path are tied together by a flow. The paths are a process of their own, with a slice for every
-message and one in it for every hop. Where a kernel's switches of threads were recorded, each
+message and one in it for every hop. In a path that is a graph a flow goes from each message to each
+that was made of it, and every edge has a track, with a slice for every message until its first use
+there. Where a kernel's switches of threads were recorded, each
 processor of the host has a track with what ran on it. Times are ns on the run's time line.
 """
 
@@ -13,6 +15,9 @@ import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+
+from loopscope.analysis.message_graph import read_graph
+from loopscope.export.perfetto_graph import GraphFlows, Slice, slices
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,7 +73,14 @@ class _Writer:
         paths: Sequence[MessagePath],
         seen: Callable[[str], None],
     ) -> int:
-        flows = _Flows(paths)
+        # Of one repeat at a time.
+        graphs = {
+            number: read_graph(run, path, repeat)[0].repeats[repeat]
+            for number, path in enumerate(paths)
+            if path.edges
+        }
+        flows: list[_Flows | GraphFlows] = [_Flows(paths)]
+        flows += [GraphFlows(_first_flow(number), each) for number, each in graphs.items()]
         for name in run.tables:
             seen(name)
             table = run.table(name)
@@ -79,7 +91,10 @@ class _Writer:
                 continue
             self._entity(name.replace(".", ":", 1), kinds, rows.to_pyarrow_batches(), flows)
         for number, path in enumerate(paths):
-            if path.name in run.paths:
+            if number in graphs:
+                seen(f"paths.{path.name}")
+                self._graph(number, slices(graphs[number], repeat))
+            elif path.name in run.paths:
                 seen(f"paths.{path.name}")
                 table = run.paths[path.name]
                 rows = table.filter(table.repeat == repeat).order_by("ts_0")
@@ -87,7 +102,11 @@ class _Writer:
         return self._count
 
     def _entity(
-        self, entity: str, kinds: set[str], batches: Iterator[pa.RecordBatch], flows: _Flows
+        self,
+        entity: str,
+        kinds: set[str],
+        batches: Iterator[pa.RecordBatch],
+        flows: Sequence[_Flows | GraphFlows],
     ) -> None:
         lanes: dict[tuple[Any, ...], _Lanes] = {}
         for batch in batches:
@@ -103,7 +122,9 @@ class _Writer:
                     lane = lanes.setdefault(place, _Lanes()).of(row["start"], ts)
                     self._slice(entity, self._lane(place, entity, lane), row["start"], ts, row)
                 else:
-                    leaves, ends = flows.of(entity, place[1], row)
+                    of_paths = [each.of(entity, place[1], row) for each in flows]
+                    leaves = [flow for begun, _ in of_paths for flow in begun]
+                    ends = [flow for _, ended in of_paths for flow in ended]
                     self._instant(entity, self._thread(place), ts, row, leaves, ends)
 
     def _scheduling(self, batches: Iterator[pa.RecordBatch]) -> None:
@@ -152,6 +173,13 @@ class _Writer:
                     now = max(stop, begin)
                     self._slice(f"→ {name}", track, begin, now, {"err_ns": err})
                 self._end(track, end)
+
+    def _graph(self, number: int, found: Iterator[Slice]) -> None:
+        lanes: dict[str, _Lanes] = {}
+        for each in found:
+            lane = lanes.setdefault(each.track, _Lanes()).of(each.begin, each.end)
+            track = self._lane(("path", number), each.track, lane)
+            self._slice(each.name, track, each.begin, each.end, each.fields)
 
     # Tracks
 
@@ -295,12 +323,12 @@ class _Lanes:
 
 
 class _Flows:
-    """Which flows an event has: those of the messages whose path it is on."""
+    """Which flows an event has: those of the messages whose path, a list, it is on."""
 
     def __init__(self, paths: Sequence[MessagePath]) -> None:
         self._at: dict[tuple[str, str], list[tuple[int, str, bool]]] = {}
         for number, path in enumerate(paths):
-            for event in path.events:
+            for event in path.events if not path.edges else ():
                 last = event == path.events[-1]
                 of_event = self._at.setdefault((event.entity, event.component), [])
                 of_event.append((number, path.key, last))
@@ -312,9 +340,14 @@ class _Flows:
         for number, key, last in self._at.get((entity, process), ()):
             message = row.get(key)
             if message is not None:
-                flow = (number + 1) << 56 | message & (1 << 56) - 1
+                flow = _first_flow(number) | message & (1 << 56) - 1
                 (ends if last else leaves).append(flow)
         return leaves, ends
+
+
+def _first_flow(path: int) -> int:
+    """Of the flows of a path: they differ from those of all others."""
+    return (path + 1) << 56
 
 
 def _kinds(run: Run, name: str) -> set[str]:

@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from loopscope.analysis.messages import Messages
 from loopscope.report import figures
 from loopscope.report.canvas import FORMATS, STYLE, WIDTHS, Format, Width, save, write_csv
 from loopscope.report.samples import FigureError, missing
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from loopscope.report.sketches import Sketch
+    from loopscope.report.waterfall import Fall
 
 OWN = "own"
 """The kind of those that the experiment's file names."""
@@ -78,7 +80,7 @@ class Wanted:
         """Of its files' names."""
         if self.kind == OWN:
             return self.of
-        slug = re.sub(r"[^\w.]+", "-", self.of, flags=re.ASCII).strip("-")
+        slug = re.sub(r"[^\w.]+", "-", self.of, flags=re.ASCII).strip("-").replace("-.", ".")
         return f"{self.kind}-{slug}" if slug else self.kind
 
 
@@ -157,9 +159,10 @@ def _parsed(source: Source, words: Sequence[str]) -> list[Wanted]:
 
 
 def everything(source: Source) -> Iterator[Wanted]:
-    """Each kind of all that suits it, but of samples only the paths; then the experiment's own."""
+    """Each kind of all that suits it, but of samples only the paths from end to end; then the
+    experiment's own."""
     if source.swept:
-        yield from (Wanted("mean-deviation", path) for path in source.paths)
+        yield from (Wanted("mean-deviation", each) for each in source.wholes)
         yield from (Wanted(OWN, name) for name in source.own)
         return
     for kind, known in KINDS.items():
@@ -167,9 +170,8 @@ def everything(source: Source) -> Iterator[Wanted]:
             if kind not in _CLOCKS or _CLOCKS[kind](source):
                 yield Wanted(kind, "")
         else:
-            of = "path" if known.of == "samples" else known.of
             of_sweep = kind == "mean-deviation"
-            suits = _measured(source) if of == "path" else _subjects(source, of)
+            suits = _measured(source, known.of)
             yield from (Wanted(kind, each) for each in suits if not of_sweep)
     yield from (Wanted(OWN, name) for name in source.own)
 
@@ -191,7 +193,7 @@ def _all(source: Source, kind: str) -> list[Wanted]:
     of = KINDS[kind].of
     if of == "run":
         return [Wanted(kind, "")]
-    names = _subjects(source, of) if of == "pattern" else _measured(source)
+    names = _measured(source, of)
     if not names:
         hint = "; name what it is to be of: --list shows it" if of == "samples" else ""
         why = "has no pattern" if of == "pattern" else "has no path of which a message arrived"
@@ -205,25 +207,36 @@ def _subject(source: Source, kind: str, word: str) -> str:
         raise FigureError(f"{missing('kind of figure', word, KINDS)} ({kind} is of the whole run)")
     if of == "samples":
         return word  # what can be named is more than a list
+    if kind in _OF_ENDS and "[" in word and source.part(word):
+        return word
     known = _subjects(source, of)
     if word not in known:
         raise FigureError(f"{kind}: {missing(of, word, known)}")
     return word
 
 
-def _measured(source: Source) -> list[str]:
-    """The paths of which messages arrived."""
+def _measured(source: Source, of: Of) -> list[str]:
+    """The patterns; the paths of which messages arrived, as samples from end to end, then ages."""
+    if of == "pattern":
+        return _subjects(source, of)
     if source.swept:
-        return source.paths
-    messages = source.results.messages.items()
-    return [name for name, each in messages if (each.seen[0] & each.seen[-1]).any()]
+        return source.wholes if of == "samples" else list(source.paths)
+    found: dict[str, None] = {}
+    ages: list[str] = []
+    for path in source.drawings.paths:
+        for end in path.ends:
+            if end.response is not None:
+                found[end.part.text if of == "samples" else path.name] = None
+            if end.age is not None and end.ages is not None and of == "samples":
+                ages.append(end.ages.text)
+    return [*found, *ages]
 
 
 def _subjects(source: Source, of: Of) -> list[str]:
     if of == "samples":
         return list(source.subjects)
     if of == "path":
-        return source.paths
+        return list(source.paths)
     if of == "pattern" and source.experiment:
         return [each.name for each in source.experiment.patterns]
     return []
@@ -248,8 +261,7 @@ def _heatmap(source: Source, of: str, choice: Choice) -> Made:
 def _of_samples(kind: str, source: Source, of: str, choice: Choice) -> Made:
     sampled = chosen(source.samples(of), choice.repeat, choice.from_ns, choice.until_ns)
     sketch = sketch_of(kind, sampled, choice)
-    if kind == "scatter" and of in source.paths:
-        sketch = _with_lost(source, of, sketch, choice)
+    sketch = _with_others(sketch, sampled, marked=kind == "scatter")
     figure = figures.compose(sketch, sampled.title, figures.size_of(choice.width))
     return Made(figure, chain([sketch.heading], sketch.rows))
 
@@ -260,7 +272,7 @@ def sketch_of(kind: str, sampled: Sampled, choice: Choice) -> Sketch:
     value = "y" if timed else "x"
     columns = {value: "value", f"{value}_unit": sampled.unit, f"{value}_label": sampled.name}
     if timed:
-        since = f"time since the first {sampled.what.removesuffix('s')}"
+        since = f"time since the first {'event' if sampled.what == 'events' else 'message'}"
         columns |= {"x": "since", "x_label": since, "x_unit": "ns"}
     if sampled.bounded:
         columns["err"] = "clock_error"
@@ -277,20 +289,21 @@ def sketch_of(kind: str, sampled: Sampled, choice: Choice) -> Sketch:
     return figures.sketch(kind, sampled.table, columns, choice.width)
 
 
-def _with_lost(source: Source, path: str, sketch: Sketch, choice: Choice) -> Sketch:
-    """With a mark along the top where a message was lost."""
+def _with_others(sketch: Sketch, sampled: Sampled, marked: bool) -> Sketch:
+    """With what has no number: where `marked`, along the top where a message was lost."""
     import numpy as np
 
     from loopscope.analysis.quantity import number
     from loopscope.report.palette import ORANGE
-    from loopscope.report.series import lost_ns
 
-    lost = lost_ns(source.messages(path), choice.repeat)
-    if choice.from_ns is not None:
-        lost = lost[lost >= choice.from_ns]
-    if choice.until_ns is not None:
-        lost = lost[lost < choice.until_ns]
-    if not len(lost):
+    others = {what: each for what, each in sampled.without.items() if len(each)}
+    lost = np.sort(others.pop("lost").since) if "lost" in others else np.empty(0, np.int64)
+    notes = [f"{number(len(each))} {what}" for what, each in others.items()]
+    if len(lost):
+        told = ": marks along the top" if marked else ""
+        notes.append(f"{number(len(lost))} lost{told}")
+    sketch = replace(sketch, notes=[*sketch.notes, *notes])
+    if not len(lost) or not marked:
         return sketch
     painted = sketch.paint
 
@@ -300,12 +313,11 @@ def _with_lost(source: Source, path: str, sketch: Sketch, choice: Choice) -> Ske
         top = axes.get_xaxis_transform()
         axes.plot(at, [0.985] * len(at), "|", color=ORANGE, transform=top, rasterized=True)
 
-    note = f"{number(len(lost))} lost: marks along the top"
     in_series = sketch.heading[0] == "series"
     blanks = [""] * (len(sketch.heading) - 1 - in_series)
     first = ["lost"] if in_series else []
     rows: Iterable[Row] = ([*first, int(ns), *blanks] for ns in lost)
-    return replace(sketch, paint=paint, notes=[*sketch.notes, note], rows=chain(sketch.rows, rows))
+    return replace(sketch, paint=paint, rows=chain(sketch.rows, rows))
 
 
 def _mean_deviation(source: Source, of: str, choice: Choice) -> Made:
@@ -366,7 +378,6 @@ def _own(source: Source, of: str, choice: Choice) -> Made:
 def _hops(source: Source, of: str, choice: Choice) -> Made:
     from loopscope.report.files import draw_hops, hops_rows
 
-    source.messages(of)
     path = next(each for each in source.drawings.paths if each.name == of)
     if not path.hops:
         raise FigureError(f"path {of}: no message was seen")
@@ -376,31 +387,46 @@ def _hops(source: Source, of: str, choice: Choice) -> Made:
 def _waterfall(source: Source, of: str, choice: Choice) -> Made:
     from loopscope.report import waterfall
 
-    messages = source.messages(of)
-    if choice.message is not None:
-        falls = waterfall.named(messages, choice.message, choice.repeat)
-    else:
-        falls = waterfall.usual(messages)
+    falls = _falls(source, of, choice)
     if not falls:
         raise FigureError(f"path {of}: no message arrived")
     return Made(waterfall.draw(falls, WIDTHS[choice.width]), waterfall.rows(falls))
 
 
+def _falls(source: Source, of: str, choice: Choice) -> tuple[Fall, ...]:
+    """The messages that a person named, else the usual ones."""
+    from loopscope.report import graph_waterfall, waterfall
+
+    name = of.partition("[")[0].strip()
+    messages = source.messages(name)
+    ends = source.part(of)[1] if "[" in of else None
+    if isinstance(messages, Messages):
+        if ends is not None:
+            raise FigureError(f"{of}: of a list the whole is drawn: {name}")
+        if choice.message is None:
+            return waterfall.usual(messages, choice.repeat)
+        return waterfall.named(messages, choice.message, choice.repeat)
+    try:
+        if choice.message is None:
+            return graph_waterfall.usual(messages, choice.repeat, ends)
+        return graph_waterfall.named(messages, choice.message, choice.repeat, ends)
+    except ValueError as error:
+        raise FigureError(f"{of}: {error}") from error
+
+
 def _timeline(source: Source, of: str, choice: Choice) -> Made:
     from loopscope.report import host_timeline
 
-    paths = list(source.results.messages.values())
-    timed = choice.from_ns is not None or choice.until_ns is not None
-    if timed or not any(map(len, paths)):
+    window = None
+    if choice.from_ns is None and choice.until_ns is None:
+        window = host_timeline.slowest(source.results, choice.message, choice.repeat)
+    if window is None:
         repeat = choice.repeat or next(iter(source.run.repeats))
         window = host_timeline.whole(source.run, repeat)
         until = window.end if choice.until_ns is None else window.begin + choice.until_ns
         begin = window.begin + (choice.from_ns or 0)
         window = replace(window, begin=begin, end=min(window.end, until))
-    else:
-        messages = next(each for each in paths if len(each))
-        window = host_timeline.around(messages, choice.message, choice.repeat)
-    found = host_timeline.read_timeline(source.run, paths, window)
+    found = host_timeline.read_timeline(source.run, source.results, window)
     return Made(host_timeline.draw(found, WIDTHS[choice.width]), host_timeline.rows(found))
 
 
@@ -433,6 +459,8 @@ _CLOCKS: Mapping[str, Callable[[Source], bool]] = {
 }
 """Whether there is anything to draw."""
 
+_OF_ENDS = ("waterfall",)
+"""Of a path that is a graph also from one beginning to one end."""
 _STRETCH = ("repeat", "from", "until")
 _SAMPLES = (*_STRETCH, "log")
 

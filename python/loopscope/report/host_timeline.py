@@ -3,7 +3,7 @@ messages between them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from matplotlib.figure import Figure
 
+    from loopscope.analysis import Results
+    from loopscope.analysis.measured_graph import MeasuredGraph
     from loopscope.analysis.messages import Messages
     from loopscope.timeline import Run
 
 _WAYS = 300
-"""So many messages' ways are drawn; of more only their events."""
+"""So many messages' ways are drawn, of a graph over each edge; of more only their events."""
 _DOTS = 1200
 """Events of a lane that can be told apart."""
 _FEW = 40
@@ -49,7 +51,8 @@ class HostTimeline:
     entities: tuple[str, ...]
     marks: tuple[Mark, ...]
     ways: tuple[tuple[tuple[int, int], ...], ...]
-    """Of each message: instant and lane of each event of its path."""
+    """Of each message: instant and lane of each event of its path; of a graph those of each edge
+    that one went over."""
     origin_ns: int
     """The window's beginning, after the run's first event."""
     span_ns: int
@@ -93,8 +96,27 @@ def around(messages: Messages, id: int | None, repeat: int | None) -> Window:
         which = "no message was seen" if id is None else f"no message with {messages.path.key} {id}"
         raise FigureError(f"path {messages.path.name}: {which}")
     row = int(rows[np.argmax((end - begin)[rows])])
-    margin = max(1000, int(end[row] - begin[row]) // 10)
-    return Window(int(messages.repeat[row]), int(begin[row]) - margin, int(end[row]) + margin)
+    return _with_margins(int(messages.repeat[row]), int(begin[row]), int(end[row]))
+
+
+def slowest(results: Results, id: int | None, repeat: int | None) -> Window | None:
+    """Around a message of the first path of which one was seen; None where none was."""
+    from loopscope.report.graph_waterfall import named, usual
+
+    for messages in results.messages.values():
+        if len(messages):
+            return around(messages, id, repeat)
+    for graph in results.graph_messages.values():
+        falls = usual(graph, repeat)[-1:] if id is None else named(graph, id, repeat)
+        for fall in falls:
+            ends = [step.start + step.length for step in fall.steps]
+            return _with_margins(fall.repeat, fall.begin, fall.begin + max([0, *ends]))
+    return None
+
+
+def _with_margins(repeat: int, begin: int, end: int) -> Window:
+    margin = max(1000, (end - begin) // 10)
+    return Window(repeat, begin - margin, end + margin)
 
 
 def whole(run: Run, repeat: int) -> Window:
@@ -112,8 +134,9 @@ def whole(run: Run, repeat: int) -> Window:
     return Window(repeat, min(begin), max(end))
 
 
-def read_timeline(run: Run, paths: Iterable[Messages], window: Window) -> HostTimeline:
-    """Raises `FigureError` where no event lies in the window."""
+def read_timeline(run: Run, results: Results, window: Window) -> HostTimeline:
+    """With the ways of the messages of all paths. Raises `FigureError` where no event lies in the
+    window."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -143,6 +166,8 @@ def read_timeline(run: Run, paths: Iterable[Messages], window: Window) -> HostTi
         raise FigureError("no event lies in this stretch of time")
     order = tuple(sorted(found, key=lambda lane: (_natural(lane[0]), _first(found[lane]), lane[1])))
     entities = tuple(sorted({entity for of in found.values() for entity in of}))
+    # A component of an experiment is on one host.
+    places = {program: place for place, (_, program) in enumerate(order)}
     marks = []
     for place, lane in enumerate(order):
         for entity, (ts, err) in sorted(found[lane].items()):
@@ -154,8 +179,10 @@ def read_timeline(run: Run, paths: Iterable[Messages], window: Window) -> HostTi
         lanes=order,
         entities=entities,
         marks=tuple(marks),
-        # A component of an experiment is on one host.
-        ways=_ways(paths, window, {program: place for place, (_, program) in enumerate(order)}),
+        ways=(
+            *_ways(results.messages.values(), window, places),
+            *_edges(results.graph_messages.values(), window, places),
+        ),
         origin_ns=window.begin - whole(run, window.repeat).begin,
         span_ns=window.end - window.begin,
         total=total,
@@ -186,6 +213,24 @@ def _ways(
                     way.append((int(messages.ts[i][row] - window.begin), lane))
             found.append(tuple(way))
     return tuple(found)
+
+
+def _edges(
+    graphs: Iterable[MeasuredGraph], window: Window, lanes: Mapping[str, int]
+) -> Iterator[tuple[tuple[int, int], ...]]:
+    for each in graphs:
+        graph = each.messages.repeats[window.repeat]
+        path = graph.path
+        for place, edge in enumerate(path.edges):
+            first, last = (path.events[end].component for end in (edge.start, edge.end))
+            if first not in lanes or last not in lanes or first == last:
+                continue
+            start, end = graph.pairs(place)
+            begins, ends = graph.messages[edge.start].ts[start], graph.messages[edge.end].ts[end]
+            within = np.flatnonzero((begins <= window.end) & (ends >= window.begin))
+            if len(within) <= _WAYS:
+                for a, b in zip(begins[within].tolist(), ends[within].tolist(), strict=True):
+                    yield (a - window.begin, lanes[first]), (b - window.begin, lanes[last])
 
 
 def rows(timeline: HostTimeline) -> Iterable[Sequence[str | int]]:

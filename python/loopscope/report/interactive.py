@@ -13,48 +13,52 @@ import numpy as np
 from loopscope.analysis.quantity import UNKNOWN_NS, duration, half_width, number
 from loopscope.analysis.results import PatternResult
 from loopscope.report.palette import BLUE, ORANGE, TARGET, series_colour
-from loopscope.report.series import IntervalDrawing, PathDrawing, Scatter, unit_of
+from loopscope.report.series import EndDrawing, IntervalDrawing, PathDrawing, Scatter, unit_of
 
 _HOP_HEIGHT = 170
 _SECONDS = "s since the first message"
 
 
-def response_time(path: PathDrawing) -> dict[str, Any]:
-    """The whole path's interval over time; marks along the top where a message was lost."""
-    if path.response is None:
-        return figure_of([], {}, 320)
-    data = _scatters(path.response, "x", "y")
-    layout = {
-        "xaxis": {"title": {"text": _SECONDS}},
-        "yaxis": _interval_axis(path.response, "D2"),
-    }
-    if len(path.lost_seconds):
-        layout["yaxis2"] = {"overlaying": "y", "range": [0, 1], "visible": False}
-        data.append(
+def response_time(end: EndDrawing) -> dict[str, Any]:
+    """From end to end over time; marks along the top where a message was lost."""
+    assert end.response is not None
+    made = over_time(end.response)
+    if len(end.lost_seconds):
+        made["layout"]["yaxis2"] = {"overlaying": "y", "range": [0, 1], "visible": False}
+        made["layout"]["showlegend"] = True
+        made["data"].append(
             {
                 "type": "scatter",
                 "mode": "markers",
                 "name": "lost",
-                "x": rounded(path.lost_seconds, 6),
-                "y": [0.985] * len(path.lost_seconds),
+                "x": rounded(end.lost_seconds, 6),
+                "y": [0.985] * len(end.lost_seconds),
                 "yaxis": "y2",
                 "marker": {"symbol": "line-ns-open", "size": 9, "color": ORANGE},
                 "hovertemplate": "lost, sent at %{x:.6f} s<extra></extra>",
             }
         )
+    return made
+
+
+def over_time(drawing: IntervalDrawing) -> dict[str, Any]:
+    data = _scatters(drawing, "x", "y")
+    layout = {
+        "xaxis": {"title": {"text": _SECONDS}},
+        "yaxis": _interval_axis(drawing, "D2"),
+    }
     return figure_of(data, layout, 380, legend=len(data) > 1)
 
 
-def response_histogram(path: PathDrawing) -> dict[str, Any]:
-    if path.response is None:
-        return figure_of([], {}, 280)
-    _, unit = unit_of(path.response.median_ns)
+def distribution(drawing: IntervalDrawing, name: str) -> dict[str, Any]:
+    """`name` is what the horizontal axis shows."""
+    _, unit = unit_of(drawing.median_ns)
     layout = {
-        "xaxis": {"title": {"text": f"response time ({unit})"}},
-        "yaxis": {"title": {"text": "messages"}},
+        "xaxis": {"title": {"text": f"{name} ({unit})"}},
+        "yaxis": {"title": {"text": drawing.what}},
         "bargap": 0.02,
     }
-    return figure_of([_bars(path.response, "x", "y")], layout, 280)
+    return figure_of([_bars(drawing, "x", "y")], layout, 280)
 
 
 def hops(path: PathDrawing) -> dict[str, Any]:
@@ -132,9 +136,10 @@ def pattern(result: PatternResult) -> dict[str, Any]:
 def interval_caption(drawing: IntervalDrawing) -> str:
     """How many of the points are shown, and how certain they are."""
     if drawing.shown < drawing.total:
-        shown = f"{number(drawing.shown)} of {number(drawing.total)} messages shown, extremes kept."
+        of = f"{number(drawing.total)} {drawing.what}"
+        shown = f"{number(drawing.shown)} of {of} shown, extremes kept."
     else:
-        shown = f"{number(drawing.total)} messages."
+        shown = f"{number(drawing.total)} {drawing.what}."
     scale = " Logarithmic scale." if drawing.logarithmic else ""
     if drawing.max_err_ns >= UNKNOWN_NS:
         return f"{shown} Of some the clock error is unknown.{scale}"
@@ -152,7 +157,7 @@ def hops_caption(hops: Sequence[IntervalDrawing]) -> str:
 
 def histogram_caption(drawing: IntervalDrawing) -> str:
     found = drawing.histogram
-    text = f"{number(drawing.total)} messages."
+    text = f"{number(drawing.total)} {drawing.what}."
     if found.beyond:
         text += f" {number(found.beyond)} above {duration(float(found.edges[-1]))} are not shown."
     return text
@@ -160,10 +165,11 @@ def histogram_caption(drawing: IntervalDrawing) -> str:
 
 def _scatters(drawing: IntervalDrawing, x: str, y: str) -> list[dict[str, Any]]:
     scale, unit = unit_of(drawing.median_ns)
-    return [_scatter(each, scale, unit, x, y) for each in drawing.scatters]
+    what = drawing.what.removesuffix("s")
+    return [_scatter(each, what, scale, unit, x, y) for each in drawing.scatters]
 
 
-def _scatter(scatter: Scatter, scale: int, unit: str, x: str, y: str) -> dict[str, Any]:
+def _scatter(scatter: Scatter, what: str, scale: int, unit: str, x: str, y: str) -> dict[str, Any]:
     certainty = [
         [int(i), "unknown" if e >= UNKNOWN_NS else float(e / scale)]
         for i, e in zip(scatter.id, scatter.err_ns, strict=False)
@@ -178,8 +184,9 @@ def _scatter(scatter: Scatter, scale: int, unit: str, x: str, y: str) -> dict[st
         "yaxis": y,
         "customdata": certainty,
         "marker": {"size": 3, "opacity": 0.65, "color": series_colour(scatter.repeat)},
-        "hovertemplate": "message %{customdata[0]} at %{x:.6f} s: %{y} ± %{customdata[1]} "
-        f"{unit}<extra></extra>",
+        "hovertemplate": what
+        + " %{customdata[0]} at %{x:.6f} s: %{y} ± %{customdata[1]} "
+        + f"{unit}<extra></extra>",
     }
 
 

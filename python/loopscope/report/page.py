@@ -10,10 +10,16 @@ from string import Template
 from typing import Any
 
 from loopscope.analysis import Results, Verdict
-from loopscope.analysis.messages import Messages
 from loopscope.analysis.quantity import number
 from loopscope.analysis.results import ExpectationResult, PatternResult
-from loopscope.report import analyses, host_timeline, interactive, path_interactive, waterfall
+from loopscope.report import (
+    analyses,
+    graph_waterfall,
+    host_timeline,
+    interactive,
+    path_interactive,
+    waterfall,
+)
 from loopscope.report.clock_interactive import clock_figures
 from loopscope.report.clock_series import ClockDrawing
 from loopscope.report.graph_rows import graph_tables
@@ -43,7 +49,7 @@ from loopscope.report.rows import (
     value_rows,
     value_source,
 )
-from loopscope.report.series import Drawings, PathDrawing, origins
+from loopscope.report.series import Drawings, EndDrawing, PathDrawing
 from loopscope.timeline import Run
 
 _FEW = 4
@@ -56,8 +62,9 @@ def page(run: Run, results: Results, drawings: Drawings, own: Sequence[Drawn] = 
     figures: dict[str, Any] = {}
     sections = [own_figures(own, figures)] if own else []
     sections += [_pattern(pattern, figures) for pattern in drawings.patterns]
+    ends = sum(len(path.ends) for path in drawings.paths)
     for path in drawings.paths:
-        sections.append(_path_figures(path, results.messages[path.name], figures))
+        sections.append(_path_figures(path, results, ends, figures))
     sections.append(_timeline(run, results, figures))
     sections.append(_clocks(results, drawings.clock, figures))
     repeats = "1 repeat" if results.repeats == 1 else f"{number(results.repeats)} repeats"
@@ -157,30 +164,22 @@ def value_table(results: Results) -> str:
     return f'<h2>Values</h2><table id="values"><tbody>{"".join(rows)}</tbody></table>'
 
 
-def _path_figures(path: PathDrawing, messages: Messages, figures: dict[str, Any]) -> str:
-    name = escape(path.name)
-    if path.response is None and not path.hops:
-        return f"<h2>Path {name}</h2><p>No message was seen.</p>"
-    html = f"<h2>Path {name}</h2>"
-    if path.response is not None:
-        time, histogram = f"response-time-{path.name}", f"response-histogram-{path.name}"
-        figures[time] = interactive.response_time(path)
-        figures[histogram] = interactive.response_histogram(path)
-        caption = interactive.interval_caption(path.response)
-        ends = f"{path.response.first} → {path.response.last}"
-        html += _figure(time, f"End-to-end response time, {ends}", caption)
-        caption = interactive.histogram_caption(path.response)
-        html += _figure(histogram, "Distribution of the response time", caption)
-        tails = f"ccdf-{path.name}"
-        figures[tails] = path_interactive.ccdf(messages)
-        html += _figure(tails, "Tails", path_interactive.CCDF_CAPTION)
-        if path.response.shown < path.response.total:
-            heat = f"heatmap-{path.name}"
-            figures[heat] = path_interactive.heatmap(messages, origins(messages))
-            html += _figure(heat, "Response times over time", path_interactive.HEATMAP_CAPTION)
+def _path_figures(path: PathDrawing, results: Results, ends: int, figures: dict[str, Any]) -> str:
+    html = f"<h2>Path {escape(path.name)}</h2>"
+    if not path.hops and all(end.response is None for end in path.ends):
+        return f"{html}<p>No message was seen.</p>"
+    for end in path.ends:
+        html += _end_figures(end, len(path.ends) > 1, ends, figures)
+    if any(end.response is not None for end in path.ends):
+        if path.name in results.graph_messages:
+            shown = graph_waterfall.usual(results.graph_messages[path.name])
+            caption = path_interactive.GRAPH_WATERFALL_CAPTION
+        else:
+            shown = waterfall.usual(results.messages[path.name])
+            caption = path_interactive.WATERFALL_CAPTION
         falls = f"waterfall-{path.name}"
-        figures[falls] = path_interactive.waterfall(waterfall.usual(messages))
-        html += _figure(falls, "Single messages", path_interactive.WATERFALL_CAPTION)
+        figures[falls] = path_interactive.waterfall(shown)
+        html += _figure(falls, "Single messages", caption)
     if path.hops:
         hops = f"hops-{path.name}"
         figures[hops] = interactive.hops(path)
@@ -188,13 +187,50 @@ def _path_figures(path: PathDrawing, messages: Messages, figures: dict[str, Any]
     return html
 
 
+def _end_figures(end: EndDrawing, several: bool, ends: int, figures: dict[str, Any]) -> str:
+    """From one beginning of a path to one end. `several`: the path has others; `ends`: how many all
+    paths have."""
+    part, drawing = end.part, end.response
+    way = f", {part.intervals.first} → {part.intervals.last}"
+    if drawing is None:
+        return f"<p>No message arrived{escape(way)}.</p>"
+    of = way if several else ""
+    html = ""
+
+    def show(kind: str, title: str, caption: str, figure: dict[str, Any]) -> None:
+        nonlocal html
+        name = f"{kind}-{part.text}"
+        figures[name] = figure
+        html += _figure(name, title, caption)
+
+    what = "End-to-end response time" if end.ages is None else "Time to the first use"
+    caption = interactive.interval_caption(drawing)
+    show("response-time", f"{what}{way}", caption, interactive.response_time(end))
+    caption = interactive.histogram_caption(drawing)
+    figure = interactive.distribution(drawing, part.name)
+    show("response-histogram", f"Distribution of the {part.name}{of}", caption, figure)
+    tails = path_interactive.CCDF_CAPTION
+    if end.ages is not None and end.age is not None:
+        caption = interactive.interval_caption(end.age)
+        show("age", f"Age of the data at each use{way}", caption, interactive.over_time(end.age))
+        caption = interactive.histogram_caption(end.age)
+        figure = interactive.distribution(end.age, end.ages.name)
+        show("age-histogram", f"Distribution of the {end.ages.name}{of}", caption, figure)
+        tails += f" {path_interactive.AGE_CAPTION}"
+    show("ccdf", f"Tails{of}", tails, path_interactive.ccdf(end))
+    if drawing.shown < drawing.total:
+        caption = path_interactive.HEATMAP_CAPTION
+        figure = path_interactive.heatmap(part, ends)
+        show("heatmap", f"Response times over time{of}", caption, figure)
+    return html
+
+
 def _timeline(run: Run, results: Results, figures: dict[str, Any]) -> str:
     """Around the slowest message of the first path that has one; nothing where none was seen."""
-    messages = [each for each in results.messages.values() if len(each)]
-    if not messages:
+    window = host_timeline.slowest(results, None, None)
+    if window is None:
         return ""
-    window = host_timeline.around(messages[0], None, None)
-    found = host_timeline.read_timeline(run, results.messages.values(), window)
+    found = host_timeline.read_timeline(run, results, window)
     figures["timeline"] = path_interactive.timeline(found)
     caption = path_interactive.timeline_caption(found)
     return f"<h2>Hosts</h2>{_figure('timeline', 'Time line of the hosts', caption)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +17,14 @@ from loopscope.report.sketches import Tail, grid, tail
 from loopscope.report.waterfall import KINDS, Fall
 
 if TYPE_CHECKING:
-    from loopscope.analysis.messages import Intervals, Messages
+    from loopscope.analysis.messages import Intervals
     from loopscope.report.host_timeline import HostTimeline
+    from loopscope.report.parts import Part
+    from loopscope.report.series import EndDrawing
 
 _RANKS = 200
+_TITLE = 40
+"""Characters of a title that have room above a waterfall's panel."""
 _CELLS = (150, 60)
 
 Trace = dict[str, Any]
@@ -28,16 +33,25 @@ CCDF_CAPTION = (
     "The share of messages that took at least so long, of the path and of each hop; the band of "
     "the path is what the clocks' error leaves open. Logarithmic scales."
 )
+AGE_CAPTION = "Of the age the share is that of the uses."
 WATERFALL_CAPTION = (
     "The messages of the median, the p99 and the greatest response time, hop by hop. Whiskers: "
     "half-width of the hop's time. loopscope figure RUN waterfall --message ID draws any other."
 )
+GRAPH_WATERFALL_CAPTION = (
+    "The messages of the median, the p99 and the greatest time to the last of the ends that they "
+    "reached, each with the edges over which it came to its first uses. Whiskers: half-width of "
+    "the edge's time. loopscope figure RUN waterfall --message ID draws any other, 'PATH[EVENT -> "
+    "EVENT]' those of one end."
+)
 HEATMAP_CAPTION = "How many messages took how long, over time, all repeats together."
 
 
-def ccdf(messages: Messages) -> dict[str, Any]:
-    """The path's line is thick; one that starts hidden is shown by a click on its name."""
-    loop = messages.intervals(*messages.path.loop)
+def ccdf(end: EndDrawing) -> dict[str, Any]:
+    """The line from end to end is thick; one that starts hidden is shown by a click on its name."""
+    part, loop = end.part, end.part.intervals
+    others = [("age", end.ages)] if end.ages else []
+    others += [(f"{hop.intervals.first} → {hop.intervals.last}", hop) for hop in end.hops]
     whole = _tail(loop)
     scale, unit = unit_of(float(np.median(loop.length)))
     data: list[Trace] = []
@@ -48,18 +62,16 @@ def ccdf(messages: Messages) -> dict[str, Any]:
         low = {**band, "x": rounded(whole.low / scale, 4), "y": rounded(share, 9)}
         data = [low, {**low, "x": rounded(whole.high / scale, 4), "fill": "tonextx"}]
         data[1]["fillcolor"] = SERIES[0] + "40"
-    data += _line(messages.path.name, whole, scale, unit, SERIES[0], 2.2)
-    for place, hop in enumerate(messages.path.hops, start=1):
-        part = messages.intervals(*hop)
-        if len(part.length):
+    data += _line(part, part.short, whole, scale, unit, SERIES[0], 2.2)
+    for place, (name, other) in enumerate(others, start=1):
+        if len(other.intervals.length):
             colour = SERIES[place % len(SERIES)]
-            name = f"{part.first} → {part.last}"
-            data += _line(name, _tail(part), scale, unit, colour, 1.1)
+            data += _line(other, name, _tail(other.intervals), scale, unit, colour, 1.1)
     log = {"type": "log", "dtick": 1}
     layout = {
         "xaxis": {"title": {"text": f"time ({unit})"}, **log},
         "yaxis": {
-            "title": {"text": "share of messages"},
+            "title": {"text": f"share of {part.what}"},
             "exponentformat": "none",
             **log,
         },
@@ -75,7 +87,7 @@ def _tail(intervals: Intervals) -> Tail:
 
 
 def _line(
-    name: str, of: Tail, scale: int, unit: str, colour: str, width: float
+    part: Part, name: str, of: Tail, scale: int, unit: str, colour: str, width: float
 ) -> list[dict[str, Any]]:
     """A line, and a dot at the greatest."""
     # What is not later than it set out, by the clocks, has no place on a logarithmic axis.
@@ -90,7 +102,7 @@ def _line(
         "x": rounded(value, 4),
         "y": rounded(share, 9),
         "line": {"color": colour, "width": width, "shape": "vh"},
-        "hovertemplate": f"%{{y:.3g}} of messages: %{{x}} {unit} or more<extra></extra>",
+        "hovertemplate": f"%{{y:.3g}} of {part.what}: %{{x}} {unit} or more<extra></extra>",
     }
     dot = {
         **line,
@@ -108,6 +120,7 @@ def waterfall(falls: Sequence[Fall]) -> dict[str, Any]:
     data: list[Trace] = []
     layout: dict[str, Any] = {"annotations": [], "barmode": "overlay", "bargap": 0.35}
     labels = list(dict.fromkeys(step.label for fall in falls for step in fall.steps))
+    tall = 1
     for column, fall in enumerate(falls):
         x, y = axis_names(column)
         ends = [abs(step.start + step.length) for step in fall.steps]
@@ -149,21 +162,23 @@ def waterfall(falls: Sequence[Fall]) -> dict[str, Any]:
             "showticklabels": column == 0,
             "automargin": True,
         }
-        layout["annotations"].append({**row_title(fall.title, 1), "x": across[0]})
-    layout["legend"] = {"orientation": "h", "x": 0, "y": 1.1, "yanchor": "bottom"}
-    layout["margin"] = {"l": 64, "r": 20, "t": 60, "b": 44}
-    return figure_of(data, layout, 130 + 28 * len(labels), legend=True)
+        lines = textwrap.wrap(fall.title, _TITLE)
+        tall = max(tall, len(lines))
+        title = {**row_title("<br>".join(lines), 1), "align": "left"}
+        layout["annotations"].append({**title, "x": across[0]})
+    top = {"y": 1, "yref": "container", "yanchor": "top"}
+    layout["legend"] = {"orientation": "h", "x": 0, **top}
+    layout["margin"] = {"l": 64, "r": 20, "t": 44 + 16 * tall, "b": 44}
+    return figure_of(data, layout, 114 + 16 * tall + 28 * len(labels), legend=True)
 
 
-def heatmap(messages: Messages, origin: dict[int, int]) -> dict[str, Any]:
-    """Cells with a message have a colour, by the logarithm of how many."""
-    loop = messages.intervals(*messages.path.loop)
-    since = loop.start.copy()
-    for repeat, start in origin.items():
-        since[loop.repeat == repeat] -= start
-    length = loop.length
+def heatmap(part: Part, among: int) -> dict[str, Any]:
+    """Cells with a message have a colour, by the logarithm of how many. A page's heat maps, of
+    which this is one `among` so many, have as many cells together as one alone."""
+    across, up = (max(10, round(length / among**0.5)) for length in _CELLS)
+    since, length = part.since, part.intervals.length
     logarithmic = bool(length.min() > 0 and length.max() > 8 * np.median(length))
-    counts, x_edges, y_edges = grid(since, length, _CELLS, ("y" if logarithmic else ""))
+    counts, x_edges, y_edges = grid(since, length, (across, up), ("y" if logarithmic else ""))
     scale, unit = unit_of(float(np.median(length)))
     # Of a logarithmic axis the middle of a cell is a geometric one.
     low, high = y_edges[:-1], y_edges[1:]
@@ -181,7 +196,7 @@ def heatmap(messages: Messages, origin: dict[int, int]) -> dict[str, Any]:
             "reversescale": True,
             "zmin": 0,
             "colorbar": {
-                "title": {"text": "messages"},
+                "title": {"text": part.what},
                 "tickvals": list(range(len(tens))),
                 "ticktext": [number(n) for n in tens],
                 "thickness": 14,

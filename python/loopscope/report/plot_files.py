@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ _DASHES = ("-", "--", ":", "-.")
 _MARKERS = "osD^vPX*"
 _COLUMNS = 3
 _FEW = 200
+_TALL = 44
+"""Characters along the vertical axis."""
 
 
 def draw_plots(drawn: Iterable[Drawn], folder: Path) -> None:
@@ -160,7 +163,7 @@ def _panels(drawn: Panels, width: float) -> Figure:
     else:
         grid.flat[0].set_ylim(bottom=min(0.0, grid.flat[0].get_ylim()[0]))
     figure.supxlabel(drawn.x.label, fontsize=8)
-    figure.supylabel(drawn.y.label, fontsize=8)
+    figure.supylabel(textwrap.fill(drawn.y.label, _TALL), fontsize=8)
     figure.suptitle(drawn.title, fontsize=8, x=0.01, ha="left")
     if labels:
         grid.flat[0].legend(frameon=False, fontsize=6.5)
@@ -176,6 +179,6 @@ def _axes(axes: Axes, x: Axis, y: Axis) -> None:
             axis.set_ticks(places, labels=[text for _, text in shown.marks])
             axis.set_minor_locator(NullLocator())
     axes.set_xlabel(x.label)
-    axes.set_ylabel(y.label)
+    axes.set_ylabel(textwrap.fill(y.label, _TALL))
     axes.grid(color="0.9", linewidth=0.5)
     axes.set_axisbelow(True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-down", "triangle-up", "cross", "star", "x")
 _PANEL_HEIGHT = 190
 _COLUMNS = 2
+_TITLE = 50
+"""Characters along an axis."""
 
 
 def plot_figure(drawn: Drawn) -> dict[str, Any]:
@@ -158,7 +161,7 @@ def _panels(drawn: Panels) -> dict[str, Any]:
 
 
 def _axis(axis: Axis) -> dict[str, Any]:
-    made: dict[str, Any] = {"title": {"text": axis.label}}
+    made: dict[str, Any] = {"title": {"text": "<br>".join(textwrap.wrap(axis.label, _TITLE))}}
     if axis.logarithmic:
         made |= {"type": "log", "dtick": 1}
     if axis.marks:

@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.experiment import Experiment, Figure
+from loopscope.experiment import Experiment, Figure, expectation
 from loopscope.report.axis import Axis, Scalar, axis_of, places
+from loopscope.report.parts import ages_of, part_of, paths_of
 from loopscope.report.thin import thin
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loopscope.analysis import PointResult, Results, SweepResults
+    from loopscope.experiment import Statistic, Value
+    from loopscope.report.parts import Part
     from loopscope.timeline import Run
 
     Floats = npt.NDArray[np.float64]
@@ -130,11 +133,11 @@ class Recorder:
     def _over_time(self, figure: Figure) -> Panels:
         panels = tuple(self._panels[figure.name])
         every = [each.y for panel in panels for each in panel.stretches]
-        units = {value.name: value.unit for value in self._experiment.values}
-        unit = units.get(figure.y[0].path, "ns")
+        value = _value(self._experiment, figure.y[0])
+        unit = "ns" if value is None else value.unit
         # An outlier must not choose the unit.
         y = axis_of(figure.y_label or _name(figure), unit, np.concatenate(every), "y" in figure.log)
-        first = "message" if unit == "ns" and figure.y[0].path not in units else "event"
+        first = "message" if value is None else "event"
         x = Axis(figure.x_label or f"time since the first {first}", "ns", 1e9, "s")
         return Panels(
             figure, figure.title or _title(figure), x, y, panels, self._total[figure.name]
@@ -160,27 +163,28 @@ def _stretches(
     from loopscope.analysis.value import read_samples
     from loopscope.timeline import UnknownTableError
 
-    values = {value.name: value for value in experiment.values}
     found: list[tuple[int, str, npt.NDArray[np.int64], Floats]] = []
     for y in figure.y:
         label = figure.label(y.text)
-        if y.path in values:
+        value = _value(experiment, y)
+        if value is not None:
             try:
-                repeat, ts, samples = read_samples(run, values[y.path])
+                repeat, ts, samples = read_samples(run, value)
             except UnknownTableError:
                 continue
+            since = ts.copy()
+            for number in np.unique(repeat):
+                since[repeat == number] -= ts[repeat == number].min()
         else:
-            messages = results.messages[y.path]
-            intervals = messages.intervals(*messages.path.loop)
-            repeat, ts = intervals.repeat, intervals.start
-            samples = intervals.length.astype(np.float64)
+            part = _part(results, y)
+            repeat, since = part.intervals.repeat, part.since
+            samples = part.intervals.length.astype(np.float64)
         for number in np.unique(repeat):
             here = np.flatnonzero(repeat == number)
-            here = here[np.argsort(ts[here], kind="stable")]
-            found.append((int(number), label, ts[here], samples[here]))
+            here = here[np.argsort(since[here], kind="stable")]
+            found.append((int(number), label, since[here], samples[here]))
     stretches, total = [], 0
-    for number, label, ts, samples in found:
-        elapsed = ts - ts[0]
+    for number, label, elapsed, samples in found:
         if figure.until_ns is not None:
             early = elapsed <= figure.until_ns
             elapsed, samples = elapsed[early], samples[early]
@@ -188,6 +192,17 @@ def _stretches(
         kept = thin(samples, max(4, _PANEL_POINTS // len(found)))
         stretches.append(Stretch(number, label, elapsed[kept] / 1e9, samples[kept]))
     return tuple(stretches), total
+
+
+def _value(experiment: Experiment, y: Statistic) -> Value | None:
+    """None where a path is meant."""
+    named = (each for each in experiment.values if each.name == y.path)
+    return next(named, None) if y.hop is None and y.stat is None else None
+
+
+def _part(results: Results, y: Statistic) -> Part:
+    ends = paths_of(results)[y.path].loop if y.hop is None else (y.hop.start, y.hop.end)
+    return (part_of if y.stat is None else ages_of)(results, y.path, ends)
 
 
 def _plot(sweep: SweepResults, figure: Figure) -> Plot | None:
@@ -278,12 +293,16 @@ def _chosen(figure: Figure, params: Mapping[str, Scalar]) -> bool:
 
 def _name(figure: Figure) -> str:
     """What the vertical axis shows, where nobody said."""
-    if len(figure.y) > 1:
-        return "time" if figure.y[0].stat not in (None, "count", "lost", "duplicates") else "value"
     y = figure.y[0]
+    if len(figure.y) > 1:
+        if y.stat is None and y.hop is None:
+            return "value"
+        return {"ns": "time", "Hz": "rate"}.get(expectation.unit(y.stat or "p50"), "value")
+    if figure.x == TIME and y.stat is not None:
+        return "age of the data"
     if y.stat is not None:
         return f"{y.stat} of {y.text.rpartition('.')[0]}"
-    return _words(y.path)
+    return "time" if y.hop else _words(y.path)
 
 
 def _title(figure: Figure) -> str:

@@ -6,6 +6,7 @@ that no outlier disappears. Histograms are of all values.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,18 +14,21 @@ import numpy as np
 
 from loopscope.analysis.results import PatternResult, Results
 from loopscope.report.clock_series import ClockDrawing, read_clock_drawings
+from loopscope.report.parts import Part, ages_of, joins, part_of, paths_of
 from loopscope.report.thin import thin
 from loopscope.timeline import Run
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from loopscope.analysis.messages import Intervals, Messages
+    from loopscope.experiment import MessagePath
 
     Floats = npt.NDArray[np.float64]
 
 _RESPONSE_POINTS = 5000
 _HOPS_POINTS = 8000
+_PATHS = 2
+"""So many paths have so many points each; more have as many together, so that pages stay light."""
 _LOST_MARKS = 1000
 _BINS = (12, 90)
 
@@ -53,6 +57,8 @@ class Histogram:
 class IntervalDrawing:
     first: str
     last: str
+    what: str
+    """What there are `total` of."""
     scatters: tuple[Scatter, ...]
     histogram: Histogram
     total: int
@@ -65,12 +71,27 @@ class IntervalDrawing:
 
 
 @dataclass(frozen=True)
-class PathDrawing:
-    name: str
+class EndDrawing:
+    """From one beginning of a path to one end."""
+
+    part: Part
     response: IntervalDrawing | None
     """None where no message arrived."""
     lost_seconds: Floats
     """When messages set out that did not arrive."""
+    hops: tuple[Part, ...]
+    """Those on the way, where that has several."""
+    ages: Part | None
+    """None where no event joins."""
+    age: IntervalDrawing | None
+    """None where nothing was used."""
+
+
+@dataclass(frozen=True)
+class PathDrawing:
+    name: str
+    ends: tuple[EndDrawing, ...]
+    """One of a list."""
     hops: tuple[IntervalDrawing, ...]
 
 
@@ -82,9 +103,10 @@ class Drawings:
 
 
 def read_drawings(run: Run, results: Results) -> Drawings:
+    paths = paths_of(results)
     return Drawings(
         patterns=results.patterns,
-        paths=tuple(_path(messages) for messages in results.messages.values()),
+        paths=tuple(_path(results, path, max(1, len(paths) / _PATHS)) for path in paths.values()),
         clock=read_clock_drawings(run, results),
     )
 
@@ -112,48 +134,49 @@ def histogram_of(values: npt.NDArray[Any], bins: int | None = None) -> Histogram
     )
 
 
-def _path(messages: Messages) -> PathDrawing:
-    path = messages.path
-    origin = origins(messages)
-    lost_seconds = lost_ns(messages) / 1e9
-    marks = np.linspace(0, len(lost_seconds) - 1, min(len(lost_seconds), _LOST_MARKS)).astype(int)
-    hops = [messages.intervals(*hop) for hop in path.hops]
-    drawn = [_interval(hop, origin, _HOPS_POINTS // len(hops)) for hop in hops]
+def _path(results: Results, path: MessagePath, share: float) -> PathDrawing:
+    hops = {hop: part_of(results, path.name, hop) for hop in path.hops}
+    drawn = [_interval(hop, int(_HOPS_POINTS / share / len(hops))) for hop in hops.values()]
+    # A graph's figures over time have as many points together as a list's one.
+    points = int(_RESPONSE_POINTS / share / sum(1 + joins(path, ends) for ends in path.ends))
     return PathDrawing(
         name=path.name,
-        response=_interval(messages.intervals(*path.loop), origin, _RESPONSE_POINTS),
-        lost_seconds=lost_seconds[marks],
+        ends=tuple(_end(results, path, ends, hops, points) for ends in path.ends),
         hops=tuple(hop for hop in drawn if hop is not None),
     )
 
 
-def origins(messages: Messages) -> dict[int, int]:
-    """When the first message of each repeat set out."""
-    return {
-        int(repeat): int(messages.ts[0][messages.repeat == repeat].min())
-        for repeat in np.unique(messages.repeat)
-    }
+def _end(
+    results: Results,
+    path: MessagePath,
+    ends: tuple[int, int],
+    hops: Mapping[tuple[int, int], Part],
+    points: int,
+) -> EndDrawing:
+    part = part_of(results, path.name, ends)
+    way = path.between(*ends)
+    lost = np.sort(part.lost.since) / 1e9
+    marks = np.linspace(0, len(lost) - 1, min(len(lost), _LOST_MARKS)).astype(int)
+    ages = ages_of(results, path.name, ends) if joins(path, ends) else None
+    return EndDrawing(
+        part=part,
+        response=_interval(part, points),
+        lost_seconds=lost[marks],
+        hops=tuple(part for hop, part in hops.items() if hop != ends and way.issuperset(hop)),
+        ages=ages,
+        age=_interval(ages, points) if ages else None,
+    )
 
 
-def lost_ns(messages: Messages, only: int | None = None) -> npt.NDArray[np.int64]:
-    """When messages set out that did not arrive, after the first of their repeat."""
-    lost = ~messages.seen[-1]
-    found = [
-        messages.ts[0][lost & (messages.repeat == repeat)] - start
-        for repeat, start in origins(messages).items()
-        if only in (None, repeat)
-    ]
-    return np.sort(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
-
-
-def _interval(intervals: Intervals, origin: dict[int, int], points: int) -> IntervalDrawing | None:
+def _interval(part: Part, points: int) -> IntervalDrawing | None:
+    intervals = part.intervals
     total = len(intervals.length)
     if not total:
         return None
     scatters = []
-    for repeat, start in origin.items():
+    for repeat, start in part.origin.items():
         here = np.flatnonzero(intervals.repeat == repeat)
-        kept = here[thin(intervals.length[here], max(4, points // len(origin)))]
+        kept = here[thin(intervals.length[here], max(4, points // len(part.origin)))]
         scatters.append(
             Scatter(
                 repeat=repeat,
@@ -167,6 +190,7 @@ def _interval(intervals: Intervals, origin: dict[int, int], points: int) -> Inte
     return IntervalDrawing(
         first=str(intervals.first),
         last=str(intervals.last),
+        what=part.what,
         scatters=tuple(scatters),
         histogram=histogram_of(intervals.length),
         total=total,

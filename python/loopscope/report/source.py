@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loopscope.report.parts import AGE, Instants, Part, ages_of, joins, part_of, text_of
 from loopscope.report.samples import FigureError, missing
-from loopscope.report.series import origins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,14 +20,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from loopscope.analysis import Results
-    from loopscope.analysis.messages import Intervals, Messages
-    from loopscope.experiment import Experiment
+    from loopscope.analysis.measured_graph import MeasuredGraph
+    from loopscope.analysis.messages import Messages
+    from loopscope.experiment import Experiment, MessagePath
     from loopscope.report.plots import Drawn
     from loopscope.report.series import Drawings
     from loopscope.timeline import Run
 
 _SUBJECT = re.compile(
-    r"\s*(?P<path>[^\s.\[\]]+)\s*\[\s*(?P<start>\S+?)\s*->\s*(?P<end>\S+?)\s*\]\s*"
+    r"\s*(?P<path>[^\s.\[\]]+)\s*"
+    r"(?:\[\s*(?P<start>\S+?)\s*->\s*(?P<end>\S+?)\s*\]\s*)?(?P<age>\.age\s*)?"
 )
 _FIELD = re.compile(
     r"(?:(?P<component>[^/\s]+)/)?(?P<group>[^:/\s]+):(?P<event>[^.\s]+)\.(?P<field>\w+)"
@@ -52,6 +54,8 @@ class Sampled:
     table: pa.Table
     """`since` (ns, the first of its repeat), `value`, `repeat`, and of times between instants
     `clock_error`, their half-width. In order of repeat and time."""
+    without: Mapping[str, Instants] = field(default_factory=dict)
+    """What has no number, by what became of it."""
 
     @property
     def bounded(self) -> bool:
@@ -111,28 +115,37 @@ class Source:
         return read_drawings(self.run, self.results)
 
     @property
-    def paths(self) -> list[str]:
-        return [path.name for path in self.experiment.paths] if self.experiment else []
+    def paths(self) -> dict[str, MessagePath]:
+        """By name."""
+        return {path.name: path for path in self.experiment.paths} if self.experiment else {}
+
+    @property
+    def wholes(self) -> list[str]:
+        """Every path from end to end, of a graph from each beginning to each end, and the age of
+        data there."""
+        every = [(path, ends) for path in self.paths.values() for ends in path.ends]
+        ages = [text_of(*each) + AGE for each in every if joins(*each)]
+        return [*(text_of(*each) for each in every), *ages]
 
     @property
     def subjects(self) -> dict[str, str]:
         """What figures of samples can be of, and what each is."""
-        found = {}
-        for path in self.experiment.paths if self.experiment else ():
-            if path.edges:
-                continue
-            found[path.name] = "time of a path"
-            for start, end in path.hops:
-                hop = f"{path.name}[{path.events[start]} -> {path.events[end]}]"
-                found[hop] = "time of a hop"
+        found: dict[str, str] = {}
+        for path in self.paths.values():
+            for what, parts in (("path", path.ends), ("hop", path.hops)):
+                for ends in parts:
+                    found.setdefault(text_of(path, ends), f"time of a {what}")
+            for ends in (*path.ends, *path.hops):
+                if joins(path, ends):
+                    found[text_of(path, ends) + AGE] = "age of the data at each use"
         for value in self.experiment.values if self.experiment else ():
             if value.field is not None:
                 found[value.name] = f"{value.field} of {value.entity}"
         run = self.points[0].run if self.swept else self.run
         for name in run.tables:
-            for field, kind in run.table(name).schema().items():
-                if field not in _OF_EVERY_EVENT and kind.is_numeric():
-                    found[f"{name.replace('.', ':', 1)}.{field}"] = "a field of events"
+            for column, kind in run.table(name).schema().items():
+                if column not in _OF_EVERY_EVENT and kind.is_numeric():
+                    found[f"{name.replace('.', ':', 1)}.{column}"] = "a field of events"
         return found
 
     @cached_property
@@ -162,50 +175,67 @@ class Source:
             recorder.see(self.run, self.results)
         return {each.figure.name: each for each in recorder.drawn(sweep)}
 
-    def messages(self, path: str) -> Messages:
+    def messages(self, path: str) -> Messages | MeasuredGraph:
         """Raises `FigureError` where the run has no such path."""
         if path not in self.paths:
             raise FigureError(missing("path", path, self.paths))
-        if path not in self.results.messages:
-            raise FigureError(
-                f"path {path} is a graph, which no figure shows: its table is paths.{path}"
-            )
-        return self.results.messages[path]
+        graphs = self.results.graph_messages
+        return graphs[path] if path in graphs else self.results.messages[path]
 
     def samples(self, text: str) -> Sampled:
-        """What `text` names: a path, `PATH[EVENT -> EVENT]`, a value, or a field of events as
-        `group:name.field` or `component/group:name.field`.
+        """What `text` names: a path, `PATH[EVENT -> EVENT]`, with `.age` the age of the data there,
+        a value, or a field of events as `group:name.field` or `component/group:name.field`.
 
         Raises `FigureError` where the run has no such thing, or nothing was seen of it.
         """
         values = {each.name: each for each in self.experiment.values} if self.experiment else {}
         part = _SUBJECT.fullmatch(text)
-        if part is not None:
-            found = self._of_part(part["path"], part["start"], part["end"])
-        elif text in self.paths:
-            messages = self.messages(text)
-            found = _of_intervals(text, text, messages.intervals(*messages.path.loop), messages)
+        if part is not None and (part["start"] or part["path"] in self.paths):
+            found = _sampled(self._of_part(part))
         elif text in values:
             found = self._of_value(text)
-        elif (field := _FIELD.fullmatch(text)) is not None:
-            found = self._of_field(text, field)
+        elif (of_events := _FIELD.fullmatch(text)) is not None:
+            found = self._of_field(text, of_events)
         else:
             raise FigureError(missing("path, value or field of events", text, self.subjects))
         if not len(found.table):
             raise FigureError(f"{text}: the run has none of it")
         return found
 
-    def _of_part(self, path: str, start: str, end: str) -> Sampled:
-        messages = self.messages(path)
-        events = [str(each) for each in messages.path.events]
-        for event in (start, end):
+    def part(self, text: str) -> tuple[MessagePath, tuple[int, int]]:
+        """The path and the two of its events that `PATH` or `PATH[EVENT -> EVENT]` names. Raises
+        `FigureError`."""
+        part = _SUBJECT.fullmatch(text)
+        if part is None or part["age"]:
+            raise FigureError(missing("path", text, self.wholes))
+        return self._ends(part)
+
+    def _of_part(self, part: re.Match[str]) -> Part:
+        path, ends = self._ends(part)
+        try:
+            return (ages_of if part["age"] else part_of)(self.results, path.name, ends)
+        except ValueError as error:
+            ages = [each for each in self.subjects if each.endswith(AGE)]
+            known = f"; there is: {', '.join(ages) or 'none'}" if part["age"] else ""
+            raise FigureError(f"{part[0]}: {error}{known}") from error
+
+    def _ends(self, part: re.Match[str]) -> tuple[MessagePath, tuple[int, int]]:
+        name = part["path"]
+        if name not in self.paths:
+            raise FigureError(missing("path", name, self.paths))
+        path = self.paths[name]
+        if part["start"] is None:
+            if len(path.ends) > 1:
+                age = part["age"] or ""
+                parts = (ends for ends in path.ends if not age or joins(path, ends))
+                known = ", ".join(f"'{text_of(path, ends)}{age}'" for ends in parts)
+                raise FigureError(f"path {name} has several ends: name one of {known or 'none'}")
+            return path, path.ends[0]
+        events = [str(each) for each in path.events]
+        for event in (part["start"], part["end"]):
             if event not in events:
-                raise FigureError(f"path {path}: {missing('event', event, events)}")
-        first, last = events.index(start), events.index(end)
-        if first >= last:
-            raise FigureError(f"path {path}: {start} does not come before {end}")
-        intervals = messages.intervals(first, last)
-        return _of_intervals(f"{path}[{start} -> {end}]", path, intervals, messages)
+                raise FigureError(f"path {name}: {missing('event', event, events)}")
+        return path, (events.index(part["start"]), events.index(part["end"]))
 
     def _of_value(self, name: str) -> Sampled:
         from loopscope.analysis.value import read_samples
@@ -260,27 +290,39 @@ def chosen(
 ) -> Sampled:
     """Of one repeat, of a stretch of time. Raises `FigureError` where nothing is left."""
     table = sampled.table
-    keep = np.ones(len(table), dtype=np.bool_)
-    since = table["since"].to_numpy()
+    repeats, since = (table[name].to_numpy() for name in ("repeat", "since"))
+    keep = _within(repeats, since, repeat, from_ns, until_ns)
+    if not keep.any():
+        raise FigureError(f"{sampled.text}: nothing is left of it, in this time and repeat")
+    without = {
+        what: each.chosen(_within(each.repeat, each.since, repeat, from_ns, until_ns))
+        for what, each in sampled.without.items()
+    }
+    return replace(sampled, table=table.filter(keep), without=without)
+
+
+def _within(
+    repeats: npt.NDArray[np.int32],
+    since: npt.NDArray[np.int64],
+    repeat: int | None,
+    from_ns: int | None,
+    until_ns: int | None,
+) -> npt.NDArray[np.bool_]:
+    keep = np.ones(len(since), dtype=np.bool_)
     if repeat is not None:
-        keep &= table["repeat"].to_numpy() == repeat
+        keep &= repeats == repeat
     if from_ns is not None:
         keep &= since >= from_ns
     if until_ns is not None:
         keep &= since < until_ns
-    if not keep.any():
-        raise FigureError(f"{sampled.text}: nothing is left of it, in this time and repeat")
-    return sampled if keep.all() else replace(sampled, table=table.filter(keep))
+    return keep
 
 
-def _of_intervals(text: str, path: str, intervals: Intervals, messages: Messages) -> Sampled:
+def _sampled(part: Part) -> Sampled:
     """Every part of a path counts from the path's first message, so that figures stand together."""
-    title = f"{path}: {intervals.first} → {intervals.last}"
-    table = _table(
-        intervals.repeat, intervals.start, intervals.length, intervals.err, origins(messages)
-    )
-    name = "response time" if text == path else "time of the hop"
-    return Sampled(text, name, title, "messages", "ns", table)
+    of = part.intervals
+    table = _table(of.repeat, of.start, of.length, of.err, part.since)
+    return Sampled(part.text, part.name, part.title, part.what, "ns", table, part.without)
 
 
 def _table(
@@ -288,15 +330,14 @@ def _table(
     ts: npt.NDArray[np.int64],
     value: npt.NDArray[np.generic],
     err: npt.NDArray[np.int64] | None = None,
-    origin: dict[int, int] | None = None,
+    since: npt.NDArray[np.int64] | None = None,
 ) -> pa.Table:
     import pyarrow as pa
 
-    if origin is None:
-        origin = {int(each): int(ts[repeat == each].min()) for each in np.unique(repeat)}
-    since = ts.copy()
-    for each, start in origin.items():
-        since[repeat == each] -= start
+    if since is None:
+        since = ts.copy()
+        for each in np.unique(repeat):
+            since[repeat == each] -= ts[repeat == each].min()
     columns = {"repeat": repeat, "since": since, "value": value}
     if err is not None:
         columns["clock_error"] = err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,13 +16,17 @@ from loopscope.report.samples import FigureError
 from loopscope.report.series import unit_of
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from loopscope.analysis.messages import Messages
+    from loopscope.experiment import MessagePath
 
 USUAL = ("p50", "p99", "max")
 """The messages that are shown where none is named: by nearest rank of their time."""
+_TITLE = 19
+"""Characters of a title to an inch of a panel's width."""
 CAPTION = "Whiskers: half-width of the hop's time."
 KINDS = ((True, "between hosts", BLUE), (False, "on one host", ORANGE))
 
@@ -51,34 +56,49 @@ class Fall:
     id: int
     steps: tuple[Step, ...]
     total: int | None
-    """None where it did not arrive."""
+    """None where it did not arrive; of several ends to the last that it reached."""
     err: int | None
+    fate: str = "lost"
+    """What became of it where it did not arrive."""
+    of: str = ""
+    """Where it set out, in a graph with several beginnings."""
+    reached: str = ""
+    """How many ends it came to, where not to all."""
+    begin: int = 0
+    """When it set out, global ns."""
 
     @property
     def title(self) -> str:
         which = f"message {self.id}"
+        if self.of:
+            which = f"{which} of {self.of}"
         if self.what:
             which = f"{self.what}: {which}"
         if self.total is None:
-            return f"{which}, lost"
+            return f"{which}, {self.fate}"
         doubt = half_width(UNKNOWN_NS if self.err is None else self.err)
-        return f"{which}, {duration(self.total)} {doubt}"
+        reached = f", {self.reached}" if self.reached else ""
+        return f"{which}, {duration(self.total)} {doubt}{reached}"
 
 
-def usual(messages: Messages) -> tuple[Fall, ...]:
-    """The messages of the median, p99 and greatest time; nothing where none arrived."""
+def usual(messages: Messages, repeat: int | None = None) -> tuple[Fall, ...]:
+    """The messages of the median, p99 and greatest time, of every repeat or of one; nothing where
+    none arrived."""
     loop = messages.intervals(*messages.path.loop)
-    n = len(loop.length)
-    if not n:
-        return ()
     order = np.lexsort((loop.id, loop.repeat, loop.length))
-    found: list[tuple[str, int]] = []
-    for what in USUAL:
+    found = ranked(order if repeat is None else order[loop.repeat[order] == repeat])
+    chosen = [(what, int(loop.repeat[at]), int(loop.id[at])) for what, at in found]
+    return _falls(messages, chosen)
+
+
+def ranked(order: npt.NDArray[np.intp]) -> list[tuple[str, int]]:
+    """The usual ones of what is in order of its times; nothing of nothing."""
+    n, found = len(order), []
+    for what in USUAL if n else ():
         q = quantile(what)
         rank = n if q is None else nearest_rank(q, n)
         found.append((what, int(order[rank - 1])))
-    chosen = [(what, int(loop.repeat[at]), int(loop.id[at])) for what, at in found]
-    return _falls(messages, chosen)
+    return found
 
 
 def named(messages: Messages, id: int, repeat: int | None) -> tuple[Fall, ...]:
@@ -88,13 +108,18 @@ def named(messages: Messages, id: int, repeat: int | None) -> tuple[Fall, ...]:
         here &= messages.repeat == repeat
     found = sorted(set(messages.repeat[here].tolist()))
     if not found:
-        of = f" in repeat {repeat}" if repeat is not None else ""
-        known = ""
-        if len(messages):
-            known = f": they are {messages.id.min()} to {messages.id.max()}"
-        key = messages.path.key
-        raise FigureError(f"path {messages.path.name}: no message with {key} {id}{of}{known}")
+        raise unknown(messages.path, messages.id, id, repeat)
     return _falls(messages, [("", each, id) for each in found])
+
+
+def unknown(
+    path: MessagePath, ids: npt.NDArray[np.int64], id: int, repeat: int | None
+) -> FigureError:
+    """That there is no message with this number."""
+    of = f" in repeat {repeat}" if repeat is not None else ""
+    known = f": they are {ids.min()} to {ids.max()}" if len(ids) else ""
+    key = path.key if not path.edges else "number"
+    return FigureError(f"path {path.name}: no message with {key} {id}{of}{known}")
 
 
 def _falls(messages: Messages, chosen: Sequence[tuple[str, int, int]]) -> tuple[Fall, ...]:
@@ -123,14 +148,16 @@ def _falls(messages: Messages, chosen: Sequence[tuple[str, int, int]]) -> tuple[
             )
     loop = messages.intervals(*messages.path.loop)
     found = []
-    for fall, (what, repeat, id) in zip(steps, chosen, strict=True):
+    for fall, row, (what, repeat, id) in zip(steps, rows, chosen, strict=True):
         at = np.flatnonzero((loop.repeat == repeat) & (loop.id == id))
         total = err_ns = None
         if len(at):
             total = int(loop.length[at[0]])
             err_ns = int(loop.err[at[0]])
             err_ns = None if err_ns >= UNKNOWN_NS else err_ns
-        found.append(Fall(what, repeat, id, tuple(fall), total, err_ns))
+        found.append(
+            Fall(what, repeat, id, tuple(fall), total, err_ns, begin=int(messages.ts[0][row]))
+        )
     return tuple(found)
 
 
@@ -155,7 +182,7 @@ def draw(falls: Sequence[Fall], width: float) -> Figure:
     figure = Figure(figsize=(width, (0.7 + 0.27 * max(2, most)) * lines))
     panels = figure.subplots(lines, beside, squeeze=False)
     for axes, fall in zip(panels.flat, falls, strict=False):
-        _draw_one(axes, fall)
+        _draw_one(axes, fall, round(_TITLE * width / beside))
     for axes in panels.flat[len(falls) :]:
         axes.set_visible(False)
     marks, labels = panels.flat[0].get_legend_handles_labels()
@@ -163,8 +190,9 @@ def draw(falls: Sequence[Fall], width: float) -> Figure:
     return figure
 
 
-def _draw_one(axes: Axes, fall: Fall) -> None:
-    """Each hop's name stands above its bar, so that the bars have the whole width."""
+def _draw_one(axes: Axes, fall: Fall, across: int) -> None:
+    """Each hop's name stands above its bar, so that the bars have the whole width. `across`: of the
+    title, in characters."""
     ends = [step.start + step.length for step in fall.steps]
     scale, unit = unit_of(max(map(abs, ends), default=1))
     for between, label, colour in KINDS:
@@ -195,7 +223,7 @@ def _draw_one(axes: Axes, fall: Fall) -> None:
     axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
     axes.set_xlabel(f"time since it set out ({unit})")
     title = fall.title if fall.repeat == 1 else f"{fall.title}, repeat {number(fall.repeat)}"
-    axes.set_title(title, fontsize=7)
+    axes.set_title(textwrap.fill(title, across), fontsize=7)
 
 
 def _tell(axes: Axes, step: Step, place: int, scale: float, whole: int) -> None:

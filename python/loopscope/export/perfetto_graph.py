@@ -1,0 +1,140 @@
+"""What a Perfetto trace shows of a path that is a graph: slices of messages and of edges, and flows
+from each message to those that were made of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from loopscope.analysis.flow import flow_of_repeat
+from loopscope.analysis.message_graph import NEVER, Fate
+from loopscope.analysis.quantity import UNKNOWN_NS
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from loopscope.analysis.message_graph import RepeatGraph
+
+    Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """On a track of this name, or on one beside it where they overlap; in the order of begins."""
+
+    track: str
+    name: str
+    begin: int
+    end: int
+    fields: Mapping[str, Any]
+
+
+def slices(graph: RepeatGraph, repeat: int) -> Iterator[Slice]:
+    """One for each message of every beginning, until its last first use; then one for each message
+    and edge over which it was used, until its first use."""
+    for source in graph.path.sources:
+        yield from _messages(graph, repeat, source)
+    for edge in graph.path.edges:
+        first, last = (str(graph.path.events[end]) for end in (edge.start, edge.end))
+        track = f"{graph.path.name}: {first} → {last}"
+        sent, _ = flow_of_repeat(graph, repeat, (edge.start, edge.end))
+        there = sent.fate == Fate.USED
+        columns = (sent.id, sent.ts, sent.length, sent.width)
+        for id, begin, length, err in zip(*(of[there].tolist() for of in columns), strict=True):
+            end = begin + max(0, length)
+            yield Slice(track, f"→ {last}", begin, end, {"id": id, "err_ns": _known(err)})
+
+
+def _messages(graph: RepeatGraph, repeat: int, source: int) -> Iterator[Slice]:
+    path, kept = graph.path, graph.kept(source)
+    messages = graph.messages[source]
+    begin, end = messages.ts[kept], messages.ts[kept].copy()
+    width = np.zeros(len(begin), np.int64)
+    for event in range(source + 1, len(path.events)):
+        if source in path.before(event):
+            use = graph.uses(source, event).first[kept]
+            there = np.flatnonzero(use != NEVER)
+            there = there[graph.messages[event].ts[use[there]] > end[there]]
+            end[there] = graph.messages[event].ts[use[there]]
+            length = end[there] - begin[there]
+            width[there] = graph.width(source, there + kept.start, event, use[there], length)
+    sinks = [last for first, last in path.ends if first == source]
+    fates = np.array(
+        [flow_of_repeat(graph, repeat, (source, sink))[0].fate for sink in sinks], np.int8
+    )
+    whole = path.name if len(path.sources) == 1 else f"{path.name}: {path.events[source]}"
+    best = fates.max(axis=0)
+    for i, id in enumerate(messages.id[kept].tolist()):
+        became = {
+            str(path.events[sink]): Fate(fate).name.lower()
+            for sink, fate in zip(sinks, fates[:, i].tolist(), strict=True)
+        }
+        fate = "" if best[i] == Fate.USED else f" {Fate(int(best[i])).name.lower()}"
+        fields = {"id": id, "err_ns": _known(int(width[i])), **became}
+        yield Slice(whole, f"{path.name} {id}{fate}", int(begin[i]), int(end[i]), fields)
+
+
+def _known(err: int) -> int | None:
+    return None if err >= UNKNOWN_NS else err
+
+
+class GraphFlows:
+    """Ties each message's event to those of the messages that surely were made of it: a flow for
+    each two, so that branches and joins have an arrow each."""
+
+    def __init__(self, first: int, graph: RepeatGraph) -> None:
+        """Flows are numbered from `first` on."""
+        path = graph.path
+        self._at: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for event, each in enumerate(path.events):
+            self._at[each.entity, each.component].append(event)
+        self._keys = path.keys
+        # A message's later occurrences are nothing's.
+        self._places: list[dict[int, int]] = [
+            {} if key is None else dict(zip(each.id.tolist(), range(len(each)), strict=True))
+            for key, each in zip(path.keys, graph.messages, strict=True)
+        ]
+        self._seen = [0] * len(path.events)
+        self._leaving: list[list[_Sorted]] = [[] for _ in path.events]
+        self._coming: list[list[_Sorted]] = [[] for _ in path.events]
+        for number, edge in enumerate(path.edges):
+            start, end = graph.pairs(number)
+            flows = first + np.arange(len(start))
+            first += len(start)
+            self._leaving[edge.start].append(_Sorted(flows, start, len(graph.messages[edge.start])))
+            self._coming[edge.end].append(_Sorted(flows, end, len(graph.messages[edge.end])))
+
+    def of(self, entity: str, process: str, row: Mapping[str, Any]) -> tuple[list[int], list[int]]:
+        """Of events in order of time: flows that begin here, and those that end here."""
+        leaves: list[int] = []
+        ends: list[int] = []
+        for event in self._at.get((entity, process), ()):
+            place = self._place(event, row)
+            if place is not None:
+                leaves += [flow for each in self._leaving[event] for flow in each.of(place)]
+                ends += [flow for each in self._coming[event] for flow in each.of(place)]
+        return leaves, ends
+
+    def _place(self, event: int, row: Mapping[str, Any]) -> int | None:
+        key = self._keys[event]
+        if key is not None:
+            return self._places[event].pop(row[key], None)
+        self._seen[event] += 1
+        return self._seen[event] - 1
+
+
+class _Sorted:
+    """Flows by the place of a message at one of their ends."""
+
+    def __init__(self, flows: Integers, places: npt.NDArray[np.intp], size: int) -> None:
+        order = np.argsort(places, kind="stable")
+        self._flows = flows[order]
+        self._starts = np.searchsorted(places[order], np.arange(size + 1))
+
+    def of(self, place: int) -> list[int]:
+        found: list[int] = self._flows[self._starts[place] : self._starts[place + 1]].tolist()
+        return found

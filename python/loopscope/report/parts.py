@@ -1,0 +1,181 @@
+"""A path, a list or a graph, or a part of it, as figures ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loopscope.analysis.message_graph import Fate
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from loopscope.analysis import Results
+    from loopscope.analysis.measured_graph import MeasuredGraph
+    from loopscope.analysis.messages import Intervals, Messages
+    from loopscope.experiment import MessagePath
+
+AGE = ".age"
+_FATES = {
+    "lost": Fate.LOST,
+    "superseded": Fate.SUPERSEDED,
+    "unused": Fate.UNUSED,
+    "undecided": Fate.UNDECIDED,
+}
+
+
+@dataclass(frozen=True)
+class Instants:
+    """When something set out, or was used, after the first message of its repeat."""
+
+    repeat: npt.NDArray[np.int32]
+    since: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.since)
+
+    def chosen(self, rows: npt.NDArray[np.bool_]) -> Instants:
+        return Instants(self.repeat[rows], self.since[rows])
+
+
+@dataclass(frozen=True)
+class Part:
+    """The times of the messages of a part of a path, or the age of the data at each use there."""
+
+    text: str
+    """What a person calls it."""
+    name: str
+    """What an axis shows."""
+    title: str
+    what: str
+    """What the intervals are many of."""
+    intervals: Intervals
+    """Of ages one for each use, which begins where the use is and has its number."""
+    origin: Mapping[int, int]
+    """When the path's first message of each repeat set out."""
+    without: Mapping[str, Instants]
+    """Messages, or uses, that have no time, by what became of them."""
+
+    @property
+    def short(self) -> str:
+        """Of a path its name, else where it begins and ends."""
+        if "[" not in self.text:
+            return self.text
+        return f"{self.intervals.first} → {self.intervals.last}"
+
+    @property
+    def since(self) -> npt.NDArray[np.int64]:
+        """Where each interval begins, after the first message of its repeat."""
+        return _since(self.intervals.repeat, self.intervals.start, self.origin)
+
+    @property
+    def lost(self) -> Instants:
+        nothing = Instants(np.empty(0, np.int32), np.empty(0, np.int64))
+        return self.without.get("lost", nothing)
+
+
+def paths_of(results: Results) -> dict[str, MessagePath]:
+    """All that were measured: lists, then graphs."""
+    lists = {name: each.path for name, each in results.messages.items()}
+    return lists | {name: each.messages.path for name, each in results.graph_messages.items()}
+
+
+def text_of(path: MessagePath, ends: tuple[int, int]) -> str:
+    """What a person calls a part of a path."""
+    if path.ends == [ends]:
+        return path.name
+    return f"{path.name}[{path.events[ends[0]]} -> {path.events[ends[1]]}]"
+
+
+def joins(path: MessagePath, ends: tuple[int, int]) -> bool:
+    """Whether an event between two joins, so that data has an age there."""
+    return bool(path.uses(*ends) - {"key"})
+
+
+def part_of(results: Results, path: str, ends: tuple[int, int]) -> Part:
+    """The times between two of its events. Raises `ValueError` where none leads to the other."""
+    if path in results.graph_messages:
+        return _of_graph(results.graph_messages[path], ends)
+    return _of_list(results.messages[path], ends)
+
+
+def ages_of(results: Results, path: str, ends: tuple[int, int]) -> Part:
+    """The age of the data of one event at each use by another. Raises `ValueError` where data has
+    none there."""
+    graph = results.graph_messages.get(path)
+    if graph is None or not (flow := graph.part(ends)).joins:
+        raise ValueError("age is drawn where an event joins, of the data that it uses")
+    origin, used = _origin_of(graph), flow.used
+    return Part(
+        text=text_of(graph.messages.path, ends) + AGE,
+        name="age of the data",
+        title=f"{path}: age of {flow.intervals.first} where used at {flow.intervals.last}",
+        what="uses",
+        intervals=flow.uses,
+        origin=origin,
+        without={
+            name: Instants(used.repeat, _since(used.repeat, used.ts, origin)).chosen(rows)
+            for name, rows in {
+                "undecided": used.undecided,
+                "without data": ~used.made & ~used.undecided,
+            }.items()
+        },
+    )
+
+
+def _of_list(messages: Messages, ends: tuple[int, int]) -> Part:
+    path, (first, last) = messages.path, ends
+    if not 0 <= first < last < len(path.events):
+        raise ValueError(f"{path.events[first]} does not come before {path.events[last]}")
+    repeats = np.unique(messages.repeat).tolist()
+    origin = {repeat: int(messages.ts[0][messages.repeat == repeat].min()) for repeat in repeats}
+    lost = messages.seen[first] & ~messages.seen[last]
+    repeat, ts = messages.repeat[lost], messages.ts[first][lost]
+    return Part(
+        text=text_of(path, ends),
+        name="response time" if ends == path.loop else "time of the hop",
+        title=f"{path.name}: {path.events[first]} → {path.events[last]}",
+        what="messages",
+        intervals=messages.intervals(first, last),
+        origin=origin,
+        without={"lost": Instants(repeat, _since(repeat, ts, origin))},
+    )
+
+
+def _of_graph(graph: MeasuredGraph, ends: tuple[int, int]) -> Part:
+    flow = graph.part(ends)
+    path, sent, origin = graph.messages.path, flow.sent, _origin_of(graph)
+    since = Instants(sent.repeat, _since(sent.repeat, sent.ts, origin))
+    name = "response time" if ends in path.ends else "time of the hop"
+    return Part(
+        text=text_of(path, ends),
+        name="time to the first use" if flow.joins else name,
+        title=f"{path.name}: {flow.intervals.first} → {flow.intervals.last}",
+        what="messages",
+        intervals=flow.shown,
+        origin=origin,
+        without={name: since.chosen(sent.fate == fate) for name, fate in _FATES.items()},
+    )
+
+
+def _origin_of(graph: MeasuredGraph) -> dict[int, int]:
+    return {repeat: min(begins) for repeat, begins in _begins(graph) if begins}
+
+
+def _begins(graph: MeasuredGraph) -> Iterator[tuple[int, list[int]]]:
+    """When each repeat's first message at each beginning set out, of those after the warm-up."""
+    for repeat, each in graph.messages.repeats.items():
+        stamps = (each.messages[source].ts[each.kept(source)] for source in each.path.sources)
+        yield repeat, [int(ts[0]) for ts in stamps if len(ts)]
+
+
+def _since(
+    repeat: npt.NDArray[np.int32], ts: npt.NDArray[np.int64], origin: Mapping[int, int]
+) -> npt.NDArray[np.int64]:
+    since = ts.copy()
+    for each, start in origin.items():
+        since[repeat == each] -= start
+    return since
