@@ -164,7 +164,7 @@ MISTAKES = {
     "which number": (
         ("key: estimate, from: number", "key: «estimate"),
         "numbered by estimate and tracker/cam:received by frame",
-        "from: frame",
+        None,
     ),
     "no input": (("join: " + LATEST, "join: «{}"), "joins nothing", None),
     "no such way": ((": latest", ": «lates"), "'lates' is not known here", "latest"),
