@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -261,6 +263,15 @@ def test_the_list_names_kinds_and_what_they_can_be_of(run: Path) -> None:
     for name in (*KINDS, *told["of"]):
         assert name in text
     assert not (run / "nothing").exists()
+
+
+def test_a_reader_who_went_away_is_told_nothing(run: Path) -> None:
+    command = [Path(sys.executable).with_name("loopscope"), "figure", run, "--list"]
+    given: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **given) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
 
 
 def test_completion_knows_kinds_and_what_they_can_be_of(run: Path) -> None:

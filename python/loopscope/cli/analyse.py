@@ -96,7 +96,7 @@ def analyse(
     except (AnalysisError, GraphError, RunError, RunFailed) as error:
         exits.end(exits.USAGE, str(error))
     except OSError as error:
-        exits.end(exits.USAGE, f"{error.filename}: {error.strerror}")
+        exits.end_of_file_error(error)
     _show(folder, written, as_json)
 
 
@@ -128,7 +128,7 @@ def analyse_again(run: Path) -> None:
     except GraphError as error:
         exits.end(exits.USAGE, str(error))
     except OSError as error:
-        exits.end(exits.USAGE, f"{error.filename}: {error.strerror}")
+        exits.end_of_file_error(error)
 
 
 def tell(file: Path, mistakes: Sequence[Found]) -> None:

@@ -39,7 +39,7 @@ def bundle(
         with TerminalProgress(verbose=False) as progress:
             files, size = write_bundle([run.path for run in opened], file, progress.stage)
     except OSError as error:
-        exits.end(exits.USAGE, f"{error.filename}: {error.strerror}")
+        exits.end_of_file_error(error)
     packed = file.stat().st_size
     places = " ".join(f"runs/{run.path.parent.name}/{run.id}" for run in opened)
     typer.echo(f"{file}: {files} files, {size / 1e6:.1f} MB in {packed / 1e6:.1f} MB")

@@ -23,3 +23,10 @@ def end(code: int, message: str) -> NoReturn:
     """Ends the command with ``message`` on stderr."""
     typer.echo(f"loopscope: {message}", err=True)
     raise typer.Exit(code)
+
+
+def end_of_file_error(error: OSError) -> NoReturn:
+    """Ends the command with what cannot be read or written and why."""
+    if isinstance(error, BrokenPipeError):
+        raise error  # the reader of our output went away, which is for `main`
+    end(USAGE, f"{error.filename}: {error.strerror}")

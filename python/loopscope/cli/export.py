@@ -74,7 +74,7 @@ def export(
     except RunError as error:
         exits.end(exits.USAGE, str(error))
     except OSError as error:
-        exits.end(exits.USAGE, f"{error.filename}: {error.strerror}")
+        exits.end_of_file_error(error)
 
 
 def _perfetto(run: Run, repeat: int | None, file: Path) -> None:

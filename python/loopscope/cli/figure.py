@@ -129,7 +129,7 @@ def figure(
     except (AnalysisError, FigureError, RunError) as error:
         exits.end(exits.USAGE, str(error))
     except OSError as error:
-        exits.end(exits.USAGE, f"{error.filename}: {error.strerror}")
+        exits.end_of_file_error(error)
     if as_json:
         typer.echo(json.dumps({"figures": [_told(*each) for each in drawn]}, indent=2))
         return

@@ -62,7 +62,7 @@ def import_into_run(
             shutil.rmtree(added, ignore_errors=True)
         exits.end(exits.USAGE, str(error))
     except OSError as error:
-        exits.end(exits.USAGE, f"{error.filename}: {error.strerror}")
+        exits.end_of_file_error(error)
     summary = json.loads((directory / "tables" / "summary.json").read_text())
     prefix = f"imports/{called}/"
     (found,) = (
