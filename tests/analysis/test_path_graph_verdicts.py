@@ -24,7 +24,7 @@ from loopscope.experiment import (
     Requirement,
     TimeWindow,
 )
-from loopscope.experiment.plan import SAMPLING
+from loopscope.experiment.measures import SAMPLING
 from loopscope.timeline import open_run
 
 HOSTS = [Host("h1", True, 0, None), Host("h2", False, 9, None), Host("h3", False, 9, None)]

@@ -28,7 +28,7 @@ from loopscope.experiment import (
     Value,
     from_manifest,
 )
-from loopscope.experiment.plan import RATE
+from loopscope.experiment.measures import RATE
 
 if TYPE_CHECKING:
     from loopscope.analysis.measured import MeasuredInterval, MeasuredPath

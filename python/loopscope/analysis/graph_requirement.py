@@ -26,7 +26,7 @@ from loopscope.analysis.message_graph import Fate
 from loopscope.analysis.quantity import UNKNOWN_NS
 from loopscope.analysis.requirement import cases_of as cases_of_list
 from loopscope.analysis.requirement import cut_off
-from loopscope.experiment.plan import SAMPLING
+from loopscope.experiment.measures import SAMPLING
 
 if TYPE_CHECKING:
     from loopscope.analysis.measured_graph import MeasuredFlow

@@ -19,7 +19,7 @@ from loopscope.analysis.results import ExpectationResult
 from loopscope.analysis.window import RepeatTimes
 from loopscope.experiment import Expectation, Requirement
 from loopscope.experiment.expectation import unit
-from loopscope.experiment.plan import RATE
+from loopscope.experiment.measures import RATE
 
 if TYPE_CHECKING:
     from loopscope.analysis.measured import MeasuredPath

@@ -13,9 +13,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .measures import (
+    Allowed,
+    Expectation,
+    Figure,
+    Hop,
+    MessageType,
+    MissesIn,
+    PathEdge,
+    PathEvent,
+    Pattern,
+    Requirement,
+    Statistic,
+    TimeWindow,
+    Value,
+)
+from .measures import Path as MessagePath
 from .path_text import described
 from .plan import (
-    Allowed,
     AnalysisStep,
     ClockExchange,
     Clocks,
@@ -23,22 +38,14 @@ from .plan import (
     Emulation,
     EntityTrigger,
     ExitReady,
-    Expectation,
     Experiment,
-    Figure,
     ForeignTrace,
     Graph,
-    Hop,
     LineReady,
     Link,
     LinkStep,
-    MessageType,
-    MissesIn,
     Network,
-    PathEdge,
-    PathEvent,
     PathTrigger,
-    Pattern,
     Phase,
     PhasesReady,
     Pipeline,
@@ -46,15 +53,10 @@ from .plan import (
     PortReady,
     Readiness,
     RealtimeStep,
-    Requirement,
     StartedReady,
-    Statistic,
     Stream,
     StreamFilter,
-    TimeWindow,
-    Value,
 )
-from .plan import Path as MessagePath
 from .problem import ExperimentErrors, Problem, format_problem
 from .streams import main_stream, streams_document, streams_of_host
 

@@ -7,7 +7,7 @@ import json
 import re
 from pathlib import Path
 
-from . import plan
+from . import measures
 from .problem import Problem, dotted, nearest
 from .source import (
     Location,
@@ -69,9 +69,9 @@ def put_in(root: Tree, file: str) -> tuple[Tree, list[Problem]]:
 
 def message_tables(
     root: Tree, file: str
-) -> tuple[dict[str, tuple[plan.MessageType, ...]], list[Problem]]:
+) -> tuple[dict[str, tuple[measures.MessageType, ...]], list[Problem]]:
     """The types of every pattern of ``measure.patterns``, and what is wrong in their tables."""
-    tables: dict[str, tuple[plan.MessageType, ...]] = {}
+    tables: dict[str, tuple[measures.MessageType, ...]] = {}
     problems: list[Problem] = []
     components = [name for name, _, _ in entries(child(root, "components"))]
     for name, _, pattern in entries(child(child(root, "measure"), "patterns")):
@@ -128,7 +128,7 @@ def _not_callable(text: str, file: str, function: str) -> tuple[str | None, str 
 
 def _types(
     text: str, file: str, components: list[str]
-) -> tuple[tuple[plan.MessageType, ...], list[Problem]]:
+) -> tuple[tuple[measures.MessageType, ...], list[Problem]]:
     # The programs' own parser, so that what is right here is right there.
     from loopscope._native import read_messages
 
@@ -143,7 +143,7 @@ def _types(
                 close = nearest(each, components)
                 problems.append(Problem(file, row["line"], 1, "", message, close))
         types.append(
-            plan.MessageType(
+            measures.MessageType(
                 name=row["name"],
                 transport=row["transport"],
                 size=row["size"],

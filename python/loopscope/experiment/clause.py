@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Final
 
 from . import quantity
-from .plan import Allowed, MissesIn, TimeWindow
+from .measures import Allowed, MissesIn, TimeWindow
 
 _WORDS: Final = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _COUNT = r"(?P<{}>[0-9]+|[a-z]+)"

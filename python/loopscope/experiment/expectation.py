@@ -15,7 +15,7 @@ from typing import Final, Literal, get_args
 
 from . import clause, quantity, requirement
 from .clause import Clauses, ExpectationError
-from .plan import RATE, Operator, Stat, TimeWindow
+from .measures import RATE, Operator, Stat, TimeWindow
 from .problem import nearest
 from .requirement import RequirementLine
 

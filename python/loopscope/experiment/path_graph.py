@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from . import order
-from .plan import PathEdge, Use
+from .measures import PathEdge, Use
 from .problem import nearest
 
 

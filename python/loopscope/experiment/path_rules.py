@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from . import path_graph
+from .measures import Use
 from .path_graph import Join, Shape, Step
-from .plan import Use
 from .source import Location, Mapping, Mark, Scalar, Tree, child, elements, entries, text_of
 from .values import Names, Report
 

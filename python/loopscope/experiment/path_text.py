@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .plan import Path, PathEdge
+from .measures import Path, PathEdge
 
 
 def described(path: Path) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from . import quantity
 from .clause import Clauses, ExpectationError
-from .plan import Allowed, Operator, TimeWindow
+from .measures import Allowed, Operator, TimeWindow
 from .problem import nearest
 
 Kind = Literal["time", "age", "before", "order", "complete", "symmetric", "every"]

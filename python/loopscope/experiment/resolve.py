@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from . import expectation, links, model, order, path_graph, plan, rules, steps, study
+from . import expectation, links, measures, model, order, path_graph, plan, rules, steps, study
 from .problem import Problem
 from .requirement import RequirementLine, is_event
 from .statistic import Subject
@@ -13,8 +13,8 @@ from .statistic import Subject
 def resolve(
     file: model.ExperimentFile,
     phases: Sequence[str],
-    params: Mapping[str, plan.Scalar],
-    tables: Mapping[str, tuple[plan.MessageType, ...]],
+    params: Mapping[str, measures.Scalar],
+    tables: Mapping[str, tuple[measures.MessageType, ...]],
     modules: Mapping[str, str],
     warnings: Sequence[Problem],
 ) -> plan.Experiment:
@@ -48,7 +48,7 @@ def resolve(
         repeat=file.repeat,
         subtract_cost=file.measure.subtract_cost,
         patterns=tuple(
-            plan.Pattern(name, each.table, each.sent, each.received, tables[name])
+            measures.Pattern(name, each.table, each.sent, each.received, tables[name])
             for name, each in file.measure.patterns.items()
         ),
         streams=tuple(stream(name, each) for name, each in file.trace.streams.items()),
@@ -149,13 +149,13 @@ def _phases(phases: Sequence[model.Phase], order: Sequence[str]) -> tuple[plan.P
     return tuple(made[name] for name in order)
 
 
-def _path(name: str, path: model.Path, hosts: Mapping[str, str]) -> plan.Path:
+def _path(name: str, path: model.Path, hosts: Mapping[str, str]) -> measures.Path:
     steps = [_step(each) for each in path.events]
     if all(step.is_plain for step in steps):
         events = tuple(_event(step.event, hosts) for step in steps)
-        return plan.Path(name, path.key, events, path.trim)
+        return measures.Path(name, path.key, events, path.trim)
     graph, _ = path_graph.graph(steps, path.key, hosts)
-    return plan.Path(
+    return measures.Path(
         name=name,
         key=path.key,
         events=tuple(_event(event, hosts) for event in graph.events),
@@ -165,10 +165,10 @@ def _path(name: str, path: model.Path, hosts: Mapping[str, str]) -> plan.Path:
     )
 
 
-def _event(text: str, hosts: Mapping[str, str]) -> plan.PathEvent:
+def _event(text: str, hosts: Mapping[str, str]) -> measures.PathEvent:
     component, _, entity = text.partition("/")
     group, _, event = entity.partition(":")
-    return plan.PathEvent(component, hosts[component], group, event)
+    return measures.PathEvent(component, hosts[component], group, event)
 
 
 def _step(given: str | model.Step) -> path_graph.Step:
@@ -220,15 +220,15 @@ def _expectation(
     line: expectation.Line | RequirementLine,
     events: Mapping[str, list[str]],
     hosts: Mapping[str, str],
-) -> plan.Expectation | plan.Requirement:
+) -> measures.Expectation | measures.Requirement:
     if isinstance(line, RequirementLine):
         periodic = line.kind == "every"
         hop, op, limit = _hop(line.subject, line.hop, events), line.operator, line.limit
         if line.kind == "before" and hop is not None:
             as_listed = hop.start < hop.end
-            hop, op = (hop, ">") if as_listed else (plan.Hop(hop.end, hop.start), "<")
+            hop, op = (hop, ">") if as_listed else (measures.Hop(hop.end, hop.start), "<")
             limit = 0
-        return plan.Requirement(
+        return measures.Requirement(
             text=line.text,
             kind=line.kind,
             path=None if periodic else line.subject,
@@ -241,7 +241,7 @@ def _expectation(
             window=line.window,
         )
     of_time = line.stat is not None and expectation.unit(line.stat) == "ns"
-    return plan.Expectation(
+    return measures.Expectation(
         line.text,
         line.path,
         _hop(line.path, line.hop, events),
@@ -257,16 +257,16 @@ def _expectation(
 
 def _hop(
     path: str, ends: tuple[str, str] | None, events: Mapping[str, list[str]]
-) -> plan.Hop | None:
+) -> measures.Hop | None:
     if ends is None:
         return None
     known = events[path]
-    return plan.Hop(known.index(ends[0]), known.index(ends[1]))
+    return measures.Hop(known.index(ends[0]), known.index(ends[1]))
 
 
-def _value(name: str, value: study.Value) -> plan.Value:
+def _value(name: str, value: study.Value) -> measures.Value:
     group, _, event = value.of.partition(":")
-    return plan.Value(
+    return measures.Value(
         name=name,
         component=value.component,
         group=group,
@@ -281,41 +281,41 @@ def _value(name: str, value: study.Value) -> plan.Value:
     )
 
 
-def _statistic(subject: Subject, events: Mapping[str, list[str]]) -> plan.Statistic:
+def _statistic(subject: Subject, events: Mapping[str, list[str]]) -> measures.Statistic:
     hop = _hop(subject.path, subject.hop, events)
-    return plan.Statistic(subject.text, subject.path, hop, subject.stat)
+    return measures.Statistic(subject.text, subject.path, hop, subject.stat)
 
 
 def _table(
-    file: model.ExperimentFile, paths: Sequence[plan.Path], events: Mapping[str, list[str]]
-) -> tuple[plan.Statistic, ...]:
+    file: model.ExperimentFile, paths: Sequence[measures.Path], events: Mapping[str, list[str]]
+) -> tuple[measures.Statistic, ...]:
     if file.table is not None:
         return tuple(_statistic(subject, events) for subject in file.table)
-    stats: tuple[plan.FigureStat, ...] = ("p50", "p99", "lost")
+    stats: tuple[measures.FigureStat, ...] = ("p50", "p99", "lost")
     return (
         *(
-            plan.Statistic(f"{part}.{stat}", path.name, hop, stat)
+            measures.Statistic(f"{part}.{stat}", path.name, hop, stat)
             for path in paths
             for part, hop in _parts(path)
             for stat in stats
         ),
-        *(plan.Statistic(value, value, None, None) for value in file.measure.values_),
+        *(measures.Statistic(value, value, None, None) for value in file.measure.values_),
     )
 
 
-def _parts(path: plan.Path) -> list[tuple[str, plan.Hop | None]]:
+def _parts(path: measures.Path) -> list[tuple[str, measures.Hop | None]]:
     """A path as it is written where a statistic of it is named; each of several pairs of ends."""
     if len(path.ends) == 1:
         return [(path.name, None)]
     events = path.events
     return [
-        (f"{path.name}[{events[start]} -> {events[end]}]", plan.Hop(start, end))
+        (f"{path.name}[{events[start]} -> {events[end]}]", measures.Hop(start, end))
         for start, end in path.ends
     ]
 
 
-def _figure(name: str, figure: study.Figure, events: Mapping[str, list[str]]) -> plan.Figure:
-    return plan.Figure(
+def _figure(name: str, figure: study.Figure, events: Mapping[str, list[str]]) -> measures.Figure:
+    return measures.Figure(
         name=name,
         title=figure.title,
         x=figure.x,

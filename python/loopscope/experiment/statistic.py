@@ -8,7 +8,7 @@ from typing import get_args
 
 from . import values
 from .expectation import SPELLINGS, unit
-from .plan import FigureStat
+from .measures import FigureStat
 from .problem import nearest
 from .values import JsonSchema, Names, Rule, text, wrong
 

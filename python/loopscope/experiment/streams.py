@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from .plan import MAIN, EntityTrigger, Experiment, Path, PathEvent, PathTrigger, Stream
+from .measures import Path, PathEvent
+from .plan import MAIN, EntityTrigger, Experiment, PathTrigger, Stream
 
 _VERSION = 1
 

@@ -19,9 +19,10 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from . import clause, expectation, quantity, requirement
+from .measures import SAMPLING, Use
 from .params import REFERENCE
 from .path_graph import Shape
-from .plan import MAIN, SAMPLING, Use
+from .plan import MAIN
 from .problem import Severity, nearest
 from .source import Location, Mark
 
