@@ -18,7 +18,9 @@ use crate::counter::{CounterEvent, Disturbance};
 use crate::exchange::Exchange;
 use crate::loops::{Edge, Survey};
 use crate::offline::{self, Solution, SolveError, solve};
-use crate::record::{self, Identity, Moment, Observation, RecordError, Source, TraceFile, event};
+use crate::record::{
+    self, Identity, Moment, Observation, RecordError, Source, TraceFile, Writer, event,
+};
 use crate::{Span, pairs};
 
 /// Why a run's clocks cannot be had.
@@ -308,15 +310,17 @@ pub fn solve_run(
     reference: &str,
     wander: f64,
 ) -> Result<BTreeMap<String, HostClock>, LogError> {
-    solve_run_with(hosts, reference, wander, &BTreeMap::new())
+    solve_run_with(hosts, reference, wander, &BTreeMap::new(), hosts)
 }
 
-/// The same with messages of programs, between the followers that are named and the reference.
+/// The same with messages of programs, between the followers that are named and the reference. The
+/// estimates are written under `out` in place of `hosts`.
 pub fn solve_run_with(
     hosts: &Path,
     reference: &str,
     wander: f64,
     messages: &BTreeMap<String, Vec<Message>>,
+    out: &Path,
 ) -> Result<BTreeMap<String, HostClock>, LogError> {
     let mut clocks = BTreeMap::new();
     clocks.insert(reference.to_owned(), reference_clock(&hosts.join(reference))?);
@@ -338,7 +342,7 @@ pub fn solve_run_with(
         let hz = reference_log.identity.frequency;
         let solution = solve(&joined.exchanges, messages, frequency, hz, wander)
             .map_err(|source| LogError::Solve { host: host.clone(), source })?;
-        let directory = hosts.join(&host).join("clock/estimates");
+        let directory = out.join(&host).join("clock/estimates");
         write_estimates(&directory, &log.identity, &solution)?;
         let clock = HostClock {
             map: solution.map,
@@ -475,6 +479,9 @@ const ESTIMATE: [(&str, FieldType); 5] = [
     ("epoch", FieldType::U32),
 ];
 
+/// Whose packets the estimates are: they are made again at any time, by any process, and are the same.
+const NOBODY: Writer = Writer { pid: 0, tid: 0 };
+
 /// Writes what a solution estimates as the trace directory `directory`, in place of an earlier one:
 /// events `clock:estimate`, id the row's index, stamped with the follower's counter. `probes` is the
 /// identity of the probe log that they were made of.
@@ -493,7 +500,7 @@ pub fn write_estimates(
     let mut identity = probes.clone();
     identity.trace_uuid[15] ^= 1;
     let events = vec![event(0, "estimate", &ESTIMATE)];
-    let mut trace = TraceFile::create(directory, "estimates", &identity, events)?;
+    let mut trace = TraceFile::create(directory, "estimates", &identity, events, NOBODY)?;
     for ((index, row), knot) in (0..).zip(&solution.estimates).zip(solution.map.knots()) {
         // A knot is in an epoch.
         let epoch = solution.map.epoch(knot.counter).unwrap_or_default();
