@@ -14,7 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from recorded_run import HZ, OFF, PACKET, stream_uuid, write_run
+from typer.testing import CliRunner
 
+from loopscope.cli import app
 from loopscope.control import Silent, make_timeline
 from loopscope.experiment import from_manifest
 from loopscope.timeline import open_run
@@ -76,6 +78,15 @@ def test_what_is_interrupted_changes_nothing(run: Path, earlier: bool) -> None:
     assert content(run) == before
     assert earlier == (run / "base/1/timeline").exists()
     assert not list(run.rglob(".*"))
+
+
+def test_what_cannot_be_written_is_told_with_its_place(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    (run / "base/1/tables").write_text("mine")
+    done = CliRunner().invoke(app, ["report", str(run)])
+    assert done.exit_code == 2, done.output
+    assert f"the time line cannot be made: {run}/base/1/tables: File exists" in done.stderr
+    assert not list(run.rglob(".*")) and not (run / "base/1/timeline").exists()
 
 
 def test_an_interrupt_ends_report_with_130(run: Path) -> None:

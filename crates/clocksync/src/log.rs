@@ -87,6 +87,9 @@ pub enum LogError {
     /// The estimates cannot be written.
     #[error(transparent)]
     Record(#[from] RecordError),
+    /// Who asked wants no more.
+    #[error("stopped")]
+    Stopped,
 }
 
 /// One side's probe log, read back.
@@ -310,17 +313,18 @@ pub fn solve_run(
     reference: &str,
     wander: f64,
 ) -> Result<BTreeMap<String, HostClock>, LogError> {
-    solve_run_with(hosts, reference, wander, &BTreeMap::new(), hosts)
+    solve_run_with(hosts, reference, wander, &BTreeMap::new(), hosts, &mut || true)
 }
 
 /// The same with messages of programs, between the followers that are named and the reference. The
-/// estimates are written under `out` in place of `hosts`.
+/// estimates are written under `out` in place of `hosts`. `go_on` is asked before each host.
 pub fn solve_run_with(
     hosts: &Path,
     reference: &str,
     wander: f64,
     messages: &BTreeMap<String, Vec<Message>>,
     out: &Path,
+    go_on: &mut dyn FnMut() -> bool,
 ) -> Result<BTreeMap<String, HostClock>, LogError> {
     let mut clocks = BTreeMap::new();
     clocks.insert(reference.to_owned(), reference_clock(&hosts.join(reference))?);
@@ -331,6 +335,9 @@ pub fn solve_run_with(
         let probes = hosts.join(&host).join("clock/probes");
         if host == reference || !probes.is_dir() {
             continue;
+        }
+        if !go_on() {
+            return Err(LogError::Stopped);
         }
         let Some(reference_log) = &reference_log else {
             return Err(LogError::NoReferenceProbes { reference: reference.into(), host });
@@ -389,11 +396,12 @@ pub struct Surveyed {
 }
 
 /// The edges under `hosts`, each `HOST/clock/mesh/PEER` with the peer's `clock/answers`, against the
-/// `clocks` of the run. What is wrong with an edge is that edge's.
+/// `clocks` of the run. What is wrong with an edge is that edge's. `go_on` is asked before each.
 pub fn survey_mesh(
     hosts: &Path,
     clocks: &BTreeMap<String, HostClock>,
     wander: f64,
+    go_on: &mut dyn FnMut() -> bool,
 ) -> Result<Vec<MeshEdge>, LogError> {
     let mut edges = Vec::new();
     let mut answers: BTreeMap<String, ProbeLog> = BTreeMap::new();
@@ -401,6 +409,9 @@ pub fn survey_mesh(
         let mesh = hosts.join(&host).join("clock/mesh");
         let peers = if mesh.is_dir() { names(&mesh)? } else { Vec::new() };
         for peer in peers {
+            if !go_on() {
+                return Err(LogError::Stopped);
+            }
             let mut found = || {
                 let clock =
                     |name: &str| clocks.get(name).ok_or_else(|| LogError::NoClock(name.to_owned()));

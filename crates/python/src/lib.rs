@@ -64,7 +64,7 @@ fn build_run(
 ) -> PyResult<String> {
     followed(py, progress, |follow| -> Result<_, Failure> {
         let (hosts, out) = (repeat_dir.join("hosts"), out.as_ref().unwrap_or(&repeat_dir));
-        let solution = solution(&hosts, reference, wander, messages, out)?;
+        let solution = solution(&hosts, reference, wander, messages, out, follow)?;
         let clocks = maps(&solution);
         let summary = solution.timeline(&hosts)?.write(out, follow)?;
         with_foreign(summary, foreign, &clocks, &repeat_dir, out, follow)
@@ -85,7 +85,9 @@ fn solve_run(
     out: PathBuf,
 ) -> PyResult<()> {
     py.detach(|| -> Result<(), Failure> {
-        let solution = solution(&repeat_dir.join("hosts"), reference, wander, messages, &out)?;
+        let hosts = repeat_dir.join("hosts");
+        let follow: &mut Progress = &mut |_, _| true;
+        let solution = solution(&hosts, reference, wander, messages, &out, follow)?;
         Ok(solution.store(&clocks_of(&out))?)
     })
     .map_err(refuse)
@@ -173,15 +175,19 @@ fn solution(
     wander: f64,
     messages: Messages,
     out: &Path,
+    follow: &mut Progress,
 ) -> Result<Solution, Failure> {
+    // How much there is to do nobody knows yet.
+    let mut go_on = || follow(0, 0);
     let messages = messages
         .into_iter()
         .map(|(host, messages)| (host, messages.into_iter().map(message).collect()))
         .collect();
-    let clocks = solve_run_with(hosts, reference, wander, &messages, &out.join("hosts"))?;
+    let clocks =
+        solve_run_with(hosts, reference, wander, &messages, &out.join("hosts"), &mut go_on)?;
     let begin = clocks.values().map(|clock| clock.map.map(clock.map.knots()[0].counter).0);
     let begin = begin.min().unwrap_or_default();
-    let edges = survey_mesh(hosts, &clocks, wander)?;
+    let edges = survey_mesh(hosts, &clocks, wander, &mut go_on)?;
     let mut solution = Solution::default();
     for (host, clock) in &clocks {
         let surveyed = edges.iter().filter(|edge| edge.host == *host);
@@ -459,7 +465,8 @@ fn followed<T: serde::Serialize + Send, E: std::fmt::Display + Send>(
             last = Instant::now();
             let told = Python::attach(|py| {
                 py.check_signals()?;
-                progress.as_ref().map_or(Ok(()), |told| told.call1(py, (done, all)).map(drop))
+                let progress = progress.as_ref().filter(|_| all > 0);
+                progress.map_or(Ok(()), |told| told.call1(py, (done, all)).map(drop))
             });
             raised = told.err();
             raised.is_none()

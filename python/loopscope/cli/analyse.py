@@ -204,6 +204,7 @@ def _prepare(runs: Sequence[Path], engine: Engine, progress: TerminalProgress) -
     from loopscope.control import make_timeline, make_timelines
     from loopscope.control.draft import SUMMARY
     from loopscope.experiment import from_manifest
+    from loopscope.graph.mistake import GraphError
     from loopscope.timeline import open_run, points_of
 
     repeats: list[tuple[Experiment, Path]] = []
@@ -215,7 +216,10 @@ def _prepare(runs: Sequence[Path], engine: Engine, progress: TerminalProgress) -
             missing = [each.parent for each in tables if not (each / SUMMARY).exists()]
             if opened.incomplete or "experiment" not in opened.manifest:
                 continue
-            experiment = from_manifest(opened.manifest["experiment"])
+            try:
+                experiment = from_manifest(opened.manifest["experiment"])
+            except ValueError as error:
+                raise GraphError(f"{run / 'manifest.json'}: experiment: {error}") from error
             paths = [f"path-{path.name}.parquet" for path in experiment.paths]
             if missing or not all((each / path).exists() for each in tables for path in paths):
                 points.append((str(run.resolve()), name))

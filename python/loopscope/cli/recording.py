@@ -193,6 +193,9 @@ def report(output: Path, streams: Iterable[str], code: int, as_json: bool) -> No
                 accounts[name] = account_of(folder, progress)
         except ValueError as error:
             exits.end(exits.RUN_FAILED, f"the trace in {folder} cannot be read: {error}")
+        except OSError as error:
+            why = f"{error.filename}: {error.strerror}"
+            exits.end(exits.RUN_FAILED, f"the tables of {folder} cannot be written: {why}")
     if not accounts:
         return
     if as_json:

@@ -126,6 +126,9 @@ def _told() -> Iterator[None]:
         yield
     except ValueError as error:
         raise RunFailed(f"the time line cannot be made: {error}") from None
+    except OSError as error:
+        why = f"{error.filename}: {error.strerror}"
+        raise RunFailed(f"the time line cannot be made: {why}") from None
 
 
 def _clock(experiment: Experiment) -> tuple[str, float]:

@@ -151,7 +151,9 @@ class Run:
             return files
         file = spool / f"{name}.parquet"
         rows = f"SELECT * EXCLUDE (repeat) FROM ({self._select(name, repeat, files)})"
-        self._database.raw_sql(f"COPY ({rows}) TO {_strings([file])} (FORMAT parquet, COMPRESSION zstd)")
+        self._database.raw_sql(
+            f"COPY ({rows}) TO {_strings([file])} (FORMAT parquet, COMPRESSION zstd)"
+        )
         return [file]
 
     def _overlap(self, name: str, repeat: int) -> bool:
