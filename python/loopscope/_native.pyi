@@ -10,6 +10,28 @@ def build_run(
     wander: float,
     messages: Mapping[str, Sequence[tuple[bool, int, int]]],
     foreign: Sequence[Mapping[str, Any]],
+    out: str | PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> str: ...
+def solve_run(
+    repeat_dir: str | PathLike[str],
+    reference: str,
+    wander: float,
+    messages: Mapping[str, Sequence[tuple[bool, int, int]]],
+    out: str | PathLike[str],
+) -> None: ...
+def stream_files(repeat_dir: str | PathLike[str], draft: str | PathLike[str]) -> list[str]: ...
+def decode_stream(
+    repeat_dir: str | PathLike[str],
+    draft: str | PathLike[str],
+    index: int,
+    out: str | PathLike[str],
+) -> None: ...
+def conclude_run(
+    repeat_dir: str | PathLike[str],
+    draft: str | PathLike[str],
+    foreign: Sequence[Mapping[str, Any]],
+    out: str | PathLike[str],
 ) -> str: ...
 def export_ctf(
     tables: Sequence[tuple[str, Sequence[str | PathLike[str]]]],
@@ -22,7 +44,11 @@ def export_ctf(
 def check_foreign(
     repeat_dir: str | PathLike[str], source: Mapping[str, Any], path: str | PathLike[str]
 ) -> None: ...
-def build_record(dir: str | PathLike[str]) -> str: ...
+def build_record(
+    dir: str | PathLike[str],
+    out: str | PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> str: ...
 def synthetic_counters(seed: int, host: str, counters: list[int]) -> list[int]: ...
 def synthetic_inverse(seed: int, host: str, counters: list[int]) -> list[int]: ...
 def frequencies(repeat_dir: str | PathLike[str]) -> dict[str, int]: ...

@@ -211,6 +211,9 @@ class SyntheticRun:
             "epoch": pa.array([0] * len(knots), pa.uint32()),
         }
         pq.write_table(pa.table(clock), directory / "tables" / "clock.parquet")
+        events = Counter(row.entity for row in rows)
+        summary = {"events": events, "problems": [], "foreign": []}
+        (directory / "tables" / "summary.json").write_text(json.dumps(summary))
 
     def _clocks(self, directory: Path, repeat: int) -> None:
         readings = [each for each in self.readings if each.repeat == repeat]

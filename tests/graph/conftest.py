@@ -1,5 +1,7 @@
-"""Runs written from plain Python, as the analysis' tests have them."""
+"""Runs written from plain Python, as the analysis' tests have them; engines."""
 
+import importlib.util
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 
-from loopscope.graph.engine import DuckDB
+from loopscope.graph.engine import DuckDB, Engine
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "analysis"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -25,3 +27,21 @@ if settings.get_current_profile_name() in ("default", "ci", "seeded"):
 def duckdb() -> Iterator[DuckDB]:
     with DuckDB() as engine:
         yield engine
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """On two executors of this machine."""
+    if importlib.util.find_spec("pyspark") is None or shutil.which("java") is None:
+        pytest.skip("SKIPPED LOUDLY: needs pyspark and Java")
+    import pyspark
+
+    from loopscope.graph.spark import Spark
+
+    # A cluster of one machine writes its logs beside Spark itself.
+    logs = Path(pyspark.__file__).parent / "work"
+    before = set(logs.glob("*"))
+    with Spark("local-cluster[2,1,1024]", tmp_path_factory.mktemp("shared")) as engine:
+        yield engine
+    for log in set(logs.glob("*")) - before:
+        shutil.rmtree(log)

@@ -7,7 +7,8 @@ import importlib.util
 import math
 import random
 import shutil
-from collections.abc import Iterator
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,23 +30,6 @@ from loopscope.timeline import open_run
 ROOT = Path(__file__).resolve().parents[2]
 TOLERANCE = 1e-9
 """Of reals, relative: engines add and round in other orders."""
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    if importlib.util.find_spec("pyspark") is None or shutil.which("java") is None:
-        pytest.skip("SKIPPED LOUDLY: needs pyspark and Java")
-    import pyspark
-
-    from loopscope.graph.spark import Spark
-
-    # A cluster of one machine writes its logs beside Spark itself.
-    logs = Path(pyspark.__file__).parent / "work"
-    before = set(logs.glob("*"))
-    with Spark("local-cluster[2,1,1024]", tmp_path_factory.mktemp("shared")) as engine:
-        yield engine
-    for log in set(logs.glob("*")) - before:
-        shutil.rmtree(log)
 
 
 def tables(folder: Path) -> dict[str, pa.Table]:
@@ -167,3 +151,16 @@ def test_what_fails_on_an_executor_is_told_in_a_line(
 def test_every_shipped_graph_is_compared() -> None:
     shipped = (ROOT / "experiments/graphs").glob("*.yaml")
     assert {file.stem for file in shipped} == {"pipeline", "pipeline-delay-sweep"}
+
+
+def test_spark_says_nothing_of_itself(tmp_path: Path) -> None:
+    if importlib.util.find_spec("pyspark") is None or shutil.which("java") is None:
+        pytest.skip("SKIPPED LOUDLY: needs pyspark and Java")
+    start = (
+        "import sys, pathlib\n"
+        "from loopscope.graph.spark import Spark\n"
+        "with Spark('local[1]', pathlib.Path(sys.argv[1])): print('there')\n"
+    )
+    words = [sys.executable, "-c", start, tmp_path]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "there\n", "")

@@ -263,7 +263,9 @@ def test_the_report_is_made_again_from_the_streams(machine: Machine, results: Re
     assert (unpacked / "report.html").read_bytes() == page
     made = {path.relative_to(run): path for path in run.rglob("*.parquet")}
     made |= {path.relative_to(run): path for path in run.rglob("summary.json")}
-    assert len(made) > 5
+    estimates = [path for path in run.rglob("clock/estimates/*") if path.is_file()]
+    made |= {path.relative_to(run): path for path in estimates}
+    assert len(made) > 5 and estimates
     for name, path in made.items():
         assert (unpacked / name).read_bytes() == path.read_bytes(), name
 

@@ -18,7 +18,9 @@ use crate::counter::{CounterEvent, Disturbance};
 use crate::exchange::Exchange;
 use crate::loops::{Edge, Survey};
 use crate::offline::{self, Solution, SolveError, solve};
-use crate::record::{self, Identity, Moment, Observation, RecordError, Source, TraceFile, event};
+use crate::record::{
+    self, Identity, Moment, Observation, RecordError, Source, TraceFile, Writer, event,
+};
 use crate::{Span, pairs};
 
 /// Why a run's clocks cannot be had.
@@ -85,6 +87,9 @@ pub enum LogError {
     /// The estimates cannot be written.
     #[error(transparent)]
     Record(#[from] RecordError),
+    /// Who asked wants no more.
+    #[error("stopped")]
+    Stopped,
 }
 
 /// One side's probe log, read back.
@@ -308,15 +313,18 @@ pub fn solve_run(
     reference: &str,
     wander: f64,
 ) -> Result<BTreeMap<String, HostClock>, LogError> {
-    solve_run_with(hosts, reference, wander, &BTreeMap::new())
+    solve_run_with(hosts, reference, wander, &BTreeMap::new(), hosts, &mut || true)
 }
 
-/// The same with messages of programs, between the followers that are named and the reference.
+/// The same with messages of programs, between the followers that are named and the reference. The
+/// estimates are written under `out` in place of `hosts`. `go_on` is asked before each host.
 pub fn solve_run_with(
     hosts: &Path,
     reference: &str,
     wander: f64,
     messages: &BTreeMap<String, Vec<Message>>,
+    out: &Path,
+    go_on: &mut dyn FnMut() -> bool,
 ) -> Result<BTreeMap<String, HostClock>, LogError> {
     let mut clocks = BTreeMap::new();
     clocks.insert(reference.to_owned(), reference_clock(&hosts.join(reference))?);
@@ -328,6 +336,9 @@ pub fn solve_run_with(
         if host == reference || !probes.is_dir() {
             continue;
         }
+        if !go_on() {
+            return Err(LogError::Stopped);
+        }
         let Some(reference_log) = &reference_log else {
             return Err(LogError::NoReferenceProbes { reference: reference.into(), host });
         };
@@ -338,7 +349,7 @@ pub fn solve_run_with(
         let hz = reference_log.identity.frequency;
         let solution = solve(&joined.exchanges, messages, frequency, hz, wander)
             .map_err(|source| LogError::Solve { host: host.clone(), source })?;
-        let directory = hosts.join(&host).join("clock/estimates");
+        let directory = out.join(&host).join("clock/estimates");
         write_estimates(&directory, &log.identity, &solution)?;
         let clock = HostClock {
             map: solution.map,
@@ -385,11 +396,12 @@ pub struct Surveyed {
 }
 
 /// The edges under `hosts`, each `HOST/clock/mesh/PEER` with the peer's `clock/answers`, against the
-/// `clocks` of the run. What is wrong with an edge is that edge's.
+/// `clocks` of the run. What is wrong with an edge is that edge's. `go_on` is asked before each.
 pub fn survey_mesh(
     hosts: &Path,
     clocks: &BTreeMap<String, HostClock>,
     wander: f64,
+    go_on: &mut dyn FnMut() -> bool,
 ) -> Result<Vec<MeshEdge>, LogError> {
     let mut edges = Vec::new();
     let mut answers: BTreeMap<String, ProbeLog> = BTreeMap::new();
@@ -397,6 +409,9 @@ pub fn survey_mesh(
         let mesh = hosts.join(&host).join("clock/mesh");
         let peers = if mesh.is_dir() { names(&mesh)? } else { Vec::new() };
         for peer in peers {
+            if !go_on() {
+                return Err(LogError::Stopped);
+            }
             let mut found = || {
                 let clock =
                     |name: &str| clocks.get(name).ok_or_else(|| LogError::NoClock(name.to_owned()));
@@ -475,6 +490,9 @@ const ESTIMATE: [(&str, FieldType); 5] = [
     ("epoch", FieldType::U32),
 ];
 
+/// Whose packets the estimates are: they are made again at any time, by any process, and are the same.
+const NOBODY: Writer = Writer { pid: 0, tid: 0 };
+
 /// Writes what a solution estimates as the trace directory `directory`, in place of an earlier one:
 /// events `clock:estimate`, id the row's index, stamped with the follower's counter. `probes` is the
 /// identity of the probe log that they were made of.
@@ -493,7 +511,7 @@ pub fn write_estimates(
     let mut identity = probes.clone();
     identity.trace_uuid[15] ^= 1;
     let events = vec![event(0, "estimate", &ESTIMATE)];
-    let mut trace = TraceFile::create(directory, "estimates", &identity, events)?;
+    let mut trace = TraceFile::create(directory, "estimates", &identity, events, NOBODY)?;
     for ((index, row), knot) in (0..).zip(&solution.estimates).zip(solution.map.knots()) {
         // A knot is in an epoch.
         let epoch = solution.map.epoch(knot.counter).unwrap_or_default();

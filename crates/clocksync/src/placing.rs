@@ -1,10 +1,9 @@
 //! Stamps of other people's clocks, placed on the time line of a run.
 
-use loopscope_time::{Bound, ClockMap, GlobalNs};
+use loopscope_time::{Bound, ClockMap, Frequency, GlobalNs};
 
-use crate::anchor::ForeignClock;
+use crate::anchor::{Anchor, ForeignClock};
 use crate::foreign::ForeignMap;
-use crate::log::HostClock;
 use crate::others::global;
 
 /// Places the stamps of one clock of a host.
@@ -15,14 +14,18 @@ pub struct Placing {
 }
 
 impl Placing {
-    /// Of each clock of the host that was read.
-    pub fn of_host(host: &HostClock) -> Vec<(ForeignClock, Placing)> {
-        let mut clocks: Vec<_> = host.anchors.iter().map(|anchor| anchor.clock).collect();
+    /// Of each clock of a host that was read, by the readings and the host's own clock.
+    pub fn of(
+        anchors: &[Anchor],
+        frequency: Frequency,
+        map: &ClockMap,
+    ) -> Vec<(ForeignClock, Placing)> {
+        let mut clocks: Vec<_> = anchors.iter().map(|anchor| anchor.clock).collect();
         clocks.sort();
         clocks.dedup();
         let of = |clock| {
-            let foreign = ForeignMap::of(clock, &host.anchors, host.frequency);
-            (clock, Placing { foreign, map: host.map.clone() })
+            let foreign = ForeignMap::of(clock, anchors, frequency);
+            (clock, Placing { foreign, map: map.clone() })
         };
         clocks.into_iter().map(of).collect()
     }
@@ -47,10 +50,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::log::HostClock;
     use crate::others::tests::{BEGIN_NS, EPOCH, host, off_by};
 
     fn of(clock: ForeignClock, host: &HostClock) -> Placing {
-        let found = Placing::of_host(host).into_iter().find(|(other, _)| *other == clock);
+        let found = Placing::of(&host.anchors, host.frequency, &host.map)
+            .into_iter()
+            .find(|(other, _)| *other == clock);
         found.unwrap().1
     }
 

@@ -158,6 +158,21 @@ pub(crate) fn classes() -> Vec<EventClass> {
     seen.into_iter().chain(others).collect()
 }
 
+/// Who writes a trace, as its packets say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Writer {
+    pub pid: u32,
+    pub tid: u32,
+}
+
+impl Writer {
+    /// This thread.
+    pub(crate) fn own() -> Writer {
+        let tid = nix::unistd::gettid().as_raw().cast_unsigned();
+        Writer { pid: std::process::id(), tid }
+    }
+}
+
 /// A CTF trace directory with one stream of one writer.
 #[derive(Debug)]
 pub(crate) struct TraceFile {
@@ -173,6 +188,7 @@ impl TraceFile {
         stream: &str,
         identity: &Identity,
         events: Vec<EventClass>,
+        Writer { pid, tid }: Writer,
     ) -> Result<TraceFile, RecordError> {
         let io_error = |path: &Path| {
             let path = path.to_owned();
@@ -196,8 +212,6 @@ impl TraceFile {
         file.write_all(metadata.to_tsdl().as_bytes()).map_err(io_error(&path))?;
         let path = directory.join(stream);
         let file = File::create_new(&path).map_err(io_error(&path))?;
-        let pid = std::process::id();
-        let tid = nix::unistd::gettid().as_raw().cast_unsigned();
         let writer = PacketWriter::new(identity.trace_uuid, STREAM, pid, tid, PACKET_BYTES);
         Ok(TraceFile { path, file, writer })
     }
@@ -258,7 +272,8 @@ impl ProbeWriter {
         identity: &Identity,
         filter: Option<Filter>,
     ) -> Result<ProbeWriter, RecordError> {
-        let create = |directory| TraceFile::create(directory, "probes", identity, classes());
+        let create =
+            |directory| TraceFile::create(directory, "probes", identity, classes(), Writer::own());
         let trace = directory.map(create).transpose()?;
         Ok(ProbeWriter { trace, filter, last: Counter(0), open_since: None })
     }

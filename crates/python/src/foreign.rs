@@ -1,16 +1,18 @@
 //! What other tools recorded on a run's hosts.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use loopscope_clocksync::log::{HostClock, ProbeLog};
+use loopscope_clocksync::log::ProbeLog;
 use loopscope_clocksync::placing::Placing;
-use loopscope_time::{Bound, GlobalNs};
-use loopscope_timeline::{Clocks, Place, Problem, Source, Summary, add_foreign};
+use loopscope_time::{Bound, ClockMap, Frequency, GlobalNs};
+use loopscope_timeline::{Clocks, Place, Problem, Progress, Source, Summary, add_foreign};
 use pyo3::prelude::*;
+use serde_json::Value;
 
-use crate::refuse;
+use crate::{Failure, refuse};
 
 /// A dictionary: `host`, `process` (what recorded it), `file` (under the host's directory: CTF traces
 /// or a capture), `clock` (what it is stamped by, None: what it says), `boot` (the host's, 32 digits,
@@ -42,30 +44,43 @@ impl ForeignSource {
     }
 }
 
-/// Adds the tables of `foreign`; the summary of all.
+/// Adds the tables of `foreign` to those in `out`; the summary of all. `clocks` are the hosts'.
 pub(crate) fn with_foreign(
     mut summary: Summary,
     foreign: Vec<ForeignSource>,
+    clocks: &BTreeMap<String, (ClockMap, Frequency)>,
     repeat_dir: &Path,
-    clocks: &BTreeMap<String, HostClock>,
-) -> PyResult<String> {
-    let placed = |host: &HostClock| -> Clocks {
+    out: &Path,
+    progress: &mut Progress,
+) -> Result<Value, Failure> {
+    let placed = |name: &String| -> Result<Clocks, Failure> {
+        let probes = repeat_dir.join("hosts").join(name).join("clock/probes");
+        let Some((map, frequency)) = clocks.get(name).filter(|_| probes.is_dir()) else {
+            return Ok(Clocks::default());
+        };
+        let anchors = ProbeLog::read(&probes)?.anchors;
         let place = |placing: Placing| -> Place {
             Arc::new(move |from, until| placing.global(from, until))
         };
-        let all = Placing::of_host(host).into_iter();
-        all.map(|(clock, placing)| (clock.to_string(), place(placing))).collect()
+        let all = Placing::of(&anchors, *frequency, map).into_iter();
+        Ok(all.map(|(clock, placing)| (clock.to_string(), place(placing))).collect())
     };
-    let placed: BTreeMap<&String, Clocks> =
-        clocks.iter().map(|(name, host)| (name, placed(host))).collect();
-    let sources: Vec<Source> = foreign
-        .into_iter()
-        .map(|each| {
-            let clocks = placed.get(&each.host).cloned().unwrap_or_default();
-            each.source(repeat_dir, clocks)
-        })
-        .collect();
-    let added = add_foreign(&sources, repeat_dir).map_err(refuse)?;
+    let mut of_hosts: BTreeMap<String, Clocks> = BTreeMap::new();
+    let mut sources = Vec::new();
+    for each in foreign {
+        let clocks = match of_hosts.entry(each.host.clone()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let clocks = placed(place.key())?;
+                place.insert(clocks)
+            }
+        };
+        let clocks = clocks.clone();
+        sources.push(each.source(repeat_dir, clocks));
+    }
+    let own = summary.events.keys().filter_map(|entity| entity.split_once(':'));
+    let own = own.map(|(group, name)| (group.to_owned(), name.to_owned())).collect();
+    let added = add_foreign(&sources, &own, out, progress)?;
     for source in &added {
         let problem = |what: &String| Problem {
             host: source.host.clone(),
@@ -74,9 +89,9 @@ pub(crate) fn with_foreign(
         };
         summary.problems.extend(source.problems.iter().map(problem));
     }
-    let mut all = serde_json::to_value(summary).map_err(refuse)?;
-    all["foreign"] = serde_json::to_value(added).map_err(refuse)?;
-    serde_json::to_string(&all).map_err(refuse)
+    let mut all = serde_json::to_value(summary)?;
+    all["foreign"] = serde_json::to_value(added)?;
+    Ok(all)
 }
 
 /// check_foreign(repeat_dir, source, path) -> None

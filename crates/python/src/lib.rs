@@ -15,10 +15,10 @@ use loopscope_ctf::Metadata;
 use loopscope_emulate::settings::{self, Mistake};
 use loopscope_emulate::{netem, traces};
 use loopscope_predicate::Predicate;
-use loopscope_time::{Counter, Frequency, GlobalNs};
+use loopscope_time::{ClockMap, Counter, Frequency, GlobalNs};
 use loopscope_timeline::{
-    ClockEvent, ForeignReading, HostClock, ImportError, LoopFigures, LoopResiduals, Problem,
-    Progress, Summary, Timeline,
+    ClockEvent, Decoded, ForeignReading, HostClock, LoopFigures, LoopResiduals, Problem, Progress,
+    Solution, SolvedHost, Timeline,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -32,79 +32,200 @@ fn refuse(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
-fn json(summary: &Summary) -> PyResult<String> {
-    serde_json::to_string(summary).map_err(refuse)
-}
+/// What a build may fail of.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// build_run(repeat_dir, reference, wander, messages, foreign) -> str
+/// By follower: whether it sent the message, its counter before sending or after receipt, the
+/// reference's likewise.
+type Messages = BTreeMap<String, Vec<(bool, u64, u64)>>;
+
+/// build_run(repeat_dir, reference, wander, messages, foreign, out=None, progress=None) -> str
 ///
 /// Solves the clocks of a repeat's hosts against host `reference` (under the assumption that no
-/// oscillator wanders from its mean rate by more than `wander`, a ratio), writes its `timeline/`
-/// and `tables/`, and returns the summary as JSON. `messages` are those of programs that bound a
-/// follower's clock too, by its name: whether it sent the message, its counter before sending or
-/// after receipt, the reference's likewise. `foreign` are what other tools recorded on the hosts (see
-/// `foreign.rs`), whose tables are added and whose summaries are `foreign` of the summary. Raises
-/// ValueError with the file at fault.
+/// oscillator wanders from its mean rate by more than `wander`, a ratio), writes its `timeline/`,
+/// `tables/` and `hosts/*/clock/estimates/` to `out` (None: into the repeat), in place of earlier ones,
+/// and returns the summary as JSON. `messages` are those of programs that bound a follower's clock
+/// too, by its name: whether it sent the message, its counter before sending or after receipt, the
+/// reference's likewise. `foreign` are what other tools recorded on the hosts (see `foreign.rs`), whose
+/// tables are added and whose summaries are `foreign` of the summary. `progress` as for import_ctf.
+/// Raises ValueError with the file at fault.
 #[pyfunction]
+#[pyo3(signature = (repeat_dir, reference, wander, messages, foreign, out=None, progress=None))]
+#[expect(clippy::too_many_arguments, reason = "Python calls it")]
 fn build_run(
     py: Python<'_>,
     repeat_dir: PathBuf,
     reference: &str,
     wander: f64,
-    messages: BTreeMap<String, Vec<(bool, u64, u64)>>,
+    messages: Messages,
     foreign: Vec<ForeignSource>,
+    out: Option<PathBuf>,
+    progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    py.detach(|| {
-        let hosts = repeat_dir.join("hosts");
-        let messages = messages
-            .into_iter()
-            .map(|(host, messages)| (host, messages.into_iter().map(message).collect()))
-            .collect();
-        let clocks = solve_run_with(&hosts, reference, wander, &messages).map_err(refuse)?;
-        let mut timeline = Timeline::new();
-        let begin = clocks.values().map(|clock| clock.map.map(clock.map.knots()[0].counter).0);
-        let begin = begin.min().unwrap_or_default();
-        let edges = survey_mesh(&hosts, &clocks, wander).map_err(refuse)?;
-        for (host, clock) in &clocks {
-            let surveyed = edges.iter().filter(|edge| edge.host == *host);
-            let contradictions = surveyed.filter_map(|edge| {
-                let survey = &edge.found.as_ref().ok()?.survey;
-                others::contradiction(&clock.map, &edge.peer, survey)
-            });
-            let events: Vec<_> = others::events(clock).into_iter().chain(contradictions).collect();
-            let counts = [
-                (clock.rejected, "probes contradict those around them and were left out"),
-                (clock.ambiguous, "probe records appear twice and were left out"),
-                (clock.torn_bytes, "bytes at the end of its probe log are torn"),
-            ];
-            let counts = counts.into_iter().filter(|(count, _)| *count > 0);
-            let problems = counts
-                .map(|(count, what)| format!("{count} {what}"))
-                .chain(events.iter().map(|event| format!("{}{event}", when(event, begin))))
-                .chain(clock.unbelievable_ppm.map(|ppm| {
-                    format!(
-                        "its mean rate is {ppm:+.0} ppm off its nominal frequency, or the \
-                         reference's is: one of the two is wrong"
-                    )
-                }));
-            for what in problems {
-                timeline.report(Problem { host: host.clone(), file: "clock/probes".into(), what });
-            }
-            let others = (host != reference).then(|| &clocks[reference]);
-            let readings = others::readings(clock, others);
-            let clock = host_clock(clock, host == reference, readings, events);
-            timeline.add_host(&hosts.join(host), host, clock).map_err(refuse)?;
-        }
-        for edge in edges {
-            if let Err(error) = &edge.found {
-                let (host, file) = (edge.host.clone(), format!("clock/mesh/{}", edge.peer));
-                timeline.report(Problem { host, file, what: error.to_string() });
-            }
-            timeline.add_loop(loop_residuals(edge));
-        }
-        let summary = timeline.write(&repeat_dir).map_err(refuse)?;
-        with_foreign(summary, foreign, &repeat_dir, &clocks)
+    followed(py, progress, |follow| -> Result<_, Failure> {
+        let (hosts, out) = (repeat_dir.join("hosts"), out.as_ref().unwrap_or(&repeat_dir));
+        let solution = solution(&hosts, reference, wander, messages, out, follow)?;
+        let clocks = maps(&solution);
+        let summary = solution.timeline(&hosts)?.write(out, follow)?;
+        with_foreign(summary, foreign, &clocks, &repeat_dir, out, follow)
     })
+}
+
+/// solve_run(repeat_dir, reference, wander, messages, out) -> None
+///
+/// The first stage of build_run, for many processes that share the rest: solves the clocks and writes
+/// `clocks.json` and `hosts/*/clock/estimates/` to `out`.
+#[pyfunction]
+fn solve_run(
+    py: Python<'_>,
+    repeat_dir: PathBuf,
+    reference: &str,
+    wander: f64,
+    messages: Messages,
+    out: PathBuf,
+) -> PyResult<()> {
+    py.detach(|| -> Result<(), Failure> {
+        let hosts = repeat_dir.join("hosts");
+        let follow: &mut Progress = &mut |_, _| true;
+        let solution = solution(&hosts, reference, wander, messages, &out, follow)?;
+        Ok(solution.store(&clocks_of(&out))?)
+    })
+    .map_err(refuse)
+}
+
+/// stream_files(repeat_dir, draft) -> list[str]
+///
+/// The stream files that are to be decoded, `<host>/trace/<name>`, by the clocks that solve_run left in
+/// `draft`.
+#[pyfunction]
+fn stream_files(repeat_dir: PathBuf, draft: PathBuf) -> PyResult<Vec<String>> {
+    let files = solved(&repeat_dir, &draft).and_then(|(timeline, _)| Ok(timeline.stream_files()?));
+    files.map_err(refuse)
+}
+
+/// decode_stream(repeat_dir, draft, index, out) -> None
+///
+/// The second stage: decodes the stream file of that index among stream_files, writes its rows to
+/// `timeline/<group>/<name>/part-<index>.parquet` and what was found in it to `streams/<index>.json`
+/// under `out`.
+#[pyfunction]
+fn decode_stream(
+    py: Python<'_>,
+    repeat_dir: PathBuf,
+    draft: PathBuf,
+    index: usize,
+    out: PathBuf,
+) -> PyResult<()> {
+    py.detach(|| -> Result<(), Failure> {
+        let decoded = solved(&repeat_dir, &draft)?.0.write_part(index, &out)?;
+        Ok(decoded.store(&found_in(&out, index))?)
+    })
+    .map_err(refuse)
+}
+
+/// conclude_run(repeat_dir, draft, foreign, out) -> str
+///
+/// The last stage, after every stream file has been decoded into `draft`: writes `tables/`, and to
+/// `timeline/` what other tools recorded, under `out`. Returns the summary as JSON, as build_run does.
+#[pyfunction]
+fn conclude_run(
+    py: Python<'_>,
+    repeat_dir: PathBuf,
+    draft: PathBuf,
+    foreign: Vec<ForeignSource>,
+    out: PathBuf,
+) -> PyResult<String> {
+    followed(py, None, |follow| -> Result<_, Failure> {
+        let (timeline, clocks) = solved(&repeat_dir, &draft)?;
+        let files = timeline.stream_files()?.len();
+        let decoded = (0..files).map(|index| Decoded::load(&found_in(&draft, index)));
+        let summary = timeline.conclude(decoded.collect::<Result<_, _>>()?, &out)?;
+        with_foreign(summary, foreign, &clocks, &repeat_dir, &out, follow)
+    })
+}
+
+fn clocks_of(draft: &Path) -> PathBuf {
+    draft.join("clocks.json")
+}
+
+fn found_in(draft: &Path, index: usize) -> PathBuf {
+    draft.join(format!("streams/{index}.json"))
+}
+
+/// Each host's map, and the nominal frequency of its counter.
+type Maps = BTreeMap<String, (ClockMap, Frequency)>;
+
+fn maps(solution: &Solution) -> Maps {
+    let map =
+        |each: &SolvedHost| (each.host.clone(), (each.clock.map.clone(), each.clock.frequency));
+    solution.hosts.iter().map(map).collect()
+}
+
+/// The time line by the clocks that solve_run left.
+fn solved(repeat_dir: &Path, draft: &Path) -> Result<(Timeline, Maps), Failure> {
+    let solution = Solution::load(&clocks_of(draft))?;
+    let clocks = maps(&solution);
+    Ok((solution.timeline(&repeat_dir.join("hosts"))?, clocks))
+}
+
+/// Solves the clocks of the hosts in a directory; estimates go to `hosts/*/clock/` under `out`.
+fn solution(
+    hosts: &Path,
+    reference: &str,
+    wander: f64,
+    messages: Messages,
+    out: &Path,
+    follow: &mut Progress,
+) -> Result<Solution, Failure> {
+    // How much there is to do nobody knows yet.
+    let mut go_on = || follow(0, 0);
+    let messages = messages
+        .into_iter()
+        .map(|(host, messages)| (host, messages.into_iter().map(message).collect()))
+        .collect();
+    let clocks =
+        solve_run_with(hosts, reference, wander, &messages, &out.join("hosts"), &mut go_on)?;
+    let begin = clocks.values().map(|clock| clock.map.map(clock.map.knots()[0].counter).0);
+    let begin = begin.min().unwrap_or_default();
+    let edges = survey_mesh(hosts, &clocks, wander, &mut go_on)?;
+    let mut solution = Solution::default();
+    for (host, clock) in &clocks {
+        let surveyed = edges.iter().filter(|edge| edge.host == *host);
+        let contradictions = surveyed.filter_map(|edge| {
+            let survey = &edge.found.as_ref().ok()?.survey;
+            others::contradiction(&clock.map, &edge.peer, survey)
+        });
+        let events: Vec<_> = others::events(clock).into_iter().chain(contradictions).collect();
+        let counts = [
+            (clock.rejected, "probes contradict those around them and were left out"),
+            (clock.ambiguous, "probe records appear twice and were left out"),
+            (clock.torn_bytes, "bytes at the end of its probe log are torn"),
+        ];
+        let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+        let problems = counts
+            .map(|(count, what)| format!("{count} {what}"))
+            .chain(events.iter().map(|event| format!("{}{event}", when(event, begin))))
+            .chain(clock.unbelievable_ppm.map(|ppm| {
+                format!(
+                    "its mean rate is {ppm:+.0} ppm off its nominal frequency, or the \
+                     reference's is: one of the two is wrong"
+                )
+            }))
+            .map(|what| Problem { host: host.clone(), file: "clock/probes".into(), what })
+            .collect();
+        let others = (host != reference).then(|| &clocks[reference]);
+        let readings = others::readings(clock, others);
+        let clock = host_clock(clock, host == reference, readings, events);
+        solution.hosts.push(SolvedHost { host: host.clone(), clock, problems });
+    }
+    for edge in edges {
+        if let Err(error) = &edge.found {
+            let (host, file) = (edge.host.clone(), format!("clock/mesh/{}", edge.peer));
+            solution.problems.push(Problem { host, file, what: error.to_string() });
+        }
+        solution.loops.push(loop_residuals(edge));
+    }
+    Ok(solution)
 }
 
 /// A program's, which bounds and says nothing of delays.
@@ -190,25 +311,31 @@ fn host_clock(
     }
 }
 
-/// build_record(dir) -> str
+/// build_record(dir, out=None, progress=None) -> str
 ///
 /// The same for what `record` left: one host, its own counter as the time line.
 #[pyfunction]
-fn build_record(py: Python<'_>, dir: PathBuf) -> PyResult<String> {
-    py.detach(|| {
+#[pyo3(signature = (dir, out=None, progress=None))]
+fn build_record(
+    py: Python<'_>,
+    dir: PathBuf,
+    out: Option<PathBuf>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    followed(py, progress, |follow| -> Result<_, Failure> {
         let metadata = read_metadata(&dir.join("trace/metadata"))?;
-        let clock = reference_clock(&dir).map_err(refuse)?;
+        let clock = reference_clock(&dir)?;
         let clock = host_clock(&clock, true, Vec::new(), Vec::new());
         let mut timeline = Timeline::new();
-        timeline.add_host(&dir, &metadata.host, clock).map_err(refuse)?;
-        json(&timeline.write(&dir).map_err(refuse)?)
+        timeline.add_host(&dir, &metadata.host, clock)?;
+        Ok(timeline.write(out.as_ref().unwrap_or(&dir), follow)?)
     })
 }
 
-fn read_metadata(path: &Path) -> PyResult<Metadata> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| refuse(format!("{}: {error}", path.display())))?;
-    Metadata::parse(&text).map_err(|error| refuse(format!("{}: {error}", path.display())))
+fn read_metadata(path: &Path) -> Result<Metadata, Failure> {
+    let text =
+        std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(Metadata::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?)
 }
 
 /// synthetic_counters(seed, host, counters) -> list[int]
@@ -241,7 +368,7 @@ fn frequencies(repeat_dir: PathBuf) -> PyResult<BTreeMap<String, u64>> {
     for entry in entries {
         let metadata = entry?.path().join("trace/metadata");
         if metadata.exists() {
-            let metadata = read_metadata(&metadata)?;
+            let metadata = read_metadata(&metadata).map_err(refuse)?;
             found.insert(metadata.host.clone(), metadata.frequency.hz());
         }
     }
@@ -317,15 +444,16 @@ fn import_ctf(
     out: Option<PathBuf>,
     progress: Py<PyAny>,
 ) -> PyResult<String> {
+    let progress = Some(progress);
     followed(py, progress, |follow| loopscope_timeline::import(&dir, out.as_deref(), follow))
 }
 
 /// Does `work`, of which `progress` is told some ten times a second; what that raises, and an
 /// interrupt, ends it. Its result as JSON.
-fn followed<T: serde::Serialize + Send>(
+fn followed<T: serde::Serialize + Send, E: std::fmt::Display + Send>(
     py: Python<'_>,
-    progress: Py<PyAny>,
-    work: impl FnOnce(&mut Progress) -> Result<T, ImportError> + Send,
+    progress: Option<Py<PyAny>>,
+    work: impl FnOnce(&mut Progress) -> Result<T, E> + Send,
 ) -> PyResult<String> {
     let mut last = Instant::now();
     let mut raised = None;
@@ -337,7 +465,8 @@ fn followed<T: serde::Serialize + Send>(
             last = Instant::now();
             let told = Python::attach(|py| {
                 py.check_signals()?;
-                progress.call1(py, (done, all)).map(drop)
+                let progress = progress.as_ref().filter(|_| all > 0);
+                progress.map_or(Ok(()), |told| told.call1(py, (done, all)).map(drop))
             });
             raised = told.err();
             raised.is_none()
@@ -354,6 +483,10 @@ fn followed<T: serde::Serialize + Send>(
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(build_run, module)?)?;
+    module.add_function(wrap_pyfunction!(solve_run, module)?)?;
+    module.add_function(wrap_pyfunction!(stream_files, module)?)?;
+    module.add_function(wrap_pyfunction!(decode_stream, module)?)?;
+    module.add_function(wrap_pyfunction!(conclude_run, module)?)?;
     module.add_function(wrap_pyfunction!(build_record, module)?)?;
     module.add_function(wrap_pyfunction!(synthetic_counters, module)?)?;
     module.add_function(wrap_pyfunction!(synthetic_inverse, module)?)?;

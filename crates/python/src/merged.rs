@@ -32,7 +32,7 @@ pub(crate) fn export_ctf(
     let about = About { uuid, utc_ns, env: env.into_iter().collect() };
     let table = |(name, parts)| EventTable { name, parts };
     let tables: Vec<EventTable> = tables.into_iter().map(table).collect();
-    followed(py, progress, |follow| write_merged(&tables, &about, &out, follow))
+    followed(py, Some(progress), |follow| write_merged(&tables, &about, &out, follow))
 }
 
 /// UTC at the zero of global time, by the reference's first reading of CLOCK_REALTIME.

@@ -5,6 +5,7 @@ use std::ops::Sub;
 
 /// A reading of one host's raw cycle counter (TSC on x86, CNTVCT on Arm), in ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[repr(transparent)]
 pub struct Counter(pub u64);
 
@@ -17,6 +18,7 @@ impl Counter {
 
 /// An instant on the global clock, in nanoseconds of the reference host's counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[repr(transparent)]
 pub struct GlobalNs(pub i64);
 
@@ -49,6 +51,7 @@ impl MonotonicNs {
 /// A hard half-width in nanoseconds: the true instant lies within `±ns` of the mapped one, under
 /// the stated assumption on oscillator wander and no other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Bound {
     ns: u64,
 }
@@ -84,7 +87,17 @@ impl fmt::Display for Bound {
 
 /// Nominal frequency of a counter, in Hz. Never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "u64"))]
 pub struct Frequency(u64);
+
+impl TryFrom<u64> for Frequency {
+    type Error = &'static str;
+
+    fn try_from(hz: u64) -> Result<Frequency, &'static str> {
+        Frequency::from_hz(hz).ok_or("a frequency is not zero")
+    }
+}
 
 impl Frequency {
     /// `None` if `hz` is zero.

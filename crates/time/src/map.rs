@@ -7,6 +7,7 @@ use crate::{Bound, Counter, Frequency, GlobalNs};
 
 /// One point of a [`ClockMap`].
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Knot {
     /// Reading of the host's counter.
     pub counter: Counter,
@@ -21,6 +22,7 @@ pub struct Knot {
 
 /// A stretch of a host's counter in which nothing disturbed it.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Epoch {
     /// Counts disturbances from the begin of the run on.
     pub number: u32,
@@ -69,11 +71,45 @@ impl std::error::Error for MapError {}
 /// Between epochs, where a clock was disturbed at an instant that nobody knows, global time is
 /// between the epochs' and its half-width [`Bound::UNKNOWN`].
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "Parts", into = "Parts"))]
 pub struct ClockMap {
     origin: GlobalNs,
     /// Of all epochs.
     knots: Vec<Knot>,
     epochs: Vec<Stretch>,
+}
+
+/// A [`ClockMap`] as it is stored: exactly, where floats are.
+#[cfg(feature = "serde")]
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Parts {
+    origin: GlobalNs,
+    epochs: Vec<Epoch>,
+}
+
+#[cfg(feature = "serde")]
+impl From<ClockMap> for Parts {
+    fn from(map: ClockMap) -> Parts {
+        let epoch = |stretch: &Stretch| Epoch {
+            number: stretch.number,
+            from: stretch.from,
+            until: stretch.until,
+            knots: map.knots[stretch.knots.clone()].to_vec(),
+            ns_per_tick: stretch.ns_per_tick,
+            drift: stretch.drift,
+        };
+        Parts { origin: map.origin, epochs: map.epochs.iter().map(epoch).collect() }
+    }
+}
+
+#[cfg(feature = "serde")]
+impl TryFrom<Parts> for ClockMap {
+    type Error = MapError;
+
+    fn try_from(parts: Parts) -> Result<ClockMap, MapError> {
+        ClockMap::of_epochs(parts.origin, parts.epochs)
+    }
 }
 
 /// An [`Epoch`] whose knots are among those of the map.

@@ -7,15 +7,17 @@ use std::path::{Path, PathBuf};
 use loopscope_ctf::{Metadata, Records, StreamClass};
 use loopscope_time::{ClockMap, Frequency};
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::block::Block;
 use crate::clocks::{self, ClockEvent, ForeignReading, LoopResiduals};
+use crate::column::Flaws;
 use crate::cursor::{Decoder, Place};
+use crate::decoded::{self, Decoded, StreamFile};
 use crate::entity::Entities;
 use crate::loss::{Loss, loss_table};
 use crate::store;
-use crate::streams;
+use crate::streams::{self, Stream};
 use crate::table::{Names, Table};
 
 /// Why tables could not be made at all. Damage inside a stream is a [`Problem`] instead.
@@ -37,6 +39,23 @@ pub enum BuildError {
         /// What is wrong with it.
         source: loopscope_ctf::ParseError,
     },
+    /// What another process left is not what was expected.
+    #[error("{path} {what}")]
+    Stored {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and what to do.
+        what: String,
+    },
+    /// A stream file that nobody has decoded.
+    #[error("{path}: its events are not in the tables; make the time line again")]
+    NotDecoded {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Who follows the progress wants no more.
+    #[error("stopped")]
+    Stopped,
     /// A loss account is not what its schema says.
     #[error("{path}: {source}")]
     Loss {
@@ -53,8 +72,11 @@ pub enum BuildError {
     Parquet(#[from] parquet::errors::ParquetError),
 }
 
+/// Follows the progress: bytes done, and all; says whether to go on.
+pub type Progress<'a> = dyn FnMut(u64, u64) -> bool + 'a;
+
 /// Something that a reader of the run has to know: damage, disagreement, a changed name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// Host.
     pub host: String,
@@ -65,7 +87,7 @@ pub struct Problem {
 }
 
 /// A host's clock as the time line needs it, and what else is known of the host's clocks.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HostClock {
     /// Its counter's map.
     pub map: ClockMap,
@@ -226,26 +248,41 @@ impl Timeline {
     /// Decodes all streams, an event after the other into columns on the global time line, and keeps
     /// none: for benchmarks. Returns the number of events.
     pub fn decode(self) -> Result<u64, BuildError> {
-        let found = streams::read_all(&self.hosts, |_, _| Ok(()))?;
-        Ok(found.iter().map(|host| host.summary.events).sum())
+        self.read_all(&mut |_, _| true, |_, _| Ok(()))
     }
 
     /// The same, and puts the events of each entity in order.
     pub fn order(mut self) -> Result<u64, BuildError> {
-        let tables = &mut self.tables;
-        let found = streams::read_all(&self.hosts, |blocks, until| {
-            distribute(tables, blocks);
+        let mut tables = std::mem::take(&mut self.tables);
+        self.read_all(&mut |_, _| true, |blocks, until| {
+            distribute(&mut tables, blocks);
             tables.par_iter_mut().for_each(|table| {
                 table.order(until);
                 table.clear();
             });
             Ok(())
-        })?;
-        Ok(found.iter().map(|host| host.summary.events).sum())
+        })
+    }
+
+    fn read_all(
+        &self,
+        progress: &mut Progress,
+        take: impl FnMut(Vec<Block>, Option<i64>) -> Result<(), BuildError>,
+    ) -> Result<u64, BuildError> {
+        let streams: Vec<_> = streams::find(&self.hosts)?.into_iter().enumerate().collect();
+        let tallies = streams::read_all(&self.hosts, &streams, progress, take)?;
+        Ok(tallies.iter().flat_map(|tally| tally.recorded.values()).sum())
+    }
+
+    /// Its stream files, as `<host>/trace/<name>`.
+    pub fn stream_files(&self) -> Result<Vec<String>, BuildError> {
+        let found = streams::find(&self.hosts)?;
+        let name = |each: &Stream| format!("{}/{}", self.hosts[each.host].name, each.name());
+        Ok(found.iter().map(name).collect())
     }
 
     /// Writes `timeline/` and `tables/` under `dir`, in place of earlier ones.
-    pub fn write(mut self, dir: &Path) -> Result<Summary, BuildError> {
+    pub fn write(mut self, dir: &Path, progress: &mut Progress) -> Result<Summary, BuildError> {
         let root = dir.join("timeline");
         match fs::remove_dir_all(&root) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -253,13 +290,35 @@ impl Timeline {
             }
             _ => {}
         }
+        let streams = streams::find(&self.hosts)?.into_iter().enumerate().collect();
+        let decoded = self.write_rows(streams, 0, dir, progress)?;
+        self.conclude(vec![decoded], dir)
+    }
+
+    /// Decodes one of [`Self::stream_files`] alone: writes its rows to `timeline/` under `dir`, a part
+    /// of each table whose number is the file's.
+    pub fn write_part(mut self, file: usize, dir: &Path) -> Result<Decoded, BuildError> {
+        let stream = streams::find(&self.hosts)?.into_iter().enumerate().nth(file);
+        self.write_rows(stream.into_iter().collect(), file, dir, &mut |_, _| true)
+    }
+
+    /// Writes the rows of stream files in order, as a part of each table.
+    fn write_rows(
+        &mut self,
+        streams: Vec<(usize, Stream)>,
+        part: usize,
+        dir: &Path,
+        progress: &mut Progress,
+    ) -> Result<Decoded, BuildError> {
+        let root = dir.join("timeline");
         let mut files: Vec<TableFile> = Vec::new();
         files.resize_with(self.tables.len(), TableFile::default);
         for ((group, name), index) in &self.index {
-            files[*index].path = root.join(group).join(name).join("part-0.parquet");
+            let file = format!("part-{part}.parquet");
+            files[*index].path = root.join(group).join(name).join(file);
         }
         let (tables, names) = (&mut self.tables, &self.names);
-        let found = streams::read_all(&self.hosts, |blocks, until| {
+        let tallies = streams::read_all(&self.hosts, &streams, progress, |blocks, until| {
             distribute(tables, blocks);
             let all = tables.par_iter_mut().zip(&mut files);
             all.try_for_each(|(table, file)| {
@@ -275,20 +334,51 @@ impl Timeline {
         })?;
         let all = self.tables.par_iter_mut().zip(&mut files);
         all.try_for_each(|(table, file)| file.finish(table, names))?;
-        let mut events = BTreeMap::new();
+        let mut decoded = Decoded::default();
         for ((group, name), index) in &self.index {
             // A call site that nobody enabled or reached says nothing.
             if files[*index].rows > 0 {
-                events.insert(format!("{group}:{name}"), files[*index].rows);
+                decoded.rows.insert(format!("{group}:{name}"), files[*index].rows);
             }
+        }
+        let name = |((of, pid), count)| (self.names.name(of).to_owned(), pid, count);
+        for ((index, stream), tally) in streams.iter().zip(tallies) {
+            let mut flaws = Flaws { backward: tally.backward, ..Flaws::default() };
+            for of_table in self.tables.iter().filter_map(|table| table.flaws().get(index)) {
+                flaws.not_utf8 += of_table.not_utf8;
+                flaws.left_out += of_table.left_out;
+            }
+            decoded.files.push(StreamFile {
+                host: self.hosts[stream.host].name.clone(),
+                file: stream.name(),
+                damage: tally.damage,
+                flaws,
+                recorded: tally.recorded.into_iter().map(name).collect(),
+                max_err_ns: tally.max_err_ns,
+            });
+        }
+        Ok(decoded)
+    }
+
+    /// After all stream files were decoded: writes `tables/` under `dir` and says what the tables hold.
+    pub fn conclude(self, decoded: Vec<Decoded>, dir: &Path) -> Result<Summary, BuildError> {
+        let mut events = BTreeMap::<String, u64>::new();
+        let mut found = BTreeMap::new();
+        for each in decoded {
+            for (entity, rows) in each.rows {
+                *events.entry(entity).or_default() += rows;
+            }
+            found.extend(each.files.into_iter().map(|f| ((f.host.clone(), f.file.clone()), f)));
+        }
+        let mut files: Vec<Vec<StreamFile>> = self.hosts.iter().map(|_| Vec::new()).collect();
+        for stream in streams::find(&self.hosts)? {
+            let file = found.remove(&(self.hosts[stream.host].name.clone(), stream.name()));
+            files[stream.host].push(file.ok_or(BuildError::NotDecoded { path: stream.path })?);
         }
         let mut losses = Vec::new();
         let (mut problems, mut clocks) = (self.problems, Vec::new());
-        for (number, (host, mut found)) in self.hosts.into_iter().zip(found).enumerate() {
-            for (file, flaws) in self.tables.iter().flat_map(Table::flaws) {
-                found.add_flaws(*file, flaws);
-            }
-            let (summary, of_host) = found.finish(&host, &self.names, &mut losses)?;
+        for (number, (host, files)) in self.hosts.into_iter().zip(files).enumerate() {
+            let (summary, of_host) = decoded::account(&host, files, &mut losses)?;
             problems.extend(of_host.into_iter().map(|problem| (number, problem)));
             clocks.push((host.name, host.clock, summary));
         }

@@ -7,11 +7,12 @@ use arrow_array::{
     UInt64Array,
 };
 use loopscope_time::{Bound, GlobalNs, Knot};
+use serde::{Deserialize, Serialize};
 
 use crate::build::{BuildError, HostClock, HostSummary};
 
 /// What a clock that is not loopscope's showed at an instant.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForeignReading {
     /// `realtime`, `monotonic`, `ptp0` …
     pub clock: String,
@@ -26,7 +27,7 @@ pub struct ForeignReading {
 }
 
 /// Something happened to one of a host's clocks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockEvent {
     /// `counter`, or the name of another clock.
     pub clock: String,
@@ -43,7 +44,7 @@ pub struct ClockEvent {
 }
 
 /// The loop that an edge between two followers closes over the reference, in a run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopResiduals {
     /// Who probed.
     pub host: String,
@@ -68,7 +69,7 @@ pub struct LoopResiduals {
 }
 
 /// Of an edge's residuals, in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopFigures {
     /// Median of their sizes.
     pub p50: i64,

@@ -13,6 +13,7 @@ use arrow_array::{
     UInt8Array, UInt16Array, UInt32Array, UInt64Array,
 };
 use loopscope_ctf::{BucketCounts, FieldType, Value};
+use serde::{Deserialize, Serialize};
 
 use crate::block::Block;
 
@@ -43,7 +44,7 @@ impl ColumnType {
 }
 
 /// What a table could not hold as it was recorded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Flaws {
     /// Strings that are not UTF-8; what is wrong in them was replaced.
     pub not_utf8: u64,

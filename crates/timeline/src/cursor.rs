@@ -42,8 +42,6 @@ pub(crate) struct Source<'a> {
     pub path: PathBuf,
     /// Its index among those of the run.
     pub file: usize,
-    /// The index of its host.
-    pub host: usize,
     pub decoders: &'a BTreeMap<u32, Decoder>,
     pub map: &'a ClockMap,
     pub floor: &'a Floor<'a>,
@@ -59,6 +57,18 @@ pub(crate) struct Tally {
     pub max_err_ns: u64,
     /// Intervals that start after their end.
     pub backward: u64,
+}
+
+impl Tally {
+    /// Adds what was found in another part of the same stream.
+    pub fn add(&mut self, other: Tally) {
+        self.damage.extend(other.damage);
+        for (whose, count) in other.recorded {
+            *self.recorded.entry(whose).or_default() += count;
+        }
+        self.max_err_ns = self.max_err_ns.max(other.max_err_ns);
+        self.backward += other.backward;
+    }
 }
 
 /// Records of a call site.
@@ -125,6 +135,11 @@ impl<'a> Cursor<'a> {
             tally: Tally::default(),
             source,
         }
+    }
+
+    /// Bytes to come.
+    pub fn left(&self) -> u64 {
+        self.until - self.at
     }
 
     /// Reads on; the events that this brings, by call site, each in order.

@@ -8,6 +8,7 @@ mod build;
 mod clocks;
 mod column;
 mod cursor;
+mod decoded;
 mod entity;
 mod foreign;
 mod import;
@@ -15,17 +16,21 @@ mod loss;
 mod merged;
 mod order;
 mod packets;
+mod solution;
 mod store;
+mod stored;
 mod streams;
 mod table;
 
-pub use build::{BuildError, HostClock, HostSummary, Problem, Summary, Timeline};
+pub use build::{BuildError, HostClock, HostSummary, Problem, Progress, Summary, Timeline};
 pub use clocks::{ClockEvent, ForeignReading, LoopFigures, LoopResiduals};
+pub use decoded::Decoded;
 pub use foreign::{
     Clocks, Place, Source, SourceSummary, add as add_foreign, check as check_foreign,
 };
 pub use import::{
-    ImportError, ImportSummary, Lost, Progress, StreamLoss, TableSummary, TraceSummary, import,
+    ImportError, ImportSummary, Lost, StreamLoss, TableSummary, TraceSummary, import,
 };
 pub use loss::Loss;
 pub use merged::{About, EventTable, Merged, write_merged};
+pub use solution::{Solution, SolvedHost};

@@ -43,7 +43,7 @@ fn host(dir: &Path, events: Vec<EventClass>, records: &[Written], claimed: usize
 fn build(dir: &Path, problems: &[&str]) -> Summary {
     let mut timeline = Timeline::new();
     timeline.add_host(dir, "h", plain()).unwrap();
-    let summary = timeline.write(dir).unwrap();
+    let summary = timeline.write(dir, &mut |_, _| true).unwrap();
     let said: Vec<_> = summary.problems.iter().map(|p| format!("{}: {}", p.file, p.what)).collect();
     assert_eq!(said, problems);
     summary
@@ -63,7 +63,7 @@ fn two_hosts_merge_in_global_order() {
     let mut timeline = Timeline::new();
     timeline.add_host(&dir.path().join("a"), "a", plain()).unwrap();
     timeline.add_host(&dir.path().join("b"), "b", b).unwrap();
-    let summary = timeline.write(dir.path()).unwrap();
+    let summary = timeline.write(dir.path(), &mut |_, _| true).unwrap();
 
     assert_eq!(summary.problems, []);
     assert_eq!(summary.events, BTreeMap::from([("pipe:sent".to_owned(), 4)]));
@@ -94,7 +94,7 @@ fn call_sites_of_one_entity_share_a_table() {
     host(dir.path(), events, &records, 3);
     let mut timeline = Timeline::new();
     timeline.add_host(dir.path(), "h", plain()).unwrap();
-    let summary = timeline.write(dir.path()).unwrap();
+    let summary = timeline.write(dir.path(), &mut |_, _| true).unwrap();
     assert_eq!(summary.problems.len(), 1, "the renamed field: {:?}", summary.problems);
     let table = read(&dir.path().join("timeline/pipe/sent/part-0.parquet"));
     let size = table.column_by_name("size").unwrap().as_primitive::<UInt32Type>();
@@ -118,7 +118,7 @@ fn a_lost_record_and_a_cut_stream_are_said() {
     fs::write(&stream, &bytes[..bytes.len() - 3]).unwrap();
     let mut timeline = Timeline::new();
     timeline.add_host(dir.path(), "h", plain()).unwrap();
-    let summary = timeline.write(dir.path()).unwrap();
+    let summary = timeline.write(dir.path(), &mut |_, _| true).unwrap();
     let said: Vec<_> = summary.problems.iter().map(|p| p.what.as_str()).collect();
     // 200-byte packets hold 8 records; the last packet, with 4, is cut.
     assert_eq!(summary.events["pipe:sent"], 16);
@@ -167,7 +167,7 @@ fn an_interval_is_placed_on_the_global_time_line() {
     let map = ClockMap::new(GlobalNs(10_000), knots, 2.0, 0.0).unwrap();
     let mut timeline = Timeline::new();
     timeline.add_host(dir.path(), "h", HostClock { map, ..plain() }).unwrap();
-    let summary = timeline.write(dir.path()).unwrap();
+    let summary = timeline.write(dir.path(), &mut |_, _| true).unwrap();
     assert_eq!(summary.problems.len(), 1, "{:?}", summary.problems);
     assert!(summary.problems[0].what.starts_with("1 intervals start after their end"));
     let table = read(&dir.path().join("timeline/pipe/step/part-0.parquet"));
@@ -199,7 +199,7 @@ fn a_disturbed_clock_claims_nothing_between_its_epochs() {
     let map = ClockMap::of_epochs(GlobalNs(0), vec![first, second]).unwrap();
     let mut timeline = Timeline::new();
     timeline.add_host(dir.path(), "h", HostClock { map, ..plain() }).unwrap();
-    let summary = timeline.write(dir.path()).unwrap();
+    let summary = timeline.write(dir.path(), &mut |_, _| true).unwrap();
     assert!(summary.hosts["h"].drift_ppm.is_nan());
     assert_eq!(summary.hosts["h"].max_err_ns, 1 << 60);
     let table = read(&dir.path().join("timeline/pipe/step/part-0.parquet"));
@@ -243,7 +243,7 @@ fn clocks_are_told_with_their_widths_and_events() {
     };
     let mut timeline = Timeline::new();
     timeline.add_host(dir.path(), "h", clock).unwrap();
-    assert_eq!(timeline.write(dir.path()).unwrap().hosts["h"].rejected, 3);
+    assert_eq!(timeline.write(dir.path(), &mut |_, _| true).unwrap().hosts["h"].rejected, 3);
     let table = |name: &str| read(&dir.path().join(format!("tables/{name}.parquet")));
     let nullable = |table: &RecordBatch, name: &str| -> Vec<Option<i64>> {
         table[name].as_primitive::<Int64Type>().iter().collect()

@@ -1,7 +1,7 @@
 //! What other tools recorded comes onto a run's time line as its hosts' clocks place it, and what is
 //! wrong with it costs nothing else.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -92,7 +92,7 @@ fn source(host: &str, path: PathBuf, place: Place) -> Source {
 }
 
 fn add(sources: &[Source], dir: &Path) -> Vec<SourceSummary> {
-    add_foreign(sources, dir).unwrap()
+    add_foreign(sources, &BTreeSet::new(), dir, &mut |_, _| true).unwrap()
 }
 
 fn table(dir: &Path, name: &str) -> RecordBatch {

@@ -90,14 +90,16 @@ fn streams_of_a_run() {
         timeline.add_host(&dir, "h", plain()).unwrap();
         timeline
     };
-    timeline().write(place.path()).unwrap();
+    timeline().write(place.path(), &mut |_, _| true).unwrap();
     for (number, bytes) in damaged(&packets(0, &records)).enumerate() {
         fs::write(dir.join("trace/node-7-0"), &bytes).unwrap();
         let what = format!("input {number}");
         within(READING, bytes.len(), &what, || timeline().decode().unwrap());
         if number % 8 == 0 {
             let least = READING + WRITING;
-            within(least, bytes.len(), &what, || timeline().write(place.path()).unwrap());
+            within(least, bytes.len(), &what, || {
+                timeline().write(place.path(), &mut |_, _| true).unwrap()
+            });
         }
     }
 }

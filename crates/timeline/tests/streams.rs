@@ -42,7 +42,7 @@ fn build(hosts: &[(PathBuf, HostClock)], out: &Path) -> Summary {
         let name = dir.file_name().unwrap().to_string_lossy();
         timeline.add_host(dir, &name, clock.clone()).unwrap();
     }
-    timeline.write(out).unwrap()
+    timeline.write(out, &mut |_, _| true).unwrap()
 }
 
 fn sent(out: &Path) -> RecordBatch {

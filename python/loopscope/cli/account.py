@@ -6,21 +6,26 @@ import json
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+if TYPE_CHECKING:
+    from loopscope.control import Progress
+
 # Triggers that are told one by one.
 _TOLD = 10
 
 
-def account_of(folder: Path) -> dict[str, Any]:
+def account_of(folder: Path, progress: Progress) -> dict[str, Any]:
     """Makes the tables of one stream and says what is in it, in JSON's types. Raises ValueError."""
     from loopscope import _native
+    from loopscope.control import drafted
 
-    summary: dict[str, Any] = json.loads(_native.build_record(folder))
+    with drafted(folder) as draft:
+        summary: dict[str, Any] = json.loads(_native.build_record(folder, draft, progress.amount))
     loss = json.loads((folder / "loss.json").read_text())
     triggers = folder / "triggers.json"
     described = _entities(folder)

@@ -207,36 +207,39 @@ def _engine(name: str, shared: Path) -> AbstractContextManager[Engine]:
 
 
 def _prepare(runs: Sequence[Path], engine: Engine, progress: TerminalProgress) -> None:
-    """Makes the time lines of repeats that have none, and the paths of their points."""
+    """Makes the time lines of repeats that have none, and the paths of points that lack one."""
+    from loopscope.control import make_timeline, make_timelines
+    from loopscope.control.draft import SUMMARY
+    from loopscope.experiment import from_manifest
+    from loopscope.graph.mistake import GraphError
     from loopscope.timeline import open_run, points_of
 
-    repeats: list[str] = []
+    repeats: list[tuple[Experiment, Path]] = []
     points: list[tuple[str, str]] = []
     for run in runs:
         for name in points_of(run):
             opened = open_run(run, name)
-            missing = [
-                str(directory)
-                for directory in opened.repeats.values()
-                if not (directory / "tables").exists()
-            ]
-            if missing and not opened.incomplete:
-                repeats += missing
+            tables = [directory / "tables" for directory in opened.repeats.values()]
+            missing = [each.parent for each in tables if not (each / SUMMARY).exists()]
+            if opened.incomplete or "experiment" not in opened.manifest:
+                continue
+            try:
+                experiment = from_manifest(opened.manifest["experiment"])
+            except ValueError as error:
+                raise GraphError(f"{run / 'manifest.json'}: experiment: {error}") from error
+            paths = [f"path-{path.name}.parquet" for path in experiment.paths]
+            if missing or not all((each / path).exists() for each in tables for path in paths):
                 points.append((str(run.resolve()), name))
-    if repeats:
-        progress.stage(f"time lines of {len(repeats)} repeats")
-        engine.each(_make_timeline, repeats)
+            repeats += [(experiment, directory) for directory in missing]
+    if engine.spreads and repeats:
+        make_timelines(engine.each, repeats, progress)
+    else:
+        for number, (experiment, directory) in enumerate(repeats, start=1):
+            progress.stage(f"making time line {number} of {len(repeats)}")
+            make_timeline(experiment, directory, progress)
+    if points:
+        progress.stage(f"paths of {len(points)} points")
         engine.each(_make_paths, points)
-
-
-def _make_timeline(directory: str) -> None:
-    from loopscope.control import make_timeline
-    from loopscope.experiment import from_manifest
-    from loopscope.timeline import open_run
-
-    repeat = Path(directory)
-    run = open_run(repeat.parents[1], repeat.parent.name)
-    make_timeline(from_manifest(run.manifest["experiment"]), repeat)
 
 
 def _make_paths(place: tuple[str, str]) -> None:

@@ -56,7 +56,7 @@ def import_into_run(
             progress.stage("copying the trace")
             added = add_foreign(directory, trace, host, called, clock)
             progress.stage("making the time line")
-            make_timeline(experiment, directory)
+            make_timeline(experiment, directory, progress)
     except (CannotAdd, RunError, RunFailed, ValueError) as error:
         if added is not None:
             shutil.rmtree(added, ignore_errors=True)

@@ -173,6 +173,7 @@ def recorded_streams(output: Path) -> list[str]:
 def report(output: Path, streams: Iterable[str], code: int, as_json: bool) -> None:
     """Makes the tables of what was recorded and prints the account."""
     from loopscope.cli.account import account_of, show
+    from loopscope.cli.terminal import TerminalProgress
 
     if (output / ".journal").exists():
         typer.echo(
@@ -187,9 +188,14 @@ def report(output: Path, streams: Iterable[str], code: int, as_json: bool) -> No
         if not (folder / "trace" / "metadata").exists():
             continue
         try:
-            accounts[name] = account_of(folder)
+            with TerminalProgress(verbose=False, plain=False) as progress:
+                progress.stage("making the tables" + (f" of {name}" if len(folders) > 1 else ""))
+                accounts[name] = account_of(folder, progress)
         except ValueError as error:
             exits.end(exits.RUN_FAILED, f"the trace in {folder} cannot be read: {error}")
+        except OSError as error:
+            why = f"{error.filename}: {error.strerror}"
+            exits.end(exits.RUN_FAILED, f"the tables of {folder} cannot be written: {why}")
     if not accounts:
         return
     if as_json:

@@ -13,6 +13,8 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TimeRemainingColu
 from rich.spinner import Spinner
 from rich.text import Text
 
+_UNITS = ((1_000, "kB"), (1_000_000, "MB"), (1_000_000_000, "GB"))
+
 
 @contextmanager
 def amount_progress(
@@ -36,12 +38,15 @@ def amount_progress(
 class TerminalProgress:
     """Shows a run's progress on stderr. Use as a context manager."""
 
-    def __init__(self, verbose: bool) -> None:
+    def __init__(self, verbose: bool, plain: bool = True) -> None:
+        """``plain``: whether stages are told where there is no terminal."""
         self._console = Console(stderr=True, highlight=False)
         self._verbose = verbose
+        self._plain = plain
         self._text = ""
         self._point = ""
         self._limit: float | None = None
+        self._amount = ""
         self._began = 0.0
         self._spinner = Spinner("dots")
         self._live: Live | None = None
@@ -65,12 +70,17 @@ class TerminalProgress:
     def point(self, text: str) -> None:
         """A point of a sweep begins; the live line goes on naming it."""
         self._point = f"{text}: " if text else ""
-        if text and self._live is None:
+        if text and self._live is None and self._plain:
             self._console.print(text, markup=False)
 
     def stage(self, text: str) -> None:
         """A new stage begins."""
         self._show(text, None)
+
+    def amount(self, done: int, total: int) -> None:
+        """So many bytes of those that the stage reads are done."""
+        unit, name = max((each for each in _UNITS if each[0] <= total), default=_UNITS[0])
+        self._amount = f"  {done / unit:.1f} of {total / unit:.1f} {name}"
 
     def phase(self, name: str, timeout_s: float, measured: bool) -> None:
         """A phase of the experiment begins."""
@@ -88,12 +98,13 @@ class TerminalProgress:
 
     def _show(self, text: str, limit: float | None) -> None:
         self._text, self._limit, self._began = text, limit, time.monotonic()
-        if self._live is None:
+        self._amount = ""
+        if self._live is None and self._plain:
             self._console.print(text, markup=False)
 
     def _line(self) -> Spinner:
         elapsed = time.monotonic() - self._began
         limit = f" of at most {self._limit:g} s" if self._limit else ""
         seconds = f"  {elapsed:.0f} s{limit}" if elapsed >= 1 else ""
-        self._spinner.update(text=Text(f"{self._point}{self._text}{seconds}"))
+        self._spinner.update(text=Text(f"{self._point}{self._text}{self._amount}{seconds}"))
         return self._spinner

@@ -1,11 +1,13 @@
 """The controller: takes an experiment through its phases and keeps what it left."""
 
+from loopscope.control.draft import drafted
 from loopscope.control.failure import RunFailed, RunInterrupted
 from loopscope.control.foreign import CannotAdd
 from loopscope.control.foreign import add as add_foreign
 from loopscope.control.progress import Progress, Silent
-from loopscope.control.run import make_timeline, run_experiment
+from loopscope.control.run import run_experiment
 from loopscope.control.rundir import RunDirectory
+from loopscope.control.timeline import make_timeline, make_timelines
 
 __all__ = [
     "CannotAdd",
@@ -15,6 +17,8 @@ __all__ = [
     "RunInterrupted",
     "Silent",
     "add_foreign",
+    "drafted",
     "make_timeline",
+    "make_timelines",
     "run_experiment",
 ]

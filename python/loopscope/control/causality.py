@@ -14,9 +14,9 @@ Bounds = dict[str, list[tuple[bool, int, int]]]
 """By follower: whether it sent the message, its own counter, the reference's."""
 
 
-def messages_of(experiment: Experiment, repeat: Path) -> Bounds:
+def messages_of(experiment: Experiment, made: Path) -> Bounds:
     """The messages between a follower and the reference of the paths that ``clock.messages`` names,
-    from a repeat's time line.
+    by their keys, from the folder in which a repeat's time line was made.
 
     A key that occurs twice at one end is left out: which of them belongs to which is not known.
     """
@@ -29,8 +29,9 @@ def messages_of(experiment: Experiment, repeat: Path) -> Bounds:
             sender, receiver = path.events[first], path.events[last]
             if (sender.host == reference) == (receiver.host == reference):
                 continue
-            sent, came = (_counters(repeat, event, path.key) for event in (sender, receiver))
+            sent, came = (_counters(made, event, path.key) for event in (sender, receiver))
             both = sent.join(came, "key", join_type="inner", right_suffix="_there")
+            both = both.sort_by("key")
             columns = both["counter"].to_pylist(), both["counter_there"].to_pylist()
             follows = receiver.host == reference
             follower = sender.host if follows else receiver.host
@@ -40,9 +41,9 @@ def messages_of(experiment: Experiment, repeat: Path) -> Bounds:
     return bounds
 
 
-def _counters(repeat: Path, event: PathEvent, key: str) -> pa.Table:
+def _counters(made: Path, event: PathEvent, key: str) -> pa.Table:
     """``key`` and ``counter`` of each message that was seen once."""
-    folder = repeat / "timeline" / event.group / event.name
+    folder = made / "timeline" / event.group / event.name
     tables = [
         pq.read_table(file, columns=[*{"process", "counter", key}])
         for file in sorted(folder.glob("*.parquet"))

@@ -14,6 +14,10 @@ class Progress(Protocol):
     def stage(self, text: str) -> None:
         """A new stage of the run begins; ``text`` is for people."""
 
+    def amount(self, done: int, total: int) -> None:
+        """So many of the bytes that the stage has to read are done; asked for some ten times a
+        second. What it raises ends the stage."""
+
     def phase(self, name: str, timeout_s: float, measured: bool) -> None:
         """A phase of the experiment begins."""
 
@@ -31,6 +35,9 @@ class Silent:
         """Ignored."""
 
     def stage(self, text: str) -> None:
+        """Ignored."""
+
+    def amount(self, done: int, total: int) -> None:
         """Ignored."""
 
     def phase(self, name: str, timeout_s: float, measured: bool) -> None:

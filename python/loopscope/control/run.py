@@ -9,13 +9,11 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from loopscope import _native
-from loopscope.control.causality import Bounds, messages_of
 from loopscope.control.failure import RunFailed, RunInterrupted
-from loopscope.control.foreign import sources
 from loopscope.control.progress import Progress
 from loopscope.control.repeat import execute
 from loopscope.control.rundir import RunDirectory
+from loopscope.control.timeline import make_timeline
 from loopscope.experiment import Experiment
 
 T = TypeVar("T")
@@ -72,7 +70,7 @@ def _run_repeats(
         token += f"{number:x}" if experiment.repeat > 1 else ""
         phases.append(_interruptible(execute(experiment, token, path, progress), progress))
         progress.stage("making the time line")
-        make_timeline(experiment, path)
+        make_timeline(experiment, path, progress)
     return phases
 
 
@@ -106,24 +104,6 @@ def _run_points(
 
 def _kept(directory: RunDirectory) -> str:
     return f"what was measured is in {directory.path}; to see it: loopscope report {directory.path}"
-
-
-def make_timeline(experiment: Experiment, repeat: Path) -> None:
-    """Solves the clocks of a repeat and makes its ``timeline/`` and ``tables/``, again where its
-    messages are to bound the clocks. What other tools recorded is on it too.
-
-    Raises RunFailed where the streams cannot be read.
-    """
-    given = (repeat, experiment.hosts[0], experiment.clock.wander_ppm * 1e-6)
-    try:
-        messages: Bounds = {}
-        if experiment.clock.messages:
-            _native.build_run(*given, {}, [])
-            messages = messages_of(experiment, repeat)
-        summary = _native.build_run(*given, messages, sources(experiment, repeat))
-    except ValueError as error:
-        raise RunFailed(f"the time line cannot be made: {error}") from None
-    (repeat / "tables" / "summary.json").write_text(summary + "\n")
 
 
 def _interruptible(work: Coroutine[Any, Any, T], progress: Progress) -> T:

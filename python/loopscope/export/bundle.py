@@ -40,7 +40,8 @@ def _original(root: Path) -> Iterator[Path]:
         here = Path(folder)
         # A point is one level below the run, a repeat two: deeper, the names are programs' own.
         if len(here.relative_to(root).parts) <= 2:
-            folders[:] = [name for name in folders if name not in DERIVED]
+            # What is hidden is a killed process's, which was making something again.
+            folders[:] = [name for name in folders if name not in DERIVED and name[0] != "."]
             names = [name for name in names if name not in DERIVED]
         folders.sort()
         yield from (here / name for name in sorted(names))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,11 +34,6 @@ def write_ctf(
     from loopscope._native import export_ctf
 
     directory = run.repeats[repeat]
-    tables = [
-        (name.replace(".", ":", 1), files[repeat])
-        for name, files in run.tables.items()
-        if repeat in files
-    ]
     name = f"{run.experiment}/{run.id}/{run.point}/{repeat}"
     env = {
         "tracer_name": "loopscope",
@@ -50,5 +46,13 @@ def write_ctf(
     # The same run's trace has the same UUID.
     number = uuid.uuid5(uuid.NAMESPACE_URL, f"loopscope:{name}").hex
     place = directory / "hosts" / reference
-    written = json.loads(export_ctf(tables, place, folder, number, env, seen))
+    beside = folder.resolve().parent
+    beside.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".loopscope-", dir=beside) as spool:
+        tables = [
+            (name.replace(".", ":", 1), run.files_in_order(name, repeat, Path(spool)))
+            for name, files in run.tables.items()
+            if repeat in files
+        ]
+        written = json.loads(export_ctf(tables, place, folder, number, env, seen))
     return WrittenTrace(written["events"], written["streams"])

@@ -85,7 +85,8 @@ class _Writer:
             seen(name)
             table = run.table(name)
             kinds = _kinds(run, name)
-            rows = table.filter(table.repeat == repeat).order_by("ts")
+            order = ("ts", "counter", "id")
+            rows = table.filter(table.repeat == repeat).order_by(order)
             if name == SWITCHES and {"next_comm", "next_tid"} <= set(table.columns):
                 self._scheduling(rows.to_pyarrow_batches())
                 continue

@@ -33,6 +33,12 @@ class Engine(Protocol):
         """What it is made of."""
         ...
 
+    @property
+    def spreads(self) -> bool:
+        """Whether several processes share its work: then work for `each` is best given in small
+        pieces."""
+        ...
+
     def stored(self, name: str, table: Stored) -> ibis.Table:
         """A table of the runs, with its types."""
         ...
@@ -50,7 +56,11 @@ class Engine(Protocol):
         ...
 
     def each(self, work: Callable[[Any], None], items: Sequence[Any]) -> None:
-        """Does the work for each item, on files that are there for all of the engine."""
+        """Does the work for each item, on files that are there for all of the engine; returns when
+        all is done. Where the engine spreads, an item is a task of its own, in any of its processes
+        and at any time; one whose process died is done again, so that whatever the work leaves must
+        be the same then. Nothing comes back. Raises GraphError with the reason of one that failed.
+        """
         ...
 
     def rows(self, table: ibis.Table, order: Sequence[str]) -> pa.RecordBatchReader:
@@ -108,6 +118,7 @@ class Types:
     """Carries nothing out: every table is empty, and has its types."""
 
     versions: Mapping[str, str] = {}
+    spreads = False
 
     def stored(self, name: str, table: Stored) -> ibis.Table:
         return ibis.table(dict(table.types), name=name)
@@ -129,6 +140,8 @@ class Types:
 
 class DuckDB:
     """On this machine. Use as a context manager."""
+
+    spreads = False
 
     def __init__(self) -> None:
         self._connection = ibis.duckdb.connect()

@@ -20,6 +20,7 @@ import loopscope
 from loopscope.graph.engine import applied, arrow_schema, as_types, types_of, union_of
 from loopscope.graph.mistake import GraphError, reason
 from loopscope.graph.tables import Part, Stored
+from loopscope.graph.user import UserError
 
 if TYPE_CHECKING:
     from loopscope.graph.engine import Batches, Function
@@ -32,6 +33,8 @@ class Spark:
     """``master`` is as Spark writes it: local[2], spark://HOST:PORT. ``shared`` is a folder where
     all executors can write what sinks take. Use as a context manager. Raises GraphError where Spark
     is not there."""
+
+    spreads = True
 
     def __init__(self, master: str, shared: Path) -> None:
         try:
@@ -109,7 +112,19 @@ class Spark:
         return self._named(self._frame(table).cache())
 
     def each(self, work: Callable[[Any], None], items: Sequence[Any]) -> None:
-        self._session.sparkContext.parallelize(items, len(items)).foreach(work)
+        def on_executor(item: Any) -> None:
+            try:
+                work(item)
+            except Exception as error:
+                own = type(error).__module__.startswith("loopscope.")
+                raise UserError(str(error) if own else f"{type(error).__name__}: {error}") from None
+
+        if not items:
+            return
+        try:
+            self._session.sparkContext.parallelize(items, len(items)).foreach(on_executor)
+        except Exception as error:
+            raise GraphError(reason(error)) from error
 
     def rows(self, table: ibis.Table, order: Sequence[str]) -> pa.RecordBatchReader:
         import pyarrow.parquet

@@ -135,12 +135,40 @@ class Run:
         return dict(sorted(found.items()))
 
     def table(self, name: str) -> ibis.Table:
-        """The time line of one event class, `group.name`. Raises `UnknownTableError`."""
+        """The time line of one event class, `group.name`, each repeat in the order of time. Raises
+        `UnknownTableError`."""
         if name not in self.tables:
             known = ", ".join(self.tables) or "none"
             raise UnknownTableError(f"{self.path}: no table {name}; it has: {known}")
         group, _, event = name.partition(".")
         return self._view(group, event, self.tables[name])
+
+    def files_in_order(self, name: str, repeat: int, spool: Path) -> list[Path]:
+        """The files of a repeat's table, one after the other in the order of time: its own, or one
+        that is written into the folder `spool`."""
+        files = self.tables[name][repeat]
+        if not self._overlap(name, repeat):
+            return files
+        file = spool / f"{name}.parquet"
+        rows = f"SELECT * EXCLUDE (repeat) FROM ({self._select(name, repeat, files)})"
+        self._database.raw_sql(
+            f"COPY ({rows}) TO {_strings([file])} (FORMAT parquet, COMPRESSION zstd)"
+        )
+        return [file]
+
+    def _overlap(self, name: str, repeat: int) -> bool:
+        """Whether the parts of a table are of a stream file each (`schema/run-directory.md`)."""
+        return len(self.tables[name][repeat]) > 1 and name in self._own[repeat]
+
+    @cached_property
+    def _own(self) -> Mapping[int, set[str]]:
+        """By repeat the tables of the programs' own events."""
+        found: dict[int, set[str]] = {}
+        for repeat, directory in self.repeats.items():
+            summary = directory / "tables" / "summary.json"
+            events = _json(summary).get("events", {}) if summary.exists() else {}
+            found[repeat] = {event.replace(":", ".", 1) for event in events}
+        return found
 
     @cached_property
     def paths(self) -> Mapping[str, ibis.Table]:
@@ -287,17 +315,25 @@ class Run:
 
     def _view(self, schema: str, name: str, files: Mapping[int, list[Path]]) -> ibis.Table:
         """A view over the files, so that DuckDB reads only what a query asks for."""
-        parts = (
-            f"SELECT {repeat}::INTEGER AS repeat, COLUMNS(c -> c <> 'repeat') "
-            # A point's folder, delay=10ms, is no partition of its tables.
-            f"FROM read_parquet([{_strings(paths)}], hive_partitioning = false)"
-            for repeat, paths in files.items()
-        )
+        table = f"{schema}.{name}"
+        parts = (f"({self._select(table, repeat, paths)})" for repeat, paths in files.items())
         statement = " UNION ALL BY NAME ".join(parts)
         place = f"{_quoted(schema)}.{_quoted(name)}"
         self._database.raw_sql(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}")
         self._database.raw_sql(f"CREATE OR REPLACE VIEW {place} AS {statement}")
         return self._database.table(name, database=schema)
+
+    def _select(self, table: str, repeat: int, paths: list[Path]) -> str:
+        """The rows of a repeat's table, in order."""
+        select = (
+            f"SELECT {repeat}::INTEGER AS repeat, COLUMNS(c -> c <> 'repeat') "
+            # A point's folder, delay=10ms, is no partition of its tables.
+            f"FROM read_parquet([{_strings(paths)}], hive_partitioning = false)"
+        )
+        if table in self.tables and self._overlap(table, repeat):
+            # As in a table that was merged: what ties, by stream file and record.
+            select += " ORDER BY ts, counter, id, file_index, file_row_number"
+        return select
 
 
 def hops_of(paths: Mapping[str, ibis.Table], scope: Sequence[str]) -> ibis.Table:

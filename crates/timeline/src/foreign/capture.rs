@@ -6,7 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::Path;
@@ -25,6 +25,7 @@ use pcap_parser::{PcapBlockOwned, PcapError, create_reader};
 use super::packet::Headers;
 use super::stamps::{Place, named};
 use super::{Source, SourceSummary};
+use crate::build::Progress;
 use crate::import::ImportError;
 use crate::import::cells::free_name;
 use crate::store;
@@ -37,6 +38,8 @@ const BUFFER: usize = 1 << 20;
 const MOST_BUFFER: usize = 1 << 26;
 /// Rows of a table's part.
 const PART: usize = 1 << 19;
+/// Packets after which the progress is told.
+const OFTEN: u64 = 1 << 14;
 
 /// What packets are stamped by where nothing is said.
 const REALTIME: &str = "realtime";
@@ -292,7 +295,12 @@ pub(super) fn add(
     taken: &BTreeSet<(String, String)>,
     dir: &Path,
     summaries: &mut [SourceSummary],
+    progress: &mut Progress,
 ) -> Result<(), ImportError> {
+    let size =
+        |capture: &Capture| fs::metadata(&sources[capture.source].path).map_or(0, |m| m.len());
+    let bytes: u64 = captures.iter().map(size).sum();
+    let mut packets = 0u64;
     let name = free_name("packet", |name| taken.contains(&("pcap".to_owned(), name.to_owned())));
     let folder = dir.join("timeline/pcap").join(&name);
     let mut heads: Vec<Option<Packet>> = captures.iter_mut().map(Capture::next).collect();
@@ -307,6 +315,13 @@ pub(super) fn add(
             parts += 1;
         }
         let Some((packet, capture)) = next else { break };
+        packets += 1;
+        if packets.is_multiple_of(OFTEN) {
+            let done: usize = captures.iter().map(|capture| capture.reader.consumed()).sum();
+            if !progress(done as u64, bytes) {
+                return Err(ImportError::Stopped);
+            }
+        }
         let source = captures[capture].source;
         let summary = &mut summaries[source];
         summary.events += 1;

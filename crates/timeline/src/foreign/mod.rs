@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::build::Progress;
 use crate::import::find::{self, Trace};
 use crate::import::table::{FileOf, Tables};
 use crate::import::{ImportError, Lost, index, io, merge};
@@ -99,11 +100,18 @@ impl SourceSummary {
     }
 }
 
-/// Reads the sources and adds their tables to those in `dir`. What is wrong with one of them is in
-/// its summary.
-pub fn add(sources: &[Source], dir: &Path) -> Result<Vec<SourceSummary>, ImportError> {
+/// Reads the sources and adds their tables to those in `dir`, by names that are not `own` either: of
+/// tables (group, name) that are, or will be, elsewhere. What is wrong with a source is in its
+/// summary. `progress` is told of bytes, anew in each pass over them.
+pub fn add(
+    sources: &[Source],
+    own: &BTreeSet<(String, String)>,
+    dir: &Path,
+    progress: &mut Progress,
+) -> Result<Vec<SourceSummary>, ImportError> {
     let mut summaries: Vec<SourceSummary> = sources.iter().map(SourceSummary::of).collect();
     let mut taken = tables_in(dir)?;
+    taken.extend(own.iter().cloned());
     let mut traces = Vec::new();
     let mut captures = Vec::new();
     for (index, source) in sources.iter().enumerate() {
@@ -124,9 +132,9 @@ pub fn add(sources: &[Source], dir: &Path) -> Result<Vec<SourceSummary>, ImportE
             }
         }
     }
-    add_traces(sources, &traces, &taken, dir, &mut summaries)?;
+    add_traces(sources, &traces, &taken, dir, &mut summaries, progress)?;
     taken.extend(tables_in(dir)?);
-    capture::add(sources, captures, &taken, dir, &mut summaries)?;
+    capture::add(sources, captures, &taken, dir, &mut summaries, progress)?;
     for summary in &mut summaries {
         let Lost { events, events_before, packets } = summary.lost;
         if summary.lost != Lost::default() {
@@ -212,6 +220,7 @@ fn add_traces(
     taken: &BTreeSet<(String, String)>,
     dir: &Path,
     summaries: &mut [SourceSummary],
+    progress: &mut Progress,
 ) -> Result<(), ImportError> {
     let mut broken: Vec<(usize, String)> = Vec::new();
     let mut fault = |trace: usize, error: ImportError| match error {
@@ -223,11 +232,10 @@ fn add_traces(
         }
         other => Err(other),
     };
-    let mut progress = |_, _| true;
-    let index = index::index(traces, &mut fault, &mut progress)?;
+    let index = index::index(traces, &mut fault, progress)?;
     let frame = frame::OnLine::new(sources, traces, FileOf::all(traces), taken);
     let mut tables = Tables::new(traces, Some(dir), &frame);
-    merge::merge(traces, &index, &mut tables, &mut fault, &mut progress)?;
+    merge::merge(traces, &index, &mut tables, &mut fault, progress)?;
     for (source, what) in broken {
         summaries[source].broken(what);
     }

@@ -8,7 +8,8 @@ use std::path::Path;
 use loopscope_ctf::decode::{Decoder, Fault, Head};
 
 use super::find::Trace;
-use super::{Faults, ImportError, Lost, Progress, StreamLoss, TraceSummary, io};
+use super::{Faults, ImportError, Lost, StreamLoss, TraceSummary, io};
+use crate::build::Progress;
 
 /// A packet in its file.
 #[derive(Clone, Copy)]

@@ -11,7 +11,8 @@ use loopscope_ctf::tsdl::{Event, Stream as Class};
 use super::find::Trace;
 use super::index::{Index, Packet, Stream, refused};
 use super::table::{Origin, Part, Sink, Tables};
-use super::{Faults, ImportError, Progress, io};
+use super::{Faults, ImportError, io};
+use crate::build::Progress;
 use crate::foreign::Stamps;
 
 /// Events after which the progress is told at the latest.

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use loopscope_ctf::decode::Fault;
 use serde::Serialize;
 
-use crate::build::BuildError;
+use crate::build::{BuildError, Progress};
 
 /// Why a trace was not imported. Nothing is left where the tables would have been.
 #[derive(Debug, thiserror::Error)]
@@ -170,9 +170,6 @@ pub struct StreamLoss {
     #[serde(flatten)]
     pub lost: Lost,
 }
-
-/// Follows the progress: bytes done, and all; says whether to go on.
-pub type Progress<'a> = dyn FnMut(u64, u64) -> bool + 'a;
 
 /// Told of what is wrong with a trace (its index): an error where that is not to be borne.
 pub(crate) type Faults<'a> = dyn FnMut(usize, ImportError) -> Result<(), ImportError> + 'a;

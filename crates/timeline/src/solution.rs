@@ -1,0 +1,60 @@
+//! The clocks of a run, solved: what its streams are placed by, and what else is told of them.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::build::{BuildError, HostClock, Problem, Timeline};
+use crate::clocks::LoopResiduals;
+use crate::stored::{self, Stored};
+
+/// All that a time line needs beside its streams.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Solution {
+    /// In the order of names.
+    pub hosts: Vec<SolvedHost>,
+    /// What the edges between followers tell of the clocks.
+    pub loops: Vec<LoopResiduals>,
+    /// What is wrong with those edges.
+    pub problems: Vec<Problem>,
+}
+
+/// A host of a [`Solution`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SolvedHost {
+    /// Its name, which is its directory's.
+    pub host: String,
+    /// Its clock.
+    pub clock: HostClock,
+    /// What is wrong with its probes.
+    pub problems: Vec<Problem>,
+}
+
+impl Stored for Solution {
+    const WHAT: &str = "solution of clocks";
+    const VERSION: u32 = 1;
+}
+
+impl Solution {
+    /// As [`Self::store`] left it: the same to the bit.
+    pub fn load(path: &Path) -> Result<Solution, BuildError> {
+        stored::load(path)
+    }
+
+    /// As JSON.
+    pub fn store(&self, path: &Path) -> Result<(), BuildError> {
+        stored::store(self, path)
+    }
+
+    /// The time line of the hosts in a directory.
+    pub fn timeline(self, hosts: &Path) -> Result<Timeline, BuildError> {
+        let mut timeline = Timeline::new();
+        for SolvedHost { host, clock, problems } in self.hosts {
+            problems.into_iter().for_each(|problem| timeline.report(problem));
+            timeline.add_host(&hosts.join(&host), &host, clock)?;
+        }
+        self.problems.into_iter().for_each(|problem| timeline.report(problem));
+        self.loops.into_iter().for_each(|found| timeline.add_loop(found));
+        Ok(timeline)
+    }
+}

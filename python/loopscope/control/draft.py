@@ -1,0 +1,47 @@
+"""A time line in the making: beside the one that is there, until it is whole."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+SUMMARY = "summary.json"
+"""The last file of a run's time line: with it, it is whole."""
+_PREFIX = ".timeline-"
+
+
+@contextmanager
+def drafted(directory: Path) -> Iterator[Path]:
+    """A folder in which to make ``timeline/``, ``tables/`` and ``hosts/*/clock/estimates/`` of a
+    directory. They take the place of earlier ones at the end, unless that is an exception; then
+    nothing has changed.
+
+    What a killed process left of its own is removed.
+    """
+    for left in directory.glob(f"{_PREFIX}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    # Never a name again: who still writes there, unasked, finds no folder.
+    draft = directory / f"{_PREFIX}{uuid.uuid4().hex}"
+    draft.mkdir()
+    try:
+        yield draft
+        _keep(draft, directory)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _keep(draft: Path, directory: Path) -> None:
+    tables = directory / "tables"
+    tables.mkdir(exist_ok=True)
+    (tables / SUMMARY).unlink(missing_ok=True)
+    estimates = [found.relative_to(draft) for found in draft.glob("hosts/*/clock/estimates")]
+    for number, folder in enumerate([Path("timeline"), *estimates]):
+        if (directory / folder).exists():
+            (directory / folder).rename(draft / f"earlier-{number}")
+        if (draft / folder).exists():
+            (draft / folder).rename(directory / folder)
+    for file in sorted((draft / "tables").iterdir(), key=lambda file: file.name == SUMMARY):
+        file.replace(tables / file.name)
