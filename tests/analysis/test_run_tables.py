@@ -5,6 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -104,3 +109,81 @@ def test_mistakes_are_told_with_exit_2(made: Path, words: list[str], wanted: str
 def test_what_is_no_run_is_told(tmp_path: Path) -> None:
     done = ask(tmp_path / "nowhere", "select 1")
     assert done.exit_code == 2 and "no such run directory" in done.stderr
+
+
+TWO_EVENTS = (
+    "select s.id, s.host, s.ts, r.id, r.host, r.ts from pipe.sent s join pipe.received r "
+    "on s.id = r.id and s.repeat = r.repeat and s.host != r.host order by all limit 3"
+)
+
+
+def test_columns_of_one_name_stay_apart(made: Path, run: Run) -> None:
+    expected = [list(row) for row in run.register().con.sql(TWO_EVENTS).fetchall()]
+    header = ["id", "host", "ts", "id_2", "host_2", "ts_2"]
+    rows = [json.loads(line) for line in ask(made, TWO_EVENTS, "--json").stdout.splitlines()]
+    assert [list(row) for row in rows] == [header] * 3
+    assert [list(row.values()) for row in rows] == expected
+    as_csv = list(csv.reader(io.StringIO(ask(made, TWO_EVENTS, "--csv").stdout)))
+    assert as_csv == [header, *([str(value) for value in row] for row in expected)]
+    printed = [line.split() for line in ask(made, TWO_EVENTS).stdout.splitlines()]
+    assert [line for line in printed if len(line) == len(header)] == as_csv
+    # A name that the second would get is another column's.
+    taken = ask(made, "select 1 as a, 2 as a, 3 as a_2, 4 as a", "--json").stdout
+    assert json.loads(taken) == {"a": 1, "a_3": 2, "a_2": 3, "a_4": 4}
+
+
+def test_every_value_has_a_form(made: Path) -> None:
+    words = (
+        "select sum(id) as whole, 2.5 as half, 'nan'::double as undefined, "
+        "[1.5, 'inf'::double] as list, {'a': 1} as struct, '\\xAA\\x01'::blob as bytes, "
+        "18446744073709551615::ubigint as widest, null as nothing from pipe.sent"
+    )
+    text = ask(made, words, "--json").stdout
+
+    def refused(word: str) -> float:
+        raise AssertionError(f"{word} is not JSON")
+
+    row = json.loads(text, parse_constant=refused)
+    assert isinstance(row.pop("whole"), int)
+    assert row == {
+        "half": 2.5,
+        "undefined": None,
+        "list": [1.5, None],
+        "struct": {"a": 1},
+        "bytes": "aa01",
+        "widest": 2**64 - 1,
+        "nothing": None,
+    }
+    done = ask(made, words, "--csv")
+    assert done.exit_code == 0, done.output
+    header, values = csv.reader(io.StringIO(done.stdout))
+    cells = dict(zip(header, values, strict=True))
+    assert (cells["struct"], cells["bytes"], cells["nothing"]) == ("{'a': 1}", "aa01", "")
+
+
+MAIN = [sys.executable, "-c", "from loopscope.cli import main; main()"]
+
+
+@pytest.mark.parametrize("form", [[], ["--csv"], ["--json"]])
+def test_a_full_disk_is_no_traceback(made: Path, form: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*MAIN, "query", made, "select * from pipe.sent", *form],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (2, "loopscope: No space left on device\n")
+
+
+def test_an_interrupt_ends_a_query(made: Path) -> None:
+    words = "select count(*) from range(100000000) a, range(100000000) b"
+    asking = subprocess.Popen([*MAIN, "query", made, words], stderr=subprocess.PIPE, text=True)
+    stat = Path(f"/proc/{asking.pid}/stat")
+    # Imports and views take less processor time than this: the query is on its way.
+    while int(stat.read_text().rpartition(")")[2].split()[11]) < 4 * os.sysconf("SC_CLK_TCK"):
+        time.sleep(0.05)
+    asking.send_signal(signal.SIGINT)
+    _, told = asking.communicate(timeout=60)
+    assert asking.returncode == 130 and "Traceback" not in told, told

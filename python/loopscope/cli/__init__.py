@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from typing import Annotated
@@ -35,7 +36,7 @@ from loopscope.cli import (  # noqa: E402
     resume,
     run,
 )
-from loopscope.cli.exits import INTERRUPTED  # noqa: E402
+from loopscope.cli.exits import INTERRUPTED, USAGE  # noqa: E402
 
 app = typer.Typer(
     name="loopscope",
@@ -91,7 +92,10 @@ def main() -> None:
     """The console script."""
     try:
         signal.signal(signal.SIGINT, _python_interrupt)
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except KeyboardInterrupt:
         print("loopscope: interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
@@ -99,3 +103,9 @@ def main() -> None:
         # The reader of our output went away (`loopscope … | head`); there is nobody to tell.
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:
+        # Nothing more can be said on a disk that is full, so what is still buffered goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        file = f"{error.filename}: " if error.filename else ""
+        print(f"loopscope: {file}{error.strerror or error}", file=sys.stderr)
+        sys.exit(USAGE)

@@ -27,6 +27,6 @@ def end(code: int, message: str) -> NoReturn:
 
 def end_of_file_error(error: OSError) -> NoReturn:
     """Ends the command with what cannot be read or written and why."""
-    if isinstance(error, BrokenPipeError):
-        raise error  # the reader of our output went away, which is for `main`
+    if error.filename is None:
+        raise error  # of our own output: its reader went away, or its disk is full; `main` tells
     end(USAGE, f"{error.filename}: {error.strerror}")

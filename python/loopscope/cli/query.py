@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,19 +49,20 @@ def query(
     import duckdb
     import pyarrow as pa
 
+    from loopscope.export import printable
     from loopscope.timeline import RunError, open_run
 
     if as_json and as_csv:
         exits.end(exits.USAGE, "--json and --csv exclude each other")
     try:
         opened = open_run(run, point)
-        batches = _listing(opened) if sql is None else _ask(opened, sql)
+        batches = distinct(_listing(opened) if sql is None else _answer(opened, sql))
         if as_json:
             _print_json(batches)
         elif as_csv:
-            _print_csv(batches)
+            _print_csv(printable(batches))
         else:
-            _print(batches)
+            _print(printable(batches))
     except (RunError, duckdb.Error, pa.ArrowException) as error:
         exits.end(exits.USAGE, str(error))
 
@@ -73,21 +76,62 @@ def _listing(run: Run) -> pa.RecordBatchReader:
     return pa.table({"table": list(tables), "columns": columns}).to_reader()
 
 
-def _ask(run: Run, sql: str) -> pa.RecordBatchReader:
+def _answer(run: Run, sql: str) -> pa.RecordBatchReader:
     from loopscope.timeline import RunError
 
-    relation = run.register().con.sql(sql)
-    if relation is None:
-        raise RunError("the query gives no rows: ask with SELECT")
-    answer: pa.RecordBatchReader = relation.to_arrow_reader()
+    con = run.register().con
+    try:
+        relation = con.sql(sql)
+        if relation is None:
+            raise RunError("the query gives no rows: ask with SELECT")
+        answer: pa.RecordBatchReader = relation.to_arrow_reader()
+    except RuntimeError as error:
+        if str(error) != "Query interrupted":
+            raise
+        # Its threads compute on until they are told, and the end of the program waits for them.
+        con.interrupt()
+        raise KeyboardInterrupt from None
     return answer
+
+
+def distinct(batches: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """With names of columns that are all different: the second `ts` of a join is `ts_2`."""
+    import pyarrow as pa
+
+    names: list[str] = []
+    taken = set(batches.schema.names)
+    for name in batches.schema.names:
+        number = 1
+        own = name
+        while own in names or (number > 1 and own in taken):
+            number += 1
+            own = f"{name}_{number}"
+        names.append(own)
+    fields = [field.with_name(name) for field, name in zip(batches.schema, names, strict=True)]
+    return pa.RecordBatchReader.from_batches(
+        pa.schema(fields), (batch.rename_columns(names) for batch in batches)
+    )
 
 
 def _print_json(batches: pa.RecordBatchReader) -> None:
     for batch in batches:
         for row in batch.to_pylist():
-            # What JSON has no form for (times, binary) is text.
-            typer.echo(json.dumps(row, default=str))
+            # What JSON has no form for (times, intervals) is text.
+            typer.echo(json.dumps(_json(row), default=str))
+
+
+def _json(value: Any) -> Any:
+    """Whole sums are numbers (DuckDB's have 128 bits), not-a-number and the infinities, which JSON
+    does not have, are null, bytes are hexadecimal."""
+    if isinstance(value, dict):
+        return {key: _json(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_json(each) for each in value]
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value.hex() if isinstance(value, bytes) else value
 
 
 def _print_csv(batches: pa.RecordBatchReader) -> None:
@@ -110,10 +154,10 @@ def _print(batches: pa.RecordBatchReader) -> None:
         table.add_column(field.name, justify="right" if number else "left", overflow="fold")
     count = 0
     for batch in batches:
-        for row in batch.to_pylist():
+        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             count += 1
             if not tty or count <= SHOWN:
-                table.add_row(*(_text(value) for value in row.values()))
+                table.add_row(*(_text(value) for value in row))
     console = Console(highlight=False, width=None if tty else 10_000)
     console.print(table)
     if tty and count > SHOWN:

@@ -45,21 +45,46 @@ def write_batches(batches: pa.RecordBatchReader, form: str, file: Path) -> None:
             for batch in batches:
                 arrow.write_batch(batch)
     else:
-        # CSV has no lists: those of histograms are texts.
-        schema = pa.schema(
-            [
-                pa.field(each.name, pa.string() if pa.types.is_nested(each.type) else each.type)
-                for each in batches.schema
-            ]
-        )
-        with pyarrow.csv.CSVWriter(file, schema) as csv:
-            for batch in batches:
-                columns = [
-                    pa.array(
-                        [None if value is None else str(value) for value in column.to_pylist()]
-                    )
-                    if pa.types.is_nested(column.type)
-                    else column
-                    for column in batch.columns
-                ]
-                csv.write_batch(pa.record_batch(columns, schema=schema))
+        texts = printable(batches)
+        with pyarrow.csv.CSVWriter(file, texts.schema) as csv:
+            for batch in texts:
+                csv.write_batch(batch)
+
+
+def printable(batches: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """The same with texts for what CSV has no form for: lists and structs as Python writes them,
+    bytes as hexadecimal digits."""
+    import pyarrow as pa
+
+    odd = {each.name for each in batches.schema if not _has_form(each.type)}
+    schema = pa.schema(
+        [each.with_type(pa.string()) if each.name in odd else each for each in batches.schema]
+    )
+
+    def texts(batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [
+            pa.array([_text(value) for value in column.to_pylist()], pa.string())
+            if field.name in odd
+            else column
+            for field, column in zip(batch.schema, batch.columns, strict=True)
+        ]
+        return pa.record_batch(columns, schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, (texts(batch) for batch in batches))
+
+
+def _has_form(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    binary = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+    return not (
+        pa.types.is_nested(kind)
+        or pa.types.is_interval(kind)
+        or any(is_one(kind) for is_one in binary)
+    )
+
+
+def _text(value: object) -> str | None:
+    if value is None:
+        return None
+    return value.hex() if isinstance(value, bytes) else str(value)
