@@ -94,6 +94,39 @@ MISTAKES = {
         "no statistic 'men'",
         "mean",
     ),
+    "tenth percent": (
+        "a: {from: hops, steps: [{statistics: {of: id, statistics: «[p100]}}]}",
+        "no statistic 'p100'",
+        "max",
+    ),
+    "trim without repeats": (
+        "a: {from: pipe.sent, steps: [{select: [ts]}, {trim: «1s}]}",
+        "no column 'run' any more",
+        None,
+    ),
+    "window without repeats": (
+        "a: {from: pipe.sent, steps: [{select: [run, point, ts]}, "
+        "{window: «{rows: 2, derive: {d: ts - lag(ts)}}}]}",
+        "no column 'repeat' any more",
+        None,
+    ),
+    "resample without repeats": (
+        "a: {from: pipe.sent, steps: [{rename: {point: p}}, "
+        "{resample: «{every: 1s, derive: {n: count()}}}]}",
+        "no column 'point' any more",
+        None,
+    ),
+    "pair without repeats": (
+        "b: {from: pipe.received, steps: [{select: [ts, err_ns, id]}]}\n"
+        "a: {from: pipe.sent, steps: [{pair: «{with: b, key: id}}]}",
+        "b has no column 'run' any more",
+        None,
+    ),
+    "as-of without repeats": (
+        "a: {from: pipe.sent, steps: [{select: [ts]}, {as-of: «{with: pipe.received}}]}",
+        "no column 'run' any more",
+        None,
+    ),
     "bin": ("a: {from: hops, steps: [{histogram: {of: id, bin: «5km}}]}", "neither", None),
     "join's types": (
         "b: {from: hops, steps: [{derive: {id: text(id)}}]}\n"
@@ -126,6 +159,12 @@ MISTAKES = {
     "python file": ("a: {from: hops, steps: [python: «nix:f]}", "cannot read 'nix.py'", None),
     "python function": ("a: {from: hops, steps: [python: «own:douled]}", "no function", "doubled"),
     "python error": ("a: {from: hops, steps: [python: «own:broken]}", "own.py, line 6", None),
+    "python leaves": ("a: {from: hops, steps: [python: «own:leaves]}", "SystemExit: 3", None),
+    "python's options": (
+        "a: {from: hops, steps: [python: «{call: own:doubled, options: {k: 1}}]}",
+        "own.py: TypeError: doubled() got an unexpected",
+        None,
+    ),
     "python's result": ("a: {from: hops, steps: [python: «own:nothing]}", "gave NoneType", None),
 }
 OWN = """\
@@ -139,6 +178,10 @@ def broken(table):
 
 def nothing(table):
     pass
+
+
+def leaves(table):
+    raise SystemExit(3)
 """
 
 

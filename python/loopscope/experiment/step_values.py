@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -129,18 +130,22 @@ class Statistics(Rule):
                 wrong(
                     f"there is no statistic {given!r} (they are {', '.join(STATISTICS)} and "
                     "percentiles as p99 or p999)",
-                    nearest(given, STATISTICS),
+                    "max" if given == "p100" else nearest(given, STATISTICS),
                 )
         return [str(item) for item in items]
 
     def schema(self) -> JsonSchema:
-        one = {"type": "string", "pattern": f"^({'|'.join(STATISTICS)}|p[0-9]+)$"}
+        one = {"type": "string", "pattern": f"^({'|'.join(STATISTICS)}|{PERCENTILE})$"}
         return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
 
 
+PERCENTILE = "p[0-9]{1,2}|p9[0-9]{2,}"
+"""The third digit and those after it are decimals: p999 is 99.9 %. Below p90 nobody means them, and
+p100 would be 10 %."""
+
+
 def _is_percentile(given: str) -> bool:
-    digits = given[1:]
-    return given[:1] == "p" and digits.isascii() and digits.isdigit() and digits.strip("0") != ""
+    return re.fullmatch(PERCENTILE, given, re.ASCII) is not None and given[1:].strip("0") != ""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import ibis
 
 from loopscope.graph.engine import as_types, types_of
 from loopscope.graph.formulas import floor_to, group_value, whole_ratio
-from loopscope.graph.mistake import REAL, TEXT, TRUTH, WHOLE, Mistake, column, scope
+from loopscope.graph.mistake import REAL, TEXT, TRUTH, WHOLE, Mistake, column, repeats
 
 if TYPE_CHECKING:
     from loopscope.graph.build import Context
@@ -30,11 +30,11 @@ def resample(context: Context, table: ibis.Table, options: Options) -> ibis.Tabl
     time = column(table, options["time"], ("time",), WHOLE)
     for name in options["by"]:
         column(table, name, ("by",))
-    within = scope(table)
+    within = repeats(table)
     alike = [*within, *(name for name in options["by"] if name not in within)]
     every = options["every"]
     table = table.filter(time.notnull())
-    span = ibis.window(group_by=within or None)
+    span = ibis.window(group_by=within)
     time = table[options["time"]]
     first = time.min().over(span)
     timed = table.mutate(_first=first, _last=time.max().over(span))

@@ -10,7 +10,7 @@ import ibis
 from loopscope.analysis.quantity import UNKNOWN_NS
 from loopscope.experiment.problem import nearest
 from loopscope.graph.formulas import whole_ratio
-from loopscope.graph.mistake import WHOLE, Mistake, column, scope
+from loopscope.graph.mistake import SCOPE, WHOLE, Mistake, column, repeats, scope
 
 if TYPE_CHECKING:
     from loopscope.experiment import MessagePath
@@ -30,9 +30,10 @@ def pair(context: Context, table: ibis.Table, options: Options) -> ibis.Table:
             column(each, name, ("key",), of=of)
     for name in kept:
         column(table, name, ("keep",))
-        if name in ("start", "end", "duration", "err_ns", *scope(table)):
+        if name in ("start", "end", "duration", "err_ns", *SCOPE):
             raise Mistake(f"there would be two columns {name!r}", ("keep",))
-    within = [*(name for name in scope(table) if name in ends.columns), *key]
+    repeats(ends, options["with"])
+    within = [*repeats(table), *(name for name in key if name not in SCOPE)]
 
     def numbered(each: ibis.Table) -> ibis.Table:
         """With the number of the row among those of its key."""
@@ -49,9 +50,8 @@ def pair(context: Context, table: ibis.Table, options: Options) -> ibis.Table:
     )
     alike = [starts[name] == right[f"_on_{name}"] for name in within]
     joined = starts.join(right, [*alike, starts["_n"] == right["_on_n"]], how="left")
-    own = [*scope(table), *(name for name in key if name not in scope(table))]
     return joined.select(
-        *own,
+        *within,
         start=joined[time],
         end=joined["_end"],
         duration=joined["_end"] - joined[time],

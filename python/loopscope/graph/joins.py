@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import ibis
 
 from loopscope.graph.engine import as_types, types_of
-from loopscope.graph.mistake import WHOLE, Mistake, column, kind_of, scope
+from loopscope.graph.mistake import WHOLE, Mistake, column, kind_of, repeats, scope
 
 if TYPE_CHECKING:
     from loopscope.graph.build import Context
@@ -57,6 +57,8 @@ def as_of(context: Context, table: ibis.Table, options: Options) -> ibis.Table:
     other_time = options["other"] or time
     column(table, time, ("time",), WHOLE)
     column(other, other_time, ("other",), WHOLE, of=options["with"])
+    repeats(table)
+    repeats(other, options["with"])
     by = _shared(table, other, options["by"], "by", options["with"])
     other = other.filter(other[other_time].notnull())
     rest = [name for name in other.columns if name not in (*by, other_time)]

@@ -95,7 +95,22 @@ def column(
 SCOPE = ("run", "point", "repeat")
 """What tells the repeats of all runs apart."""
 
+TIMES = ("ts", "start", "end")
+"""Columns that hold instants, which are of one repeat."""
+
 
 def scope(table: ibis.Table) -> list[str]:
     """The columns of ``SCOPE`` that a table still has."""
     return [name for name in SCOPE if name in table.columns]
+
+
+def repeats(table: ibis.Table, of: str = "the table") -> list[str]:
+    """The columns of ``SCOPE``, for a step that goes by time: the times of two repeats are of two
+    stretches, and have no order. Raises Mistake where one of them is not there."""
+    for name in SCOPE:
+        if name not in table.columns:
+            raise Mistake(
+                f"{of} has no column {name!r} any more: this step keeps to one repeat by "
+                f"{', '.join(SCOPE)}, so they have to stay in it"
+            )
+    return list(SCOPE)

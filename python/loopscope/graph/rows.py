@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import ibis
 
 from loopscope.graph.formulas import row_value, window_value
-from loopscope.graph.mistake import REAL, TEXT, TRUTH, WHOLE, Mistake, column, scope
+from loopscope.graph.mistake import REAL, TEXT, TIMES, TRUTH, WHOLE, Mistake, column, repeats, scope
 
 if TYPE_CHECKING:
     from loopscope.graph.build import Context
@@ -28,7 +28,7 @@ def where(context: Context, table: ibis.Table, options: Options) -> ibis.Table:
 
 def trim(context: Context, table: ibis.Table, options: Options) -> ibis.Table:
     time = column(table, options["time"], ("time",), WHOLE)
-    whole = ibis.window(group_by=scope(table))
+    whole = ibis.window(group_by=repeats(table))
     kept = table.mutate(
         _first=time.min().over(whole),
         _last=time.max().over(whole),
@@ -74,7 +74,8 @@ def window(context: Context, table: ibis.Table, options: Options) -> ibis.Table:
     order = column(table, options["order"], ("order",), WHOLE)
     for name in options["by"]:
         column(table, name, ("by",))
-    within = [*scope(table), *(name for name in options["by"] if name not in scope(table))]
+    apart = repeats(table) if options["order"] in TIMES else scope(table)
+    within = [*apart, *(name for name in options["by"] if name not in apart)]
     # Rows of the same time have an order too, or two runs could differ.
     others = [name for name in table.columns if name not in (*within, options["order"])]
     each = [order.asc(), *(table[name].asc(nulls_first=False) for name in others)]

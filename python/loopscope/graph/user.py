@@ -40,7 +40,7 @@ class UserFunction:
     def __call__(self, given: Any) -> Any:
         try:
             return self._function()(given, **self.options)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise UserError(self.place(error)) from None
 
     def batches(self, given: Batches) -> Batches:
@@ -50,7 +50,7 @@ class UserFunction:
                 yield self._checked(batch)
         except UserError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise UserError(self.place(error)) from None
 
     def _checked(self, batch: Any) -> pa.RecordBatch:
@@ -62,13 +62,14 @@ class UserFunction:
             raise UserError(f"{call} gave the columns {given}, but the step says {wanted}")
         return batch
 
-    def place(self, error: Exception) -> str:
+    def place(self, error: BaseException) -> str:
         """The innermost line of the module's file that an error came through, and the error."""
         file = f"{self.module}.py"
         frames = traceback.extract_tb(error.__traceback__)
         line = next((f.lineno for f in reversed(frames) if f.filename == file), None)
         what = str(error).strip().splitlines() or [""]
-        return f"{file}, line {line}: {type(error).__name__}: {what[0]}"
+        place = file if line is None else f"{file}, line {line}"
+        return f"{place}: {type(error).__name__}: {what[0]}"
 
     def _function(self) -> Any:
         module = ModuleType(self.module)
