@@ -7,10 +7,12 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from synthetic_run import PIPELINE, SECOND, Row, SyntheticRun, event, path, pipeline
 from test_figures import fonts
@@ -23,6 +25,8 @@ from loopscope.analysis import analyse
 from loopscope.cli import app
 from loopscope.experiment import PathEvent, Value
 from loopscope.report.catalogue import KINDS
+from loopscope.report.figures import draw
+from loopscope.report.waterfall import draw as draw_falls
 from loopscope.report.waterfall import usual
 from loopscope.timeline import open_run
 
@@ -220,6 +224,21 @@ def test_a_hop_is_between_hosts_or_on_one(run: Path) -> None:
     falls = usual(analyse(open_run(run)).messages["loop"])
     for fall in falls:
         assert [step.between_hosts for step in fall.steps] == [True, False, True, False, True]
+
+
+def test_a_legend_has_what_is_drawn(run: Path, tmp_path: Path) -> None:
+    falls = usual(analyse(open_run(run)).messages["loop"])
+    for kept, wanted in ((5, ["between hosts", "on one host"]), (1, ["between hosts"])):
+        drawn = draw_falls([replace(fall, steps=fall.steps[:kept]) for fall in falls], 7)
+        assert [text.get_text() for text in drawn.legends[0].get_texts()] == wanted
+    # Matplotlib takes a name such as that of the router for one that no legend shall have.
+    table = pa.table({"x": [1, 2, 3, 4], "y": [5, 6, 7, 9], "series": ["_router", "h1"] * 2})
+    for kind in ("scatter", "histogram", "ccdf", "mean-deviation"):
+        columns = {"x": "x", "y": "y", "series": "series"}
+        if kind in ("histogram", "ccdf"):
+            columns = {"x": "y", "series": "series"}
+        draw(kind, table, tmp_path, kind, columns=columns, title="")
+        assert "_router" in (tmp_path / f"{kind}.svg").read_text(), kind
 
 
 def test_the_time_line_has_each_event_of_its_stretch(run: Path, tmp_path: Path) -> None:

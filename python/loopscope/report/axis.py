@@ -64,3 +64,9 @@ def axis_of(
     middle = float(np.median(size[size > 0])) if (size > 0).any() else 0.0
     scale, shown = scaled(middle, unit)
     return Axis(name, unit, float(scale), shown, logarithmic, categories)
+
+
+def in_legend(name: str) -> str:
+    """A name as a legend can have it: Matplotlib leaves out those that begin with an underscore, as
+    the router's does."""
+    return f" {name}" if name.startswith("_") else name

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
+from loopscope.report.axis import in_legend
 from loopscope.report.canvas import logarithmic
 from loopscope.report.clock_series import SECONDS, ClockDrawing, Mark
 from loopscope.report.palette import BLUE, ORANGE, series_colour
@@ -101,9 +102,9 @@ def _allan(hosts: Sequence[ClockDrawing], width: float) -> Figure | None:
     axes = figure.subplots()
     for number, host in enumerate(hosts, start=1):
         for curve in host.allan:
-            label = host.host if curve is host.allan[0] else None
+            shown = in_legend(host.host) if curve is host.allan[0] else None
             colour = series_colour(number)
-            axes.plot(curve.tau_s, curve.deviation, ".-", lw=0.8, color=colour, label=label)
+            axes.plot(curve.tau_s, curve.deviation, ".-", lw=0.8, color=colour, label=shown)
     logarithmic(axes, axes.xaxis)
     logarithmic(axes, axes.yaxis)
     axes.set_xlabel("averaging time (s)")

@@ -16,7 +16,7 @@ import numpy as np
 
 from loopscope.analysis.quantity import half_width, number, quantity
 from loopscope.analysis.statistic import exact_sum
-from loopscope.report.axis import Axis, axis_of
+from loopscope.report.axis import Axis, axis_of, in_legend
 from loopscope.report.palette import SERIES
 from loopscope.report.samples import Column, FigureError, Samples, Series
 from loopscope.report.series import histogram_of
@@ -87,7 +87,7 @@ def scatter(samples: Samples, options: Mapping[str, str], size: tuple[float, flo
                 mew=0,
                 color=colour,
                 rasterized=not few,
-                label=each.label or None,
+                label=in_legend(each.label) or None,
             )
 
     heading, lines = _columns(samples, kept, ("x", "y", "err"))
@@ -115,7 +115,7 @@ def histogram(samples: Samples, options: Mapping[str, str], size: tuple[float, f
                 edges / x.scale,
                 fill=not several,
                 color=SERIES[place % len(SERIES)],
-                label=each.label or None,
+                label=in_legend(each.label) or None,
             )
         axes.set_ylim(bottom=0)
 
@@ -145,7 +145,7 @@ def ccdf(samples: Samples, options: Mapping[str, str], size: tuple[float, float]
     def paint(axes: Axes) -> None:
         for place, (each, of) in enumerate(zip(samples.series, tails, strict=True)):
             colour = SERIES[place % len(SERIES)]
-            label = f"{each.label} (n = {number(of.total)})" if len(tails) > 1 else None
+            label = f"{in_legend(each.label)} (n = {number(of.total)})" if len(tails) > 1 else None
             value, share = of.value / x.scale, of.count / of.total
             # The line goes on to the left at 1, and ends at the largest.
             axes.step(value, share, where="pre", lw=1.1, color=colour, label=label)
@@ -229,7 +229,8 @@ def mean_deviation(
     notes += _doubt(samples)
 
     def paint(axes: Axes) -> None:
-        for place, (label, points) in enumerate(curves):
+        for place, (name, points) in enumerate(curves):
+            label = in_legend(name)
             colour = SERIES[place % len(SERIES)]
             across = np.array([point.x for point in points]) / x.scale
             mean = np.array([float(point.mean) for point in points]) / y.scale

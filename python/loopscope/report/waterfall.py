@@ -175,6 +175,7 @@ def rows(falls: Iterable[Fall]) -> Iterable[Sequence[str | int]]:
 def draw(falls: Sequence[Fall], width: float) -> Figure:
     """A panel for each message: side by side on two columns, else above each other."""
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
     beside = min(3, len(falls)) if width > 5 else 1
     lines = -(-len(falls) // beside)
@@ -185,8 +186,12 @@ def draw(falls: Sequence[Fall], width: float) -> Figure:
         _draw_one(axes, fall, round(_TITLE * width / beside))
     for axes in panels.flat[len(falls) :]:
         axes.set_visible(False)
-    marks, labels = panels.flat[0].get_legend_handles_labels()
-    figure.legend(marks, labels, ncols=2, loc="outside upper right")
+    kinds = [
+        Patch(color=colour, label=label)
+        for between, label, colour in KINDS
+        if any(step.between_hosts is between for fall in falls for step in fall.steps)
+    ]
+    figure.legend(handles=kinds, ncols=2, loc="outside upper right")
     return figure
 
 
@@ -195,7 +200,7 @@ def _draw_one(axes: Axes, fall: Fall, across: int) -> None:
     title, in characters."""
     ends = [step.start + step.length for step in fall.steps]
     scale, unit = unit_of(max(map(abs, ends), default=1))
-    for between, label, colour in KINDS:
+    for between, _, colour in KINDS:
         of_kind = [
             (place, step) for place, step in enumerate(fall.steps) if step.between_hosts is between
         ]
@@ -205,7 +210,6 @@ def _draw_one(axes: Axes, fall: Fall, across: int) -> None:
             0.42,
             [step.start / scale for _, step in of_kind],
             color=colour,
-            label=label,
         )
     for place, step in enumerate(fall.steps):
         if step.err is not None:
