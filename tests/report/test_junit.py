@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from loopscope.analysis import analyse, analyse_sweep
 from loopscope.analysis.expectation import Verdict
 from loopscope.cli import app
+from loopscope.cli.run import _write_junit
 from loopscope.report.junit import write_junit, write_junit_of_failure
 from loopscope.timeline import open_run
 
@@ -84,3 +85,17 @@ def test_a_place_that_is_not_there_is_told_before_anything_runs(tmp_path: Path) 
     )
     done = CliRunner().invoke(app, ["run", str(file), "--junit", str(tmp_path / "no/out.xml")])
     assert done.exit_code == 2 and "there is no such folder" in done.stderr
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "e.yaml"
+    file.write_text(
+        "name: e\nhosts: [h1]\ncomponents: {a: {host: h1, run: 'true', ready: {exit: 0}}}\n"
+        "phases: [{name: run, timeout: 5s}]\n"
+    )
+    for place, said in ((tmp_path, "this is a folder"), (tmp_path / "no/x", "no such folder")):
+        done = CliRunner().invoke(app, ["run", str(file), "--junit", str(place)])
+        assert done.exit_code == 2 and said in done.stderr, done.output
+    # A pass that a CI system cannot read is none, and what the run said is not lost.
+    told = _write_junit(tmp_path / "e.yaml" / "x", "e", "it failed")
+    assert told is False

@@ -41,6 +41,6 @@ def bundle(
     except OSError as error:
         exits.end_of_file_error(error)
     packed = file.stat().st_size
-    places = " ".join(f"runs/{run.path.parent.name}/{run.id}" for run in opened)
+    reports = [f"loopscope report runs/{run.path.parent.name}/{run.id}" for run in opened]
     typer.echo(f"{file}: {files} files, {size / 1e6:.1f} MB in {packed / 1e6:.1f} MB")
-    typer.echo(f"elsewhere: tar -xzf {file.name}, then loopscope report {places}")
+    typer.echo(f"elsewhere: tar -xzf {file.name}, then {'; '.join(reports)}")

@@ -55,6 +55,8 @@ def run(
     experiment = load_or_end(file, param or [])
     if junit is not None and not junit.absolute().parent.is_dir():
         exits.end(exits.USAGE, f"--junit {junit}: there is no such folder")
+    if junit is not None and junit.is_dir():
+        exits.end(exits.USAGE, f"--junit {junit}: this is a folder: name a file")
     # Slow imports come after the file is known to be good.
     from loopscope.cli.analyse import analyse_again
     from loopscope.control import RunFailed, RunInterrupted, run_experiment
@@ -90,8 +92,7 @@ def run(
         if as_json:
             typer.echo(json.dumps({"verdict": None, "error": why}))
         exits.end(code, why)
-    if junit is not None:
-        _write_junit(junit, experiment.name, results)
+    told = junit is None or _write_junit(junit, experiment.name, results)
     if as_json:
         typer.echo(results.to_json(), nl=False)
     else:
@@ -102,11 +103,12 @@ def run(
     if directory.failed_points:
         some = f"{len(directory.failed_points)} of {len(experiment.points)} points failed"
         exits.end(exits.RUN_FAILED, f"{some}: {', '.join(directory.failed_points)}")
-    raise typer.Exit(exits.of_verdict(results.verdict))
+    # A CI system that has no verdicts to read must not take the run for passed.
+    raise typer.Exit(exits.of_verdict(results.verdict) or (exits.PASS if told else exits.USAGE))
 
 
-def _write_junit(file: Path, experiment: str, outcome: Results | SweepResults | str) -> None:
-    """Of results, or of why there are none."""
+def _write_junit(file: Path, experiment: str, outcome: Results | SweepResults | str) -> bool:
+    """Of results, or of why there are none. Whether it could be written."""
     from loopscope.report.junit import write_junit, write_junit_of_failure
 
     try:
@@ -117,3 +119,5 @@ def _write_junit(file: Path, experiment: str, outcome: Results | SweepResults | 
     except OSError as error:
         # What the run itself has to say is not lost to this.
         typer.echo(f"loopscope: cannot write {file}: {error.strerror or error}", err=True)
+        return False
+    return True
