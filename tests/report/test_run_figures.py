@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from matplotlib.figure import Figure
 from synthetic_run import PIPELINE, SECOND, Row, SyntheticRun, event, path, pipeline
 from test_figures import fonts
 from test_page import CLOCKS
@@ -24,6 +25,7 @@ from typer.testing import CliRunner
 from loopscope.analysis import analyse
 from loopscope.cli import app
 from loopscope.experiment import PathEvent, Value
+from loopscope.report.canvas import logarithmic
 from loopscope.report.catalogue import KINDS
 from loopscope.report.figures import draw
 from loopscope.report.waterfall import draw as draw_falls
@@ -239,6 +241,24 @@ def test_a_legend_has_what_is_drawn(run: Path, tmp_path: Path) -> None:
             columns = {"x": "y", "series": "series"}
         draw(kind, table, tmp_path, kind, columns=columns, title="")
         assert "_router" in (tmp_path / f"{kind}.svg").read_text(), kind
+
+
+@pytest.mark.parametrize("height", [0.8, 3.0])
+def test_numbers_of_a_logarithmic_axis_do_not_overlap(height: float) -> None:
+    figure = Figure(figsize=(4, height), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([0, 1, 2], [4, 60, 2500], ".")
+    axes.tick_params(labelsize=7)
+    logarithmic(axes, axes.yaxis)
+    figure.canvas.draw()
+    low, high = axes.get_ylim()
+    numbers = [
+        label.get_window_extent()
+        for label, at in zip(axes.get_yticklabels(), axes.get_yticks(), strict=True)
+        if low <= at <= high
+    ]
+    assert len(numbers) >= 3
+    assert all(one.y1 <= other.y0 for one, other in zip(numbers, numbers[1:], strict=False))
 
 
 def test_the_time_line_has_each_event_of_its_stretch(run: Path, tmp_path: Path) -> None:

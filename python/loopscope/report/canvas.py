@@ -81,12 +81,19 @@ def write_csv(stem: Path, rows: Iterable[Sequence[str | int | float]]) -> Path:
     return file
 
 
+_LINE = 0.13
+"""Height of a tick's number with some air, in inches."""
+
+
 def logarithmic(axes: Axes, axis: XAxis | YAxis) -> None:
     """With plain numbers, and enough of them where the axis spans few decades."""
     vertical = axis is axes.yaxis
     axes.set_yscale("log") if vertical else axes.set_xscale("log")
     low, high = axes.get_ylim() if vertical else axes.get_xlim()
-    few = math.log10(high / low) < 3.3
+    decades = math.log10(high / low)
+    # Three numbers for each decade, one above the other, want their lines' height.
+    room = axes.bbox.height / axes.figure.dpi if vertical else math.inf
+    few = decades < 3.3 and 3 * decades * _LINE < room
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.set_minor_formatter(NullFormatter())
