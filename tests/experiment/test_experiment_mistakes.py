@@ -304,6 +304,12 @@ MISTAKES = {
         "leaves no time",
         "between 3s and 4s",
     ),
+    "expectation no window": (
+        "loop.lost == 0",
+        "\u00abloop < 10ms between 3s and 3s",
+        "leaves no time",
+        None,
+    ),
     "expectation row": (
         "loop.lost == 0",
         "\u00ab'loop < 10ms, no misses'",

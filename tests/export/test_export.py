@@ -441,3 +441,10 @@ def test_a_graph_s_flows_and_slices_and_its_table(tmp_path: Path) -> None:
     hops = list(csv.DictReader((tmp_path / "tables" / "hops.csv").open()))
     mine = sorted((hop["hop"], hop["duration"]) for hop in hops if hop["path"] == "way")
     assert mine == [("0", "1000"), ("1", "1000"), ("1", "2000")]
+
+
+def test_a_perfetto_trace_is_a_file_in_a_folder(made: Path, tmp_path: Path) -> None:
+    for place, said in ((tmp_path, "is a folder"), (tmp_path / "no/x", "no such folder")):
+        words = ["export", str(made), "--to", "perfetto", "-o", str(place)]
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 2 and said in done.stderr, done.output

@@ -39,6 +39,7 @@ def test_misuse_ends_with_2_and_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "full" / "kept").write_text("mine")
     for words, said in (
         ([tmp_path / "none"], "no such directory; name one that a tracer wrote"),
+        ([GOLDEN / "metadata"], "of a CTF trace name the directory with the file `metadata`"),
         ([tmp_path / "empty"], "nor a directory below it has a file `metadata`"),
         ([GOLDEN, "-o", tmp_path / "full"], "is there already and not empty: remove it, or name"),
     ):

@@ -82,6 +82,10 @@ def _perfetto(run: Run, repeat: int | None, file: Path) -> None:
     from loopscope.export import write_perfetto
 
     chosen = _repeat(run, repeat)
+    if file.is_dir():
+        exits.end(exits.USAGE, f"{file} is a folder: name a file with --output")
+    if not file.absolute().parent.is_dir():
+        exits.end(exits.USAGE, f"--output {file}: there is no such folder")
     manifest = run.manifest.get("experiment")
     try:
         paths = from_manifest(manifest).paths if manifest else ()

@@ -110,7 +110,9 @@ def import_(
             exits.end(exits.USAGE, f"{option} is of a run: give --run too")
     if directory.is_file():
         exits.end(
-            exits.USAGE, f"{directory} is a file: a capture of packets needs a run, with --run"
+            exits.USAGE,
+            f"{directory} is a file: of a CTF trace name the directory with the file `metadata`; "
+            "a capture of packets needs a run, with --run",
         )
     if not directory.is_dir():
         exits.end(exits.USAGE, f"{directory}: no such directory; name one that a tracer wrote")

@@ -88,7 +88,8 @@ def _repeat(run: Run, repeat: int | None) -> Path:
 
 def _show(found: dict[str, Any], run: Path, directory: Path) -> None:
     tables = ", ".join(found["tables"]) or "no table"
-    typer.echo(f"{found['events']} events by {found['host']}'s clock {found['clock']}: {tables}")
+    clock = f"by {found['host']}'s clock {found['clock']}" if found["clock"] else "of no clock"
+    typer.echo(f"{found['events']} events {clock}: {tables}")
     lost = found["lost"]
     typer.echo(
         f"lost: {lost['events']} events, {lost['packets']} packets"

@@ -114,7 +114,8 @@ def _between(text: str) -> TimeWindow:
     begin, end = _time("between", first.strip()), _time("and", last.strip())
     if begin >= end:
         raise ExpectationError(
-            f"'between {text}' leaves no time", f"between {last.strip()} and {first.strip()}"
+            f"'between {text}' leaves no time",
+            f"between {last.strip()} and {first.strip()}" if begin > end else None,
         )
     return TimeWindow(begin, end)
 
