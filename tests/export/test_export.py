@@ -273,7 +273,7 @@ def test_every_table_is_a_file(made: Path, run: Run, tmp_path: Path, form: str) 
     [
         (["--to", "perfetto", "--repeat", "3"], "the run has 1, 2"),
         (["--to", "csv", "--repeat", "1"], "in the column repeat"),
-        (["--to", "perfetto", "-o", "nowhere/out"], "No such file"),
+        (["--to", "perfetto", "-o", "nowhere/out"], "there is no such folder"),
         (["--to", "chrome"], "'chrome' is not one of"),
         (["--to", "csv", "--point", "x"], "no point 'x'"),
     ],
