@@ -143,7 +143,7 @@ class World:
             SimpleNamespace(repeat=1, process=name, missing_at=lambda entity, n=n: n)
             for name, n in dropped.items()
         ]
-        self.run = SimpleNamespace(repeats={1: None}, loss=loss, foreign=[], tables={})
+        self.run = SimpleNamespace(repeats={1: None}, accounts=loss, foreign=[], tables={})
         ids = np.array([self.messages.index(each) for each in known], np.int64)
         repeat = np.ones(len(known), np.int32)
         messages = Messages(path, repeat, ids, stamps, {"h1": 0, "h2": 1}, drift)
@@ -301,7 +301,7 @@ def test_periodic_events(gaps, steady, window, limit, allowed, value):
     account = SimpleNamespace(repeat=1, process="a", missing_at=lambda entity: hidden)
     run = SimpleNamespace(
         repeats={1: None},
-        loss=[account],
+        accounts=[account],
         foreign=[],
         tables={"io.out": None},
         hosts=ibis.memtable(hosts),
