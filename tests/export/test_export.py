@@ -127,7 +127,7 @@ def tracks(made: Path, tmp_path: Path) -> Tracks:
     done = export(made, "--to", "perfetto", "-o", file, "--repeat", "2")
     assert done.exit_code == 0, done.output
     read = Tracks(file)
-    assert f"{file}: {len(read.events)} events of repeat 2" in done.output
+    assert f"{file}: {len(read.events)} entries of repeat 2" in done.output
     return read
 
 

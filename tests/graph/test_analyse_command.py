@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import tarfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -207,3 +211,35 @@ def test_what_is_exported_on_the_way_does_not_stand_for_the_end(
     folder = run / "analysis/of-mine/tables"
     assert len((folder / "a.csv").read_text().splitlines()) == 1 + MESSAGES
     assert pq.read_table(folder / "a.parquet").to_pylist() == [{"n": MESSAGES}]
+
+
+def test_an_experiment_is_no_file_of_pipelines(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run")
+    file = Path(__file__).resolve().parents[2] / "experiments/pipeline.yaml"
+    done = ask(run, "--graph", file)
+    assert done.exit_code == 2
+    assert (
+        "pipeline.yaml:1:1: this is an experiment, whose analyse: goes with its runs" in done.stderr
+    )
+
+
+def test_an_interrupt_ends_it_at_once_and_leaves_nothing(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run")
+    file = tmp_path / "long.yaml"
+    join = "join: {with: a, on: [one]}"
+    more = ", ".join(f"{join[:-1]}, suffix: _{i}}}" for i in range(4))
+    file.write_text(
+        "analyse:\n  a: {steps: [path: loop, {derive: {one: id * 0}}]}\n"
+        f"  b: {{from: a, steps: [{join}, {more}, {{group: {{derive: {{n: count()}}}}}}]}}\n"
+    )
+    command = [Path(sys.executable).with_name("loopscope"), "analyse", run, "--graph", file]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        draft = run / "analysis/.long.unfinished"
+        while process.poll() is None and not draft.exists():
+            time.sleep(0.01)
+        time.sleep(0.5)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in errors
+    assert not list((run / "analysis").iterdir())

@@ -118,34 +118,54 @@ def test_the_shipped_graph_of_a_sweep(tmp_path: Path, duckdb: DuckDB, spark: Eng
 
 
 OWN = """\
+import pyarrow as pa
 def breaks(batches):
     for batch in batches:
         {}["nix"]
         yield batch
+def texts(batches):
+    for batch in batches:
+        yield pa.record_batch({"x": ["one"]})
 """
 
 
 @pytest.mark.parametrize(
     ("step", "told"),
     [
-        ("derive: {far: id * 9223372036854775807}", "a: [ARITHMETIC_OVERFLOW]"),
+        ("derive: {far: id * 9223372036854775807}", ""),
         (
             'python: {call: "own:breaks", columns: {x: integer}}',
-            "a: own.py, line 3: KeyError: 'nix'",
+            "own.py, line 4: KeyError: 'nix'",
+        ),
+        (
+            'python: {call: "own:texts", columns: {x: integer}}',
+            "own:texts gave in the column x what is no int64: Failed to parse string: 'one'",
+        ),
+        (
+            "resample: {every: 1ns, derive: {n: count()}}",
+            "5000000001 stretches are more than 100000000: choose longer ones",
         ),
     ],
 )
-def test_what_fails_on_an_executor_is_told_in_a_line(
-    tmp_path: Path, spark: Engine, step: str, told: str
+@pytest.mark.parametrize("which", ["duckdb", "spark"])
+def test_what_fails_with_the_rows_is_told_in_a_line(
+    tmp_path: Path, request: pytest.FixtureRequest, which: str, step: str, told: str
 ) -> None:
     (tmp_path / "own.py").write_text(OWN)
     (tmp_path / "graph.yaml").write_text(f"analyse: {{a: {{from: a.a, steps: [{step}]}}}}")
-    rows = [{"repeat": 1, "ts": 1, "id": 4}]
+    rows = [{"repeat": 1, "ts": ts, "id": 4} for ts in (1, 5_000_000_001)]
     source = Source(("r",), {"a.a": stored(rows, tmp_path, "a")}, {})
     graph = load_graph(tmp_path / "graph.yaml")
+    engine: Engine = request.getfixturevalue(which)
+    before = sorted(tmp_path.iterdir())
     with pytest.raises(GraphError) as failed:
-        make(graph, "test", source, spark, tmp_path / "out", lambda text: None)
-    assert str(failed.value).startswith(told) and "\n" not in str(failed.value)
+        make(graph, "test", source, engine, tmp_path / "out", lambda text: None)
+    if not told:
+        told = "[ARITHMETIC_OVERFLOW]" if which == "spark" else "Out of Range Error: Overflow"
+    # What is computed while the graph is put together is told of the graph, the rest of a pipeline.
+    of, _, what = str(failed.value).partition(": ")
+    assert of in ("a", "test") and what.startswith(told) and "\n" not in what
+    assert sorted(tmp_path.iterdir()) == before, "nothing is left"
 
 
 def test_every_shipped_graph_is_compared() -> None:

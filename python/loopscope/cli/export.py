@@ -82,8 +82,9 @@ def _perfetto(run: Run, repeat: int | None, file: Path) -> None:
     from loopscope.export import write_perfetto
 
     chosen = _repeat(run, repeat)
-    if file.is_dir():
-        exits.end(exits.USAGE, f"{file} is a folder: name a file with --output")
+    if file.exists() and not file.is_file():
+        what = "is a folder" if file.is_dir() else "is no regular file"
+        exits.end(exits.USAGE, f"{file} {what}: name a file with --output")
     if not file.absolute().parent.is_dir():
         exits.end(exits.USAGE, f"--output {file}: there is no such folder")
     manifest = run.manifest.get("experiment")
@@ -93,7 +94,7 @@ def _perfetto(run: Run, repeat: int | None, file: Path) -> None:
         exits.end(exits.USAGE, f"{run.path}/manifest.json: experiment: {error}")
     with TerminalProgress(verbose=False) as progress:
         count = write_perfetto(run, chosen, paths, file, progress.stage)
-    typer.echo(f"{file}: {count} events of repeat {chosen}")
+    typer.echo(f"{file}: {count} entries of repeat {chosen} (instants, counts, ends of slices)")
 
 
 def _repeat(run: Run, repeat: int | None) -> int:

@@ -77,7 +77,7 @@ def _listing(run: Run) -> pa.RecordBatchReader:
 
 
 def _answer(run: Run, sql: str) -> pa.RecordBatchReader:
-    from loopscope.timeline import RunError
+    from loopscope.timeline import RunError, is_interrupt
 
     con = run.register().con
     try:
@@ -86,9 +86,8 @@ def _answer(run: Run, sql: str) -> pa.RecordBatchReader:
             raise RunError("the query gives no rows: ask with SELECT")
         answer: pa.RecordBatchReader = relation.to_arrow_reader()
     except RuntimeError as error:
-        if str(error) != "Query interrupted":
+        if not is_interrupt(error):
             raise
-        # Its threads compute on until they are told, and the end of the program waits for them.
         con.interrupt()
         raise KeyboardInterrupt from None
     return answer

@@ -54,6 +54,12 @@ def read_graph(path: str | Path) -> tuple[plan.Graph | None, list[Problem]]:
         root, problems = source.read(text, file, may_be_null=lambda path: False)
     if root is None:
         return None, problems
+    if isinstance(root, source.Mapping) and {"hosts", "components"} <= root.items.keys():
+        message = (
+            "this is an experiment, whose analyse: goes with its runs: leave --graph out, or give "
+            "a file of pipelines"
+        )
+        return None, [Problem(file, 1, 1, "", message)]
     read = None
     try:
         read = GraphFile.model_validate(source.plain_value(root), context=values.Names())

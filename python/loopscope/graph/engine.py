@@ -152,6 +152,8 @@ class DuckDB:
         return self
 
     def __exit__(self, *error: object) -> None:
+        if any(error):
+            self._connection.con.interrupt()
         self._connection.disconnect()
         self._folder.cleanup()
 

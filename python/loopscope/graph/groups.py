@@ -10,7 +10,7 @@ import ibis
 
 from loopscope.graph.engine import as_types, types_of
 from loopscope.graph.formulas import floor_to, group_value, whole_ratio
-from loopscope.graph.mistake import REAL, TEXT, TRUTH, WHOLE, Mistake, column, repeats
+from loopscope.graph.mistake import REAL, TEXT, TRUTH, WHOLE, Mistake, column, refused_if, repeats
 
 if TYPE_CHECKING:
     from loopscope.graph.build import Context
@@ -23,6 +23,10 @@ def group(context: Context, table: ibis.Table, options: Options) -> ibis.Table:
         column(table, name, ("by",))
     made = _derived(table, options, options["by"])
     return (table.group_by(options["by"]) if options["by"] else table).aggregate(**made)
+
+
+_STRETCHES = 100_000_000
+"""Of a repeat, at most."""
 
 
 def resample(context: Context, table: ibis.Table, options: Options) -> ibis.Table:
@@ -45,6 +49,8 @@ def resample(context: Context, table: ibis.Table, options: Options) -> ibis.Tabl
     spans = rows.select(*alike, "_first", "_last").distinct()
     length = ibis.literal(every, "int64")
     stretches = whole_ratio(spans["_last"] - spans["_first"], length) + 1
+    many = stretches.cast("string") + f" stretches are more than {_STRETCHES}: choose longer ones"
+    stretches = refused_if(stretches > _STRETCHES, many, stretches)
     grid = spans.mutate(_n=ibis.range(ibis.literal(0, "int64"), stretches).unnest())
     grid = grid.mutate(
         _start=grid["_first"] + grid["_n"].cast("int64") * length, _here=ibis.literal(0, "int64")

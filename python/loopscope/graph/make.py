@@ -21,7 +21,7 @@ from loopscope.graph.mistake import GraphError, reason
 from loopscope.graph.outputs import write
 from loopscope.graph.tables import Stored, path_types, points_of, stored_tables
 from loopscope.report.figures import FigureError
-from loopscope.timeline import Run, open_run, read_manifest
+from loopscope.timeline import Run, is_interrupt, open_run, read_manifest
 from loopscope.timeline import points_of as points_with_tables
 
 VERSION = 1
@@ -119,37 +119,49 @@ def make(
     with _explained(name):
         mistakes = list(walk(graph, context))
     assert not mistakes, mistakes
+    with _drafted(folder) as draft:
+        written = []
+        for product in context.products:
+            seen(f"{name}: {product.name}")
+            written.append(_write(product, engine, draft, folder))
+        document = {
+            "version": VERSION,
+            "name": name,
+            "runs": list(source.runs),
+            "engine": {**engine.versions, "loopscope": __version__},
+            "outputs": [
+                {
+                    "kind": each.kind,
+                    "name": each.name,
+                    "pipeline": each.pipeline,
+                    "files": [str(file.relative_to(folder)) for file in each.files],
+                    "rows": each.rows,
+                    "columns": dict(each.columns),
+                    "problem": each.problem,
+                }
+                for each in written
+            ],
+            "graph": dataclasses.asdict(graph),
+        }
+        (draft / "graph.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    return written
+
+
+@contextmanager
+def _drafted(folder: Path) -> Iterator[Path]:
+    """A folder to write into, which takes the place of ``folder`` in the end; nothing stays of it
+    where that fails."""
     draft = folder.with_name(f".{folder.name}.unfinished")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
-    written = []
-    for product in context.products:
-        seen(f"{name}: {product.name}")
-        written.append(_write(product, engine, draft, folder))
-    document = {
-        "version": VERSION,
-        "name": name,
-        "runs": list(source.runs),
-        "engine": {**engine.versions, "loopscope": __version__},
-        "outputs": [
-            {
-                "kind": each.kind,
-                "name": each.name,
-                "pipeline": each.pipeline,
-                "files": [str(file.relative_to(folder)) for file in each.files],
-                "rows": each.rows,
-                "columns": dict(each.columns),
-                "problem": each.problem,
-            }
-            for each in written
-        ],
-        "graph": dataclasses.asdict(graph),
-    }
-    (draft / "graph.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    try:
+        yield draft
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
     if folder.exists():
         shutil.rmtree(folder)
     draft.replace(folder)
-    return written
 
 
 def kept_graphs(run: Path) -> Iterator[tuple[str, Graph]]:
@@ -194,6 +206,8 @@ def _explained(of: str) -> Iterator[None]:
     except (FigureError, GraphError, OSError):
         raise
     except Exception as error:
+        if is_interrupt(error):
+            raise KeyboardInterrupt from None
         raise GraphError(f"{of}: {reason(error)}") from error
 
 

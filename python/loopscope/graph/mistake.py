@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import ibis
+
 from loopscope.experiment.problem import nearest
 
 if TYPE_CHECKING:
-    import ibis
     import ibis.expr.datatypes as dt
 
 Key = str | int
+
+_REFUSED = "REFUSED: "
 
 
 class GraphError(Exception):
     """A graph that cannot be made of these runs. The text says why and what to do."""
 
 
+def refused_if(condition: Any, why: Any, else_: Any) -> Any:
+    """An expression of whole numbers that fails on rows for which a condition holds, with a text;
+    `reason` finds it. Both engines fail alike where a text is taken for a number."""
+    return condition.ifelse((ibis.literal(_REFUSED) + why + "'").cast("int64"), else_)
+
+
 def reason(error: Exception) -> str:
     """What an engine's error is about, in a line. Of one on an executor the cause is told between
     stacks of Java's and Python's."""
+    if refused := re.search(rf"{_REFUSED}([^']*)'", str(error)):
+        return refused[1]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     own = [line.partition("UserError: ")[2] for line in lines if "UserError: " in line]
     causes = [

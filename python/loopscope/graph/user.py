@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import ibis
 import pyarrow as pa
 
+from loopscope.graph.engine import arrow_schema
 from loopscope.graph.mistake import Mistake, column
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ class UserFunction:
     name: str
     text: str
     options: Mapping[str, Any]
-    columns: tuple[str, ...] = ()
-    """Of the batches that it gives."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Of the batches that it gives, with their types."""
 
     def __call__(self, given: Any) -> Any:
         try:
@@ -57,10 +58,18 @@ class UserFunction:
         call = f"{self.module}:{self.name}"
         if not isinstance(batch, pa.RecordBatch):
             raise UserError(f"{call} gave {type(batch).__name__}, not a record batch of Arrow")
-        if tuple(batch.schema.names) != self.columns:
+        if batch.schema.names != list(self.columns):
             given, wanted = ", ".join(batch.schema.names), ", ".join(self.columns)
             raise UserError(f"{call} gave the columns {given}, but the step says {wanted}")
-        return batch
+        columns = []
+        for column_, given in zip(arrow_schema(self.columns), batch.columns, strict=True):
+            try:
+                columns.append(given.cast(column_.type))
+            except pa.ArrowException as error:
+                raise UserError(
+                    f"{call} gave in the column {column_.name} what is no {column_.type}: {error}"
+                ) from None
+        return pa.RecordBatch.from_arrays(columns, names=list(self.columns))
 
     def place(self, error: BaseException) -> str:
         """The innermost line of the module's file that an error came through, and the error."""
@@ -98,5 +107,5 @@ def python(context: Context, table: ibis.Table, options: Options) -> ibis.Table:
     for by in options["by"]:
         column(table, by, ("by",))
     types = {name: _TYPES[kind] for name, kind in options["columns"].items()}
-    function = replace(function, columns=tuple(types))
+    function = replace(function, columns=types)
     return context.engine.mapped(table, options["by"], function.batches, types)

@@ -154,7 +154,9 @@ def fit_text(plot: Plot, curve: Curve) -> str:
     per_unit = "" if same and plot.x.unit else f" {plot.y.shown}/{plot.x.shown}".rstrip("/ ")
     if same:
         per = slope
-    return f"{intercept / plot.y.scale:.3g} {plot.y.shown} + {per:.4g}{per_unit} · {plot.x.name}"
+    sign = "-" if per < 0 else "+"
+    rest = f"{abs(per):.4g}{per_unit} · {plot.x.name}"
+    return f"{intercept / plot.y.scale:.3g} {plot.y.shown} {sign} {rest}"
 
 
 def _stretches(

@@ -1,6 +1,7 @@
 """Open a finished run and read its tables (`schema/run-directory.md`)."""
 
 from loopscope.timeline.foreign import ForeignTrace
+from loopscope.timeline.interrupt import is_interrupt
 from loopscope.timeline.loss import ProcessLoss, SiteLoss
 from loopscope.timeline.run import (
     TABLES,
@@ -22,6 +23,7 @@ __all__ = [
     "SiteLoss",
     "UnknownTableError",
     "hops_of",
+    "is_interrupt",
     "open_run",
     "points_of",
     "read_manifest",
