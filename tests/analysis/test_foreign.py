@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from synthetic_run import Row, SyntheticRun
 
 from loopscope.analysis import analyse
 from loopscope.analysis.account import UNACCOUNTED, contradictions, missing_events
-from loopscope.experiment import MessagePath, PathEvent
+from loopscope.experiment import MessagePath, PathEvent, PathTrigger, Stream
 from loopscope.timeline import open_run
 
 ENTITY = "topic:publish"
@@ -92,3 +93,24 @@ def test_foreign_events_are_in_no_account_and_have_both_errors(tmp_path: Path) -
     assert results.paths[0].loop.count == 10
     # Of one host, but of two clocks: the rate's bound, nanoseconds here, does not hold.
     assert results.paths[0].loop.err_ns == 200
+
+
+def test_what_only_own_events_can_do_is_told(tmp_path: Path) -> None:
+    root = made(tmp_path / "run", source())
+    manifest = json.loads((root / "manifest.json").read_text())
+    experiment = manifest["experiment"]
+    experiment["clock"]["messages"] = ["topic"]
+    stream = Stream(
+        "late", "flight-recorder", ("*",), 4096, 4, (), (PathTrigger("topic", 1),), 0, False
+    )
+    experiment["streams"] = [dataclasses.asdict(stream)]
+    (root / "manifest.json").write_text(json.dumps(manifest))
+    told = [each for each in analyse(open_run(root)).problems if "another tool" in each]
+    assert [each.partition(" was recorded")[0] for each in told] == [
+        f"clock: messages: topic: talker/{ENTITY}",
+        f"stream late: no message of topic could trigger it: talker/{ENTITY}",
+    ]
+    # Its own events do both.
+    summary = {"problems": [], "foreign": []}
+    (root / "base/1/tables/summary.json").write_text(json.dumps(summary))
+    assert not any("another tool" in each for each in analyse(open_run(root)).problems)

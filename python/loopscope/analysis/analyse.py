@@ -76,6 +76,7 @@ def analyse(
     from loopscope.analysis.measured_graph import MeasuredGraph
     from loopscope.analysis.message_graph import read_graph
     from loopscope.analysis.messages import read_messages
+    from loopscope.analysis.other_tools import asked_in_vain
     from loopscope.analysis.patterns import measure_pattern
     from loopscope.analysis.split import LinkEvents
     from loopscope.analysis.value import measure_value
@@ -92,6 +93,8 @@ def analyse(
     costs = _costs(run) if subtract_cost else None
     links, of_links = read_links(run)
     problems = [*run.problems, *contradictions(run), *of_links]
+    if manifest:
+        problems += asked_in_vain(run, _of_manifest(run))
     link_events = LinkEvents(run, links)
     lists: dict[str, MeasuredPath] = {}
     graphs: dict[str, MeasuredGraph] = {}
