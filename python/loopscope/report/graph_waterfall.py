@@ -58,8 +58,9 @@ def usual(
     chosen = ranked(order[there[order]])
     found: dict[int, Fall] = {}
     for i, each in enumerate(parts):
-        mine = [(place, what, int(row[at])) for place, (what, at) in enumerate(chosen)
-                if part[at] == i]  # fmt: skip
+        mine = [
+            (place, what, int(row[at])) for place, (what, at) in enumerate(chosen) if part[at] == i
+        ]
         falls = _falls(graph, each, [(what, at) for _, what, at in mine], len(parts) > 1)
         found |= dict(zip((place for place, *_ in mine), falls, strict=True))
     return tuple(found[place] for place in sorted(found))
@@ -95,9 +96,11 @@ def _sent(graph: MeasuredGraph, ends: Ends | None) -> Iterable[_Sent]:
         lengths = np.where(used, [flow.sent.length for flow in flows], -UNKNOWN_NS)
         last = lengths.argmax(axis=0)
         errs = np.array(
-            [flow.sent.width if not flow.doubtful else np.full(len(sent.id), UNKNOWN_NS)
-             for flow in flows]
-        )  # fmt: skip
+            [
+                flow.sent.width if not flow.doubtful else np.full(len(sent.id), UNKNOWN_NS)
+                for flow in flows
+            ]
+        )
         every = np.arange(len(sent.id))
         yield _Sent(
             source,
