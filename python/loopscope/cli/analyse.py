@@ -238,7 +238,7 @@ def _prepare(runs: Sequence[Path], engine: Engine, progress: TerminalProgress) -
             progress.stage(f"making time line {number} of {len(repeats)}")
             make_timeline(experiment, directory, progress)
     if points:
-        progress.stage(f"paths of {len(points)} points")
+        progress.stage(f"paths, points: {len(points)}")
         engine.each(_make_paths, points)
 
 

@@ -76,14 +76,14 @@ class _Job:
 
 
 def _stages(each: Each, jobs: Sequence[_Job], progress: Progress) -> None:
-    progress.stage(f"clocks of {len(jobs)} repeats")
+    progress.stage(f"clocks, repeats: {len(jobs)}")
     each(_solve, jobs)
     files = [
         (job, index)
         for job in jobs
         for index in range(len(_native.stream_files(job.repeat, job.draft)))
     ]
-    progress.stage(f"{len(files)} stream files of {len(jobs)} repeats")
+    progress.stage(f"stream files: {len(files)}")
     each(_decode, files)
 
 
