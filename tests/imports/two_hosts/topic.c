@@ -38,7 +38,7 @@ int main(int argc, char **argv)
     int publishes = argc == 5 && strcmp(argv[1], "publish") == 0;
     struct sockaddr_in at = {.sin_family = AF_INET};
     socklen_t size = sizeof at;
-    struct timespec period = {.tv_nsec = 2000000}, execution = {.tv_nsec = 200000};
+    struct timespec period = {.tv_nsec = 2000000}, execution = {.tv_nsec = 1000000};
     int udp = socket(AF_INET, SOCK_DGRAM, 0);
     uint32_t count = (uint32_t)atoi(argv[argc - 1]), number;
     struct message message = {0};
