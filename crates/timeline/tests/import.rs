@@ -227,6 +227,39 @@ fn stamps_that_name_no_clock_are_on_the_only_one_or_count_nanoseconds() {
     }
 }
 
+#[test]
+fn members_of_one_name_are_refused_with_the_place() {
+    let place = tempfile::tempdir().unwrap();
+    for (fields, second) in [
+        ("struct { u n; struct { } n; }", Some("line 3, column 54: a second member n")),
+        ("struct { u n, n; }", Some("line 3, column 43: a second member n")),
+        (
+            "struct { u a; struct { u n; u n[1]; } b; }",
+            Some("line 3, column 59: a second member n"),
+        ),
+        (
+            "struct { enum : u { x } t; variant <t> { u x; struct { } x; } v; }",
+            Some("line 3, column 86: a second member x"),
+        ),
+        // Of several bodies, and as metadata writes it.
+        ("struct { u n; struct { u n; } a; u _n; }", None),
+    ] {
+        let text = format!(
+            "trace {{ major = 1; minor = 8; byte_order = le; }};\n\
+             typealias integer {{ size = 8; }} := u;\n\
+             event {{ name = e; fields := {fields}; }};"
+        );
+        write(place.path(), text.as_bytes(), &[0; 6]);
+        match (read(place.path(), None), second) {
+            (Ok(summary), None) => assert_eq!(summary.events, 2),
+            (Err(error), Some(second)) => {
+                assert!(error.to_string().contains(second), "{fields}: {error}");
+            }
+            (result, _) => panic!("{fields}: {result:?}"),
+        }
+    }
+}
+
 /// As many packets as bytes, none with an event.
 #[test]
 fn empty_packets_are_passed_over() {

@@ -103,6 +103,7 @@ pub(super) fn trace(items: &[Item], bytes: usize) -> Result<Trace, ParseError> {
         packet_header: None,
         streams: Vec::new(),
         slots: 0,
+        doubled: None,
         place: trace_place,
     };
     let mut reader = Reader {
@@ -121,6 +122,7 @@ pub(super) fn trace(items: &[Item], bytes: usize) -> Result<Trace, ParseError> {
     }
     let mut trace = reader.trace;
     trace.slots = reader.builder.slots;
+    trace.doubled = reader.scopes.doubled;
     for stream in &mut trace.streams {
         find_clock(&mut trace.packet_header, stream)?;
     }

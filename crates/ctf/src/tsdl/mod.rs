@@ -78,6 +78,9 @@ pub struct Trace {
     pub streams: Vec<Stream>,
     /// Values that lengths and tags refer to, for a decoder to keep.
     pub slots: usize,
+    /// Of a second member of one name in a body, if there is one: CTF has none, but programs of
+    /// loopscope's that gave two fields one name have written it.
+    pub doubled: Option<ParseError>,
     /// Of the trace block.
     pub place: Place,
 }
