@@ -139,6 +139,11 @@ fn no_length_is_believed() {
         ),
         (format!("typedef struct {{ }} t0;{deep}"), "more than 64 levels"),
         ("event { name = e; fields := ".to_owned() + &"struct { ".repeat(100_000), "64 levels"),
+        (
+            "typealias integer { size = 8; align = 4611686018427387904; } := u;".to_owned(),
+            "line 3, column 39: an alignment of 4611686018427387904 bits: it must be a power of \
+             two, and at most 1099511627776",
+        ),
         ("typealias enum : ".to_owned() + &"enum : ".repeat(100_000), "64 levels"),
         (
             format!(

@@ -367,7 +367,9 @@ fn alignment(value: &Value) -> Result<u64, ParseError> {
     if align.is_power_of_two() && align <= MOST_ALIGN {
         return Ok(align);
     }
-    Err(value.place.error(format!("an alignment of {align} bits: it must be a power of two")))
+    Err(value.place.error(format!(
+        "an alignment of {align} bits: it must be a power of two, and at most {MOST_ALIGN}"
+    )))
 }
 
 impl Value {
