@@ -97,6 +97,17 @@ def test_stamps_that_name_no_clock_are_babeltrace2_s(clock: str, tmp_path: Path)
     assert summary["problems"] == []
 
 
+@pytest.mark.skipif(shutil.which("babeltrace2") is None, reason="SKIPPED LOUDLY: needs babeltrace2")
+@pytest.mark.parametrize("context", ["", "struct { } a;", "struct { struct { } b; } a;"])
+def test_contexts_without_values_are_there(context: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    trace.mkdir()
+    stream = f"stream {{ packet.context := struct {{ {context} }}; }};\n"
+    (trace / "metadata").write_text(METADATA.replace("event {", stream + "event {"))
+    (trace / "stream").write_bytes(bytes(8))
+    compare(trace, tmp_path / "out")
+
+
 def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     trace.mkdir()
