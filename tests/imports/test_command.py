@@ -108,6 +108,19 @@ def test_contexts_without_values_are_there(context: str, tmp_path: Path) -> None
     compare(trace, tmp_path / "out")
 
 
+def test_a_trace_without_events_has_no_tables(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    trace.mkdir()
+    (trace / "metadata").write_text(METADATA)
+    (trace / "stream").write_bytes(b"")
+    for words in ([], ["-o", tmp_path / "out"]):
+        done = loopscope_import(trace, *words)
+        assert done.returncode == 0
+        assert "0 events" in done.stdout
+        assert done.stdout.splitlines()[-1] == "no events: there is no table", words
+    assert [each.name for each in (tmp_path / "out").iterdir()] == ["import.json"]
+
+
 def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     trace.mkdir()
