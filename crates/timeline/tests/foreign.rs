@@ -260,6 +260,24 @@ fn a_trace_of_another_boot_or_clock_is_refused() {
     assert!(!place.path().join("timeline").exists());
 }
 
+/// Stamps that count nanoseconds by no clock that metadata names are of the one that is said.
+#[test]
+fn a_trace_without_a_clock_is_placed_by_the_one_that_is_said() {
+    let place = tempfile::tempdir().unwrap();
+    let path = trace(&place.path().join("one"), &[packet(0, &[(1, 40, 9, vec![0; 8])])]);
+    let (before, rest) = METADATA.split_once("clock {").unwrap();
+    let (_, after) = rest.split_once("};").unwrap();
+    let metadata = [before, &after.replace("map = clock.monotonic.value;", "")].concat();
+    fs::write(path.join("metadata"), metadata).unwrap();
+    let mut source = source("h1", path, shifted(1000, 1 << 40));
+    let said = check_foreign(&source).unwrap_err();
+    assert!(said.contains("its clock \"default\" is none that was read on h1"), "{said}");
+    source.clock = Some("realtime".into());
+    let found = &add(&[source], place.path())[0];
+    assert_eq!((found.whole, found.clock.as_deref()), (true, Some("realtime")));
+    assert_eq!(integers(&table(place.path(), "ust/tick"), "ts"), [Some(1040)]);
+}
+
 /// LTTng's buffers may be each process's own: then the trace says whose.
 #[test]
 fn the_process_may_be_the_trace_s() {
