@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
-from tables import imported, loopscope_import, rows
+from tables import compare, imported, loopscope_import, rows
 
 from loopscope import _native
 
@@ -58,6 +59,66 @@ METADATA = """/* CTF 1.8 */
 trace { major = 1; minor = 8; byte_order = le; };
 event { name = e; fields := struct { integer { size = 64; } n; }; };
 """
+
+
+STAMPED = """/* CTF 1.8 */
+typealias integer { size = 32; align = 8; } := uint32_t;
+typealias integer { size = 64; align = 8; } := uint64_t;
+trace { major = 1; minor = 8; byte_order = le; };
+stream {
+    packet.context := struct { uint64_t timestamp_begin; uint64_t timestamp_end; };
+    event.header := struct {
+        enum : uint32_t { compact = 0 ... 9, extended = 10 } id;
+        variant <id> {
+            struct { uint32_t timestamp; } compact;
+            struct { uint32_t id; uint64_t timestamp; } extended;
+        } v;
+    };
+};
+event { name = e; id = 3; fields := struct { uint32_t n; }; };
+"""
+
+
+@pytest.mark.skipif(shutil.which("babeltrace2") is None, reason="SKIPPED LOUDLY: needs babeltrace2")
+@pytest.mark.parametrize("clock", ["", "clock { name = c; freq = 1000000000; offset_s = 70; };\n"])
+def test_stamps_that_name_no_clock_are_babeltrace2_s(clock: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    trace.mkdir()
+    (trace / "metadata").write_text(STAMPED.replace("stream {", clock + "stream {", 1))
+    begin = 3 << 32
+    events = struct.pack("<III", 3, 7, 1) + struct.pack("<III", 3, 2, 2)  # The clock wraps.
+    events += struct.pack("<IIQI", 10, 3, 9 << 32, 3)
+    (trace / "stream").write_bytes(struct.pack("<QQ", begin, 10 << 32) + events)
+    summary = compare(trace, tmp_path / "out")
+    offset = 70_000_000_000 if clock else 0
+    stamps = [row["ts"] for row in rows(tmp_path / "out", "trace.e")]
+    expected = [begin + 7, begin + (1 << 32) + 2, 9 << 32]
+    assert stamps == [stamp + offset for stamp in expected]
+    assert summary["problems"] == []
+
+
+@pytest.mark.skipif(shutil.which("babeltrace2") is None, reason="SKIPPED LOUDLY: needs babeltrace2")
+@pytest.mark.parametrize("context", ["", "struct { } a;", "struct { struct { } b; } a;"])
+def test_contexts_without_values_are_there(context: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    trace.mkdir()
+    stream = f"stream {{ packet.context := struct {{ {context} }}; }};\n"
+    (trace / "metadata").write_text(METADATA.replace("event {", stream + "event {"))
+    (trace / "stream").write_bytes(bytes(8))
+    compare(trace, tmp_path / "out")
+
+
+def test_a_trace_without_events_has_no_tables(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    trace.mkdir()
+    (trace / "metadata").write_text(METADATA)
+    (trace / "stream").write_bytes(b"")
+    for words in ([], ["-o", tmp_path / "out"]):
+        done = loopscope_import(trace, *words)
+        assert done.returncode == 0
+        assert "0 events" in done.stdout
+        assert done.stdout.splitlines()[-1] == "no events: there is no table", words
+    assert [each.name for each in (tmp_path / "out").iterdir()] == ["import.json"]
 
 
 def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:

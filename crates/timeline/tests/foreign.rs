@@ -260,6 +260,24 @@ fn a_trace_of_another_boot_or_clock_is_refused() {
     assert!(!place.path().join("timeline").exists());
 }
 
+/// Stamps that count nanoseconds by no clock that metadata names are of the one that is said.
+#[test]
+fn a_trace_without_a_clock_is_placed_by_the_one_that_is_said() {
+    let place = tempfile::tempdir().unwrap();
+    let path = trace(&place.path().join("one"), &[packet(0, &[(1, 40, 9, vec![0; 8])])]);
+    let (before, rest) = METADATA.split_once("clock {").unwrap();
+    let (_, after) = rest.split_once("};").unwrap();
+    let metadata = [before, &after.replace("map = clock.monotonic.value;", "")].concat();
+    fs::write(path.join("metadata"), metadata).unwrap();
+    let mut source = source("h1", path, shifted(1000, 1 << 40));
+    let said = check_foreign(&source).unwrap_err();
+    assert!(said.contains("its clock \"default\" is none that was read on h1"), "{said}");
+    source.clock = Some("realtime".into());
+    let found = &add(&[source], place.path())[0];
+    assert_eq!((found.whole, found.clock.as_deref()), (true, Some("realtime")));
+    assert_eq!(integers(&table(place.path(), "ust/tick"), "ts"), [Some(1040)]);
+}
+
 /// LTTng's buffers may be each process's own: then the trace says whose.
 #[test]
 fn the_process_may_be_the_trace_s() {
@@ -381,55 +399,62 @@ fn block(big: bool, kind: u32, body: &[u8]) -> Vec<u8> {
     [&word(big, kind)[..], &length, body, &length].concat()
 }
 
+/// A capture of an Ethernet interface with this resolution, 5 s to add to its stamps, and three
+/// packets dropped; `frame(77)` at each stamp.
+fn pcapng(big: bool, resolution: u8, stamps: &[u64]) -> Vec<u8> {
+    let half = |value: u16| if big { value.to_be_bytes() } else { value.to_le_bytes() };
+    let long = |value: u64| if big { value.to_be_bytes() } else { value.to_le_bytes() };
+    let section = [&word(big, 0x1A2B_3C4D)[..], &half(1), &half(0), &[0xff; 8]].concat();
+    let interface = [
+        &half(1)[..],
+        &half(0),
+        &word(big, 0),
+        &half(9),
+        &half(1),
+        &[resolution, 0, 0, 0],
+        &half(14),
+        &half(8),
+        &long(5),
+        &half(0),
+        &half(0),
+    ]
+    .concat();
+    let mut blocks = vec![(0x0A0D_0D0A, section), (1, interface)];
+    for stamp in stamps {
+        let frame = frame(77);
+        let length = frame.len() as u32;
+        let mut packet = Vec::new();
+        for value in [0, (stamp >> 32) as u32, *stamp as u32, length, length] {
+            packet.extend(word(big, value));
+        }
+        packet.extend(&frame);
+        packet.extend([0; 2]);
+        blocks.push((6, packet));
+    }
+    let statistics = [
+        &word(big, 0)[..],
+        &word(big, 0),
+        &word(big, 0),
+        &half(5),
+        &half(8),
+        &long(3),
+        &half(0),
+        &half(0),
+    ]
+    .concat();
+    blocks.push((5, statistics));
+    blocks.iter().flat_map(|(kind, body)| block(big, *kind, body)).collect()
+}
+
 #[test]
 fn pcapng_has_its_own_units_and_losses() {
     let place = tempfile::tempdir().unwrap();
     let dir = place.path();
     let mut sources = Vec::new();
     for big in [false, true] {
-        let half = |value: u16| if big { value.to_be_bytes() } else { value.to_le_bytes() };
-        let long = |value: u64| if big { value.to_be_bytes() } else { value.to_le_bytes() };
-        let section = [&word(big, 0x1A2B_3C4D)[..], &half(1), &half(0), &[0xff; 8]].concat();
-        // Ethernet, stamps of 100 ns, 5 s to add.
-        let interface = [
-            &half(1)[..],
-            &half(0),
-            &word(big, 0),
-            &half(9),
-            &half(1),
-            &[7, 0, 0, 0],
-            &half(14),
-            &half(8),
-            &long(5),
-            &half(0),
-            &half(0),
-        ]
-        .concat();
-        let frame = frame(77);
-        let stamp = 40_000_003u64;
-        let mut packet = Vec::new();
-        for value in [0, (stamp >> 32) as u32, stamp as u32, frame.len() as u32, frame.len() as u32]
-        {
-            packet.extend(word(big, value));
-        }
-        packet.extend(&frame);
-        packet.extend([0; 2]);
-        let statistics = [
-            &word(big, 0)[..],
-            &word(big, 0),
-            &word(big, 0),
-            &half(5),
-            &half(8),
-            &long(3),
-            &half(0),
-            &half(0),
-        ]
-        .concat();
-        let blocks = [(0x0A0D_0D0A, section), (1, interface), (6, packet), (5, statistics)];
-        let bytes: Vec<u8> =
-            blocks.iter().flat_map(|(kind, body)| block(big, *kind, body)).collect();
         let path = dir.join(format!("{big}.pcapng"));
-        fs::write(&path, bytes).unwrap();
+        // Stamps of 100 ns.
+        fs::write(&path, pcapng(big, 7, &[40_000_003])).unwrap();
         sources.push(source("h1", path, shifted(0, 1 << 40)));
     }
     sources[1].clock = Some("monotonic".into());
@@ -441,4 +466,55 @@ fn pcapng_has_its_own_units_and_losses() {
         assert_eq!((each.events, each.lost.events, each.whole), (1, 3, true), "{each:?}");
     }
     assert_eq!(found[1].clock.as_deref(), Some("monotonic"));
+}
+
+/// Each stamp is all nanoseconds of which it has a part: those of the binary units, and of the
+/// finest ones, begin between two.
+#[test]
+fn pcapng_stamps_may_be_of_any_power_of_two_or_ten() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path();
+    const SECOND: u64 = 1_000_000_000;
+    // Resolution, stamp, the first nanosecond of it (after the 5 s), how many follow.
+    let cases = [
+        (0x80, 3, 3 * SECOND, SECOND - 1),
+        // 976 562.5 ns.
+        (0x80 | 10, 2, 1_953_125, 976_562),
+        (0x80 | 10, 3, 2_929_687, 976_562),
+        (0x80 | 10, 1024, SECOND, 976_562),
+        // 0.93 ns: 0.93 to 1.86, 13.97 to 14.9, 14.9 to 15.83.
+        (0x80 | 30, 1, 0, 1),
+        (0x80 | 30, 15, 13, 1),
+        (0x80 | 30, 16, 14, 1),
+        (0x80 | 30, 1 << 30, SECOND, 0),
+        (0x80 | 32, (7 << 32) + (1 << 31), 7 * SECOND + SECOND / 2, 0),
+        (0x80 | 63, (1 << 63) + (1 << 62), SECOND + SECOND / 2, 0),
+        (0x80 | 63, u64::MAX, 2 * SECOND - 1, 0),
+        (0, 3, 3 * SECOND, SECOND - 1),
+        (9, 3, 3, 0),
+        (10, 39, 3, 0),
+        (19, 10_000_000_000_000_000_000, SECOND, 0),
+    ];
+    for (number, (resolution, stamp, ns, rest)) in cases.into_iter().enumerate() {
+        let sources = [false, true].map(|big| {
+            let path = dir.join(format!("{number}-{big}.pcapng"));
+            fs::write(&path, pcapng(big, resolution, &[stamp])).unwrap();
+            source("h1", path, shifted(0, 1 << 40))
+        });
+        let out = dir.join(number.to_string());
+        let found = add(&sources, &out);
+        assert!(found.iter().all(|each| each.whole && each.events == 1), "{number}: {found:?}");
+        let packets = table(&out, "pcap/packet");
+        let shown = (integers(&packets, "ts"), integers(&packets, "err_ns"));
+        let expected = [5 * SECOND + ns, 7 + rest].map(|value| vec![Some(value as i64); 2]);
+        assert_eq!(shown, expected.into(), "{resolution:#x} {stamp}");
+    }
+    for (resolution, unit) in [(0x80 | 64, "2^-64 s"), (0xff, "2^-127 s"), (20, "10^-20 s")] {
+        let path = dir.join("fine.pcapng");
+        fs::write(&path, pcapng(false, resolution, &[1])).unwrap();
+        let found = &add(&[source("h1", path, shifted(0, 1 << 40))], dir)[0];
+        assert!(!found.whole && found.events == 0);
+        let said = found.problems.join("\n");
+        assert!(said.contains(unit) && said.contains("byte 28:"), "{said}");
+    }
 }

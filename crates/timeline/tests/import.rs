@@ -139,6 +139,11 @@ fn no_length_is_believed() {
         ),
         (format!("typedef struct {{ }} t0;{deep}"), "more than 64 levels"),
         ("event { name = e; fields := ".to_owned() + &"struct { ".repeat(100_000), "64 levels"),
+        (
+            "typealias integer { size = 8; align = 4611686018427387904; } := u;".to_owned(),
+            "line 3, column 39: an alignment of 4611686018427387904 bits: it must be a power of \
+             two, and at most 1099511627776",
+        ),
         ("typealias enum : ".to_owned() + &"enum : ".repeat(100_000), "64 levels"),
         (
             format!(
@@ -167,6 +172,97 @@ fn time_goes_forward() {
     write(place.path(), text.as_bytes(), &twice);
     let said = read(place.path(), None).unwrap_err().to_string();
     assert!(said.ends_with("the event is before its predecessor in the stream"), "{said}");
+}
+
+/// A trace with these clocks and event header: two events, whose stamps are 5 s 7 ns and 6 s.
+fn unmapped(clocks: &str, header: &str) -> (String, Vec<u8>) {
+    let metadata = format!(
+        "trace {{ major = 1; minor = 8; byte_order = le; }};\n{clocks}\n\
+         typealias integer {{ size = 64; align = 8; }} := uint64_t;\n\
+         typealias integer {{ size = 64; align = 8; signed = true; }} := int64_t;\n\
+         stream {{\n event.header := struct {{ {header} }};\n}};\n\
+         event {{ name = e; fields := struct {{ uint64_t n; }}; }};"
+    );
+    let stamps = [5_000_000_007u64, 6_000_000_000];
+    let bytes = stamps.iter().flat_map(|stamp| [*stamp, 9, 1].map(u64::to_le_bytes).concat());
+    (metadata, bytes.collect())
+}
+
+/// As babeltrace2 has it: `timestamp` is a stamp, and its clock the only one, or one of nanoseconds.
+#[test]
+fn stamps_that_name_no_clock_are_on_the_only_one_or_count_nanoseconds() {
+    let place = tempfile::tempdir().unwrap();
+    let header = "uint64_t timestamp; struct { uint64_t tick; } v;";
+    let khz = "clock { name = a; freq = 1000; offset_s = 3; };";
+    let of = "in the headers of the events of stream class 0, ";
+    for (clocks, header, from_ns, until_ns, unread) in [
+        ("", header, Some(5_000_000_007), Some(6_000_000_000), "v.tick"),
+        (khz, header, Some(5_000_003_007_000_000), Some(6_000_003_000_000_000), "v.tick"),
+        (
+            "",
+            "struct { struct { uint64_t timestamp; } w; } v; uint64_t tick;",
+            Some(5_000_000_007),
+            Some(6_000_000_000),
+            "tick",
+        ),
+        ("", "uint64_t tick; uint64_t time;", None, None, "tick, time"),
+    ] {
+        let (metadata, stream) = unmapped(clocks, header);
+        write(place.path(), metadata.as_bytes(), &stream);
+        let summary = read(place.path(), None).unwrap();
+        assert_eq!((summary.events, summary.from_ns, summary.until_ns), (2, from_ns, until_ns));
+        let problems = [format!(".: {of}{unread}: headers are no columns")];
+        assert_eq!(summary.problems, problems, "{metadata}");
+        let clocks = if clocks == khz { vec!["a"] } else { vec!["default"] };
+        assert_eq!(summary.traces[0].clocks, if from_ns.is_some() { clocks } else { vec![] });
+    }
+    let two = format!("{khz} clock {{ name = b; }};");
+    for (clocks, header, said) in [
+        (&*two, header, "line 6, column 2: a stamp that does not say which clock it is of: a, b;"),
+        (
+            "",
+            "int64_t timestamp; uint64_t tick;",
+            "line 6, column 2: the event header's timestamp is a signed integer",
+        ),
+    ] {
+        let (metadata, stream) = unmapped(clocks, header);
+        write(place.path(), metadata.as_bytes(), &stream);
+        let error = read(place.path(), None).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+}
+
+#[test]
+fn members_of_one_name_are_refused_with_the_place() {
+    let place = tempfile::tempdir().unwrap();
+    for (fields, second) in [
+        ("struct { u n; struct { } n; }", Some("line 3, column 54: a second member n")),
+        ("struct { u n, n; }", Some("line 3, column 43: a second member n")),
+        (
+            "struct { u a; struct { u n; u n[1]; } b; }",
+            Some("line 3, column 59: a second member n"),
+        ),
+        (
+            "struct { enum : u { x } t; variant <t> { u x; struct { } x; } v; }",
+            Some("line 3, column 86: a second member x"),
+        ),
+        // Of several bodies, and as metadata writes it.
+        ("struct { u n; struct { u n; } a; u _n; }", None),
+    ] {
+        let text = format!(
+            "trace {{ major = 1; minor = 8; byte_order = le; }};\n\
+             typealias integer {{ size = 8; }} := u;\n\
+             event {{ name = e; fields := {fields}; }};"
+        );
+        write(place.path(), text.as_bytes(), &[0; 6]);
+        match (read(place.path(), None), second) {
+            (Ok(summary), None) => assert_eq!(summary.events, 2),
+            (Err(error), Some(second)) => {
+                assert!(error.to_string().contains(second), "{fields}: {error}");
+            }
+            (result, _) => panic!("{fields}: {result:?}"),
+        }
+    }
 }
 
 /// As many packets as bytes, none with an event.

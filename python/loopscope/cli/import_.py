@@ -162,7 +162,9 @@ def _show(summary: dict[str, Any]) -> None:
         )
     for problem in summary["problems"]:
         typer.echo(f"! {problem}", err=True)
-    if summary["out"] is None:
+    if not summary["tables"]:
+        typer.echo("no events: there is no table")
+    elif summary["out"] is None:
         typer.echo("no table was written: name a directory for them with -o")
     else:
         typer.echo(f"tables: {summary['out']}/timeline")

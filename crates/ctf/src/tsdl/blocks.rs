@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::layout::{Field, Order, Role};
+use super::layout::{Field, Integer, Order, Role};
 use super::paths::{Builder, Root, Roots, integers, set_role};
 use super::scope::{Scopes, Type};
 use super::syntax::{Entry, Item, ValueKind};
@@ -103,6 +103,7 @@ pub(super) fn trace(items: &[Item], bytes: usize) -> Result<Trace, ParseError> {
         packet_header: None,
         streams: Vec::new(),
         slots: 0,
+        doubled: None,
         place: trace_place,
     };
     let mut reader = Reader {
@@ -121,6 +122,7 @@ pub(super) fn trace(items: &[Item], bytes: usize) -> Result<Trace, ParseError> {
     }
     let mut trace = reader.trace;
     trace.slots = reader.builder.slots;
+    trace.doubled = reader.scopes.doubled;
     for stream in &mut trace.streams {
         find_clock(&mut trace.packet_header, stream)?;
     }
@@ -233,29 +235,26 @@ impl<'a> Reader<'a> {
         ] {
             set_role(place, &mut packet_context, name, role)?;
         }
-        let mut bad_id = false;
-        // With one clock, stamps that do not say theirs are on it.
-        let only = (self.trace.clocks.len() == 1).then_some(0);
-        if let Some(header) = &mut event_header {
-            integers(header, &mut |name, integer| match name {
+        let header = block.types.get("event.header").map_or(place, |(place, _)| *place);
+        let mut signed = None;
+        integers(&mut event_header, &mut |name, integer| {
+            let bad = match name {
                 Some("id") => {
                     integer.role = Role::EventId;
-                    bad_id |= integer.signed;
+                    integer.signed.then_some("id")
                 }
-                Some("timestamp") if !integer.signed => integer.clock = integer.clock.or(only),
-                _ => {}
-            });
-        }
-        if bad_id {
-            return Err(place.error("the event header's id is a signed integer"));
-        }
-        if let Some(context) = &mut packet_context {
-            integers(context, &mut |_, integer| {
-                if integer.role == Role::Begin {
-                    integer.clock = integer.clock.or(only);
+                Some("timestamp") if integer.clock.is_none() => {
+                    integer.signed.then_some("timestamp")
                 }
-            });
+                _ => None,
+            };
+            signed = signed.or(bad);
+        });
+        if let Some(name) = signed {
+            return Err(header.error(format!("the event header's {name} is a signed integer")));
         }
+        self.imply_clock(header, &mut event_header, |name, _| name == Some("timestamp"))?;
+        self.imply_clock(place, &mut packet_context, |_, integer| integer.role == Role::Begin)?;
         let stream = Stream {
             id,
             packet_context,
@@ -267,6 +266,50 @@ impl<'a> Reader<'a> {
             place,
         };
         self.add_stream(stream)
+    }
+
+    /// Puts those integers that are `stamps`, and do not say on which clock, on the trace's; where it
+    /// has none, on one that babeltrace2 takes for granted too.
+    fn imply_clock(
+        &mut self,
+        place: Place,
+        field: &mut Option<Field>,
+        stamps: impl Fn(Option<&str>, &Integer) -> bool,
+    ) -> Result<(), ParseError> {
+        let mut unsaid = false;
+        let of = |name: Option<&str>, integer: &Integer| {
+            integer.clock.is_none() && stamps(name, integer)
+        };
+        integers(field, &mut |name, integer| unsaid |= of(name, integer));
+        if !unsaid {
+            return Ok(());
+        }
+        let clocks = &mut self.trace.clocks;
+        if clocks.is_empty() {
+            clocks.push(Clock {
+                name: "default".into(),
+                uuid: None,
+                frequency: 1_000_000_000,
+                offset_s: 0,
+                offset: 0,
+                absolute: false,
+                place,
+            });
+        }
+        if clocks.len() > 1 {
+            let names: Vec<&str> = clocks.iter().map(|clock| clock.name.as_str()).collect();
+            let names = names.join(", ");
+            return Err(place.error(format!(
+                "a stamp that does not say which clock it is of: {names}; expected `map = \
+                 clock.NAME.value` in its type"
+            )));
+        }
+        integers(field, &mut |name, integer| {
+            if of(name, integer) {
+                integer.clock = Some(0);
+            }
+        });
+        Ok(())
     }
 
     fn add_stream(&mut self, stream: Stream) -> Result<(), ParseError> {
@@ -345,7 +388,7 @@ fn find_clock(packet_header: &mut Option<Field>, stream: &mut Stream) -> Result<
     let of_events = events.iter_mut().flat_map(|event| [&mut event.context, &mut event.payload]);
     let fields = [packet_header, packet_context, event_header, event_context];
     let mut several = false;
-    for field in fields.into_iter().chain(of_events).flatten() {
+    for field in fields.into_iter().chain(of_events) {
         integers(field, &mut |_, integer| {
             several |= clock.is_some() && integer.clock.is_some() && *clock != integer.clock;
             *clock = clock.or(integer.clock);

@@ -207,6 +207,33 @@ impl Field {
         }
     }
 
+    /// The paths of those values in a header that are nothing to who reads packets and events: no
+    /// id, stamp, length or tag.
+    pub fn unread(&self) -> Vec<String> {
+        fn go(field: &Field, path: &str, found: &mut Vec<String>) {
+            match field {
+                Field::Integer(integer) | Field::Enumeration(integer, _) => {
+                    let read = integer.role != Role::Data
+                        || integer.clock.is_some()
+                        || integer.slot.is_some();
+                    found.extend((!read).then(|| path.to_owned()));
+                }
+                Field::Float(_) | Field::String => found.push(path.to_owned()),
+                Field::Structure(Structure { members, .. })
+                | Field::Variant(Variant { options: members, .. }) => {
+                    for Member { name, field } in members {
+                        let dot = if path.is_empty() { "" } else { "." };
+                        go(field, &format!("{path}{dot}{name}"), found);
+                    }
+                }
+                Field::List(list) => go(&list.element, path, found),
+            }
+        }
+        let mut found = Vec::new();
+        go(self, "", &mut found);
+        found
+    }
+
     /// The members of a structure; none of anything else.
     pub fn members(&self) -> &[Member] {
         match self {

@@ -23,6 +23,8 @@ pub use layout::{
 /// How deep types may be nested: their readers call themselves for each level.
 const DEPTH: usize = 64;
 
+const NS: i128 = 1_000_000_000;
+
 /// A place in the metadata text, both from 1; 0 where it is in none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
@@ -76,6 +78,9 @@ pub struct Trace {
     pub streams: Vec<Stream>,
     /// Values that lengths and tags refer to, for a decoder to keep.
     pub slots: usize,
+    /// Of a second member of one name in a body, if there is one: CTF has none, but programs of
+    /// loopscope's that gave two fields one name have written it.
+    pub doubled: Option<ParseError>,
     /// Of the trace block.
     pub place: Place,
 }
@@ -177,8 +182,19 @@ impl Trace {
 impl Clock {
     /// Nanoseconds since the clock's origin at `ticks`, rounded down; `None` outside of 64 bits.
     pub fn ns(&self, ticks: u64) -> Option<i64> {
-        let ticks = i128::from(self.offset) + i128::from(ticks);
-        let ns = (ticks * 1_000_000_000).div_euclid(i128::from(self.frequency));
-        i64::try_from(i128::from(self.offset_s) * 1_000_000_000 + ns).ok()
+        self.whole_ns(ticks, 0)
+    }
+
+    /// The first and the last whole nanosecond that have a part of the time for which the clock
+    /// shows `ticks`: those of a coarse clock are several.
+    pub fn span(&self, ticks: u64) -> Option<(i64, i64)> {
+        Some((self.ns(ticks)?, self.whole_ns(ticks, NS - 1)?))
+    }
+
+    /// At so many 10⁻⁹ ticks after `ticks`.
+    fn whole_ns(&self, ticks: u64, after: i128) -> Option<i64> {
+        let ticks = (i128::from(self.offset) + i128::from(ticks)) * NS + after;
+        let ns = ticks.div_euclid(i128::from(self.frequency));
+        i64::try_from(i128::from(self.offset_s) * NS + ns).ok()
     }
 }

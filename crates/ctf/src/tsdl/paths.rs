@@ -247,7 +247,10 @@ fn field_at<'a>(root: &'a mut Option<Field>, path: &[usize]) -> &'a mut Field {
 }
 
 /// The integers of a field, with the names that they have in structures.
-pub(super) fn integers(field: &mut Field, each: &mut impl FnMut(Option<&str>, &mut Integer)) {
+pub(super) fn integers(
+    field: &mut Option<Field>,
+    each: &mut impl FnMut(Option<&str>, &mut Integer),
+) {
     fn go(
         name: Option<&str>,
         field: &mut Field,
@@ -269,7 +272,9 @@ pub(super) fn integers(field: &mut Field, each: &mut impl FnMut(Option<&str>, &m
             Field::List(list) => go(None, &mut list.element, each),
         }
     }
-    go(None, field, each);
+    if let Some(field) = field {
+        go(None, field, each);
+    }
 }
 
 /// Gives the member `name` of a structure its role, if it is there; it must be unsigned.

@@ -1,6 +1,6 @@
 //! Named types, and what a written type means where it stands.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::layout::{Enumeration, Float, Integer, Order, Role};
@@ -80,12 +80,14 @@ const MOST_ALIGN: u64 = 1 << 40;
 pub(super) struct Scopes<'a> {
     pub order: Order,
     pub clocks: &'a [Clock],
+    /// The first member of a body whose name another one of it has.
+    pub doubled: Option<ParseError>,
     names: Vec<HashMap<String, Type>>,
 }
 
 impl Scopes<'_> {
     pub fn new(order: Order, clocks: &[Clock]) -> Scopes<'_> {
-        Scopes { order, clocks, names: vec![HashMap::new()] }
+        Scopes { order, clocks, doubled: None, names: vec![HashMap::new()] }
     }
 
     pub fn enter(&mut self) {
@@ -155,6 +157,7 @@ impl Scopes<'_> {
     ) -> Result<(Vec<MemberType>, usize), ParseError> {
         self.enter();
         let mut members: Vec<MemberType> = Vec::new();
+        let mut names = HashSet::new();
         for item in items {
             match self.declaration(item)? {
                 None => {}
@@ -162,6 +165,9 @@ impl Scopes<'_> {
                     for declarator in declarators {
                         let field = self.declared(spec, declarator)?;
                         let (name, place) = (declarator.name.clone(), declarator.place);
+                        if !names.insert(&declarator.name) && self.doubled.is_none() {
+                            self.doubled = Some(place.error(format!("a second member {name}")));
+                        }
                         members.push(MemberType { name, place, field });
                     }
                 }
@@ -361,7 +367,9 @@ fn alignment(value: &Value) -> Result<u64, ParseError> {
     if align.is_power_of_two() && align <= MOST_ALIGN {
         return Ok(align);
     }
-    Err(value.place.error(format!("an alignment of {align} bits: it must be a power of two")))
+    Err(value.place.error(format!(
+        "an alignment of {align} bits: it must be a power of two, and at most {MOST_ALIGN}"
+    )))
 }
 
 impl Value {

@@ -208,9 +208,7 @@ impl Capture {
                 None
             }
             PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => {
-                let resolution = interface.ts_resolution();
-                let resolution =
-                    resolution.ok_or_else(|| broken("an unknown resolution".into()))?;
+                let resolution = resolution(interface.if_tsresol).map_err(broken)?;
                 let offset = interface.ts_offset();
                 self.interfaces.push(Interface {
                     link_type: interface.linktype.0 as u16,
@@ -277,15 +275,27 @@ impl Capture {
     }
 }
 
-/// A stamp is cut to its unit.
+/// Stamps a second, of an interface's `if_tsresol`: a power of two where its highest bit is set, else
+/// of ten.
+fn resolution(option: u8) -> Result<u64, String> {
+    let (base, exponent) = if option < 0x80 { (10u64, option) } else { (2, option - 0x80) };
+    base.checked_pow(exponent.into()).ok_or_else(|| {
+        format!(
+            "an interface with stamps of {base}^-{exponent} s: the finest that can be read are of \
+             10^-19 s and 2^-63 s"
+        )
+    })
+}
+
+/// A stamp is cut to its unit: it stands for all instants until the next one, which may be between
+/// two nanoseconds.
 fn place(place: &Place, interface: &Interface, stamp: u64) -> (GlobalNs, Bound) {
-    let ns = |stamp: i128| {
-        let ns =
-            i128::from(interface.offset_s) * NS + stamp * NS / i128::from(interface.resolution);
+    let units = i128::from(stamp) * NS;
+    let ns = |units: i128| {
+        let ns = i128::from(interface.offset_s) * NS + units / i128::from(interface.resolution);
         ns.clamp(i64::MIN.into(), i64::MAX.into()) as i64
     };
-    let from = ns(stamp.into());
-    place(from, from.max(ns(i128::from(stamp) + 1) - 1))
+    place(ns(units), ns(units + NS - 1))
 }
 
 /// Reads the captures and adds their table, by a name that is not `taken`.

@@ -39,9 +39,8 @@ pub(crate) enum NoClock {
 #[derive(Clone)]
 pub(crate) struct Stamps {
     place: Place,
+    /// Without the offset to the epoch, where stamps count without it.
     clock: Clock,
-    /// Whether they count without the offset to the epoch that metadata gives.
-    raw: bool,
 }
 
 impl fmt::Debug for Stamps {
@@ -101,35 +100,26 @@ impl Stamps {
             }
         };
         // LTTng's clock has the boot's id for its UUID.
-        let raw = name == MONOTONIC;
-        if let (true, Some(own), Some(boot)) = (raw && clock.name == MONOTONIC, clock.uuid, boot)
+        let monotonic = name == MONOTONIC;
+        if let (true, Some(own), Some(boot)) =
+            (monotonic && clock.name == MONOTONIC, clock.uuid, boot)
             && own != boot
         {
             return Err(NoClock::Boot(format_uuid(&own), format_uuid(&boot)));
         }
-        Ok((name, Stamps { place: place.clone(), clock: clock.clone(), raw }))
+        let mut clock = clock.clone();
+        if monotonic {
+            (clock.offset_s, clock.offset) = (0, 0);
+        }
+        Ok((name, Stamps { place: place.clone(), clock }))
     }
 
     /// Global time of a stamp and its half-width.
     pub fn global(&self, stamp: u64) -> (GlobalNs, Bound) {
-        let Some((from, until)) = self.own(stamp) else {
+        let Some((from, until)) = self.clock.span(stamp) else {
             return ((self.place)(i64::MAX, i64::MAX).0, Bound::UNKNOWN);
         };
         (self.place)(from, until)
-    }
-
-    /// The whole nanoseconds that a stamp stands for; those of a coarse clock are several.
-    fn own(&self, stamp: u64) -> Option<(i64, i64)> {
-        let ns = |stamp: u64| {
-            if !self.raw {
-                return self.clock.ns(stamp);
-            }
-            let ns = u128::from(stamp) * 1_000_000_000 / u128::from(self.clock.frequency);
-            i64::try_from(ns).ok()
-        };
-        let from = ns(stamp)?;
-        let next = ns(stamp.checked_add(1)?)?;
-        Some((from, from.max(next - 1)))
     }
 }
 
@@ -170,6 +160,9 @@ mod tests {
         assert_eq!(global(clock("monotonic", 1_000_000, None), None).1, 1_000_003_000);
         assert_eq!(global(clock("monotonic", 1_000_000, None), None).2, 1000);
         assert_eq!(global(clock("monotonic", 4 * ghz, None), None), ("monotonic", 250_000, 1));
+        // Of 10⁹/3 Hz nearly: from 3 000 012.000012 ns to 3 000 015.000015.
+        let third = clock("monotonic", 333_333_000, None);
+        assert_eq!(global(third, None), ("monotonic", 3_000_012, 4));
     }
 
     #[test]

@@ -51,7 +51,9 @@ impl Shape {
     pub fn is_kept(&self) -> bool {
         match self {
             Shape::Skip => false,
-            Shape::Group(members) => members.iter().any(|(_, shape)| shape.is_kept()),
+            Shape::Group(members) => {
+                members.is_empty() || members.iter().any(|(_, shape)| shape.is_kept())
+            }
             _ => true,
         }
     }

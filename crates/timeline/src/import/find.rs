@@ -43,6 +43,7 @@ pub(crate) fn below(dir: &Path) -> Result<Vec<Trace>, ImportError> {
         }
         let bytes = fs::read(&metadata).map_err(io(&metadata))?;
         let layout = tsdl::Trace::read(&bytes)
+            .and_then(|trace| trace.doubled.clone().map_or(Ok(trace), Err))
             .map_err(|source| ImportError::Metadata { path: metadata.clone(), source })?;
         let relative = path.strip_prefix(dir).unwrap_or(&path).display().to_string();
         let name = if relative.is_empty() { ".".to_owned() } else { relative };

@@ -64,6 +64,7 @@ pub(crate) fn index(
     let mut size = 0;
     let mut problems = Vec::new();
     for (trace_index, trace) in traces.iter().enumerate() {
+        problems.extend(unread(trace).map(|what| (trace_index, what)));
         for (file_index, path) in trace.files.iter().enumerate() {
             let file = File::open(path).map_err(io(path))?;
             let length = file.metadata().map_err(io(path))?.len();
@@ -122,6 +123,21 @@ pub(crate) fn index(
         stream.packets.sort_by_key(|packet| packet.begin);
     }
     Ok(Index { streams, size, problems })
+}
+
+/// What is said of the headers' values that are in no column and of no use to the reader.
+fn unread(trace: &Trace) -> impl Iterator<Item = String> {
+    let of_packets = ("packets".to_owned(), &trace.layout.packet_header);
+    let of_events =
+        trace.layout.streams.iter().map(|stream| {
+            (format!("the events of stream class {}", stream.id), &stream.event_header)
+        });
+    std::iter::once(of_packets).chain(of_events).filter_map(|(of, header)| {
+        let found = header.as_ref()?.unread();
+        let (name, fields) = (&trace.name, found.join(", "));
+        (!found.is_empty())
+            .then(|| format!("{name}: in the headers of {of}, {fields}: headers are no columns"))
+    })
 }
 
 /// Header and context of the packet at `offset`, read in a window that grows as it must.
