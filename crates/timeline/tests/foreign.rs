@@ -447,6 +447,18 @@ fn pcapng(big: bool, resolution: u8, stamps: &[u64]) -> Vec<u8> {
 }
 
 #[test]
+fn packets_in_obsolete_blocks_are_said_to_be_left_out() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("old.pcapng");
+    let old = block(false, 2, &[0; 24]);
+    let custom = block(false, 0x8000_0001, &[0; 8]);
+    fs::write(&path, [pcapng(false, 9, &[7]), old.clone(), custom, old].concat()).unwrap();
+    let found = &add(&[source("h1", path, shifted(0, 1 << 40))], place.path())[0];
+    assert_eq!((found.events, found.whole), (1, false));
+    assert!(found.problems[0].starts_with("2 packets are in blocks of the obsolete"), "{found:?}");
+}
+
+#[test]
 fn pcapng_has_its_own_units_and_losses() {
     let place = tempfile::tempdir().unwrap();
     let dir = place.path();

@@ -84,6 +84,8 @@ pub(super) struct Capture {
     number: u64,
     /// Packets that have no stamp.
     timeless: u64,
+    /// Packets in blocks that the format gave up, which are not read.
+    obsolete: u64,
     waiting: BinaryHeap<Reverse<Packet>>,
     last: Option<i64>,
     /// Why the rest cannot be read.
@@ -123,6 +125,7 @@ impl Capture {
             dropped: 0,
             number: 0,
             timeless: 0,
+            obsolete: 0,
             waiting: BinaryHeap::new(),
             last: None,
             broken: None,
@@ -244,6 +247,10 @@ impl Capture {
                 self.timeless += 1;
                 None
             }
+            PcapBlockOwned::NG(Block::Unknown(block)) if block.block_type == PACKET_BLOCK => {
+                self.obsolete += 1;
+                None
+            }
             PcapBlockOwned::NG(_) => None,
         };
         let packet = found.map(|(interface, stamp, frame_length, captured_length, data)| {
@@ -269,11 +276,18 @@ impl Capture {
         if self.timeless > 0 {
             summary.broken(format!("{} packets have no stamp and are left out", self.timeless));
         }
+        if self.obsolete > 0 {
+            let what = "packets are in blocks of the obsolete type 2 and are left out";
+            summary.broken(format!("{} {what}", self.obsolete));
+        }
         if let Some(what) = &self.broken {
             summary.broken(what.clone());
         }
     }
 }
+
+/// The Packet Block of pcapng's first drafts.
+const PACKET_BLOCK: u32 = 2;
 
 /// Stamps a second, of an interface's `if_tsresol`: a power of two where its highest bit is set, else
 /// of ten.
