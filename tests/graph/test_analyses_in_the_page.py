@@ -8,12 +8,13 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from synthetic_run import pipeline
+from synthetic_run import pipeline, write_sweep
 from typer.testing import CliRunner
 
-from loopscope.analysis import analyse
+from loopscope.analysis import analyse, analyse_sweep
 from loopscope.cli import app
 from loopscope.report import analyses, write_report
+from loopscope.report import write_sweep as write_page
 from loopscope.timeline import open_run
 
 MESSAGES = 60
@@ -82,3 +83,20 @@ def test_large_figures_are_only_named(run: Path, monkeypatch: pytest.MonkeyPatch
     page = analysed(run)
     assert "<img class=" not in page and "Too large for this page" in page
     assert "loop-ccdf.svg</a>" in page
+
+
+def test_what_is_gone_is_told_and_the_rest_shown(run: Path) -> None:
+    analysed(run)
+    (run / "analysis/mine/tables/odd.csv").unlink()
+    analyses.fill(run)
+    page = (run / "report.html").read_text(encoding="utf-8")
+    odd = page[page.index("<h3>odd</h3>") : page.index("<h3>slow</h3>")]
+    assert "Its files are not all there" in odd and "odd.csv" not in odd
+    assert "loop-ccdf.svg</a>" in page
+
+
+def test_the_page_of_a_sweep_has_them_too(tmp_path: Path) -> None:
+    points = [({"size": size}, pipeline(tmp_path / "sweep", messages=MESSAGES)) for size in (3, 4)]
+    run = write_sweep(points, {})
+    write_page(run, analyse_sweep(run), ())
+    assert "<h3>odd</h3>" in analysed(run)

@@ -37,25 +37,31 @@ def fill(run: Path) -> None:
     page = run / "report.html"
     if not page.exists():
         return
-    before, begin, rest = page.read_text().partition(_BEGIN)
+    before, begin, rest = page.read_text(encoding="utf-8").partition(_BEGIN)
     _, end, after = rest.partition(_END)
     if not (begin and end):
         return
     unfinished = page.with_suffix(".unfinished")
-    unfinished.write_text(f"{before}{begin}{''.join(_analyses(run))}{end}{after}")
+    shown = "".join(_analyses(run))
+    unfinished.write_text(f"{before}{begin}{shown}{end}{after}", encoding="utf-8")
     unfinished.replace(page)
 
 
 def _analyses(run: Path) -> Iterator[str]:
     room = _FIGURES
     for file in sorted(run.glob("analysis/[!.]*/graph.json")):
-        analysis = json.loads(file.read_text())
+        analysis = json.loads(file.read_text(encoding="utf-8"))
         engine = ", ".join(f"{name} {version}" for name, version in analysis["engine"].items())
         yield f"<section><h2>Analysis {escape(analysis['name'])}</h2>"
         for output in analysis["outputs"]:
             files = [file.parent / name for name in output["files"]]
             if output["problem"] is not None:
                 html = f"<p>{escape(output['problem'])}</p>"
+            elif not all(each.exists() for each in files):
+                html = (
+                    "<p>Its files are not all there; <code>loopscope report</code> makes them.</p>"
+                )
+                files = [each for each in files if each.exists()]
             elif output["kind"] == "figure":
                 html, room = _figure(output["name"], files, room)
             elif output["kind"] == "log":
