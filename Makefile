@@ -73,7 +73,7 @@ $(PROTO): proto/agent.proto | setup
 
 $(WHEELS)/.done: $(RUST_SOURCES) $(PYTHON_SOURCES) $(PROTO) | setup
 	@mkdir -p $(WHEELS) && rm -f $(WHEELS)/loopscope-*.whl
-	.venv/bin/maturin build --release --locked --strip -i $(PYTHON) -o $(WHEELS)
+	.venv/bin/maturin build --release --locked -i $(PYTHON) -o $(WHEELS)
 	@touch $@
 
 $(WHEELS)/.trace-done: $(TRACE_PYTHON) $(C_SOURCES) $(C_HEADERS) Makefile | setup
@@ -102,6 +102,7 @@ lint: setup-test $(PROTO) ## formatting, warnings, types, dependency rules
 	.venv/bin/ruff format --check python tests scripts bench crates/trace-py
 	.venv/bin/mypy
 	$(PYTHON) scripts/check_layers.py
+	$(PYTHON) scripts/check_features.py
 
 bench: setup-test build ## measures against peers; see bench/README.md
 	scripts/setup --bench

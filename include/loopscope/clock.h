@@ -76,7 +76,7 @@ struct loopscope_clock_utc {
 struct loopscope_clock_time loopscope_clock_now(void);
 
 /* The instant of a reading of this machine's cycle counter (rdtsc on x86-64, cntvct_el0 on aarch64),
- * by what is known now. Hours from now it is UNKNOWN. */
+ * by what is known now. Hours from now it is UNKNOWN, and before the last disturbance of a clock. */
 struct loopscope_clock_time loopscope_clock_map(uint64_t counter);
 
 /*
@@ -88,8 +88,10 @@ struct loopscope_clock_time loopscope_clock_monotonic(void);
 
 /*
  * From one instant to another, negative where `to` is the earlier. What is unknown of their offset
- * to global time cancels: the width is that of the counter's rate alone. UNKNOWN where one of the
- * two is, or where they are of different epochs, or not of the present one.
+ * to global time cancels: the width is that of the counter's rate, and what the counters of two of
+ * the machine's processors may be apart, as nobody knows which two were read. So of two instants that
+ * are nearer than that either may have been the first. UNKNOWN where one of the two is, or where they
+ * are of different epochs, or not of the present one.
  */
 struct loopscope_clock_span loopscope_clock_elapsed(const struct loopscope_clock_time *from,
                                                     const struct loopscope_clock_time *to);

@@ -30,8 +30,10 @@ from typing import Any, NamedTuple
 
 __all__ = ["Peer", "Phase", "PhaseError", "Session"]
 
-# The longest line either side may send, in bytes with its newline.
+# The longest line that a program may send, in bytes with its newline.
 _LINE_LIMIT = 64 * 1024
+# The longest line from the agent: a phase message names every component.
+_AGENT_LINE_LIMIT = 16 << 20
 # Longest text of a `failed` message, in bytes: even escaped it fits into a line.
 _ERROR_LIMIT = 8 * 1024
 _VERSION = 1
@@ -178,21 +180,21 @@ class Session:
 
     def _read(self) -> dict[str, Any]:
         try:
-            line = self._lines.readline(_LINE_LIMIT)
+            line = self._lines.readline(_AGENT_LINE_LIMIT)
         except OSError as error:
             raise PhaseError(f"cannot talk to the loopscope agent: {error.strerror}") from None
         if not line:
             raise PhaseError("the loopscope agent closed the connection without ending the run")
         if not line.endswith(b"\n"):
             raise PhaseError(
-                f"the loopscope agent sent a line of more than {_LINE_LIMIT} bytes"
-                if len(line) == _LINE_LIMIT
+                f"the loopscope agent sent a line of more than {_AGENT_LINE_LIMIT} bytes"
+                if len(line) == _AGENT_LINE_LIMIT
                 else "the loopscope agent sent a line without its end, and closed the connection"
             )
         try:
             message = _parse(line.decode("utf-8"))
             # Lone surrogates, which the json module lets through, cannot be encoded.
-            json.dumps(message, ensure_ascii=False).encode("utf-8")
+            json.dumps(message, ensure_ascii=False, allow_nan=False).encode("utf-8")
         except (ValueError, RecursionError) as error:
             raise _wrong(f"a line that is not a JSON object ({error})", line) from None
         if not isinstance(message, dict):
@@ -202,7 +204,7 @@ class Session:
 
     def _send(self, message: dict[str, Any]) -> None:
         try:
-            text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
+            text = json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
             line = text.encode("utf-8") + b"\n"
         except UnicodeEncodeError as error:
             raise PhaseError(f"a message to the agent is not valid text: {error}") from None
@@ -289,7 +291,8 @@ def _member(message: dict[str, Any], key: str, kind: type) -> Any:
 
 
 def _wrong(what: str, message: Any) -> PhaseError:
-    text = message.decode("utf-8", "replace") if isinstance(message, bytes) else json.dumps(message)
+    is_line = isinstance(message, bytes)
+    text = message.decode("utf-8", "replace") if is_line else json.dumps(message, allow_nan=False)
     return PhaseError(f"the loopscope agent sent {what}: {text.rstrip()[:120]}")
 
 

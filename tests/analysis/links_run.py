@@ -63,7 +63,7 @@ def write_account(root: Path, hosts, links, repeat=1, problems=(), mover="xdp"):
 
 
 def write_events(root: Path, packets, err=0, repeat=1, ago=0):
-    """`packets`: (from, to, number, id, arrival, departures), hosts by index; told later."""
+    """`packets`: (from, to, number, id, arrival, departures), hosts by index; told `ago` later."""
     enqueued = [(came, id, number, a, b) for a, b, number, id, came, _ in packets]
     departed = [(at, id, number, a, b) for a, b, number, id, _, left in packets for at in left]
     for name, rows in (("enqueued", enqueued), ("departed", departed)):
@@ -72,10 +72,10 @@ def write_events(root: Path, packets, err=0, repeat=1, ago=0):
         text = pa.dictionary(pa.int32(), pa.string())
         table = pa.table(
             {
-                "ts": pa.array([row[0] + ago for row in rows], pa.int64()),
+                "ts": pa.array([row[0] for row in rows], pa.int64()),
                 "ago_ns": pa.array([ago] * n, pa.uint32()),
-                "err_ns": pa.array([err] * n, pa.int64()),
-                "counter": pa.array([row[0] for row in rows], pa.uint64()),
+                "err_ns": pa.array([err - -ago // 2000] * n, pa.int64()),
+                "counter": pa.array([None] * n, pa.uint64()),
                 "host": pa.array([ROUTER] * n, text),
                 "process": pa.array(["_links"] * n, text),
                 "id": pa.array([row[1] for row in rows], pa.int64()),

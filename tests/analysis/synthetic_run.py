@@ -18,6 +18,7 @@ from loopscope.analysis.results import LoopResult
 from loopscope.experiment import (
     ClockExchange,
     Clocks,
+    Emulation,
     Expectation,
     Experiment,
     Hop,
@@ -44,8 +45,8 @@ class Row:
     err: int = 0
     host: str = "h1"
     repeat: int = 1
-    fields: tuple[tuple[str, int], ...] = ()
-    """Integer fields of its own, alike in every row of the entity."""
+    fields: tuple[tuple[str, Any], ...] = ()
+    """Fields of its own, with the same names and types in every row of the entity."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Host:
     event_cost_ns: tuple[float, float] | None = None
     """And its spread."""
     rejected: int = 0
+    apart_ns: int | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ class SyntheticRun:
     loops: Sequence[LoopResult] = ()
     point: str = "base"
     """Of a sweep; `write_sweep` makes the whole of several."""
+    emulation: Emulation | None = None
 
     def write(self) -> Path:
         for repeat in range(1, self.repeats + 1):
@@ -128,7 +131,7 @@ class SyntheticRun:
             hosts=tuple(host.name for host in self.hosts),
             clocks=Clocks("plain", None),
             clock=ClockExchange("clock", 100.0, 100, None, 30 * SECOND, 1.0, True),
-            network=Network("10.77.0.0/24", "10.78.0.0/24", None),
+            network=Network("10.77.0.0/24", "10.78.0.0/24", None, self.emulation),
             params={},
             components=(),
             phases=(Phase("run", SECOND, True, ()),),
@@ -164,7 +167,7 @@ class SyntheticRun:
                     "id": pa.array([row.id for row in of_entity], pa.int64()),
                     "seq": pa.array([row.id for row in of_entity], pa.uint32()),
                     "size": pa.array([0.5] * n, pa.float64()),
-                    **{key: pa.array([each[key] for each in own], pa.int64()) for key in own[0]},
+                    **{key: own_column([each[key] for each in own]) for key in own[0]},
                 }
             )
             folder = directory / "timeline" / group / name
@@ -185,6 +188,8 @@ class SyntheticRun:
             costs = [host.event_cost_ns or (None, None) for host in self.hosts]
             hosts["event_cost_ns"] = pa.array([cost for cost, _ in costs], pa.float64())
             hosts["event_cost_err_ns"] = pa.array([spread for _, spread in costs], pa.float64())
+        if any(host.apart_ns is not None for host in self.hosts):
+            hosts["apart_ns"] = pa.array([host.apart_ns for host in self.hosts], pa.int64())
         pq.write_table(pa.table(hosts), directory / "tables" / "hosts.parquet")
         start = min((row.ts for row in rows), default=0)
         end = max((row.ts for row in rows), default=0)
@@ -286,6 +291,15 @@ class SyntheticRun:
             totals = {key: sum(each[key] for each in processes) for key in keys}
             document = {"version": 1, **totals, "processes": processes}
             (folder / "loss.json").write_text(json.dumps(document))
+
+
+def own_column(values: Sequence[Any]) -> pa.Array:
+    """Whole numbers with a sign where they fit, other values as they are."""
+    some = [value for value in values if value is not None]
+    if any(isinstance(value, int) for value in some) or not some:
+        large = any(value > (1 << 63) - 1 for value in some)
+        return pa.array(values, pa.uint64() if large else pa.int64())
+    return pa.array(values)
 
 
 PIPELINE = (

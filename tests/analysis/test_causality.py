@@ -47,6 +47,24 @@ def plan(tmp_path: Path) -> experiment.Experiment:
     return experiment.load(file)
 
 
+def test_messages_bound_clocks_by_keys_of_any_type(tmp_path: Path) -> None:
+    file = tmp_path / "causality.yaml"
+    file.write_text(FILE.replace("key: number", "key: [name, number]", 1))
+    names = ["x", "x", "y", None]
+    for event, process, counters in (("out", "a", [1, 2, 3, 4]), ("in", "b", [11, 12, 13, 14])):
+        folder = tmp_path / "timeline" / "m" / event
+        folder.mkdir(parents=True)
+        columns = {
+            "process": pa.array([process] * 4),
+            "name": pa.array(names).dictionary_encode() if event == "in" else pa.array(names),
+            "number": pa.array([1, (1 << 64) - 1, 1, 1], pa.uint64()),
+            "counter": pa.array(counters, pa.uint64()),
+        }
+        pq.write_table(pa.table(columns), folder / "part-0.parquet")
+    found = messages_of(experiment.load(file), tmp_path)
+    assert found["h2"] == [(False, 11, 1), (False, 12, 2), (False, 13, 3)]
+
+
 def test_hops_to_and_from_the_reference_bound_its_peers(
     plan: experiment.Experiment, tmp_path: Path
 ) -> None:

@@ -1,5 +1,6 @@
 """However the trace drops events, a verdict is the true one or UNKNOWN."""
 
+import json
 import tempfile
 from collections import Counter
 from pathlib import Path as FilePath
@@ -49,3 +50,24 @@ def test_no_verdict_is_wrong(data, messages):
     truth, found = verdicts(rows, {}), verdicts(recorded, drops)
     for text, verdict in found.items():
         assert verdict in (truth[text], Verdict.UNKNOWN), text
+
+
+def test_an_account_that_is_not_whole_decides_nothing():
+    """A recorder could not read all of one process: what it counted is all that is known of it."""
+    rows = [
+        Row(component, f"{group}:{name}", message, 100 * message + hop)
+        for message in range(5)
+        for hop, (component, group, name) in enumerate(EVENTS)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        run = SyntheticRun(FilePath(folder), rows, components="abc").write()
+        lost = [each for each in EXPECTATIONS if each.text == "None lost == 0"]
+        assert analyse(open_run(run), [LOOP], lost).expectations[0].verdict is Verdict.PASS
+        for file in FilePath(folder).rglob("loss.json"):
+            account = json.loads(file.read_text())
+            for process in account["processes"]:
+                if process["process"] == "a":
+                    process["unknown"] = ["ring-0-0-1: its file was cut short"]
+            file.write_text(json.dumps(account))
+        results = analyse(open_run(run), [LOOP], lost)
+        assert results.expectations[0].verdict is Verdict.UNKNOWN

@@ -25,7 +25,9 @@ from loopscope.timeline import open_run
 
 LOST, UNUSED, SUPERSEDED, UNDECIDED, USED = range(5)
 DRIFT = {"h1": 0.0, "h2": 4.9e5, "h3": None}
-HOSTS = [Host(name, name == "h1", 9, drift) for name, drift in DRIFT.items()]
+APART = {"h1": 2, "h2": 0, "h3": 1}
+"""What the counters of two processors are apart, ns."""
+HOSTS = [Host(n, n == "h1", 9, drift, apart_ns=APART[n]) for n, drift in DRIFT.items()]
 
 
 @dataclass(eq=False)
@@ -177,16 +179,17 @@ class Simulation:
     def _width(self, node: Node, source: int, err: int, at: int, distance: int | None) -> int:
         """How near to an instant an arrival's place before or after it is open, or, at a distance,
         an arrival's place before or after its beginning."""
-        drift, arrivals = DRIFT[node.host], self.nodes[source].in_time
+        drift, least = DRIFT[node.host], APART[node.host] + 1
+        arrivals = self.nodes[source].in_time
         before = [each for each in arrivals if each.ts <= at][-1:]
         after = [each for each in arrivals if each.ts > at][:1]
         around = max((each.err for each in before + after), default=0)
         if drift is None:
             return err + around
         if distance is not None:
-            return min(err + around, math.ceil(2 * Fraction(drift) / 10**6 * distance) + 1)
+            return min(err + around, math.ceil(2 * Fraction(drift) / 10**6 * distance) + least)
         apart = 0
-        while apart + 1 <= math.ceil(2 * Fraction(drift) / 10**6 * (apart + 1)) + 1:
+        while apart + 1 <= math.ceil(2 * Fraction(drift) / 10**6 * (apart + 1)) + least:
             apart += 1
         return min(err + around, apart)
 
@@ -359,7 +362,8 @@ def width(nodes, start: int, a: Message, end: int, b: Message) -> int:
     stamps = a.err + b.err
     if nodes[start].host != nodes[end].host or drift is None:
         return stamps
-    return min(stamps, math.ceil(2 * Fraction(drift) / 10**6 * abs(b.ts - a.ts)) + 1)
+    wander = math.ceil(2 * Fraction(drift) / 10**6 * abs(b.ts - a.ts))
+    return min(stamps, wander + APART[nodes[start].host] + 1)
 
 
 JOINS = ("latest", "named", "window", "every")

@@ -239,6 +239,16 @@ def test_messages_from_nowhere_and_from_the_future_are_problems(tmp_path):
     assert "a at d: 1 messages arrived before they were due by more than the clock's error" in said
 
 
+def test_events_of_a_type_beyond_all_numbers_are_none_of_the_patterns(tmp_path):
+    wrong = [dataclasses.replace(row, id=row.id + 50) for row in good()]
+    wrong = [
+        dataclasses.replace(row, fields=(("message_type", 1 << 63), *row.fields[1:]))
+        for row in wrong
+    ]
+    assert good()[0].fields[0][0] == "message_type"
+    assert verdicts([*good(), *wrong], tmp_path / "wrong")[0] == verdicts(good(), tmp_path)[0]
+
+
 def test_events_without_the_fields_are_refused(tmp_path):
     rows = [dataclasses.replace(row, fields=()) for row in good()]
     with pytest.raises(RunError, match="message_type is no integer field of m:sent; its fields: "):

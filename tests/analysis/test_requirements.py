@@ -356,6 +356,9 @@ def test_age_is_of_the_newest_data_at_each_instant(tmp_path):
     results = judge(tmp_path / "end", ends, *lines, "way.age < 23ms between 0s and 101ms")
     assert told(results) == [F, F, F, F, P], "nothing newer came until the run ended"
     assert results[0].deciding[0].value_ns == 23 * MS
+    assert [each.at_end for each in results[0].deciding] == [True]
+    assert "only from the last update to the end" in results[0].reason
+    assert results[1].reason is None, "there were others"
     results = judge(tmp_path / "over", ends, "way.age < 23ms after 2min")
     assert told(results) == [U], "the run was over before that"
     wide = [*sent([0], err=5), *came({0: 10}), Row("a", "io:other", 0, SECOND)]
@@ -484,3 +487,13 @@ def test_a_part_that_the_path_does_not_have(tmp_path):
         odd = replace(wanted, hop=Hop(1, 7), kind=kind)
         with pytest.raises(AnalysisError, match="way < 10ms"):
             analyse(run, [path("way", "id", EVENTS[:2])], [odd])
+
+
+def test_only_the_paths_own_programs_say_that_the_run_went_on(tmp_path):
+    """What the router recorded after they were ended makes no message late."""
+    rows = sent([0, 100 * MS, 200 * MS, 203 * MS])
+    rows += came({i: (100 * i + 5) * MS for i in range(3)})
+    later = Row("_links", "link:departed", 0, 260 * MS, 0, "h1", 1)
+    (alone,) = judge(tmp_path / "alone", rows, "way < 10ms")
+    (beside,) = judge(tmp_path / "beside", [*rows, later], "way < 10ms")
+    assert counts(alone) == counts(beside) == (3, 0, 0, 1)

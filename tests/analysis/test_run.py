@@ -47,7 +47,9 @@ def test_several_points_must_be_named(tmp_path):
     root = pipeline(tmp_path, messages=3).write()
     (root / "base").rename(root / "period=1ms")
     SyntheticRun(root, []).write()
-    with pytest.raises(RunError, match="has several points; name one of: base, period=1ms"):
+    with pytest.raises(
+        RunError, match="has several points; name one with --point: base, period=1ms"
+    ):
         open_run(root)
     with pytest.raises(RunError, match="no point 'x'"):
         open_run(root, "x")

@@ -96,6 +96,9 @@ def test_the_command_answers_in_every_form(made: Path, run: Run) -> None:
         (["selec 1"], "syntax error"),
         (["select * from pipe.sen"], "sen does not exist"),
         (["create table made (a int)"], "gives no rows: ask with SELECT"),
+        (["set threads = 1"], "gives no rows: ask with SELECT"),
+        ([" -- nothing"], "the query is empty: ask with SELECT"),
+        (["copy (select 1) to '/nowhere/made.csv'"], "/nowhere/made.csv"),
         (["select error('no ' || id) from pipe.sent"], "no 0"),
         (["select 1", "--json", "--csv"], "exclude each other"),
         (["select 1", "--point", "delay=1ms"], "no point 'delay=1ms'"),
@@ -109,6 +112,27 @@ def test_mistakes_are_told_with_exit_2(made: Path, words: list[str], wanted: str
 def test_what_is_no_run_is_told(tmp_path: Path) -> None:
     done = ask(tmp_path / "nowhere", "select 1")
     assert done.exit_code == 2 and "no such run directory" in done.stderr
+
+
+def test_copy_writes_a_file_and_says_how_many_rows(made: Path, tmp_path: Path) -> None:
+    file = tmp_path / "sent.csv"
+    done = ask(made, f"copy (select id from pipe.sent limit 5) to '{file}'", "--json")
+    assert (done.exit_code, done.stderr, json.loads(done.stdout)) == (0, "", {"Count": 5})
+    assert len(file.read_text().splitlines()) == 6
+    done = ask(made, f"create table t as select 7 as x; copy t to '{file}'; from t")
+    assert done.exit_code == 0 and done.stdout.split()[-1] == "7"
+
+
+def test_text_is_in_columns_and_no_command_for_a_terminal(made: Path) -> None:
+    done = ask(made, "select 'a' as short, 1 as n union all select '[b]µs' || chr(27) || '[2J', 12")
+    assert done.stdout.splitlines() == [
+        "short          n",
+        "────────────────",
+        "a              1",
+        "[b]µs\\x1b[2J  12",
+    ]
+    done = ask(made, "select 'one' || chr(10) || 'two' as lines, null as none, 2 as n")
+    assert done.stdout.splitlines()[2:] == ["one          2", "two"]
 
 
 TWO_EVENTS = (

@@ -11,6 +11,8 @@ from synthetic_run import SECOND, Row, SyntheticRun, event, expectation, path, p
 
 from loopscope.analysis import Verdict, analyse, analyse_sweep
 from loopscope.experiment import Statistic
+from loopscope.report.sweep_page import sweep_page
+from loopscope.report.sweep_rows import point_rows
 from loopscope.timeline import RunError, open_run
 
 PATH = path("loop", "id", [event("a", "s", "out"), event("a", "s", "in")])
@@ -112,13 +114,27 @@ def test_a_point_that_was_not_reached_says_so(tmp_path):
     del manifest["points"]["delay=3us"]
     manifest["points"]["delay=2us"] = {"status": "interrupted"}
     (root / "manifest.json").write_text(json.dumps(manifest))
-    errors = [point.error for point in analyse_sweep(root).points]
+    sweep = analyse_sweep(root)
+    errors = [point.error for point in sweep.points]
     assert errors == [None, "it was interrupted", "it was not run"]
+    assert [row.ending for row in point_rows(sweep)][1:] == ["interrupted", "not run"]
+    assert "3 points, 1 interrupted, 1 not run" in sweep_page(root, sweep, ())
+
+
+def test_each_point_has_a_file_of_its_own(tmp_path):
+    """Runs from before, whose manifest says all of their points, are the others here."""
+    root, _ = sweep_of(tmp_path)
+    before = analyse_sweep(root).to_json()
+    manifest = json.loads((root / "manifest.json").read_text())
+    for name, said in manifest.pop("points").items():
+        (root / name / "point.json").write_text(json.dumps({"version": 1, **said}))
+    (root / "manifest.json").write_text(json.dumps(manifest))
+    assert analyse_sweep(root).to_json() == before
 
 
 def test_several_points_are_not_opened_as_one(tmp_path):
     root, _ = sweep_of(tmp_path)
-    with pytest.raises(RunError, match="name one of: delay=1us, delay=2us, delay=3us"):
+    with pytest.raises(RunError, match="name one with --point: delay=1us, delay=2us, delay=3us"):
         open_run(root)
     assert open_run(root, "delay=2us").output == root / "delay=2us"
     assert open_run(pipeline(tmp_path / "one").write()).output == tmp_path / "one"

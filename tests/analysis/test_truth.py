@@ -133,7 +133,7 @@ class World:
             ),
             self.stamps(seen, [at or 0 for at in arrivals], 1, [times or 0 for times in n]),
         ]
-        drift = {(1, "h1"): 1.0, (1, "h2"): 1.0} if self.steady else {}
+        drift = {(1, "h1"): (1.0, 0.0), (1, "h2"): (1.0, 0.0)} if self.steady else {}
         path = MessagePath("p", "id", (OUT, IN))
         dropped = {
             "a": sum(each.hidden[0] for each in self.messages),
@@ -143,7 +143,9 @@ class World:
             SimpleNamespace(repeat=1, process=name, missing_at=lambda entity, n=n: n)
             for name, n in dropped.items()
         ]
-        self.run = SimpleNamespace(repeats={1: None}, accounts=loss, foreign=[], tables={})
+        self.run = SimpleNamespace(
+            repeats={1: None}, accounts=loss, foreign=[], tables={}, manifest={}, exits=()
+        )
         ids = np.array([self.messages.index(each) for each in known], np.int64)
         repeat = np.ones(len(known), np.int32)
         messages = Messages(path, repeat, ids, stamps, {"h1": 0, "h2": 1}, drift)
@@ -163,7 +165,7 @@ class World:
         times = RepeatTimes(self.run, [])
         stamps = [self.stamp(each, 0) for each in self.messages if not each.hidden[0]]
         low, high = min(stamps) - self.errors[0], min(stamps) + self.errors[0]
-        times.__dict__["end"] = np.array([0, self.end])
+        times.end = lambda path: np.array([0, self.end])
         times.__dict__["_zeros"] = tuple(np.array([0, ns]) for ns in (min(stamps), low, high))
         return times
 
@@ -303,6 +305,8 @@ def test_periodic_events(gaps, steady, window, limit, allowed, value):
         repeats={1: None},
         accounts=[account],
         foreign=[],
+        manifest={},
+        exits=(),
         tables={"io.out": None},
         hosts=ibis.memtable(hosts),
         table=lambda name: ibis.memtable(table),

@@ -1,5 +1,6 @@
 """Values of entities against plain Python."""
 
+import json
 import math
 import statistics
 from dataclasses import replace
@@ -9,6 +10,7 @@ from synthetic_run import Row, SyntheticRun, event, expectation, path
 
 from loopscope.analysis import AnalysisError, Verdict, analyse
 from loopscope.experiment import Expectation, Value
+from loopscope.report.rows import value_rows
 from loopscope.timeline import RunError, open_run
 
 ROWS = [
@@ -52,6 +54,25 @@ def test_statistics_agree_with_plain_python(tmp_path, stat, oracle, component):
     assert found["rate"].value == pytest.approx(oracle(samples(component)))
     assert found["rate"].count == len(samples(component))
     assert results.to_dict()["values"]["rate"]["unit"] == "bit/s"
+
+
+@pytest.mark.parametrize(("stat", "oracle"), [("sum", math.fsum), ("deviation", statistics.pstdev)])
+def test_each_repeat_is_shown_beside_all_together(tmp_path, stat, oracle):
+    found, results = of(tmp_path, replace(RATE, stat=stat))
+    alone = {
+        repeat: oracle(
+            [8.0 * row.id for row in ROWS if row.repeat == repeat and row.component == "a"]
+        )
+        for repeat in (1, 2)
+    }
+    assert found["rate"].by_repeat == pytest.approx(alone)
+    assert results.to_dict()["values"]["rate"]["by_repeat"] == pytest.approx(
+        {str(repeat): each for repeat, each in alone.items()}
+    )
+    ((_, shown),) = value_rows(results)
+    assert " (of each repeat " in shown
+    counted, _ = of(tmp_path / "n", Value("n", "b", "s", "second", None, "count", "", 1.0))
+    assert counted["n"].by_repeat == {1: 8, 2: 9}
 
 
 def test_events_are_counted(tmp_path):
@@ -117,3 +138,48 @@ def test_an_expectation_of_no_value_is_an_error(tmp_path):
     expect = [Expectation("rote", "rote", None, None, "<", 1.0, False)]
     with pytest.raises(AnalysisError, match="no value 'rote'; there is: rate"):
         of(tmp_path, RATE, expect=expect)
+
+
+def of_numbers(tmp_path, *numbers, expect=(), **more):
+    """A value of the field `x`, which has these numbers."""
+    rows = [Row("a", "s:second", i, 1_000 * i, fields=(("x", x),)) for i, x in enumerate(numbers)]
+    value = replace(RATE, field="x", scale=1.0, unit="", **more)
+    run = SyntheticRun(tmp_path, rows, values=[value], expect=expect).write()
+    results = analyse(open_run(run))
+    # No number that JSON does not know.
+    json.loads(results.to_json(), parse_constant=pytest.fail)
+    return results
+
+
+@pytest.mark.parametrize("stat", ["mean", "sum", "max", "p99", "last", "deviation"])
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_what_depends_on_a_number_that_is_not_finite_is_unknown(tmp_path, stat, number):
+    expect = [Expectation("rate", "rate", None, None, "<=", 1e9, False)]
+    results = of_numbers(tmp_path, 1.0, number, 2.0, expect=expect, stat=stat)
+    (value,), (judged,) = results.values, results.expectations
+    assert (value.count, value.not_finite) == (3, 1)
+    assert math.isfinite(value.value)
+    assert judged.verdict is Verdict.UNKNOWN
+    assert "1 of 3 numbers are not finite" in judged.reason
+    assert any("1 of 3 numbers are not finite (NaN or infinite)" in p for p in results.problems)
+
+
+def test_a_count_does_not_depend_on_what_is_counted(tmp_path):
+    expect = [Expectation("rate", "rate", None, None, "==", 2, False)]
+    results = of_numbers(tmp_path, 1.0, math.nan, expect=expect, stat="count")
+    assert results.verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("stat", ["mean", "sum", "deviation"])
+def test_a_number_that_is_too_large_to_be_held_is_no_measurement(tmp_path, stat):
+    expect = [Expectation("rate", "rate", None, None, "<=", 1e9, False)]
+    results = of_numbers(tmp_path, 1.7e308, 1.7e308, -1.7e308, expect=expect, stat=stat)
+    assert results.verdict is Verdict.UNKNOWN or math.isfinite(results.values[0].value)
+
+
+@pytest.mark.parametrize("numbers", [(math.inf, -math.inf), (1.7e308, 1.7e308)])
+def test_what_is_added_first_may_be_beyond_every_number(tmp_path, numbers):
+    rows = [Row("a", "s:second", 7, i, fields=(("x", x),)) for i, x in enumerate(numbers)]
+    value = replace(RATE, field="x", per="id")
+    results = analyse(open_run(SyntheticRun(tmp_path, rows, values=[value]).write()))
+    assert (results.values[0].value, results.values[0].not_finite) == (None, 1)

@@ -80,6 +80,26 @@ static void threads(void)
     }
 }
 
+static pthread_barrier_t all_there;
+
+static void *one_of_a_crowd(void *unused)
+{
+    hits(take_slot(tally), argument[1]);
+    pthread_barrier_wait(&all_there);
+    return unused;
+}
+
+/* So many threads at once. */
+static void crowd(void)
+{
+    pthread_t thread[256];
+    pthread_barrier_init(&all_there, NULL, (unsigned)argument[0]);
+    for (uint64_t t = 0; t < argument[0]; t++)
+        pthread_create(&thread[t], NULL, one_of_a_crowd, NULL);
+    for (uint64_t t = 0; t < argument[0]; t++)
+        pthread_join(thread[t], NULL);
+}
+
 static struct slot *stepped;
 static uint64_t steps, last_step;
 
@@ -276,7 +296,7 @@ int main(int argc, char **argv)
         {"threads", threads}, {"step", step},       {"killed-in-burst", killed_in_burst},
         {"family", family},   {"execute", execute}, {"orphan", orphan},
         {"gap", gap},         {"signal", until_signalled}, {"thread-init", thread_init},
-        {"alarms", alarms},   {"steady", steady},
+        {"alarms", alarms},   {"steady", steady},   {"crowd", crowd},
     };
     if (argc < 3)
         return 2;

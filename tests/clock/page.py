@@ -41,9 +41,11 @@ class Words:
     lease: int = 2**16 - 1
     utc_offset: int = -37_000_000_000
     utc_error: int = 2**64 - 1
+    since: int = 0
+    apart: int = 0
 
     def packed(self) -> bytes:
-        form = "<QqQQQIIIIIBxHqQQQ4Q"
+        form = "<QqQQQIIIIIBxHqQQQQQI12x"
         return struct.pack(
             form,
             self.anchor,
@@ -62,13 +64,16 @@ class Words:
             self.utc_error,
             os.getpid(),
             1,
-            *(0,) * 4,
+            0,
+            self.since,
+            self.apart,
         )
 
     def holds(self, counter: int) -> bool:
         ahead = (self.expires - counter + 2**63) % 2**64 - 2**63
         return (
             ahead > 0
+            and (counter >= self.anchor or counter >= self.since)
             and abs(counter - self.anchor) < REACH
             and self.status in (SYNCHRONISED, HOLDOVER)
         )
@@ -99,7 +104,7 @@ class Words:
             return [*NOTHING, UNKNOWN]
         unit = Fraction(1, 2**48)
         best = floor((end - start) * self.rate * unit + Fraction(1, 2))
-        half = floor(abs(end - start) * self.drift * unit) + 2
+        half = floor(abs(end - start) * self.drift * unit) + 2 + self.apart
         return [best - half, best, best + half, self.status_at(max(start, end))]
 
     def utc(self) -> list[int]:
@@ -115,7 +120,7 @@ class Page:
         self.number = 0
         boot_id = uuid.UUID(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
         made = int.from_bytes(os.urandom(7), "little")
-        header = struct.pack("<8sII16sQQ", b"LSCLOCK1", 1, SIZE, boot_id.bytes, 2_600_000_000, made)
+        header = struct.pack("<8sII16sQQ", b"LSCLOCK1", 3, SIZE, boot_id.bytes, 2_600_000_000, made)
         new = path.with_suffix(".new")
         new.write_bytes(header.ljust(SIZE, b"\0"))
         new.chmod(0o644)
@@ -154,12 +159,16 @@ def variety() -> list[Words]:
         replace(usual, expires=usual.anchor + 1000),
         replace(usual, lease=0),
         replace(usual, lease=1),
+        replace(usual, since=usual.anchor),
+        replace(usual, since=usual.anchor - 12_345),
+        replace(usual, apart=118),
+        replace(usual, apart=2**32 - 1),
     ]
 
 
 def counters(words: Words) -> list[int]:
     """Counters around all that happens to a line."""
-    near = [words.anchor, words.expires, words.anchor + words.lease * 2**20]
+    near = [words.since, words.anchor, words.expires, words.anchor + words.lease * 2**20]
     far = [words.anchor - REACH, words.anchor + REACH]
     found = {at + d for at in near + far for d in (-1, 0, 1)}
     found |= {words.anchor + d for d in (-(2**46) - 7, -12_345, 999, 123_456_789, 2**46 + 3)}

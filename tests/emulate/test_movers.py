@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import pytest
 from router_network import HOST, Network, movers, run, segments
+from router_network import address as ethernet_address
 
 Make = Callable[[int], Network]
 
@@ -205,8 +206,7 @@ def test_a_flipped_bit_is_noticed(network: Make, mover: str) -> None:
     net = network(2)
     router = net.emulate(net.document(mover, [link("h1", "h2", corrupt=0.2), link("h2", "h1")]))
     # So that none is asked for by packets that may be flipped.
-    address = json.loads(net.inside("h2", "ip", "-j", "link", "show", "data0").stdout)[0]["address"]
-    net.inside("h1", "ip", "neigh", "replace", "10.9.0.2", "lladdr", address, "dev", "data0")
+    knows_neighbour(net)
     receiver = receive(net, "h2")
     send(net, "10.9.0.2", 2000, 300, pause=0.0001, ends=20)
     result = got(receiver)
@@ -220,17 +220,123 @@ def test_a_flipped_bit_is_noticed(network: Make, mover: str) -> None:
     assert segment["corrupted"] - 20 - 2 <= missing <= segment["corrupted"]
 
 
+TAGGED = """
+    import socket
+    own = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    own.bind(("data0", 0))
+    for tag in range(1, 51):
+        header = bytes.fromhex("020000000002" "020000000001" "8100") + tag.to_bytes(2, "big")
+        own.send(header + bytes.fromhex("88b5") + bytes(50))
+"""
+TAG_LISTENER = """
+    import json, socket, struct
+    own = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+    own.setsockopt(263, 8, 1)  # SOL_PACKET, PACKET_AUXDATA
+    own.bind(("data0", 3))
+    own.settimeout(30)
+    print("ready", flush=True)
+    tags = []
+    while 50 not in tags:
+        data, control, _, _ = own.recvmsg(2048, 256)
+        if data[12:14] == bytes.fromhex("88b5"):
+            # The kernel has taken the tag off: struct tpacket_auxdata, tp_vlan_tci.
+            tags.append(struct.unpack("IIIHHHH", control[0][2])[5])
+    print(json.dumps({"tags": tags}))
+"""
+
+
+def test_tagged_frames_keep_their_tag(network: Make, mover: str) -> None:
+    net = network(2)
+    router = net.emulate(net.document(mover, [link("h1", "h2"), link("h2", "h1")]))
+    listener = net.python("h2", TAG_LISTENER)
+    assert listener.stdout is not None
+    assert listener.stdout.readline() == "ready\n"
+    sender = net.python("h1", TAGGED)
+    _, errors = sender.communicate(timeout=60)
+    assert sender.returncode == 0, errors
+    assert got(listener)["tags"] == list(range(1, 51))
+    net.end(router)
+
+
+RESERVED = """
+    import socket, sys
+    own = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    own.bind(("data0", 0))
+    for last in range(0x20):
+        destination = bytes.fromhex("0180c20000") + bytes([last])
+        own.send(destination + bytes.fromhex("020000000001" "88b5") + bytes([last]) * 50)
+"""
+LISTENER = """
+    import json, socket
+    own = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88b5))
+    own.bind(("data0", 0x88b5))
+    own.settimeout(30)
+    print("ready", flush=True)
+    heard = []
+    while 0x1f not in heard:
+        heard.append(own.recv(2048)[14])
+    print(json.dumps({"heard": heard}))
+"""
+
+
+def test_frames_for_the_ends_of_a_cable_go_no_farther(network: Make, mover: str) -> None:
+    """01:80:c2:00:00:00 to :0f are not forwarded by a bridge, and counted."""
+    net = network(2)
+    router = net.emulate(net.document(mover, [link("h1", "h2"), link("h2", "h1")]))
+    listener = net.python("h2", LISTENER)
+    assert listener.stdout is not None
+    assert listener.stdout.readline() == "ready\n"
+    sender = net.python("h1", RESERVED)
+    _, errors = sender.communicate(timeout=60)
+    assert sender.returncode == 0, errors
+    assert got(listener)["heard"] == list(range(0x10, 0x20))
+    report = net.end(router)
+    assert [port["lost"]["reserved"] for port in report["ports"]] == [0x10, 0]
+
+
+def knows_neighbour(net: Network) -> None:
+    """Has h1 send to h2 without asking for its address."""
+    lladdr = ["lladdr", ethernet_address(2), "nud", "permanent"]
+    net.inside("h1", "ip", "neigh", "replace", "10.9.0.2", *lladdr, "dev", "data0")
+
+
+def packets_in(net: Network) -> int:
+    """Packets that have come to the link from h1 to h2."""
+    links = [each for each in shown(net) if (each["from"], each["to"]) == ("h1", "h2")]
+    return sum(s["in"]["packets"] for s in segments({"links": links}, "h1", "h2"))
+
+
+def test_what_a_device_does_not_take_while_it_is_down_is_lost(network: Make, mover: str) -> None:
+    """Such packets neither count as sent nor arrive once the device is up again."""
+    net = network(2)
+    router = net.emulate(net.document(mover, [link("h1", "h2"), link("h2", "h1")]))
+    greet(net)
+    knows_neighbour(net)
+    receiver = receive(net, "h2")
+    before = packets_in(net)
+    net.inside("router", "ip", "link", "set", "d2", "down")
+    # More than fit into the sending ring.
+    send(net, "10.9.0.2", 600, 200, pause=0.0001, ends=0)
+    while packets_in(net) < before + 600:
+        assert router.poll() is None
+    net.inside("router", "ip", "link", "set", "d2", "up")
+    # The other end of the cable may notice only after a while.
+    net.inside("h1", "ping", "-c", "1", "-i", "0.1", "-w", "30", "10.9.0.2")
+    send(net, "10.9.0.2", 300, 200, pause=0.0001, ends=5)
+    result = got(receiver)
+    report = net.end(router)
+    (segment,) = segments(report, "h1", "h2")
+    assert result["numbers"] == list(range(1, 301))
+    assert segment["dropped"]["moving"] >= 600
+
+
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
 def test_nothing_is_left_of_a_router(network: Make, mover: str, ending: signal.Signals) -> None:
     net = network(2)
     document = net.document(mover, [link("h1", "h2", delay_ns=1_000_000)])
     router = net.emulate(document)
     sender = net.python("h1", SENDER, "10.9.0.2", "1000000", "200", "0", "0")
-    while (
-        sum(s["in"]["packets"] for s in segments({"links": shown(net)}, "h1", "h2")) < 1000
-        if any(each["to"] == "h2" for each in shown(net))
-        else True
-    ):
+    while packets_in(net) < 1000:
         assert router.poll() is None
     router.send_signal(ending)
     router.communicate(timeout=60)
@@ -249,7 +355,7 @@ def test_nothing_is_left_of_a_router(network: Make, mover: str, ending: signal.S
 
 
 def shown(net: Network) -> list[dict[str, object]]:
-    result = net.net("show", "--json")
+    result = net.net("show")
     assert result.returncode == 0, result.stderr
     return list(json.loads(result.stdout))
 
@@ -389,6 +495,8 @@ def test_every_packets_way_is_in_the_trace(network: Make) -> None:
     assert len(forth["duplicated"]) == segment["duplicated"] > 0
     assert {e["reason"] for e in forth["dropped"]} == {"loss"}
     assert all(int(e["late_ns"]) >= 0 for e in forth["departed"])
+    for event in forth["enqueued"] + forth["departed"]:
+        assert int(event["ago_ns"]) >= 0 and int(event["within_ns"]) >= 0
     assert len(forth["set"]) == 1
     numbered = {e["id"]: e["number"] for e in forth["enqueued"] if 1 <= int(e["id"]) <= 300}
     assert len(numbered) == 300

@@ -164,7 +164,11 @@ def test_links_are_emulated_without_impairment_where_the_file_says_so(network):
 
 def test_the_links_document(network):
     path = network(
-        "mover: tap", "wait: spin", "seed: 7", "h1 -> h3: {delay: 1ms, at 2s: {mtu: none}}"
+        "mover: tap",
+        "wait: spin",
+        "seed: 7",
+        "message: {offset: 4B, order: big}",
+        "h1 -> h3: {delay: 1ms, at 2s: {mtu: none}}",
     )
     ports = [{"host": f"h{i}", "device": f"d{i}"} for i in (1, 2, 3)]
     document = experiment.links_document(experiment.load(path), ports)
@@ -173,6 +177,7 @@ def test_the_links_document(network):
         "seed": 7,
         "mover": "tap",
         "wait": "spin",
+        "message": {"offset": 4, "width": 8, "order": "big"},
         "ports": ports,
         "links": [
             {
@@ -316,6 +321,16 @@ MISTAKES = {
         "netem has no wait",
         None,
     ),
+    "netem and a message number": (
+        ["mover: netem", "message: «{offset: 4B}", "h1 -> h2: {delay: 1ms}"],
+        "netem has no message",
+        None,
+    ),
+    "message number too wide": (
+        ["message: {width: «9B}", "h1 -> h2: {delay: 1ms}"],
+        "8B",
+        None,
+    ),
     "netem and opportunities": (
         ["mover: netem", "h1 -> h2: {opportunities: «when}"],
         "netem does not have it",
@@ -401,3 +416,45 @@ def test_a_change_is_read_as_the_file_is(tmp_path, monkeypatch):
         "loss": {"kind": "trace", "path": str(tmp_path / "lost")},
         "rate_bps": None,
     }
+
+
+LOOP = """\
+measure:
+  paths:
+    loop: {events: [a/x:out, b/x:in, b/x:on, c/x:in, c/x:back, a/x:end]}
+    short: {events: [a/x:out, b/x:in]}
+"""
+MARGIN = 200_000_000
+
+
+@pytest.mark.parametrize(
+    ("lines", "drain_ns"),
+    [
+        ([], MARGIN),
+        (["emulate: true"], MARGIN),
+        (["h1 -> h2: {delay: 20ms}"], MARGIN + 20_000_000),
+        # What a message meets one after the other, and of each link its slowest settings.
+        (
+            ["h1 -> h2: {delay: 20ms, at 1s: {delay: 80ms}}", "h2 -> h3: {delay: 5ms}"],
+            MARGIN + 85_000_000,
+        ),
+        # Which no path takes, but other messages may.
+        (["h3 -> h2: {delay: 70ms}"], MARGIN + 70_000_000),
+        (["h1 -> h2: {delay: 20ms, jitter: {uniform: 2ms}}"], MARGIN + 22_000_000),
+        (["h1 -> h2: {rate: 10Mbit, queue: 100ms}"], MARGIN + 100_000_000),
+        (["h1 -> h2: {rate: 8Mbit, queue: 100kB}"], MARGIN + 100_000_000),
+    ],
+)
+def test_a_run_waits_for_what_its_links_can_hold(network, lines, drain_ns):
+    path = network(*lines or ["wait: sleep"])
+    path.write_text(path.read_text() + LOOP)
+    assert experiment.load(path).drain_ns == pytest.approx(drain_ns, abs=10)
+    path.write_text(path.read_text() + "drain: 2s\n")
+    plan = experiment.load(path)
+    assert plan.drain_ns == 2_000_000_000
+    assert experiment.from_manifest(plan.to_manifest()).drain_ns == plan.drain_ns
+
+
+def test_a_share_without_its_unit_is_offered_per_cent(network):
+    (problem,) = experiment.check(network("h1 -> h2: {loss: 1}"))
+    assert "'1' has no unit" in problem.message and "such as 1%" in problem.message

@@ -533,6 +533,13 @@ def test_what_is_only_doubtful_is_a_warning(changed):
     assert "nothing uses the parameter 'spare'" in format_problem(warnings[1])
 
 
+def test_many_hosts_without_a_component_are_one_warning(changed):
+    hosts = ", ".join(f"h{number}" for number in range(1, 101))
+    (warning,) = experiment.load(changed(("[h1, h2]", f"[{hosts}]"))).warnings
+    assert (warning.line, warning.column) == (2, 17)
+    assert warning.message == "no component runs on 98 of 100 hosts: h3, h4, h5, …"
+
+
 def test_a_mistake_that_an_alias_repeats_is_told_once(changed):
     path = changed(
         ("period: $period}}", "period: $period}, env: &env {A: !odd x, B: $nothing, 1A: x}}"),

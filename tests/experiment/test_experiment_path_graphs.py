@@ -12,15 +12,16 @@ from typer.testing import CliRunner
 from loopscope import experiment
 from loopscope.cli import app
 from loopscope.experiment import Hop, PathEdge, described
+from loopscope.experiment.measures import fields_of
 
 FILE = """\
 name: graph
 hosts: [h1, h2, h3]
 components:
-  camera: {host: h1, run: prog}
-  tracker: {host: h2, run: prog}
-  logger: {host: h3, run: prog}
-  controller: {host: h3, run: prog}
+  camera: {host: h1, run: sleep}
+  tracker: {host: h2, run: sleep}
+  logger: {host: h3, run: sleep}
+  controller: {host: h3, run: sleep}
 phases:
   - {name: run, timeout: 60s}
 measure:
@@ -58,6 +59,33 @@ def written(write: Callable[[str], Path]) -> Callable[..., tuple[Path, tuple[int
         return write(before + after), place
 
     return change
+
+
+def test_a_key_may_be_several_fields(tmp_path: Path) -> None:
+    file = tmp_path / "key.yaml"
+    file.write_text(FILE.replace("key: frame", "key: [camera, frame]"))
+    path = experiment.load(file).paths[0]
+    assert path.key == path.keys[0] == path.edges[0].field == "camera, frame"
+    assert fields_of(path.key) == ("camera", "frame")
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("[]", "a key has one field at least"),
+        ("[frame, frame]", "the field 'frame' is there twice"),
+        ("[frame, 2]", "this should be text"),
+        ("[frame, a-b]", "'a-b' cannot name a field"),
+    ],
+)
+def test_a_key_of_several_fields_that_is_wrong_is_told(
+    tmp_path: Path, key: str, message: str
+) -> None:
+    file = tmp_path / "key.yaml"
+    file.write_text(FILE.replace("key: frame", f"key: {key}"))
+    with pytest.raises(experiment.ExperimentErrors) as raised:
+        experiment.load(file)
+    assert [message in each.message for each in raised.value.problems] == [True]
 
 
 def test_the_plan_says_what_each_event_is_made_of(written) -> None:

@@ -1,6 +1,8 @@
 import json
 import subprocess
 import sys
+import sysconfig
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +22,7 @@ from loopscope.experiment import (
     StartedReady,
     TimeWindow,
     from_manifest,
+    seeds,
 )
 
 
@@ -343,3 +346,82 @@ def test_importing_loads_no_parser(root):
     subprocess.run(
         [sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(root / "python")}
     )
+
+
+SEEDED = """\
+name: seeded
+hosts: [h1, h2]
+clocks: {synthetic: {seed: 7}}
+network: {seed: 3, h1 -> h2: {loss: 1%}}
+components:
+  a: {host: h1, run: x, with: {seed: 5, count: 9}}
+  b: {host: h2, run: x}
+phases: [{name: run, timeout: 5s}]
+repeat: 3
+"""
+
+
+def test_each_repeat_has_seeds_of_its_own(write):
+    """Else the same packets are lost in each, and repeats say nothing that one does not."""
+    plan = experiment.load(write(SEEDED))
+    seeds = [plan.of_repeat(number).seeds for number in (1, 2, 3)]
+    assert seeds[0] == plan.seeds == {"clocks": 7, "links": 3, "components": {"a": 5}}
+    for of in (lambda s: s["clocks"], lambda s: s["links"], lambda s: s["components"]["a"]):
+        assert len({of(each) for each in seeds}) == 3
+        assert all(0 <= of(each) < 2**63 for each in seeds)
+    second = plan.of_repeat(2)
+    assert second == plan.of_repeat(2)
+    assert second.components[0].config == {"seed": seeds[1]["components"]["a"], "count": 9}
+    document = experiment.links_document(second, [])
+    assert document["seed"] == seeds[1]["links"]
+    plain = experiment.load(write(SEEDED.replace("{synthetic: {seed: 7}}", "plain")))
+    assert "clocks" not in plain.of_repeat(2).seeds
+
+
+UNSEEDED = """\
+name: unseeded
+hosts: [h1]
+components:
+  paced: {host: h1, run: loopscope-host pace send, with: {to: taker, distribution: poisson}}
+  table: {host: h1, run: taskset -c 0 /usr/bin/loopscope-host pattern produce, with: {scale: 2}}
+  bulk: {host: h1, run: loopscope-host ettcp send --random}
+  busy: {host: h1, run: loopscope-host burn}
+  stuck: {host: h1, run: loopscope-host stall, with: {at: 1s}}
+  given: {host: h1, run: loopscope-host pace send, with: {seed: 5}}
+  fixed: {host: h1, run: loopscope-host pace send --seed 6}
+  fixed-too: {host: h1, run: loopscope-host stall --seed=6}
+  taker: {host: h1, run: loopscope-host pace receive}
+  before: {host: h1, run: loopscope-host burn, ready: {line: burning}}
+  other: {host: h1, run: pace send, with: {count: 1}}
+phases: [{name: listen, timeout: 5s}, {name: connect, timeout: 5s}, {name: run, timeout: 5s}]
+repeat: 2
+"""
+
+
+def test_load_programs_without_a_seed_draw_differently_in_each_repeat(write):
+    """As links do. A program that takes no seed, or has it on its command line, is left alone."""
+    plan = experiment.load(write(UNSEEDED))
+    own = ("paced", "table", "bulk", "busy", "stuck")
+    assert plan.seeds == {"components": {**dict.fromkeys(own, 1), "given": 5}}
+    first, second = (plan.of_repeat(number) for number in (1, 2))
+    assert first.seeds == plan.seeds
+    drawn = second.seeds["components"]
+    assert set(drawn) == {*own, "given"}
+    assert all(drawn[name] != seed for name, seed in plan.seeds["components"].items())
+    configs = {component.name: component.config for component in second.components}
+    assert {name: config["seed"] for name, config in configs.items() if "seed" in config} == drawn
+    assert configs["table"] == {"scale": 2, "seed": drawn["table"]}
+    assert second == experiment.load(write(UNSEEDED)).of_repeat(2)
+
+
+@pytest.mark.parametrize(
+    "words", [("pace", "send"), ("pattern", "produce"), ("ettcp", "send"), ("burn",), ("stall",)]
+)
+def test_the_default_seed_is_that_of_the_program(words):
+    """So that the first repeat draws as the program does by itself."""
+    host = Path(sysconfig.get_path("scripts")) / "loopscope-host"
+    said = subprocess.run([host, *words, "--help"], check=True, capture_output=True, text=True)
+    (after,) = said.stdout.split("--seed <SEED>")[1:]
+    default = after.split("[default: ")[1].split("]")[0]
+    assert int(default) == seeds.DEFAULT
+    assert seeds.takes_default(["loopscope-host", *words])

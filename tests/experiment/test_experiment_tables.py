@@ -52,7 +52,7 @@ def test_a_table_becomes_types_and_a_programs_text(bed, tmp_path):
     assert (a.target_ns, b.target_ns) == (100_000_000, None)
     assert (b.producers, b.consumers) == (("p",), ("c1",))
     given = {"file": "bed.csv", "text": TABLE}
-    assert loaded.components[0].config == {"table": given}
+    assert loaded.components[0].config == {"table": given, "seed": 1}
     text = {"file": "t", "text": "a $text, as it is\n"}
     assert loaded.components[1].config == {"table": given, "x": [text]}
     # A manifest holds everything: what is run again needs no file.

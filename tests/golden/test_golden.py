@@ -89,9 +89,14 @@ def test_the_controllers_messages() -> None:
         config_json='{"to": "node2"}',
         readiness=pb.Readiness(phases=True),
         streams_json='{"version": 1, "streams": [{"entities": ["pipe:*"]}]}',
+        inherit=["PATH", "LC_*"],
+        user="nobody",
+        output_limit=1 << 20,
     )
     hold(GOLDEN / "agent" / "start-request.bin", start.SerializeToString(deterministic=True))
     event = pb.Event(
-        component="node1", at_monotonic_ns=1_234_567_890_123, exited=pb.Exited(signal=9)
+        component="node1",
+        at_monotonic_ns=1_234_567_890_123,
+        exited=pb.Exited(signal=9, stdout_left_out=7),
     )
     hold(GOLDEN / "agent" / "event.bin", event.SerializeToString(deterministic=True))

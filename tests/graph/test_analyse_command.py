@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -101,6 +102,87 @@ def test_a_bundle_has_the_definition_and_not_the_tables(tmp_path: Path, graph: P
         names = {name for name in archive.getnames() if "/analysis/" in name}
     assert any(name.endswith("of-mine/graph.json") for name in names)
     assert not any(name.endswith(".parquet") for name in names)
+
+
+PAIRS = """
+analyse:
+  sent: {from: pipe.sent, steps: [where: process = 'node1']}
+  paired:
+    from: pipe.received
+    steps: [where: process = 'node1', {pair: {with: sent, key: id}}]
+  apart:
+    from: pipe.sent
+    steps: [where: process = 'source', {pair: {with: sent, key: id}}]
+  known: {from: paths.loop, steps: [select: [repeat, id, hop_1, hop_err_1]]}
+"""
+
+
+def test_a_pair_on_one_host_is_as_exact_as_the_hop_of_a_path(tmp_path: Path, graph: Path) -> None:
+    graph.write_text(PAIRS)
+    run = run_of(tmp_path / "run", repeats=2)
+    done = ask(run, "--graph", graph)
+    assert done.exit_code == 0, done.output
+    tables = {
+        name: pq.read_table(run / f"analysis/of-mine/tables/{name}.parquet").to_pylist()
+        for name in ("paired", "apart", "known")
+    }
+    hops = {(row["repeat"], row["id"]): (row["hop_1"], row["hop_err_1"]) for row in tables["known"]}
+    assert {
+        (row["repeat"], row["id"]): (row["duration"], row["err_ns"]) for row in tables["paired"]
+    } == hops
+    assert len(hops) == 2 * MESSAGES and max(err for _, err in hops.values()) < 10
+    assert {row["err_ns"] for row in tables["apart"]} == {900}
+
+
+def called(run: Path, id: str) -> Path:
+    """A run whose manifest says what it is called."""
+    file = run / "manifest.json"
+    file.write_text(json.dumps({"run": id, **json.loads(file.read_text())}))
+    return run
+
+
+def test_a_run_is_used_once_whatever_its_folder_is_called(tmp_path: Path, graph: Path) -> None:
+    run = called(run_of(tmp_path / "un" / "one"), "20260101T000000Z-aaaaaa")
+    (tmp_path / "un" / "latest").symlink_to("one")
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    done = ask(*sorted((tmp_path / "un").iterdir()), copy, "--graph", graph, "-o", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    (row,) = pq.read_table(tmp_path / "out/tables/counts.parquet").to_pylist()
+    assert (row["run"], row["n"]) == ("20260101T000000Z-aaaaaa", MESSAGES)
+    assert done.stderr.count("it is used once") == 2
+    document = json.loads((tmp_path / "out/graph.json").read_text())
+    assert document["runs"] == ["20260101T000000Z-aaaaaa"] and len(document["notes"]) == 2
+    # Judged again, a copy is still that run.
+    assert analyse(open_run(copy)).run == "20260101T000000Z-aaaaaa"
+
+
+def test_different_runs_in_folders_of_one_name_are_not_merged(tmp_path: Path, graph: Path) -> None:
+    runs = [run_of(tmp_path / each / "run") for each in "ab"]
+    done = ask(*runs, "--graph", graph, "-o", tmp_path / "out")
+    assert done.exit_code == 2 and "are both called run" in done.stderr
+    for number, run in enumerate(runs):
+        called(run, f"number {number}")
+    assert ask(*runs, "--graph", graph, "-o", tmp_path / "out").exit_code == 0
+    rows = pq.read_table(tmp_path / "out/tables/counts.parquet").to_pylist()
+    assert [(row["run"], row["n"]) for row in rows] == [
+        ("number 0", MESSAGES),
+        ("number 1", MESSAGES),
+    ]
+
+
+def test_a_run_without_the_path_of_a_graph_is_told(tmp_path: Path, graph: Path) -> None:
+    whole = run_of(tmp_path / "whole", repeats=2)
+    (whole / "base/2/tables/path-loop.parquet").unlink()
+    other = pipeline(tmp_path / "other", messages=MESSAGES, paths=[], expect=[]).write()
+    manifest = json.loads((whole / "manifest.json").read_text())
+    (whole / "manifest.json").write_text(json.dumps({**manifest, "status": "failed"}))
+    done = ask(whole, other, "--graph", graph, "-o", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    said = "has no table paths.loop: nothing that is made of it is of that"
+    assert f"loopscope: the run other {said}" in done.stderr
+    assert f"loopscope: the run whole (repeat 2 of point base) {said}" in done.stderr
+    assert len(json.loads((tmp_path / "out/graph.json").read_text())["notes"]) == 2
 
 
 def test_of_a_sweep_parameters_are_columns_and_failed_points_are_out(

@@ -221,8 +221,8 @@ name: before
 hosts: [h1, h2]
 params: {limit: 5ms, count: 10}
 components:
-  a: {host: h1, run: "prog $count"}
-  b: {host: h2, run: prog}
+  a: {host: h1, run: "sleep $count"}
+  b: {host: h2, run: sleep}
 phases: [{name: run, timeout: 5s}]
 trace: {user: ["s:*"]}
 measure: {paths: {loop: {events: [a/s:out, b/s:in]}}}

@@ -9,11 +9,14 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from small_tables import TYPES, Row, alike, made_of
 
+from loopscope.analysis.deadline import judge_table
+from loopscope.experiment import Allowed
 from loopscope.graph.engine import DuckDB
 
 UNKNOWN = 1 << 60
@@ -389,7 +392,7 @@ def test_deadline_decides_only_what_the_width_lets_it(
     for (repeat,), own in by(table, "repeat").items():
         known = [r for r in own if r["x"] is not None and r["err_ns"] < UNKNOWN]
         met = sum(r["x"] + r["err_ns"] < 5 for r in known)
-        missed = sum(r["x"] - r["err_ns"] >= 5 for r in known)
+        missed = sum(r["x"] - r["err_ns"] >= 5 for r in known) + sum(r["x"] is None for r in own)
         n, open_ = len(own), len(own) - met - missed
         share = misses.endswith("%")
         allowed = n * int(misses[:-1]) // 100 if share else int(misses)
@@ -399,3 +402,32 @@ def test_deadline_decides_only_what_the_width_lets_it(
             {"repeat": repeat, "limit": 5, **counts, "allowed": allowed, "verdict": verdict}
         )
     alike(found, wanted)
+
+
+@given(table=rows, met=st.sampled_from([0, 40, 75, 90, 100]), n=st.integers(0, 9))
+def test_deadline_says_what_expect_does(duckdb: DuckDB, table: list[Row], met: int, n: int) -> None:
+    """Also of no row."""
+    table = table[:n]
+    steps = f"[deadline: {{of: x, limit: 5ns, misses: {100 - met}%}}]"
+    (found,) = made_of(steps, {"a.a": table}, duckdb)
+    latency = pa.array([row["x"] for row in table], pa.int64())
+    err = pa.array([row["err_ns"] for row in table], pa.int64())
+    start = pa.array(range(len(table)), pa.int64())
+    columns = pa.table({"start": start, "latency": latency, "err": err})
+    judged = judge_table(columns, "<", 5, Allowed(met_ppb=met * 10_000_000))
+    counts = judged.counts
+    assert found["verdict"] == str(judged.verdict)
+    assert (found["met"], found["missed"], found["undecided"]) == (
+        counts.met,
+        counts.missed,
+        counts.undecided,
+    )
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_numbers_that_are_not_finite_are_counted_as_missing(duckdb: DuckDB, number: float) -> None:
+    rows = [{"repeat": 1, "real": real} for real in (1.0, 3.0, number)]
+    steps = "[{statistics: {of: real, width: none, statistics: [mean, max]}}]"
+    for found in made_of(steps, {"a.a": rows}, duckdb):
+        assert (found["count"], found["missing"]) == (2, 1)
+        assert math.isfinite(found["value"])

@@ -38,6 +38,7 @@ def test_the_guide_shows_what_runs_here(tmp_path: Path) -> None:
     components, measure = (text for kind, text in blocks if kind == "yaml")
     nodes = "".join(f"  {name}: {{host: h1, run: 'true'}}\n" for name in ("talker", "listener"))
     file = tmp_path / "guide.yaml"
+    shutil.copy2(SCRIPT, tmp_path)
     rest = "phases: [{name: run, timeout: 60s}]\n"
     file.write_text(f"name: guide\nhosts: [h1]\n{components}{nodes}{measure}{rest}")
     done = loopscope("check", file)

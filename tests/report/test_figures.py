@@ -15,8 +15,9 @@ import pytest
 from pypdf import PdfReader
 
 from loopscope.analysis.quantity import UNKNOWN_NS
-from loopscope.report.figures import KINDS, FigureError, check, draw
+from loopscope.report.figures import KINDS, FigureError, check, compose, draw, size_of, sketch
 from loopscope.report.samples import Series
+from loopscope.report.series import histogram_of
 from loopscope.report.sketches import grouped
 from loopscope.report.thin import seen
 
@@ -140,6 +141,55 @@ def test_the_histogram_counts_every_sample_or_says_so(tmp_path: Path) -> None:
     beyond = sum(length > end + 1 for length in lengths)
     assert sum(int(row["samples"]) for row in found) == N - beyond
     assert f"{beyond} above" in (tmp_path / "it.svg").read_text()
+
+
+def test_far_tails_at_either_end_leave_the_bulk_its_room() -> None:
+    """At most 1 % at each end is left out, and only where it would take a third of the axis."""
+    bulk = np.random.default_rng(1).integers(1000, 2000, 5000)
+    for far in ([1_000_000] * 30, [-1_000_000] * 30, [1_000_000] * 20 + [-1_000_000] * 20):
+        values = np.r_[bulk, far]
+        found = histogram_of(values)
+        assert found.counts.sum() + found.below + found.beyond == len(values)
+        assert (found.below, found.beyond) == (far.count(-1_000_000), far.count(1_000_000))
+        assert found.edges[-1] - found.edges[0] < 1.5 * 1000
+    whole = histogram_of(bulk)
+    assert (whole.below, whole.beyond) == (0, 0)
+
+
+def test_a_logarithmic_histogram_has_every_decade(tmp_path: Path) -> None:
+    values = [0, -5, *(10**k for k in range(6) for _ in range(40))]
+    table = pa.table({"latency": values})
+    for log in ("x", "x,y"):
+        columns = {"x": "latency", "log": log}
+        *_, numbers = draw("histogram", table, tmp_path, "it", columns=columns)
+        counts = [int(row["samples"]) for row in rows(numbers)]
+        assert sum(counts) == 240 and sum(count > 0 for count in counts) == 6
+        assert "2 below" in (tmp_path / "it.svg").read_text()
+    with pytest.raises(FigureError, match="no latency is above zero"):
+        table = pa.table({"latency": [0, -1]})
+        draw("histogram", table, tmp_path, "it", columns={"x": "latency", "log": "x"})
+
+
+@pytest.mark.parametrize("kind", ["scatter", "histogram", "ccdf", "mean-deviation"])
+def test_a_legend_says_what_series_differ_in_and_covers_no_curve(kind: str) -> None:
+    n = 300
+    table = pa.table(
+        {
+            "latency": np.arange(n) % 7 + 1,
+            "size_bytes": np.arange(n) % 6,
+            "x": np.arange(n) % 5,
+        }
+    )
+    columns = {"x": "latency", "series": "size_bytes"}
+    if kind in ("scatter", "mean-deviation"):
+        columns |= {"x": "x", "y": "latency"}
+    figure = compose(sketch(kind, table, columns, "two"), None, size_of("two"))
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    legend = axes.get_legend()
+    assert legend.get_title().get_text() == "size (B)"
+    assert len(legend.get_texts()) == 6
+    assert legend.get_window_extent().x0 >= axes.get_window_extent().x1
 
 
 def test_the_tail_is_counted_exactly_within_its_doubt(tmp_path: Path) -> None:

@@ -183,7 +183,7 @@ def test_a_single_message_goes_over_the_edges_that_it_was_used_over(
     for repeat, each in enumerate(simulations, start=1):
         for source in sources:
             for message in each.nodes[source].messages:
-                found = named(graph, message.number, repeat)
+                found = named(graph, str(message.number), repeat)
                 [fall] = (f for f in found if f.begin == 5 * SECOND + message.ts)
                 reached = {source: {message.ts}}
                 for step in sorted(fall.steps, key=lambda s: (s.start, s.length)):
@@ -288,27 +288,27 @@ def test_a_message_s_edges_and_one_end_s(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_warm_up_is_in_no_figure(tmp_path: Path) -> None:
-    """Time begins with the first message after it, and messages are still the ones they were."""
+    """Time begins with the first message all the same, as in `after 2s` of what is expected."""
     whole = made(tmp_path / "whole")
     trimmed = made(tmp_path / "trimmed")
     trimmed.paths = [replace(CONTROL, trim_ns=100_000_000)]
     sampled, all_ = (Source(each.write()).samples(LOGGED).table for each in (trimmed, whole))
     assert sampled["value"].to_pylist() == all_["value"].to_pylist()[4:]
-    assert sampled["since"].to_pylist() == [n * 30_000_000 for n in range(56)]
+    assert sampled["since"].to_pylist() == [n * 30_000_000 for n in range(4, 60)]
     steps = []
     for each in (trimmed, whole):
         graph = analyse(open_run(each.root)).graph_messages["control"]
-        steps.append(named(graph, 20, None))
+        steps.append(named(graph, "20", None))
     assert steps[0] == steps[1] and len(steps[0][0].steps) == 5
     with pytest.raises(ValueError, match="no message with number 3: they are 4 to 59"):
-        named(Source(trimmed.root).results.graph_messages["control"], 3, None)
+        named(Source(trimmed.root).results.graph_messages["control"], "3", None)
 
 
 def test_the_time_line_goes_around_a_message_and_has_its_ways(run: Path) -> None:
     from loopscope.report import host_timeline
 
     results = analyse(open_run(run))
-    window = host_timeline.slowest(results, 20, 2)
+    window = host_timeline.slowest(results, "20", 2)
     assert window is not None
     assert window.repeat == 2 and window.begin < 2 * SECOND + 600_000_000 < window.end
     found = host_timeline.read_timeline(open_run(run), results, window)
@@ -457,6 +457,6 @@ def test_an_unknown_half_width_is_no_number(tmp_path: Path) -> None:
     ]  # fmt: skip
     run = open_run(SyntheticRun(tmp_path, events, HOSTS, paths=[CONTROL]).write())
     graph = analyse(run).graph_messages["control"]
-    [odd], [even] = named(graph, 3, None), named(graph, 4, None)
+    [odd], [even] = named(graph, "3", None), named(graph, "4", None)
     assert [step.err for step in odd.steps[:2]] == [700, None]
     assert all(step.err is not None for step in even.steps)

@@ -41,7 +41,7 @@ def table(text, title):
 def test_each_settings_of_a_link_has_its_row(made):
     _, text, _ = made
     head, clean, lossy, _ = table(text, "Emulated links")
-    assert clean[:5] == ["h1 → h2", "100", "20.00 ms", "20.00 ms", "4.000 µs"]
+    assert clean[:5] == ["h1 → h2 until 30.00 s", "100", "20.00 ms", "20.00 ms", "4.000 µs"]
     row = dict(zip(head, lossy[1:], strict=False))
     assert lossy[0] == "h1 → h2 from 30.00 s"
     assert row["packets"] == "10 000"

@@ -101,7 +101,7 @@ def test_the_table_shows_what_the_results_say(made):
         [part[key] for key in ("count", "lost", "duplicates")]
         + [part[f"{name}_ns"] for name in TIMES]
         + [part["err_ns"]]
-        for part in (found, *found["hops"])
+        for part in (found, *found["by_repeat"].values(), *found["hops"])
     ]
     head, *rows = page.tables["intervals"]
     assert head == []
@@ -220,7 +220,7 @@ def test_the_clocks_figures_draw_the_tables(made):
     assert (min(h2["y"]), max(h2["y"])) == (0, 22)
     # What is not known is not drawn.
     assert (len(h2["y"]), len(h3["y"])) == (100, 97)
-    assert set(h3["customdata"]) == {1.4}
+    assert set(h3["customdata"]) == {"± 1.4 µs"}
     begin = min(row["ts"] for row in knots)
     for name, axis, times in (("clock-realtime", "x", at(50, 51)), ("clock", "x3", at(70, 73))):
         (stripe,) = figures[name]["layout"]["shapes"]

@@ -390,8 +390,11 @@ def test_mean_and_deviation_against_the_swept_parameter(tmp_path: Path) -> None:
         assert int(row["n"]) == loop.count - loop.lost
         assert float(row["clock error of the mean (ns)"]) == loop.err_ns == 0
         assert round(float(row["mean response time (ns)"]), 1) == loop.times["mean"]
-    code, _, err = figure(root, "ccdf", "loop")
-    assert code == 2 and "has several points; name one of: delay=1us" in err
+    # What does not compare points is drawn for each.
+    code, _, err = figure(root, "ccdf", "loop", "-o", tmp_path / "each")
+    assert code == 0, err
+    drawn = sorted(file.parent.name for file in (tmp_path / "each").glob("*/ccdf-loop.csv"))
+    assert drawn == ["delay=1us", "delay=2us", "delay=3us"]
     assert figure(root, "ccdf", "loop", "--point", "delay=2us", "-o", tmp_path / "g")[0] == 0
     code, _, err = figure(root, "mean-deviation", "--against", "dely")
     assert code == 2 and "did you mean delay?" in err

@@ -11,6 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
+# To build a program against the library that is tested.
+PREFIX_FLAGS = {**os.environ, "PKG_CONFIG_PATH": str(BIN.parent / "lib" / "pkgconfig")}
 
 
 def _heed_interrupts() -> None:
@@ -77,8 +79,8 @@ class Machine:
 
     def tokens(self) -> list[str]:
         """What the names of everything begin with that this machine's runs make."""
-        runs = (path.parent.name for path in self.directory.glob("runs/*/*/manifest.json"))
-        return [run.rpartition("-")[2] for run in runs]
+        runs = (path.parent for path in self.directory.glob("runs/*/*/manifest.json"))
+        return [run.name.rpartition("-")[2] for run in runs if not run.is_symlink()]
 
     def namespaces(self) -> list[str]:
         """The network namespaces of this machine's runs that exist now."""

@@ -172,6 +172,10 @@ def test_entities_are_chosen_while_it_records(
     wrong = machine.command("enable", "demo:*", "--stream", "other")
     assert wrong.returncode == 2 and 'no stream "other" (there are: main)' in wrong.stderr
     assert machine.command("enable", "demo").returncode == 2
+    for verb in ("enable", "disable"):
+        unknown = machine.command(verb, "demo:tcik")
+        assert unknown.returncode == 0 and verb not in unknown.stdout
+        assert 'no entity matches "demo:tcik"; did you mean demo:tick?' in unknown.stderr
     program.end()
     attach.communicate(timeout=60)
     trace = machine.directory / "out" / "trace"
@@ -238,7 +242,7 @@ def test_of_several_recordings_one_must_be_named(
     ]
     done = machine.command("disable", "demo:*")
     assert done.returncode == 2
-    assert "name one by its process number" in done.stderr
+    assert "name one by its run or process number" in done.stderr
     for program, attach in zip(programs, attaches, strict=True):
         assert str(program.pid) in done.stderr
         program.end()

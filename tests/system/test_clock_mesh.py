@@ -101,3 +101,16 @@ def test_a_contradiction_is_loud(machine: Machine, results: Read) -> None:
     assert any(event["what"] in problem for problem in found["problems"])
     told = machine.command("report", "runs/three/latest").stdout
     assert "1 CONTRADICTED: half-widths may be wrong" in told
+
+
+def test_of_many_hosts_each_checks_few(machine: Machine, results: Read) -> None:
+    """Nine hosts are the fewest of which not every two followers check each other."""
+    hosts = ", ".join(f"h{number}" for number in range(1, 10))
+    text = THREE.replace("h1, h2, h3", hosts).replace("MORE", "").replace("sleep 2", "sleep 1")
+    machine.write("nine.yaml", text)
+    done = machine.command("run", "nine.yaml", "--json")
+    assert done.returncode == 0, done.stderr
+    loops = results(done)["clock"]["loops"]
+    assert len(loops) == 20, "of 28 pairs those 1, 2 and 4 places apart"
+    assert all(loop["exchanges"] > 0 and not loop["contradictions"] for loop in loops)
+    assert "no component runs on 8 of 9 hosts: h2, h3, h4, …" in done.stderr

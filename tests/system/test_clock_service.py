@@ -205,6 +205,9 @@ def test_followers_check_each_other(clocks: Clocks) -> None:
     to = f"127.0.0.1:{port}"
     clocks.clock("serve", "reference", "--address", "127.0.0.1", "--port", port)
     answering = clocks.clock("join", "answering", to, "--answer", answers)
+    # Not at its end: a line that was read together with the one before would be lost there.
+    assert answering.stdout is not None
+    assert f"answering other followers on 127.0.0.1:{answers}" in answering.stdout.readline()
     peers = ["--peer", f"127.0.0.1:{answers}", "--peer", f"127.0.0.1:{silent}"]
     log = clocks.machine.directory / "log"
     checking = clocks.clock("join", "checking", to, *peers, "--log", str(log))
@@ -225,7 +228,6 @@ def test_followers_check_each_other(clocks: Clocks) -> None:
     assert (log / f"mesh/127.0.0.1:{answers}/probes").stat().st_size > 1024
     answering.send_signal(signal.SIGTERM)
     out, _ = answering.communicate(timeout=30)
-    assert f"answering other followers on 127.0.0.1:{answers}" in out
     replies = re.search(r"(\d+) replies to followers sent", out)
     assert replies is not None and int(replies[1]) >= int(compared[1])
 
@@ -267,8 +269,6 @@ def test_what_cannot_start_says_why(clocks: Clocks) -> None:
     own = ["--key", clocks.key, "--page", clocks.page("follower")]
     taken = command("clock", "join", f"127.0.0.1:{served}", *own)
     assert taken.returncode == 2 and "another service" in taken.stderr
-    nobody = command("clock", "join", f"127.0.0.1:{free_port()}", *own)
-    assert nobody.returncode == 2 and "no clock probe" in nobody.stderr
     nowhere = command("clock", "join", "127.0.0.1:no-port", *own)
     assert nowhere.returncode == 2 and "HOST:PORT" in nowhere.stderr
     own = ["--key", clocks.key, "--page", clocks.page("other")]
@@ -343,9 +343,12 @@ def test_utc_is_as_chrony_gives_it(machine: Machine) -> None:
 
 @pytest.mark.usefixtures("root")
 def test_verify_draws_what_it_scored(machine: Machine) -> None:
-    """One scenario, briefly: targets may be missed. `make soak`: all of them, long, and kept."""
+    """Two scenarios, briefly: targets may be missed, but no bound may be wrong.
+
+    `make soak`: all of them, long, and kept.
+    """
     figures = KEPT / "clock-verify" if SOAK else machine.directory / "figures"
-    words = ["--long"] if SOAK else ["idle", "--duration", "3s"]
+    words = ["--long"] if SOAK else ["idle", "small-step", "--duration", "3s"]
     before = {
         "taken": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "machine": f"{platform.release()} {platform.machine()}, {os.cpu_count()} CPUs",
@@ -358,6 +361,7 @@ def test_verify_draws_what_it_scored(machine: Machine) -> None:
         (KEPT / "clock-verify.json").write_text(json.dumps({**before, **told}, indent=2) + "\n")
     scenarios = told["scenarios"]
     assert done.returncode == (0 if all(each["met"] for each in scenarios) else 1), done.stderr
+    assert sum(each["violations"] for each in scenarios) == 0, done.stderr
     scored = {side: sum(each[side]["known"] for each in scenarios) for side in told["scored"]}
     assert told["scored"] == scored and min(scored.values()) > (8_000_000 if SOAK else 900_000)
     names = {path.name for path in figures.iterdir()}
@@ -370,5 +374,26 @@ def test_verify_draws_what_it_scored(machine: Machine) -> None:
             for target in each["targets"] + each["checks"]
             if not target["met"]
         ]
-        assert len(scenarios) == 10
-        assert (sum(each["violations"] for each in scenarios), missed) == (0, [])
+        assert len(scenarios) == 11
+        assert missed == []
+
+
+def test_a_follower_waits_for_its_reference(clocks: Clocks) -> None:
+    """It says so, goes on as soon as somebody answers, and Ctrl-C ends it before that."""
+    port = free_port()
+    own = ["--key", clocks.key, "--page"]
+    clocks.key.write_text("0123456789abcdef")
+    clocks.key.chmod(0o600)
+    join = [BIN / "loopscope", "clock", "join", f"localhost:{port}", *own]
+    follower, given_up = (clocks.start(*join, clocks.page(name)) for name in ("one", "two"))
+    for process in (follower, given_up):
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert f"waiting for localhost:{port}" in line and "the same key" in line, line
+        assert process.poll() is None
+    given_up.send_signal(signal.SIGINT)
+    assert given_up.wait(timeout=20) == 0
+    clocks.clock("serve", "reference", "--address", "127.0.0.1", "--port", port)
+    assert follower.stdout is not None
+    assert "following" in follower.stdout.readline()
+    until(lambda: clocks.says("one", 0, "SYNCHRONISED"), "the follower is synchronised")

@@ -84,6 +84,8 @@ def test_every_verb_has_help_and_json(machine: Machine, verb: str) -> None:
 
 def test_doctor(machine: Machine) -> None:
     findings = json.loads(machine.command("doctor", "--json").stdout)["findings"]
+    (counters,) = (f for f in findings if f["what"] == "one counter for all processors")
+    assert counters["ok"] and "ns of each other, by" in counters["found"]
     found = {finding["what"] for finding in findings}
     assert {"kernel", "root", "invariant counter", "loopscope-host"} <= found
     assert len([what for what in found if what.startswith("mover ")]) == 3

@@ -133,6 +133,24 @@ def test_a_hop_takes_what_its_link_takes(
     assert [process["process"] for process in losses["processes"]] == ["_links"]
 
 
+def test_a_wrong_place_of_the_messages_number_is_a_problem(machine: Machine, results: Read) -> None:
+    """The lowest two bytes do, the next eight do not."""
+    for place, wrong in (("{width: 2B}", False), ("{offset: 4B}", True)):
+        machine.write("p.yaml", linked_pipeline(DELAYED, f"message: {place}"))
+        done = machine.command("run", "p.yaml", "--json")
+        assert done.returncode == 0, done.stderr
+        read = results(done)
+        hops = read["paths"]["loop"]["hops"]
+        matched = [[split["matched"] for split in hop["splits"]] for hop in hops]
+        told = [each for each in read["problems"] if "network: {message: {" in each]
+        if wrong:
+            assert matched == [[0], [], [0]]
+            links = ("link h1 → h2", "link h2 → h3")
+            assert [link in each for link, each in zip(links, told, strict=True)] == [True, True]
+        else:
+            assert matched[2][0] > 50 and told == []
+
+
 @pytest.mark.parametrize("clocks", ["plain", "synthetic"])
 def test_every_copy_of_a_multicast_meets_its_own_link(
     machine: Machine, results: Read, clocks: str
@@ -218,8 +236,12 @@ def test_links_are_shown_and_changed_while_they_are_used(machine: Machine) -> No
         assert done.returncode == 0, done.stderr
         in_force = json.loads(done.stdout)
         assert in_force["h2 -> h3"]["delay_ns"] == in_force["h3 -> h2"]["delay_ns"] == 40_000_000
-        said = machine.command("net", "show").stdout
-        assert "h2 -> h3" in said and "40000000" in said
+        (token,) = machine.tokens()
+        said = machine.command("net", "show", "--to", token).stdout
+        (line,) = (line for line in said.splitlines() if "h2 -> h3" in line)
+        assert "delay=40ms jitter=1ms" in line and "{" not in said, said
+        other = machine.command("net", "show", "--to", "nobody")
+        assert other.returncode == 2 and "nobody is no run" in other.stderr
         for words, message in {
             ("h2 -> h9", "delay=1ms"): "h9",
             ("h2 -> h3", "jitter=50ms"): "above the delay",

@@ -135,9 +135,9 @@ def test_what_probes_cost_is_told(machine: Machine, results: Read, network: str)
     assert done.returncode == 0, done.stderr
     probes = results(done)["clock"]["probes"]
     assert probes["network"] == network
-    # Two bursts, each probe and its reply with 20 + 8 bytes of headers and 136 of its own.
+    # Two bursts, each probe and its reply with 20 + 8 bytes of headers and 144 of its own.
     assert probes["packets"] >= 2 * 2 * 50
-    assert probes["bytes"] == 164 * probes["packets"]
+    assert probes["bytes"] == 172 * probes["packets"]
     assert probes["seconds"] > 0
     told = machine.command("report", "runs/gated/latest").stdout
     assert ("probes took" in told) == (network == "data")

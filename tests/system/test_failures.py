@@ -69,7 +69,7 @@ def test_a_key_that_no_event_has(machine: Machine) -> None:
     machine.write("pipeline.yaml", pipeline.replace("key: id", "key: serial"))
     done = machine.command("run", "pipeline.yaml", "-p", "count=20")
     assert done.returncode == 4
-    assert "serial is no integer field of pipe:sent" in message(done)
+    assert "serial is no field of pipe:sent" in message(done)
     assert "Traceback" not in done.stderr
     assert (machine.directory / "runs/pipeline/latest/base/1/hosts/h1/trace/metadata").exists()
 
@@ -158,8 +158,9 @@ def test_interrupt(machine: Machine) -> None:
     assert (run / "base/1/hosts/h2/components/pump/exit.json").exists()
 
 
-@pytest.mark.parametrize("delay_s", [0.0, 0.15, 0.3, 0.6, 1.0, 1.5])
+@pytest.mark.parametrize("delay_s", [0.0, 0.15, 0.3])
 def test_interrupt_at_any_moment(machine: Machine, delay_s: float) -> None:
+    """Also before the first stage; of those, test_interrupts."""
     machine.write("slow.yaml", SLOW)
     process = machine.start("run", "slow.yaml")
     # Not synchronisation: the moment is the test's parameter.

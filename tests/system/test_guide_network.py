@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 from machine import ROOT, Machine
@@ -19,8 +20,18 @@ def blocks(language: str) -> list[str]:
 
 
 def test_what_is_shown_is_in_the_file() -> None:
-    (shown,) = blocks("yaml")
+    shown, _ = blocks("yaml")
     assert shown in FILE
+
+
+def test_the_place_of_a_message_s_number_is_right(tmp_path: Path) -> None:
+    from loopscope.experiment import check
+
+    _, message = blocks("yaml")
+    file = tmp_path / "x.yaml"
+    place = message.removeprefix("network:\n")
+    file.write_text(FILE.replace("network:\n", f"network:\n{place}"))
+    assert check(file) == []
 
 
 def test_every_key_of_a_link_is_told() -> None:

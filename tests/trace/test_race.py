@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from core import CORE, build, run
 
-SANITIZE = "-fsanitize=thread"
+# The sanitizer does not follow fences, which only flight recorders and filters have.
+SANITIZE = ("-fsanitize=thread", "-Wno-tsan")
 STREAMS = """\
 frequency 1000000000
 stream 0 main normal
@@ -27,14 +28,14 @@ def sanitizer(tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.mktemp("sanitizer")
     (directory / "nothing.c").write_text("int main(void) { return 0; }\n")
     program = directory / "nothing"
-    command = ["cc", SANITIZE, directory / "nothing.c", "-o", program]
+    command = ["cc", *SANITIZE, directory / "nothing.c", "-o", program]
     built = subprocess.run(command, check=False)
     if built.returncode or subprocess.run([program], check=False).returncode:
         pytest.skip("SKIPPED: the C compiler has no ThreadSanitizer that runs here")
 
 
 def race(directory: Path, core: Path, mode: str) -> subprocess.CompletedProcess[str]:
-    program = build(directory, "race", core, (SANITIZE,))
+    program = build(directory, "race", core, SANITIZE)
     return run(program, "20", mode, streams=STREAMS)
 
 

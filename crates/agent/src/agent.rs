@@ -1,11 +1,13 @@
 //! An agent's life: from its socket to its last undone entry.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::stat::{Mode, umask};
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
@@ -17,11 +19,11 @@ use crate::clock::HostClock;
 use crate::host::Host;
 use crate::ledger::{Entry, Ledger, LedgerError};
 use crate::machine::{Machine, MachineError, check_socket_path};
-use crate::namespace;
 use crate::processes::Identity;
 use crate::proto::agent_server::AgentServer;
 use crate::service::Service;
 use crate::testbed::is_name;
+use crate::{dialogue, namespace, spawn, view};
 
 /// What an agent writes to standard output once its socket answers.
 pub const READY: &[u8] = b"ready\n";
@@ -36,13 +38,17 @@ pub struct Options {
     pub scratch: Option<PathBuf>,
     /// The Unix socket that it answers on.
     pub socket: PathBuf,
-    /// Where it writes `hosts/<host>/`.
+    /// Where it writes `hosts/<host>/`. It holds a shared lock on it while it lives.
     pub dir: PathBuf,
     /// The host that it is; none: it only makes testbeds.
     pub host: Option<String>,
     /// The network namespace that it moves into. It then takes part in the ledger of the agent
     /// that made the namespace.
     pub netns: Option<String>,
+    /// The network namespace that its clock probes are in; none: the same.
+    pub clock_netns: Option<String>,
+    /// What its programs read as `/etc/hosts`; none: the machine's.
+    pub names: Option<PathBuf>,
     /// The run that it belongs to; none: one of its own.
     pub run: Option<String>,
     /// Seed of a hidden clock; none: the machine's own.
@@ -64,6 +70,16 @@ pub enum AgentError {
     Namespace {
         /// Which.
         name: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// What it sees of the machine.
+    #[error(
+        "cannot give host {host} a view of its own: {source} (in a container, this needs --privileged)"
+    )]
+    View {
+        /// Which.
+        host: String,
         /// What the system says.
         source: io::Error,
     },
@@ -137,7 +153,7 @@ impl Agent {
 /// Lives until standard input ends, a signal comes or the controller shuts it down. What could not
 /// be undone, for people.
 pub fn run(options: Options) -> Result<Vec<String>, AgentError> {
-    for name in [&options.host, &options.netns, &options.run].into_iter().flatten() {
+    for name in [&options.host, &options.run].into_iter().flatten() {
         if !is_name(name) {
             return Err(AgentError::Name(name.clone()));
         }
@@ -148,10 +164,15 @@ pub fn run(options: Options) -> Result<Vec<String>, AgentError> {
     };
     let (socket, dir) = (absolute(&options.socket)?, absolute(&options.dir)?);
     check_socket_path(&socket).map_err(|e: MachineError| AgentError::Socket(e.to_string()))?;
+    // From here on there may be other users' programs beside it.
+    spawn::keep_private();
     // Before there are other threads: they would stay behind.
     if let Some(name) = &options.netns {
         namespace::enter(name)
             .map_err(|source| AgentError::Namespace { name: name.clone(), source })?;
+        let host = options.host.clone().unwrap_or_default();
+        view::separate(options.names.as_deref())
+            .map_err(|source| AgentError::View { host, source })?;
     }
     let state_dir = absolute(&options.state_dir)?;
     let run = options
@@ -200,6 +221,7 @@ fn live(
         ledger: ledger.clone(),
     };
     let listener = listen(socket, ledger)?;
+    let _held = hold(dir).map_err(|source| AgentError::Path { path: dir.to_owned(), source })?;
     watch_stdin(ends);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -217,7 +239,10 @@ async fn serve(
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let mut server = tokio::spawn(
         Server::builder()
-            .add_service(AgentServer::new(Service::new(agent.clone())))
+            .add_service(
+                AgentServer::new(Service::new(agent.clone()))
+                    .max_decoding_message_size(2 * dialogue::LIMIT_TO_PROGRAM),
+            )
             .serve_with_incoming_shutdown(connections, async {
                 // Dropped or sent, both mean the end.
                 let _ = stopped.await;
@@ -253,9 +278,16 @@ fn open_host(
     std::fs::create_dir_all(&folder)
         .map_err(|source| AgentError::Path { path: folder.clone(), source })?;
     let frequency = loopscope_collect::frequency::nominal()?;
-    let clock = HostClock::new(name, frequency, options.synthetic_seed);
+    let clock =
+        HostClock::new(name, frequency, options.synthetic_seed, options.clock_netns.clone());
     let (netns, program) = (options.netns.clone(), options.program.clone());
     Ok(Arc::new(Host::new(name.to_owned(), folder, netns, program, ledger.clone(), clock)))
+}
+
+/// Tells who reads what is in `dir` that somebody still writes there.
+fn hold(dir: &Path) -> io::Result<Flock<File>> {
+    std::fs::create_dir_all(dir)?;
+    Flock::lock(File::open(dir)?, FlockArg::LockShared).map_err(|(_, errno)| errno.into())
 }
 
 /// The process that started this one.
@@ -265,14 +297,15 @@ fn controller() -> Result<Identity, io::Error> {
 }
 
 fn listen(path: &Path, ledger: &Ledger) -> Result<UnixListener, AgentError> {
-    ledger.make(&[Entry::Socket { path: path.to_owned() }])?;
+    let bind = || {
+        // Nobody else may connect, not even before a chmod. There is one thread.
+        let before = umask(Mode::S_IRWXG | Mode::S_IRWXO | Mode::S_IXUSR);
+        let listener = UnixListener::bind(path);
+        umask(before);
+        listener
+    };
+    let listener = ledger.make_by(&Entry::Socket { path: path.to_owned() }, bind)?;
     let error = |source| AgentError::Path { path: path.to_owned(), source };
-    // Nobody else may connect, not even before a chmod. There is one thread, and no other file is
-    // made meanwhile.
-    let before = umask(Mode::S_IRWXG | Mode::S_IRWXO | Mode::S_IXUSR);
-    let listener = UnixListener::bind(path);
-    umask(before);
-    let listener = listener.map_err(error)?;
     listener.set_nonblocking(true).map_err(error)?;
     Ok(listener)
 }

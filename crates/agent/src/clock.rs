@@ -7,11 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use loopscope_clocksync::key::{Key, KeyError};
-use loopscope_clocksync::online::Online;
 use loopscope_clocksync::page::{PageError, Published, Publisher, Role, Service};
 use loopscope_clocksync::probe::{
-    ClockSet, Counts, EdgeEnd, Faults, Heard, MESH_BURST, MESH_RATE_HZ, Mesh, MeshConfig, Peer,
-    ProbeError, Prober, ProberConfig, Responder, Side, Told,
+    ClockSet, Counts, EdgeEnd, Faults, Heard, MESH_BURST, Mesh, MeshConfig, Peer, ProbeError,
+    Prober, ProberConfig, Responder, Side, Told,
 };
 use loopscope_clocksync::record::{Filter, Identity};
 use loopscope_clocksync::state::Status;
@@ -22,8 +21,9 @@ use loopscope_time::{Bound, Counter, Frequency};
 use thiserror::Error;
 
 use crate::global::GlobalClock;
+use crate::namespace;
 use crate::proto::start_clock_request::Role as Asked;
-use crate::proto::{ClockPeer, StartClockRequest};
+use crate::proto::{ClockPeer, ProbePeersRequest, StartClockRequest};
 
 /// What all streams of one host have in common.
 pub(crate) struct HostClock {
@@ -31,6 +31,8 @@ pub(crate) struct HostClock {
     uuid: [u8; 16],
     frequency: Frequency,
     synthetic: Option<SyntheticClock>,
+    /// The network namespace of the probes; `None`: the agent's.
+    namespace: Option<String>,
     global: GlobalClock,
     running: Mutex<Option<Running>>,
 }
@@ -69,6 +71,8 @@ pub(crate) enum ClockError {
     NotRunning(String),
     #[error("host {0} does not follow another's clock, or has peers already")]
     NoPeers(String),
+    #[error("cannot enter the network namespace {name}: {source}")]
+    Namespace { name: String, source: std::io::Error },
     #[error("host {host}: {source}")]
     Probe { host: String, source: ProbeError },
     #[error("host {host}: {source}")]
@@ -84,14 +88,20 @@ pub(crate) enum Started {
 }
 
 impl HostClock {
-    /// The clock of `host`; a hidden one if there is a seed.
-    pub(crate) fn new(host: &str, frequency: Frequency, seed: Option<u64>) -> HostClock {
+    /// The clock of `host`; a hidden one if there is a seed. `namespace` is that of the probes' network.
+    pub(crate) fn new(
+        host: &str,
+        frequency: Frequency,
+        seed: Option<u64>,
+        namespace: Option<String>,
+    ) -> HostClock {
         let synthetic = seed.map(|seed| SyntheticClock::new(seed, host));
         HostClock {
             host: host.to_owned(),
             uuid: uuid::Uuid::new_v4().into_bytes(),
             frequency,
             synthetic,
+            namespace,
             global: GlobalClock::new(synthetic),
             running: Mutex::default(),
         }
@@ -136,7 +146,6 @@ impl HostClock {
         if running.is_some() {
             return Err(ClockError::Twice(self.host.clone()));
         }
-        let probe = |source| self.probe_error(source);
         let frequency = self.frequency;
         let clock_set = request
             .realtime_step
@@ -147,8 +156,9 @@ impl HostClock {
         let (role, online, exchange, started) = match role {
             Asked::Reference(reference) => {
                 let address = parse(&reference.address)?;
-                let responder = Responder::start(side(address)).map_err(probe)?;
-                let online = Arc::new(Mutex::new(Online::reference(frequency)));
+                let side = side(address);
+                let responder = self.on_the_network(|| Responder::start(side))?;
+                let online = responder.online();
                 let started = Started::Port(responder.address().port());
                 (Role::Reference, online, Exchange::Reference(responder), started)
             }
@@ -162,7 +172,7 @@ impl HostClock {
                     wander: follower.wander_ppm * 1e-6,
                     observer: None,
                 };
-                let prober = Prober::start(config).map_err(probe)?;
+                let prober = self.on_the_network(|| Prober::start(config))?;
                 let (online, started) = (prober.online(), Started::Answered(prober.answered()));
                 let mesh = Box::new(Edges { address, key, answers: None, probes: None });
                 (Role::Follower, online, Exchange::Follower { prober, mesh }, started)
@@ -207,8 +217,8 @@ impl HostClock {
                 return Err(ClockError::NoPeers(self.host.clone()));
             }
             let side = self.side(mesh.address, &mesh.key, &folder.join("answers"));
-            let responder = Responder::telling(side, Told::Global(prober.online()))
-                .map_err(|source| self.probe_error(source))?;
+            let told = Told::Global(prober.online());
+            let responder = self.on_the_network(|| Responder::telling(side, told))?;
             let port = responder.address().port();
             mesh.answers = Some(responder);
             Ok(port)
@@ -218,7 +228,7 @@ impl HostClock {
     /// Begins to probe other followers, logged under `folder`.
     pub(crate) fn probe_peers(
         &self,
-        peers: Vec<ClockPeer>,
+        ProbePeersRequest { peers, rate_hz }: ProbePeersRequest,
         folder: &Path,
     ) -> Result<(), ClockError> {
         self.of_follower(|prober, mesh| {
@@ -230,11 +240,10 @@ impl HostClock {
                 let side = self.side(mesh.address, &mesh.key, &folder);
                 Ok(Peer { name, address: parse(&address)?, side })
             };
-            let peers: Result<Vec<Peer>, ClockError> = peers.into_iter().map(peer).collect();
-            let (rate_hz, burst) = (MESH_RATE_HZ, MESH_BURST);
-            let config = MeshConfig { rate_hz, burst, online: prober.online(), witness: None };
-            let probes = Mesh::start(peers?, &config).map_err(|source| self.probe_error(source))?;
-            mesh.probes = Some(probes);
+            let peers = peers.into_iter().map(peer).collect::<Result<Vec<Peer>, ClockError>>()?;
+            let (burst, online) = (MESH_BURST, prober.online());
+            let config = MeshConfig { rate_hz, burst, online, witness: None };
+            mesh.probes = Some(self.on_the_network(|| Mesh::start(peers, &config))?);
             Ok(())
         })
     }
@@ -274,6 +283,19 @@ impl HostClock {
             filter: self.filter().map(|filter| Arc::new(filter) as Filter),
             faults: None,
         }
+    }
+
+    /// What `begin` returns, whose sockets and threads are on the network of the probes.
+    fn on_the_network<T: Send>(
+        &self,
+        begin: impl FnOnce() -> Result<T, ProbeError> + Send,
+    ) -> Result<T, ClockError> {
+        let begun = match &self.namespace {
+            None => begin(),
+            Some(name) => namespace::within(name, begin)
+                .map_err(|source| ClockError::Namespace { name: name.clone(), source })?,
+        };
+        begun.map_err(|source| self.probe_error(source))
     }
 
     fn probe_error(&self, source: ProbeError) -> ClockError {

@@ -13,19 +13,18 @@ use tokio::process::Child;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use crate::account::Account;
 use crate::dialogue::EnterError;
 use crate::events::{Voice, monotonic_ns};
 use crate::ledger::Note;
 use crate::output::{self, Log};
 use crate::phase_link::PhaseLink;
-use crate::ports;
+use crate::ports::Ports;
 use crate::proto::{Exited, Ready, event::What, exited::How, readiness::Rule};
-use crate::spawn;
+use crate::spawn::{self, Outfit};
 
 /// How long output is waited for after the program's end: a descendant may hold the pipe for ever.
 const DRAIN: Duration = Duration::from_secs(1);
-/// How often ports are looked at.
-const PORT_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What to start. Everything has been looked up and checked.
 #[derive(Debug)]
@@ -40,6 +39,10 @@ pub(crate) struct Launch {
     pub(crate) rule: Rule,
     /// The line that begins the phase dialogue, for a program that speaks it.
     pub(crate) configure: Option<Vec<u8>>,
+    /// Who it runs as; `None`: the agent's user.
+    pub(crate) account: Option<Account>,
+    /// Bytes that are kept of each output; `None`: all.
+    pub(crate) output_limit: Option<u64>,
 }
 
 /// A started program.
@@ -61,6 +64,16 @@ pub(crate) enum Order {
     Signal(Signal),
 }
 
+impl Order {
+    /// The order's name in `exit.json`.
+    fn name(self) -> &'static str {
+        match self {
+            Order::End => "end",
+            Order::Signal(signal) => signal.as_str(),
+        }
+    }
+}
+
 /// Why a phase was not entered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PhaseError {
@@ -74,11 +87,20 @@ pub(crate) enum PhaseError {
 
 impl Component {
     /// Starts it. Must be called inside the runtime.
-    pub(crate) fn start(launch: Launch, note: Note, voice: Voice) -> std::io::Result<Component> {
+    pub(crate) fn start(
+        launch: Launch,
+        note: Note,
+        voice: Voice,
+        ports: &Ports,
+    ) -> std::io::Result<Component> {
         let voice = Arc::new(voice);
         let files = launch.folder.join("files");
         std::fs::create_dir_all(&files)?;
-        let logs = (Log::create(&launch.folder, false)?, Log::create(&launch.folder, true)?);
+        if let Some(account) = &launch.account {
+            account.own(&files)?;
+        }
+        let log = |is_stderr| Log::create(&launch.folder, is_stderr, launch.output_limit);
+        let logs = [log(false)?, log(true)?].map(Arc::new);
         let mut command = std::process::Command::new(&launch.program);
         std::os::unix::process::CommandExt::arg0(&mut command, &launch.words[0]);
         command
@@ -97,7 +119,8 @@ impl Component {
             command.env("LOOPSCOPE_PHASE_FD", number);
             (own_end, its_end) = (Some((own, configure)), Some(its));
         }
-        spawn::prepare(&mut command, note, its_end);
+        let outfit = Outfit { inherited: its_end, account: launch.account };
+        spawn::prepare(&mut command, note, outfit);
         let started_ns = monotonic_ns();
         let mut command = tokio::process::Command::from(command);
         // If it cannot be watched it must not run.
@@ -122,14 +145,18 @@ impl Component {
             _ => None,
         };
         if let Some(pipe) = child.stdout.take() {
-            tails.push(tokio::spawn(output::copy(pipe, logs.0, voice.clone(), line)));
+            tails.push(tokio::spawn(output::copy(pipe, logs[0].clone(), voice.clone(), line)));
         }
         if let Some(pipe) = child.stderr.take() {
-            tails.push(tokio::spawn(output::copy(pipe, logs.1, voice.clone(), None)));
+            tails.push(tokio::spawn(output::copy(pipe, logs[1].clone(), voice.clone(), None)));
         }
         match launch.rule {
             Rule::Started(_) => voice.say(What::Ready(Ready {})),
-            Rule::Port(port) => drop(tokio::spawn(watch_port(port, voice.clone(), ended))),
+            Rule::Port(port) => {
+                if let Ok(port) = u16::try_from(port) {
+                    ports.wait_for(port, voice.clone(), ended);
+                }
+            }
             Rule::Phases(_) | Rule::Line(_) | Rule::Exit(_) => {}
         }
         let supervisor = Supervisor {
@@ -142,6 +169,7 @@ impl Component {
             voice,
             phases: phases.clone(),
             tails,
+            logs,
         };
         tokio::spawn(supervisor.run(order_receiver, ended_sender, over_sender));
         Ok(Component { pid, orders, over, phases })
@@ -181,17 +209,6 @@ impl Component {
     }
 }
 
-async fn watch_port(port: u32, voice: Arc<Voice>, ended: watch::Receiver<bool>) {
-    let Ok(port) = u16::try_from(port) else { return };
-    let mut interval = tokio::time::interval(PORT_INTERVAL);
-    while !*ended.borrow() {
-        interval.tick().await;
-        if ports::is_open(port) {
-            return voice.say(What::Ready(Ready {}));
-        }
-    }
-}
-
 /// Waits for the program's end and is the only one to signal it, so that no signal goes to a
 /// process number that has been given away.
 struct Supervisor {
@@ -205,6 +222,8 @@ struct Supervisor {
     phases: Option<Arc<PhaseLink>>,
     /// Those who still listen to it.
     tails: Vec<JoinHandle<()>>,
+    /// The logs of stdout and stderr.
+    logs: [Arc<Log>; 2],
 }
 
 impl Supervisor {
@@ -214,14 +233,14 @@ impl Supervisor {
         ended: watch::Sender<bool>,
         over: watch::Sender<bool>,
     ) {
-        let mut stopped_by_us = false;
+        let mut asked = None;
         let status = loop {
             tokio::select! {
                 // Its end is seen before an order that came at the same time.
                 biased;
                 status = self.child.wait() => break status,
                 Some(order) = orders.recv() => {
-                    stopped_by_us = true;
+                    asked = Some(order);
                     self.obey(order);
                 }
             }
@@ -234,7 +253,14 @@ impl Supervisor {
             let _ = tokio::time::timeout(left, tail).await;
         }
         let how = status.ok().and_then(how);
-        let facts = Facts { pid: self.pid, stopped_by_us, started_ns: self.started_ns, ended_ns };
+        let [stdout_left_out, stderr_left_out] = self.logs.map(|log| log.settle(&self.voice));
+        let facts = Facts {
+            pid: self.pid,
+            asked,
+            started_ns: self.started_ns,
+            ended_ns,
+            left_out: [stdout_left_out, stderr_left_out],
+        };
         if let Err(error) = write_exit(&self.folder, &self.words, how, &facts) {
             let line = format!("loopscope: cannot write exit.json: {error}");
             self.voice.say(What::Output(crate::proto::Output { line, stderr: true }));
@@ -244,7 +270,9 @@ impl Supervisor {
         {
             self.voice.say(What::Ready(Ready {}));
         }
-        self.voice.say_last(What::Exited(Exited { how, stopped_by_us }));
+        let stopped_by_us = asked.is_some();
+        let exited = Exited { how, stopped_by_us, stdout_left_out, stderr_left_out };
+        self.voice.say_last(What::Exited(exited));
         over.send_replace(true);
     }
 
@@ -274,9 +302,11 @@ fn how(status: ExitStatus) -> Option<How> {
 
 struct Facts {
     pid: i32,
-    stopped_by_us: bool,
+    asked: Option<Order>,
     started_ns: i64,
     ended_ns: i64,
+    /// Bytes of stdout and stderr that were not kept.
+    left_out: [u64; 2],
 }
 
 fn write_exit(
@@ -288,9 +318,12 @@ fn write_exit(
     let mut exit = json!({
         "pid": facts.pid,
         "command": words,
-        "stopped_by_us": facts.stopped_by_us,
+        "stopped_by_us": facts.asked.is_some(),
+        "asked": facts.asked.map(Order::name),
         "started_ns": facts.started_ns,
         "ended_ns": facts.ended_ns,
+        "stdout_left_out": facts.left_out[0],
+        "stderr_left_out": facts.left_out[1],
     });
     match how {
         Some(How::Code(code)) => exit["code"] = code.into(),

@@ -4,10 +4,9 @@
 //! Who records or emulates binds `<state dir>/control/<pid>`, which only its user can reach. A client connects,
 //! writes one [`Request`] as a line of JSON, and reads one [`Reply`].
 
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,6 +14,8 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+use crate::ledger::{check_own, make_own};
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,8 +56,8 @@ pub enum Reply {
     Description(Description),
     /// Whether any program's recorder was triggered now.
     Triggered(bool),
-    /// To [`Request::Choose`].
-    Chosen,
+    /// To [`Request::Choose`]: which of its patterns match no entity that is known by now, in words.
+    Chosen(Vec<String>),
     /// To [`Request::Links`] what links.json has under `links`; to [`Request::SetLink`] the settings
     /// in force.
     Links(Value),
@@ -71,10 +72,21 @@ pub struct Description {
     pub kind: String,
     /// Who answers; by which it is called too.
     pub pids: Vec<u32>,
-    /// Command, program, run or hosts.
+    /// Command or program; of a run its name, of links `run NAME: HOSTS`.
     pub what: String,
     /// Of its streams.
     pub flight_recorders: Vec<String>,
+}
+
+impl Description {
+    /// Whether somebody who writes `name` means this: a process number, or the name of its run.
+    #[must_use]
+    pub fn is_called(&self, name: &str) -> bool {
+        let is_pid = |pid: u32| self.pids.contains(&pid);
+        let is_run = ["run", "links"].contains(&self.kind.as_str())
+            && self.what.split([' ', ':']).any(|word| word == name);
+        name.parse().is_ok_and(is_pid) || is_run
+    }
 }
 
 /// Enough for a client of this machine, too short for the rings of a program to fill.
@@ -109,7 +121,7 @@ impl Server {
     /// Binds this process's socket.
     pub fn bind(state_dir: &Path) -> io::Result<Server> {
         let folder = folder(state_dir);
-        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        make_own(&folder)?;
         let name = std::process::id().to_string();
         let path = folder.join(&name);
         // What a process of this number left.
@@ -199,7 +211,7 @@ fn ask(folder: &Path, name: &str, request: &Request) -> io::Result<Reply> {
 /// serves any more are removed.
 pub fn find(state_dir: &Path) -> io::Result<Vec<Found>> {
     let folder = folder(state_dir);
-    let entries = match std::fs::read_dir(&folder) {
+    let entries = match check_own(&folder).and_then(|()| std::fs::read_dir(&folder)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
@@ -219,6 +231,25 @@ pub fn find(state_dir: &Path) -> io::Result<Vec<Found>> {
     }
     found.sort_by_key(|found| found.name.parse::<u32>().unwrap_or(u32::MAX));
     Ok(found)
+}
+
+/// Removes the sockets of killed processes; which.
+pub fn sweep(state_dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let folder = folder(state_dir);
+    let entries = match check_own(&folder).and_then(|()| std::fs::read_dir(&folder)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let (open, mut removed) = (File::open(&folder)?, Vec::new());
+    for entry in entries {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let connected = UnixStream::connect(short(&open, &name));
+        if connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+            std::fs::remove_file(folder.join(&name))?;
+            removed.push(folder.join(&name));
+        }
+    }
+    Ok(removed)
 }
 
 #[cfg(test)]
@@ -269,6 +300,17 @@ mod tests {
         drop(done);
         assert_eq!(serving.join().unwrap(), [Request::Describe, trigger, choose]);
         assert!(path.symlink_metadata().is_err());
+    }
+
+    #[test]
+    fn sockets_of_the_dead_are_removed_and_told() {
+        let state = tempfile::tempdir().unwrap();
+        assert!(sweep(state.path()).unwrap().is_empty());
+        let server = Server::bind(state.path()).unwrap();
+        let dead = server.path().with_file_name("1");
+        drop(UnixListener::bind(&dead).unwrap());
+        assert_eq!(sweep(state.path()).unwrap(), [dead]);
+        assert!(server.path().exists());
     }
 
     #[test]

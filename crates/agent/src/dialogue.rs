@@ -7,8 +7,10 @@ use thiserror::Error;
 
 /// Version of the protocol.
 pub const VERSION: u64 = 1;
-/// Longest line in bytes, without its newline.
+/// Longest line of a program in bytes, without its newline.
 pub const LINE_LIMIT: usize = 64 * 1024;
+/// Longest line to a program, with its newline: a phase message names every component.
+pub const LIMIT_TO_PROGRAM: usize = 16 << 20;
 
 /// State of the dialogue with one program.
 #[derive(Debug, Default)]
@@ -60,7 +62,7 @@ pub enum EnterError {
     #[error("takes part in the phases {0:?} only")]
     NotItsPhase(Vec<String>),
     /// The message would be longer than the protocol allows.
-    #[error("the phase message has {0} bytes; a line of the phase protocol has at most 65536")]
+    #[error("the phase message has {0} bytes; {LIMIT_TO_PROGRAM} are allowed")]
     TooLong(usize),
 }
 
@@ -94,7 +96,7 @@ pub const END: &[u8] = b"{\"type\":\"end\"}\n";
 
 fn line(message: &Value) -> Result<Vec<u8>, usize> {
     let mut bytes = message.to_string().into_bytes();
-    if bytes.len() >= LINE_LIMIT {
+    if bytes.len() >= LIMIT_TO_PROGRAM {
         return Err(bytes.len());
     }
     bytes.push(b'\n');
@@ -239,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_message_longer_than_a_line_is_refused() {
-        let peers = json!({"a": "x".repeat(LINE_LIMIT)});
+        let peers = json!({"a": "x".repeat(LIMIT_TO_PROGRAM)});
         let mut dialogue = greeted();
         assert!(matches!(dialogue.enter("run", false, &peers), Err(EnterError::TooLong(_))));
         assert_eq!(dialogue.current(), None);

@@ -1,7 +1,9 @@
 //! One host: its components, and what they are given.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,19 +12,22 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::account::Account;
 use crate::clock::{ClockError, HostClock, Started};
 use crate::component::{Component, Launch, Order, PhaseError};
 use crate::control::{self, Description, Reply, Request, Server};
 use crate::dialogue;
 use crate::events::Events;
 use crate::ledger::{Entry, Ledger, LedgerError, RUN_MARK};
+use crate::ports::Ports;
 use crate::processes::{Search, namespace_of};
 use crate::program::{self, LookupError};
 use crate::proto::{
     Departures, EnterPhaseRequest, StartClockRequest, StartRequest, readiness::Rule,
 };
-use crate::testbed::{is_name, short_id};
+use crate::testbed::{is_name, prefix};
 use crate::trace::{Herald, Source, Trace, TraceError};
+use crate::variables::Sources;
 
 /// Variables that say what a program of a run is. None is passed on from the agent's own
 /// environment.
@@ -45,6 +50,7 @@ pub(crate) struct Host {
     program: PathBuf,
     ledger: Arc<Ledger>,
     components: Mutex<BTreeMap<String, Arc<Component>>>,
+    ports: Ports,
     trace: Arc<Mutex<TraceFolders>>,
 }
 
@@ -97,10 +103,10 @@ impl Host {
         ledger: Arc<Ledger>,
         clock: HostClock,
     ) -> Host {
-        let (events, components) = (Events::new(), Mutex::default());
+        let (events, components, ports) = (Events::new(), Mutex::default(), Ports::default());
         let trace = TraceFolders { state: Trace::Idle, folders: 0, controlled: false };
         let trace = Arc::new(Mutex::new(trace));
-        Host { name, folder, events, clock, namespace, program, ledger, components, trace }
+        Host { name, folder, events, clock, namespace, program, ledger, components, ports, trace }
     }
 
     fn components(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<Component>>> {
@@ -112,6 +118,8 @@ impl Host {
         let folder = self.clock_folder();
         let made = self.ledger.make(&[Entry::Directory { path: folder.clone() }]);
         made.map_err(|source| HostError::ClockPage { host: self.name.clone(), source })?;
+        // Components may be other users'.
+        through(&folder)?;
         Ok(self.clock.start(request, &self.clock_logs(), &folder.join(PAGE))?)
     }
 
@@ -122,7 +130,7 @@ impl Host {
 
     /// Where the clock page is, for as long as there is one.
     fn clock_folder(&self) -> PathBuf {
-        memory().join(format!("ls-{}-{}-clock", short_id(self.ledger.run()), self.name))
+        memory().join(format!("{}-{}-clock", prefix(self.ledger.run()), self.name))
     }
 
     /// Starts a component; its process number. Must be called inside the runtime.
@@ -137,15 +145,19 @@ impl Host {
             return Err(HostError::Exists(component));
         }
         let launch = self.prepare(request)?;
-        let command = launch.words.join(" ");
+        let (command, is_other) = (launch.words.join(" "), launch.account.is_some());
         let note = self.ledger.note(&format!("component {component} of host {}", self.name));
-        let started = Component::start(launch, note, self.events.voice(&component));
+        let voice = self.events.voice(&component);
+        let started = Component::start(launch, note, voice, &self.ports);
         let started = started.map_err(|source| HostError::Spawn {
             component: component.clone(),
             command,
             // The program itself has been found.
             hint: match source.raw_os_error() {
                 Some(nix::libc::ENOENT) => "; the interpreter in its first line does not exist",
+                Some(nix::libc::EACCES) if is_other => {
+                    "; its user may not execute it, or not enter a folder on the way to it"
+                }
                 Some(nix::libc::ENOEXEC) => "; it is neither a binary nor begins with #!",
                 _ => "",
             },
@@ -164,18 +176,18 @@ impl Host {
         if let Rule::Port(port @ (0 | 65536..)) = rule {
             return Err(invalid(format!("{port} is no port")));
         }
-        let mut environment: BTreeMap<String, String> = std::env::vars_os()
+        let account = Some(request.user.as_str()).filter(|user| !user.is_empty());
+        let account = account.map(Account::find).transpose().map_err(|e| invalid(e.to_string()))?;
+        let own = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect();
-        for name in [PHASE_FD, RUNTIME_DIR] {
-            environment.remove(name);
-        }
-        environment.extend(request.environment);
-        // So that a shell line finds it too; last, so that it hides nothing.
-        if let Some(folder) = self.program.parent() {
-            let path = environment.entry("PATH".to_owned()).or_default();
-            *path = format!("{path}:{}", folder.display());
-        }
+            .filter(|(name, _)| ![PHASE_FD, RUNTIME_DIR].contains(&name.as_str()));
+        let sources = Sources {
+            inherit: &request.inherit,
+            account: account.as_ref(),
+            given: request.environment.into_iter().collect(),
+            own_folder: self.program.parent(),
+        };
+        let mut environment = sources.variables(own);
         for (name, value) in self.marks(Some(&component)) {
             environment.insert(name.to_owned(), value.to_owned());
         }
@@ -187,6 +199,7 @@ impl Host {
                 command: words.join(" "),
                 source,
             })?;
+        let words = program::from_folder(words, &directory);
         let mut configure = None;
         if matches!(rule, Rule::Phases(_)) {
             let json = Some(request.config_json.as_str()).filter(|json| !json.is_empty());
@@ -194,22 +207,38 @@ impl Host {
                 .map_err(|e| invalid(format!("its configuration is not JSON: {e}")))?;
             let line = dialogue::configure(&component, &self.name, &config);
             configure = Some(line.map_err(|length| {
-                invalid(format!("its configuration has {length} bytes; 65536 are allowed"))
+                let limit = dialogue::LIMIT_TO_PROGRAM;
+                invalid(format!("its configuration has {length} bytes; {limit} are allowed"))
             })?);
         }
         // Empty: dormant. Without the variable a program would wait for an attach, and leave its
         // directory behind when it is killed.
         let mut runtime = String::new();
         if !request.streams_json.is_empty() {
-            runtime = self.prepare_trace(&component, &request.streams_json)?.display().to_string();
+            let folder = self.prepare_trace(&component, &request.streams_json, account.as_ref())?;
+            runtime = folder.display().to_string();
         }
         environment.insert(RUNTIME_DIR.to_owned(), runtime);
         // The machine's own service knows another time than the run.
         let page = self.clock_folder().join(PAGE).display().to_string();
         environment.insert(CLOCK_PAGE.to_owned(), page);
         let folder = self.folder.join("components").join(&component);
+        if account.is_some() {
+            self.let_through(&folder)?;
+        }
         let environment = environment.into_iter().collect();
-        Ok(Launch { program, words, environment, folder, rule, configure })
+        let output_limit = Some(request.output_limit).filter(|&limit| limit != 0);
+        Ok(Launch { program, words, environment, folder, rule, configure, account, output_limit })
+    }
+
+    /// Makes a component's folder, and lets every user go through it and those above it that the run
+    /// has made, so that its program finds its own files by their paths. None can list them.
+    fn let_through(&self, folder: &Path) -> Result<(), HostError> {
+        std::fs::create_dir_all(folder)
+            .map_err(|source| HostError::Folder { path: folder.to_owned(), source })?;
+        let scratch = self.ledger.directory_above(folder);
+        let outermost = scratch.as_deref().unwrap_or(&self.folder);
+        folder.ancestors().take_while(|path| path.starts_with(outermost)).try_for_each(through)
     }
 
     fn marks<'a>(&'a self, component: Option<&'a str>) -> Vec<(&'static str, &'a str)> {
@@ -220,14 +249,20 @@ impl Host {
 
     /// A fresh runtime directory for the component's instrumentation, which is recorded from now
     /// on.
-    fn prepare_trace(&self, component: &str, streams: &str) -> Result<PathBuf, HostError> {
+    fn prepare_trace(
+        &self,
+        component: &str,
+        streams: &str,
+        account: Option<&Account>,
+    ) -> Result<PathBuf, HostError> {
         let of_component = |source| HostError::Trace { component: component.to_owned(), source };
         let identity = self.clock.identity();
         let recording = Recording::from_json(streams, identity.frequency)
             .map_err(|error| of_component(error.into()))?;
         let mut trace = self.trace();
-        let run = short_id(self.ledger.run());
-        let folder = memory().join(format!("ls-{run}-{}-{}", self.name, trace.folders));
+        let prefix = prefix(self.ledger.run());
+        let place = loopscope_collect::sweep::memory();
+        let folder = place.join(format!("{prefix}-{}-{}", self.name, trace.folders));
         self.ledger.make(&[Entry::Directory { path: folder.clone() }])?;
         trace.folders += 1;
         // One level below: the collector renames it in the end, and that must stay in the folder
@@ -237,6 +272,14 @@ impl Host {
             .map_err(|source| HostError::Folder { path: runtime.clone(), source })?;
         stream::write(&recording.streams, &runtime, identity.frequency)
             .map_err(|error| of_component(error.into()))?;
+        if let Some(account) = account {
+            let error = |source| HostError::Folder { path: runtime.clone(), source };
+            through(&folder)?;
+            // What it reads there is no secret of the agent's.
+            std::fs::set_permissions(runtime.join(stream::FILE), Permissions::from_mode(0o644))
+                .and_then(|()| account.own(&runtime))
+                .map_err(error)?;
+        }
         let filter = self.clock.filter().map(|filter| Box::new(filter) as ClockMap);
         let source = Source { runtime: runtime.clone(), process: component.to_owned(), recording };
         let herald = || Herald::new(self.events.voice(""), self.clock.global());
@@ -261,8 +304,9 @@ impl Host {
         let state_dir = self.ledger.state_dir();
         let path = control::path(state_dir);
         let error = |source| HostError::Folder { path: path.clone(), source };
+        // Nobody else has this process's number, so what is there is none of the living's.
+        self.ledger.record(&Entry::Socket { path: path.clone() })?;
         let server = Server::bind(state_dir).map_err(error)?;
-        self.ledger.note_made(&Entry::Socket { path: path.clone() })?;
         let description = Description {
             kind: "run".to_owned(),
             pids: [Some(std::process::id()), self.ledger.controller()]
@@ -310,7 +354,9 @@ impl Host {
         let global = self.clock.global();
         let heard = told.departures.iter().map(|departure| global.hear(departure)).collect();
         let heard: Option<Vec<Departure>> = heard;
-        let heard = heard.ok_or_else(|| unwatched("the exchange of probes has not begun"))?;
+        let heard = heard.ok_or_else(|| {
+            unwatched("the time is not known yet, or while probes contradict each other")
+        })?;
         if self.trace().state.departed(&told.path, heard) {
             Ok(())
         } else {
@@ -371,10 +417,8 @@ impl Host {
             targets.iter().map(|(name, _)| self.search(Some(name))).collect()
         };
         // Descendants had the same signal and have the rest of the grace.
-        let mut remaining = find_all(&searches).await;
-        while !remaining.is_empty() && asked.elapsed() < grace {
+        while any_left(&searches).await && asked.elapsed() < grace {
             tokio::time::sleep(Duration::from_millis(10)).await;
-            remaining = find_all(&searches).await;
         }
         for (_, component) in targets.iter().filter(|(_, c)| !c.is_over()) {
             component.order(Order::Signal(Signal::SIGKILL));
@@ -401,15 +445,21 @@ impl Host {
     }
 }
 
+/// Lets every user go through a folder, but not look into it.
+fn through(path: &Path) -> Result<(), HostError> {
+    std::fs::set_permissions(path, Permissions::from_mode(0o711))
+        .map_err(|source| HostError::Folder { path: path.to_owned(), source })
+}
+
 /// Where files do not go to a disk.
 fn memory() -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
     if memory.is_dir() { memory } else { std::env::temp_dir() }
 }
 
-async fn find_all(searches: &[Search]) -> Vec<i32> {
+async fn any_left(searches: &[Search]) -> bool {
     // A few milliseconds with some hundred processes.
-    tokio::task::block_in_place(|| searches.iter().flat_map(Search::find).collect())
+    tokio::task::block_in_place(|| searches.iter().any(|search| !search.find().is_empty()))
 }
 
 /// The command as words. A single word with a blank in it is a line for the shell.

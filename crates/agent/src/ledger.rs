@@ -3,59 +3,36 @@
 //!
 //! One file for each run, `<state dir>/ledger/<run>.jsonl`, one [`Entry`] a line. Every agent of
 //! the run holds a shared lock on it while it lives; who gets the exclusive lock knows that none
-//! does. What is made here, by which means, and how it is undone, is [`Entry`]'s business alone.
+//! does. What can be made, and how it is undone, is [`Entry`]'s business alone.
+
+mod entry;
+mod note;
+mod state;
+mod undo;
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use nix::fcntl::{Flock, FlockArg};
-use serde::{Deserialize, Serialize};
+use nix::fcntl::{AT_FDCWD, Flock, FlockArg, RenameFlags, renameat2};
 use thiserror::Error;
+use uuid::Uuid;
 
-use crate::processes::{Identity, Search, namespace_of};
-use crate::{namespace, testbed};
+pub use entry::Entry;
+use entry::PREFIXES;
+pub(crate) use note::Note;
+pub use state::state_dir;
+pub(crate) use state::{check_own, folder, make_own};
+pub use undo::Undone;
+pub(crate) use undo::undo_file;
+
+use crate::namespace;
+use crate::processes::Identity;
 
 /// Environment variable that every process of a run carries.
 pub const RUN_MARK: &str = "LOOPSCOPE_RUN";
-
-/// One thing that is done to the machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Entry {
-    /// Who answers for this run. First in every ledger.
-    Owner {
-        /// Who started the agent.
-        controller: Identity,
-        /// The agent that made the ledger.
-        agent: Identity,
-    },
-    /// A named network namespace. Its links end with it, and what was set on them.
-    Namespace {
-        /// As in `ip netns`.
-        name: String,
-    },
-    /// A process; written by itself between fork and exec.
-    Process {
-        /// What it is for.
-        what: String,
-        /// Its number. For people: undoing goes by namespace and [`RUN_MARK`].
-        pid: i32,
-    },
-    /// A directory outside the run directory.
-    Directory {
-        /// Absolute.
-        path: PathBuf,
-    },
-    /// A Unix socket.
-    Socket {
-        /// Absolute.
-        path: PathBuf,
-    },
-}
 
 /// Why the ledger, or what it stands for, could not be made.
 #[derive(Debug, Error)]
@@ -87,140 +64,6 @@ pub enum LedgerError {
     },
 }
 
-/// What undoing did.
-#[derive(Debug, Default, Serialize)]
-pub struct Undone {
-    /// What was removed, for people.
-    pub removed: Vec<String>,
-    /// What was not, and why.
-    pub problems: Vec<String>,
-}
-
-impl Entry {
-    /// How a person would call it.
-    fn describe(&self) -> String {
-        match self {
-            Entry::Owner { agent, .. } => format!("agent {}", agent.pid),
-            Entry::Namespace { name } => format!("namespace {name}"),
-            Entry::Process { what, pid } => format!("process {pid} ({what})"),
-            Entry::Directory { path } => format!("directory {}", path.display()),
-            Entry::Socket { path } => format!("socket {}", path.display()),
-        }
-    }
-
-    fn exists(&self) -> bool {
-        match self {
-            Entry::Owner { .. } | Entry::Process { .. } => false,
-            Entry::Namespace { name } => namespace::path(name).exists(),
-            Entry::Directory { path } | Entry::Socket { path } => path.symlink_metadata().is_ok(),
-        }
-    }
-
-    /// Makes `entries`. Owners, processes and sockets come into being by who records them.
-    fn make(entries: &[Entry]) -> Result<(), LedgerError> {
-        let mut namespaces = vec![];
-        for entry in entries {
-            match entry {
-                Entry::Owner { .. } | Entry::Process { .. } | Entry::Socket { .. } => {}
-                Entry::Namespace { name } => namespaces.push(name.as_str()),
-                Entry::Directory { path } => {
-                    DirBuilder::new().mode(0o700).create(path).map_err(|e| LedgerError::Make {
-                        what: entry.describe(),
-                        reason: e.to_string(),
-                    })?;
-                }
-            }
-        }
-        // One process for all of them.
-        testbed::add_namespaces(&namespaces).map_err(|e| LedgerError::Make {
-            what: format!("the namespaces {}", namespaces.join(", ")),
-            reason: e.to_string(),
-        })
-    }
-
-    /// Undoes it; `false` if there was nothing to undo.
-    fn undo(&self) -> io::Result<bool> {
-        let removal = match self {
-            // Ended by `kill` below.
-            Entry::Owner { .. } | Entry::Process { .. } => return Ok(false),
-            Entry::Namespace { name } => return namespace::delete(name),
-            Entry::Directory { path } => fs::remove_dir_all(path),
-            Entry::Socket { path } => match path.symlink_metadata() {
-                Ok(metadata) if metadata.file_type().is_socket() => fs::remove_file(path),
-                Ok(_) => return Ok(false),
-                Err(error) => Err(error),
-            },
-        };
-        match removal {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            other => other.map(|()| true),
-        }
-    }
-}
-
-/// Undoes `entries`, last first, after ending every process that is in their namespaces or carries
-/// the run's mark.
-fn undo(run: &str, entries: &[Entry]) -> Undone {
-    let search = Search {
-        namespaces: entries
-            .iter()
-            .filter_map(|entry| match entry {
-                Entry::Namespace { name } => namespace_of(&namespace::path(name)),
-                _ => None,
-            })
-            .collect(),
-        marks: vec![format!("{RUN_MARK}={run}")],
-    };
-    let mut undone = Undone::default();
-    let outcome = search.kill(Duration::from_secs(5));
-    for (pid, name) in outcome.killed {
-        let known =
-            entries.iter().find(|e| matches!(e, Entry::Process { pid: p, .. } if *p == pid));
-        undone.removed.push(match known {
-            Some(entry) => entry.describe(),
-            None => format!("process {pid} ({name})"),
-        });
-    }
-    for pid in outcome.survivors {
-        undone.problems.push(format!("process {pid} does not end, even by SIGKILL"));
-    }
-    undo_entries(entries, &mut undone);
-    undone
-}
-
-fn undo_entries(entries: &[Entry], undone: &mut Undone) {
-    for entry in entries.iter().rev() {
-        match entry.undo() {
-            Ok(true) => undone.removed.push(entry.describe()),
-            Ok(false) => {}
-            Err(error) => {
-                undone.problems.push(format!("cannot remove {}: {error}", entry.describe()));
-            }
-        }
-    }
-}
-
-/// Where loopscope keeps what must survive an agent: `LOOPSCOPE_STATE_DIR`, else `/run/loopscope`
-/// for root, else `loopscope` in `XDG_RUNTIME_DIR`, else in the temporary directory.
-pub fn state_dir() -> PathBuf {
-    if let Some(dir) = std::env::var_os("LOOPSCOPE_STATE_DIR") {
-        return PathBuf::from(dir);
-    }
-    let uid = nix::unistd::geteuid();
-    if uid.is_root() {
-        return PathBuf::from("/run/loopscope");
-    }
-    match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(dir) => PathBuf::from(dir).join("loopscope"),
-        None => std::env::temp_dir().join(format!("loopscope-{uid}")),
-    }
-}
-
-/// The folder of ledgers below a state directory.
-pub(crate) fn folder(state_dir: &Path) -> PathBuf {
-    state_dir.join("ledger")
-}
-
 /// A run's ledger, open for as long as this agent lives.
 #[derive(Debug)]
 pub struct Ledger {
@@ -244,11 +87,7 @@ impl Ledger {
             let path = path.to_owned();
             move |source| LedgerError::File { path, source }
         };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&folder)
-            .map_err(file_error(&folder))?;
+        make_own(&folder).map_err(file_error(&folder))?;
         let path = folder.join(format!("{run}.jsonl"));
         let file = loop {
             let mut options = OpenOptions::new();
@@ -313,6 +152,16 @@ impl Ledger {
         folder.unwrap_or(Path::new("/"))
     }
 
+    /// The outermost directory of the run that `path` lies in.
+    pub(crate) fn directory_above(&self, path: &Path) -> Option<PathBuf> {
+        let (entries, _) = read(&self.path).ok()?;
+        let above = entries.iter().filter_map(|entry| match entry.unmarked() {
+            Entry::Directory { path: above } if path.starts_with(above) => Some(above.clone()),
+            _ => None,
+        });
+        above.min_by_key(|above| above.components().count())
+    }
+
     /// Who answers for the run: the process number of its controller.
     pub fn controller(&self) -> Option<u32> {
         let (entries, _) = read(&self.path).ok()?;
@@ -322,22 +171,125 @@ impl Ledger {
         })
     }
 
-    /// Records `entries`, then makes them. Refuses, before either, what exists already: undoing
-    /// would remove somebody else's.
+    /// Records each of `entries`, then makes it. Refuses what exists already: undoing would remove
+    /// somebody else's.
     pub fn make(&self, entries: &[Entry]) -> Result<(), LedgerError> {
-        if let Some(taken) = entries.iter().find(|entry| entry.exists()) {
-            return Err(LedgerError::Taken(taken.describe()));
-        }
-        self.write(entries)?;
-        Entry::make(entries)
+        entries.iter().try_for_each(|entry| self.make_marked(entry, || ()))
     }
 
-    /// Records what this process has just made and only it removes before its end.
-    pub(crate) fn note_made(&self, entry: &Entry) -> Result<(), LedgerError> {
+    /// Makes a namespace or directory without its name, records `entry` with the mark of what was
+    /// made, calls `recorded`, and gives it the name then: whoever has the name in the end, and
+    /// wherever this process dies, the mark tells whose it is.
+    fn make_marked(
+        &self,
+        entry: &Entry,
+        recorded: impl FnOnce() + Send,
+    ) -> Result<(), LedgerError> {
+        self.check_free(entry)?;
+        let mut line = entry.clone();
+        let mut unwritten = None;
+        let record = |mark: Option<u64>| {
+            // A kernel without cookies: the name has to do.
+            if let Some(mark) = mark {
+                line = Entry::Marked { entry: Box::new(entry.clone()), mark };
+            }
+            self.write(std::slice::from_ref(&line)).map_err(|error| {
+                unwritten = Some(error);
+                io::Error::other("the ledger cannot be written")
+            })?;
+            recorded();
+            Ok(())
+        };
+        let made = match entry {
+            Entry::Namespace { name } => namespace::add_recorded(name, record),
+            Entry::Directory { path } => self.place(path, record),
+            _ => record(None),
+        };
+        match unwritten {
+            Some(error) => Err(error),
+            None => made.map_err(|error| self.not_made(entry, &line, &error)),
+        }
+    }
+
+    /// Makes a directory under a name that nobody else can know, and gives it its own when `record`
+    /// has its inode.
+    fn place(
+        &self,
+        path: &Path,
+        record: impl FnOnce(Option<u64>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let staged = path.with_file_name(format!("ls-staged-{}", Uuid::new_v4().simple()));
+        self.record(&Entry::Directory { path: staged.clone() }).map_err(io::Error::other)?;
+        DirBuilder::new().mode(0o700).create(&staged)?;
+        let named = record(Some(staged.symlink_metadata()?.ino())).and_then(|()| {
+            let only_new = RenameFlags::RENAME_NOREPLACE;
+            Ok(renameat2(AT_FDCWD, &staged, AT_FDCWD, path, only_new)?)
+        });
+        named.inspect_err(|_| {
+            let _ = fs::remove_dir(&staged);
+        })
+    }
+
+    /// Records `entry`, then has `make` make it, which fails where it exists. What somebody else was
+    /// first to make is theirs.
+    pub(crate) fn make_by<T>(
+        &self,
+        entry: &Entry,
+        make: impl FnOnce() -> io::Result<T>,
+    ) -> Result<T, LedgerError> {
+        self.check_free(entry)?;
+        self.write(std::slice::from_ref(entry))?;
+        make().map_err(|error| self.not_made(entry, entry, &error))
+    }
+
+    /// Refuses what is not loopscope's to make, and what exists.
+    fn check_free(&self, entry: &Entry) -> Result<(), LedgerError> {
+        if !entry.is_ours() {
+            let reason = format!(
+                "its name must begin with {}, so that `loopscope reset` knows it for loopscope's",
+                PREFIXES.join(" or ")
+            );
+            return Err(LedgerError::Make { what: entry.describe(), reason });
+        }
+        if entry.exists() {
+            return Err(LedgerError::Taken(entry.describe()));
+        }
+        Ok(())
+    }
+
+    /// Why `entry`, of which the ledger has `line`, was not made.
+    fn not_made(&self, entry: &Entry, line: &Entry, error: &io::Error) -> LedgerError {
+        match error.kind() {
+            io::ErrorKind::AlreadyExists | io::ErrorKind::AddrInUse => match self.disown(line) {
+                Ok(()) => LedgerError::Taken(entry.describe()),
+                Err(failed) => failed,
+            },
+            _ => LedgerError::Make { what: entry.describe(), reason: error.to_string() },
+        }
+    }
+
+    /// Takes back the last record of `entry`.
+    fn disown(&self, entry: &Entry) -> Result<(), LedgerError> {
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = own.iter().rposition(|each| each == entry) {
+            own.remove(last);
+        }
+        drop(own);
+        self.append(&[Entry::NotOurs { entry: Box::new(entry.clone()) }])
+    }
+
+    /// Records what this process is about to make, whatever is there now.
+    pub(crate) fn record(&self, entry: &Entry) -> Result<(), LedgerError> {
         self.write(std::slice::from_ref(entry))
     }
 
     fn write(&self, entries: &[Entry]) -> Result<(), LedgerError> {
+        self.append(entries)?;
+        self.own.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(entries);
+        Ok(())
+    }
+
+    fn append(&self, entries: &[Entry]) -> Result<(), LedgerError> {
         let error = |source: io::Error| LedgerError::File { path: self.path.clone(), source };
         let mut text = String::new();
         for entry in entries {
@@ -345,9 +297,7 @@ impl Ledger {
             text.push('\n');
         }
         // One write for each batch: several agents append to this file.
-        (&**self.file).write_all(text.as_bytes()).map_err(error)?;
-        self.own.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(entries);
-        Ok(())
+        (&**self.file).write_all(text.as_bytes()).map_err(error)
     }
 
     /// The entry that a child is to write about itself.
@@ -356,9 +306,9 @@ impl Ledger {
         let line = format!(
             "{{\"kind\":\"process\",\"what\":{what},\"pid\":{:width$}}}\n",
             "",
-            width = DIGITS
+            width = note::DIGITS
         );
-        Note { file: self.file.clone(), line: line.into_bytes() }
+        Note::new(self.file.clone(), line.into_bytes())
     }
 
     /// Undoes everything in the ledger, other agents' entries included, and removes it, if this
@@ -366,41 +316,34 @@ impl Ledger {
     /// undoes what it recorded itself, except processes.
     pub fn undo(&self) -> Undone {
         if self.is_owner {
-            return undo_file(&self.path, &self.run);
+            return undo::undo_file(&self.path, &self.run);
         }
         let own = std::mem::take(&mut *self.own.lock().unwrap_or_else(PoisonError::into_inner));
         let mut undone = Undone::default();
-        undo_entries(&own, &mut undone);
+        undo::undo_entries(&own, &mut undone);
         undone
     }
 }
 
-/// Undoes the ledger at `path`.
-pub(crate) fn undo_file(path: &Path, run: &str) -> Undone {
-    let (entries, mut problems) = match read(path) {
-        Ok(content) => content,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Undone::default(),
-        Err(error) => (vec![], vec![format!("cannot read {}: {error}", path.display())]),
-    };
-    let mut undone = undo(run, &entries);
-    undone.problems.append(&mut problems);
-    if undone.problems.is_empty()
-        && let Err(error) = fs::remove_file(path)
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        undone.problems.push(format!("cannot remove {}: {error}", path.display()));
-    }
-    undone
-}
-
-/// Entries of a ledger, and what in it could not be read. A last line without its newline was never
-/// finished, so what it announces was never made.
+/// Entries of a ledger that were not taken back, and what in it could not be read. A last line
+/// without its newline was never finished, so what it announces was never made.
 pub(crate) fn read(path: &Path) -> io::Result<(Vec<Entry>, Vec<String>)> {
     let text = String::from_utf8_lossy(&fs::read(path)?).into_owned();
-    let (mut entries, mut problems) = (vec![], vec![]);
+    let (mut entries, mut problems) = (Vec::<Entry>::new(), vec![]);
     for (i, line) in text.split_inclusive('\n').enumerate().filter(|(_, l)| l.ends_with('\n')) {
-        match serde_json::from_str(line) {
-            Ok(entry) => entries.push(entry),
+        match serde_json::from_str::<Entry>(line) {
+            Ok(Entry::NotOurs { entry }) => {
+                if let Some(last) = entries.iter().rposition(|each| *each == *entry) {
+                    entries.remove(last);
+                }
+            }
+            Ok(entry) if entry.is_ours() => entries.push(entry),
+            Ok(entry) => problems.push(format!(
+                "{}:{}: loopscope makes no such {}; it is left alone",
+                path.display(),
+                i + 1,
+                entry.describe()
+            )),
             Err(error) => problems.push(format!(
                 "{}:{}: {error}; another version of loopscope may know this entry",
                 path.display(),
@@ -417,124 +360,5 @@ fn lock_shared(file: File) -> io::Result<Option<Flock<File>>> {
     Ok((file.metadata()?.nlink() > 0).then_some(file))
 }
 
-/// Room for the largest process number.
-const DIGITS: usize = 10;
-
-/// The line that a child writes about itself between fork and exec, where it may not allocate.
-pub(crate) struct Note {
-    file: Arc<Flock<File>>,
-    line: Vec<u8>,
-}
-
-impl Note {
-    /// Writes the entry of process `pid`. Allocates nothing and takes no lock.
-    pub(crate) fn write(&mut self, pid: i32) -> io::Result<()> {
-        let mut at = self.line.len() - "}\n".len();
-        let mut rest = pid.unsigned_abs();
-        loop {
-            at -= 1;
-            self.line[at] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            if rest == 0 {
-                break;
-            }
-        }
-        if nix::unistd::write(&**self.file, &self.line)? != self.line.len() {
-            return Err(io::Error::from_raw_os_error(nix::libc::ENOSPC));
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn here() -> Identity {
-        Identity::of(std::process::id().cast_signed()).unwrap()
-    }
-
-    #[test]
-    fn directories_are_recorded_first_and_undone_once() {
-        let state = tempfile::tempdir().unwrap();
-        let made = state.path().join("made");
-        let ledger = Ledger::create(state.path(), "r1", here()).unwrap();
-        ledger.make(&[Entry::Directory { path: made.clone() }]).unwrap();
-        fs::write(made.join("file"), "x").unwrap();
-        let (entries, problems) = read(&ledger.path).unwrap();
-        assert!(matches!(entries[0], Entry::Owner { .. }));
-        assert_eq!(entries[1], Entry::Directory { path: made.clone() });
-        assert_eq!(problems, [""; 0]);
-        let first = ledger.undo();
-        assert_eq!(first.removed, [format!("directory {}", made.display())]);
-        assert!(!made.exists() && !ledger.path.exists());
-        let second = ledger.undo();
-        assert!(second.removed.is_empty() && second.problems.is_empty(), "{second:?}");
-    }
-
-    #[test]
-    fn what_could_not_be_made_is_recorded_all_the_same() {
-        let state = tempfile::tempdir().unwrap();
-        let ledger = Ledger::create(state.path(), "r1", here()).unwrap();
-        let entry = Entry::Directory { path: state.path().join("no/such/folder") };
-        assert!(matches!(ledger.make(std::slice::from_ref(&entry)), Err(LedgerError::Make { .. })));
-        assert_eq!(read(&ledger.path).unwrap().0.last(), Some(&entry));
-        assert!(ledger.undo().problems.is_empty());
-    }
-
-    #[test]
-    fn what_somebody_else_made_is_neither_recorded_nor_removed() {
-        let state = tempfile::tempdir().unwrap();
-        let theirs = state.path().join("theirs");
-        fs::create_dir(&theirs).unwrap();
-        let ledger = Ledger::create(state.path(), "r1", here()).unwrap();
-        let refused = ledger.make(&[Entry::Directory { path: theirs.clone() }]);
-        assert!(matches!(refused, Err(LedgerError::Taken(_))));
-        ledger.undo();
-        assert!(theirs.exists());
-    }
-
-    #[test]
-    fn a_note_is_a_process_entry() {
-        let state = tempfile::tempdir().unwrap();
-        let ledger = Ledger::create(state.path(), "r1", here()).unwrap();
-        for pid in [1, 47, 4_194_304, i32::MAX] {
-            ledger.note("a \"b\"").write(pid).unwrap();
-            let (entries, problems) = read(&ledger.path).unwrap();
-            assert_eq!(problems, [""; 0]);
-            assert_eq!(entries.last(), Some(&Entry::Process { what: "a \"b\"".into(), pid }));
-        }
-    }
-
-    #[test]
-    fn an_unfinished_last_line_is_no_entry_but_nonsense_is_a_problem() {
-        let state = tempfile::tempdir().unwrap();
-        let path = state.path().join("x.jsonl");
-        fs::write(&path, "{\"kind\":\"namespace\",\"name\":\"a\"}\n{\"kind\":\"names").unwrap();
-        let (entries, problems) = read(&path).unwrap();
-        assert_eq!((entries.len(), problems.len()), (1, 0));
-        fs::write(&path, "{\"kind\":\"moon-phase\"}\n").unwrap();
-        let undone = undo_file(&path, "x");
-        assert!(undone.problems[0].contains("moon-phase"), "{undone:?}");
-        assert!(path.exists(), "a ledger that was not understood must stay");
-    }
-
-    #[test]
-    fn a_run_has_one_ledger_and_only_living_ledgers_are_joined() {
-        let state = tempfile::tempdir().unwrap();
-        assert!(matches!(Ledger::join(state.path(), "r1"), Err(LedgerError::Missing(_))));
-        let owner = Ledger::create(state.path(), "r1", here()).unwrap();
-        let again = Ledger::create(state.path(), "r1", here());
-        assert!(matches!(again, Err(LedgerError::Exists(_))));
-        let member = Ledger::join(state.path(), "r1").unwrap();
-        let made = state.path().join("of-member");
-        member.make(&[Entry::Directory { path: made.clone() }]).unwrap();
-        let of_owner = state.path().join("of-owner");
-        owner.make(&[Entry::Directory { path: of_owner.clone() }]).unwrap();
-        member.undo();
-        assert!(!made.exists() && of_owner.exists());
-        member.make(&[Entry::Directory { path: made.clone() }]).unwrap();
-        owner.undo();
-        assert!(!made.exists() && !of_owner.exists());
-    }
-}
+mod tests;

@@ -8,6 +8,7 @@
 //! [`agent::run`] is the whole agent. Sans-I/O parts: [`dialogue`] (the agent's side of the phase
 //! protocol), [`lines`] (bytes to lines), [`network`] (addresses), [`testbed::Plan`] (which links).
 
+mod account;
 pub mod agent;
 mod clock;
 mod component;
@@ -15,7 +16,6 @@ pub mod control;
 pub mod dialogue;
 mod environment;
 mod events;
-mod fetch;
 mod global;
 mod host;
 pub mod ledger;
@@ -26,14 +26,20 @@ pub mod network;
 mod offload;
 mod output;
 mod phase_link;
+mod pidfd;
 mod ports;
 mod processes;
 mod program;
 pub mod reset;
 mod service;
+#[cfg(test)]
+#[path = "../../../tests/skip.rs"]
+mod skip;
 mod spawn;
 pub mod testbed;
 mod trace;
+mod variables;
+mod view;
 
 pub use processes::Identity;
 

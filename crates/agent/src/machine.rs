@@ -1,5 +1,7 @@
 //! The machine's agent: makes local testbeds and keeps the agents of their hosts.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,8 +14,8 @@ use tokio::process::{Child, ChildStderr};
 use crate::agent::{READY, tell};
 use crate::ledger::{Entry, Ledger, LedgerError, RUN_MARK};
 use crate::proto::{BuildTestbedReply, BuildTestbedRequest, TestbedHost};
-use crate::spawn;
-use crate::testbed::{Host, Joint, Plan, ROUTER, Router, TestbedError, short_id};
+use crate::spawn::{self, Outfit};
+use crate::testbed::{Host, Joint, Plan, Probes, ROUTER, Router, TestbedError, prefix};
 
 /// How long a host's agent may take to answer, and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -33,6 +35,8 @@ pub(crate) enum MachineError {
         "the socket path {0} is longer than {SOCKET_PATH_LIMIT} bytes; use a shorter directory"
     )]
     SocketPath(String),
+    #[error("cannot tell the hosts each other's names by {path}, which may be empty: {source}")]
+    Names { path: String, source: std::io::Error },
     #[error("cannot start the agent of host {host}: {reason}")]
     Agent { host: String, reason: String },
 }
@@ -71,8 +75,10 @@ impl Machine {
         let mtu = (request.data_mtu != 0).then_some(request.data_mtu);
         let (data, clock) = (&request.data_network, &request.clock_network);
         let joint = if request.router { Joint::Router } else { Joint::Bridge };
-        let plan = Plan::new(run, &request.hosts, data, clock, mtu, joint)?;
-        let folder = self.sockets.join(format!("ls-{}", short_id(run)));
+        let probes = if request.probes_on_data { Probes::OnData } else { Probes::Apart };
+        let plan = Plan::new(run, &request.hosts, data, clock, mtu, joint, probes)?;
+        let folder = self.sockets.join(prefix(run));
+        let names = folder.join("names");
         let mut made: Vec<TestbedHost> = plan.hosts.iter().map(described).collect();
         made.extend(plan.router.as_ref().map(described_router));
         for host in &mut made {
@@ -82,24 +88,27 @@ impl Machine {
         }
         tokio::task::block_in_place(|| {
             plan.build(&self.ledger)?;
-            self.ledger
-                .make(&[Entry::Directory { path: folder.clone() }])
-                .map_err(MachineError::from)
+            self.ledger.make(&[Entry::Directory { path: folder.clone() }])?;
+            write_names(&plan, &names)
         })?;
         let mut starting = vec![];
-        for host in &made {
-            starting.push(self.start_agent(host, request)?);
+        // The router, which comes last, is on both networks.
+        let clocks = plan.hosts.iter().map(|host| host.clock_namespace.as_deref()).chain([None]);
+        for (host, clock) in made.iter().zip(clocks) {
+            starting.push(self.start_agent(host, clock, &names, request)?);
         }
         for starting in starting {
             agents.push(starting.ready().await?);
         }
         let router = if plan.router.is_some() { made.pop() } else { None };
-        Ok(BuildTestbedReply { hosts: made, router })
+        Ok(BuildTestbedReply { hosts: made, router, neighbours: plan.knows_neighbours() })
     }
 
     fn start_agent(
         &self,
         host: &TestbedHost,
+        clock: Option<&str>,
+        names: &Path,
         request: &BuildTestbedRequest,
     ) -> Result<Starting, MachineError> {
         let mut command = std::process::Command::new(&self.program);
@@ -107,6 +116,8 @@ impl Machine {
             .arg("agent")
             .args(["--host", &host.name, "--netns", &host.namespace, "--run", self.ledger.run()])
             .args(["--socket", &host.agent_socket])
+            .arg("--names")
+            .arg(names)
             .arg("--dir")
             .arg(&self.dir)
             .env("LOOPSCOPE_STATE_DIR", &self.state_dir)
@@ -114,6 +125,9 @@ impl Machine {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        if let Some(clock) = clock {
+            command.args(["--clock-netns", clock]);
+        }
         if let Some(seed) = request.synthetic_seed {
             command.args(["--synthetic-seed", &seed.to_string()]);
         }
@@ -126,7 +140,7 @@ impl Machine {
         spawn::prepare(
             &mut command,
             self.ledger.note(&format!("agent of host {}", host.name)),
-            None,
+            Outfit::default(),
         );
         let failed = |reason: std::io::Error| MachineError::Agent {
             host: host.name.clone(),
@@ -159,6 +173,19 @@ impl Machine {
     }
 }
 
+/// Writes the names that the hosts' programs can use for each other.
+fn write_names(plan: &Plan, path: &Path) -> Result<(), MachineError> {
+    let failed = |path: &Path| {
+        let path = path.display().to_string();
+        move |source| MachineError::Names { path, source }
+    };
+    let machine = Path::new("/etc/hosts");
+    let known = std::fs::read(machine).map_err(failed(machine))?;
+    std::fs::write(path, plan.names(&String::from_utf8_lossy(&known))).map_err(failed(path))?;
+    // Whatever the umask: it is for every user.
+    std::fs::set_permissions(path, Permissions::from_mode(0o644)).map_err(failed(path))
+}
+
 fn described(host: &Host) -> TestbedHost {
     TestbedHost {
         name: host.name.clone(),
@@ -166,7 +193,7 @@ fn described(host: &Host) -> TestbedHost {
         clock_address: host.clock.to_string(),
         namespace: host.namespace.clone(),
         port: host.port.clone(),
-        data_link_address: host.address.map(|own| own.to_string()).unwrap_or_default(),
+        data_link_address: host.address.to_string(),
         ..TestbedHost::default()
     }
 }

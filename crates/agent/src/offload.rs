@@ -1,6 +1,7 @@
 //! What a device leaves to the one at the other end of its wire: checksums and segments that only a
-//! real wire would need. A packet that is read from a veth by a program, which then puts it on
-//! another wire, must be whole: a TCP connection over it is not even made otherwise.
+//! real wire would need, and VLAN tags beside the frame instead of in it. A packet that is read from
+//! a veth by a program, which then puts it on another wire, must be whole: a TCP connection over it
+//! is not even made otherwise, and AF_XDP does not hand out tags that stand beside the frame.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -21,27 +22,37 @@ struct EthtoolValue {
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 /// ETHTOOL_STXCSUM, ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_SGRO.
 const SETTINGS: [u32; 4] = [0x17, 0x1f, 0x24, 0x2c];
+const ETHTOOL_GFLAGS: u32 = 0x25;
+const ETHTOOL_SFLAGS: u32 = 0x26;
+/// The device takes the VLAN tag of a frame that it sends beside the frame.
+const ETH_FLAG_TXVLAN: u32 = 1 << 7;
 
-/// Has `devices` in the namespace send whole packets only, with their checksums. Ends with the
-/// devices, and so with the namespace.
+/// Has `devices` in the namespace send whole packets only, with their checksums and their tags of
+/// IEEE 802.1Q. Ends with the devices, and so with the namespace.
 pub(crate) fn switch_off(namespace: &str, devices: &[String]) -> io::Result<()> {
-    // A thread of its own, because it stays in the namespace.
     let switch = || {
-        namespace::enter(namespace)?;
         for device in devices {
+            let ask = |command, data| {
+                ask(device, command, data)
+                    .map_err(|e| io::Error::new(e.kind(), format!("{device}: {e}")))
+            };
             for command in SETTINGS {
-                set(device, EthtoolValue { command, data: 0 })
-                    .map_err(|e| io::Error::new(e.kind(), format!("{device}: {e}")))?;
+                ask(command, 0)?;
+            }
+            let flags = ask(ETHTOOL_GFLAGS, 0)?;
+            if flags & ETH_FLAG_TXVLAN != 0 {
+                ask(ETHTOOL_SFLAGS, flags & !ETH_FLAG_TXVLAN)?;
             }
         }
         Ok(())
     };
-    std::thread::scope(|scope| scope.spawn(switch).join())
-        .unwrap_or_else(|_| Err(io::Error::other("the thread for it failed")))
+    namespace::within(namespace, switch)?
 }
 
+/// What `data` is after the command: a command that asks changes it.
 #[allow(unsafe_code)]
-fn set(device: &str, mut value: EthtoolValue) -> io::Result<()> {
+fn ask(device: &str, command: u32, data: u32) -> io::Result<u32> {
+    let mut value = EthtoolValue { command, data };
     let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
     // SAFETY: all of `ifreq` is numbers and a pointer, of which zeros are values.
     let mut request: ifreq = unsafe { std::mem::zeroed() };
@@ -53,10 +64,10 @@ fn set(device: &str, mut value: EthtoolValue) -> io::Result<()> {
         *to = libc::c_char::from_ne_bytes([from]);
     }
     request.ifr_ifru.ifru_data = (&raw mut value).cast();
-    // SAFETY: for SIOCETHTOOL the kernel reads `ifr_name`, which ends in a zero, and through
-    // `ifru_data` a `struct ethtool_value`, as the command in it says; it keeps neither. `request`
-    // and `value` live until it returns.
+    // SAFETY: for SIOCETHTOOL the kernel reads `ifr_name`, which ends in a zero, and reads or writes
+    // through `ifru_data` a `struct ethtool_value`, as the command in it says; it keeps neither.
+    // `request` and `value` live until it returns.
     let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
     Errno::result(outcome)?;
-    Ok(())
+    Ok(value.data)
 }

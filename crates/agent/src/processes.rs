@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::os::linux::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
+
+use crate::pidfd::Pidfd;
 
 /// A process as one can name it across time: its number and when it started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,24 +38,35 @@ impl Identity {
     }
 }
 
+/// A process that was found.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// Its number.
+    pub(crate) pid: i32,
+    /// Opened before it was looked at: what was looked at is what gets a signal, or nobody does.
+    process: io::Result<Pidfd>,
+}
+
 /// Which processes are meant. One matches if it is in one of the network namespaces or has all of
 /// the marks; the calling process never does.
 #[derive(Debug, Default)]
-pub struct Search {
+pub(crate) struct Search {
     /// Inodes of network namespaces.
-    pub namespaces: Vec<u64>,
+    pub(crate) namespaces: Vec<u64>,
     /// Environment entries `NAME=value`; none: match nothing.
-    pub marks: Vec<String>,
+    pub(crate) marks: Vec<String>,
 }
 
 impl Search {
     /// The processes that match now.
-    pub fn find(&self) -> Vec<i32> {
+    pub(crate) fn find(&self) -> Vec<Found> {
         let own = std::process::id().cast_signed();
         let Ok(entries) = fs::read_dir("/proc") else { return vec![] };
         entries
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
-            .filter(|&pid| pid != own && self.matches(pid))
+            .filter(|&pid| pid != own)
+            .filter_map(|pid| Some(Found { pid, process: Pidfd::open(pid).transpose()? }))
+            .filter(|found| self.matches(found.pid))
             .collect()
     }
 
@@ -77,18 +90,21 @@ impl Search {
 
     /// Kills what matches until nothing does or `patience` is over. A killed program that forks
     /// faster than it is found is why this repeats.
-    pub fn kill(&self, patience: Duration) -> Killed {
+    pub(crate) fn kill(&self, patience: Duration) -> Killed {
         let until = Instant::now() + patience;
         let mut killed = BTreeMap::new();
         loop {
             let found = self.find();
             if found.is_empty() || Instant::now() > until {
-                return Killed { killed, survivors: found };
+                let survivors = found.into_iter().map(|found| found.pid).collect();
+                return Killed { killed, survivors };
             }
-            for pid in found {
-                killed.entry(pid).or_insert_with(|| name_of(pid));
-                // It may be gone already, which is as well.
-                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            for Found { pid, process } in found {
+                let name = name_of(pid);
+                // Who cannot be signalled is found again, and is a survivor in the end.
+                if process.is_ok_and(|process| process.signal(Signal::SIGKILL).unwrap_or(false)) {
+                    killed.entry(pid).or_insert(name);
+                }
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -97,11 +113,11 @@ impl Search {
 
 /// What [`Search::kill`] did.
 #[derive(Debug, Default)]
-pub struct Killed {
+pub(crate) struct Killed {
     /// Number and name of each process that it killed.
-    pub killed: BTreeMap<i32, String>,
+    pub(crate) killed: BTreeMap<i32, String>,
     /// Those that still run.
-    pub survivors: Vec<i32>,
+    pub(crate) survivors: Vec<i32>,
 }
 
 fn name_of(pid: i32) -> String {
@@ -153,6 +169,10 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
 
+    fn pids(search: &Search) -> Vec<i32> {
+        search.find().into_iter().map(|found| found.pid).collect()
+    }
+
     #[test]
     fn an_identity_ends_with_its_process() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
@@ -185,13 +205,13 @@ mod tests {
         };
         let (mut both, mut one) = (spawn(&[&a, &b]), spawn(&[&a]));
         let search = Search { namespaces: vec![], marks: vec![a.clone(), b] };
-        assert_eq!(search.find(), [both.id().cast_signed()]);
+        assert_eq!(pids(&search), [both.id().cast_signed()]);
         let killed = search.kill(Duration::from_secs(5));
         assert_eq!(killed.killed.keys().copied().collect::<Vec<_>>(), [both.id().cast_signed()]);
         assert!(killed.survivors.is_empty());
         both.wait().unwrap();
         assert!(Identity::of(one.id().cast_signed()).is_some());
-        assert_eq!(Search::default().find(), [0; 0]);
+        assert_eq!(pids(&Search::default()), [0; 0]);
         one.kill().unwrap();
         one.wait().unwrap();
     }

@@ -53,11 +53,34 @@ pub fn find(
     files.find(runs).ok_or(LookupError::NotExecutable(first))
 }
 
+/// The words with those after the first that begin with `./` or `../` from `directory`, where the
+/// program itself is looked up: the component runs in another folder.
+pub fn from_folder(words: Vec<String>, directory: &Path) -> Vec<String> {
+    let mut words = words.into_iter();
+    let first = words.next();
+    let rest = words.map(|word| {
+        let is_here = word.starts_with("./") || word.starts_with("../");
+        if !is_here {
+            return word;
+        }
+        let within = word.strip_prefix("./").unwrap_or(&word);
+        directory.join(within).display().to_string()
+    });
+    first.into_iter().chain(rest).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn paths_that_begin_here_begin_in_the_folder() {
+        let words = ["./a", "./b.py", "../c", "-o", "d", ".e", "--f=./g"].map(str::to_owned);
+        let found = from_folder(words.to_vec(), Path::new("/x/y"));
+        assert_eq!(found, ["./a", "/x/y/b.py", "/x/y/../c", "-o", "d", ".e", "--f=./g"]);
+    }
 
     #[test]
     fn the_path_is_searched_in_order_for_what_can_be_run() {

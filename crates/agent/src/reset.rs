@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde::Serialize;
 
 use crate::ledger::{self, Entry, RUN_MARK};
+use crate::pidfd::Pidfd;
 use crate::processes::{Identity, Search};
 
 /// How long an agent whose controller is gone may take to clean up by itself.
@@ -31,7 +31,8 @@ pub struct Report {
 /// Undoes every ledger below `state_dir` whose run does not live any more.
 pub fn reset(state_dir: &Path) -> io::Result<Report> {
     let mut report = Report::default();
-    let ledgers = match fs::read_dir(ledger::folder(state_dir)) {
+    let folder = ledger::folder(state_dir);
+    let ledgers = match ledger::check_own(&folder).and_then(|()| fs::read_dir(&folder)) {
         Ok(ledgers) => ledgers,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(report),
         Err(error) => return Err(error),
@@ -66,9 +67,12 @@ fn reset_one(path: &Path, report: &mut Report) {
         }
         lock = retry(lock);
         if lock.is_err() {
-            if let Some((_, agent)) = owner.filter(|(_, agent)| agent.is_alive()) {
-                // It may be gone already, which is as well.
-                let _ = kill(Pid::from_raw(agent.pid), Signal::SIGKILL);
+            if let Some((_, agent)) = owner
+                && let Ok(Some(process)) = Pidfd::open(agent.pid)
+                // What has its number is looked at when it cannot become another's any more.
+                && agent.is_alive()
+                && process.signal(Signal::SIGKILL).unwrap_or(false)
+            {
                 report.removed.push(format!("agent {} of run {run}, which hung", agent.pid));
             }
             let marks = vec![format!("{RUN_MARK}={run}")];

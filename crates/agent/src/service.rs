@@ -7,25 +7,24 @@ use std::time::Duration;
 
 use loopscope_clocksync::probe::{Counts, EdgeEnd, Traffic};
 use loopscope_collect::LossReport;
-use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
+use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
 use crate::agent::Agent;
 use crate::clock::{ClockError, Started};
+use crate::environment;
 use crate::host::{Host, HostError};
 use crate::machine::MachineError;
 use crate::proto::{
     AnswerPeersReply, AnswerPeersRequest, BuildTestbedReply, BuildTestbedRequest, DepartedReply,
-    Departures, EnterPhaseReply, EnterPhaseRequest, Event, FetchRequest, FileChunk,
-    FinishTraceReply, FinishTraceRequest, HelloReply, HelloRequest, PeerEnd, ProbePeersReply,
-    ProbePeersRequest, ReadClockReply, ReadClockRequest, ShutdownReply, ShutdownRequest,
-    StartClockReply, StartClockRequest, StartReply, StartRequest, StopClockReply, StopClockRequest,
-    StopPeersReply, StopPeersRequest, StopReply, StopRequest, TriggerReply, TriggerRequest,
-    WatchRequest, agent_server,
+    Departures, EnterPhaseReply, EnterPhaseRequest, Event, FinishTraceReply, FinishTraceRequest,
+    HelloReply, HelloRequest, PeerEnd, ProbePeersReply, ProbePeersRequest, ReadClockReply,
+    ReadClockRequest, ShutdownReply, ShutdownRequest, StartClockReply, StartClockRequest,
+    StartReply, StartRequest, StopClockReply, StopClockRequest, StopPeersReply, StopPeersRequest,
+    StopReply, StopRequest, TriggerReply, TriggerRequest, WatchRequest, agent_server,
 };
 use crate::testbed::TestbedError;
-use crate::{environment, fetch};
 
 /// Longest grace, in seconds.
 const GRACE_LIMIT_S: f64 = 3600.0;
@@ -134,8 +133,8 @@ impl agent_server::Agent for Service {
         &self,
         request: Request<ProbePeersRequest>,
     ) -> Result<Response<ProbePeersReply>, Status> {
-        let (host, peers) = (self.host()?, request.into_inner().peers);
-        tokio::task::block_in_place(|| host.clock.probe_peers(peers, &host.clock_logs()))?;
+        let (host, request) = (self.host()?, request.into_inner());
+        tokio::task::block_in_place(|| host.clock.probe_peers(request, &host.clock_logs()))?;
         Ok(Response::new(ProbePeersReply {}))
     }
 
@@ -227,26 +226,10 @@ impl agent_server::Agent for Service {
     ) -> Result<Response<FinishTraceReply>, Status> {
         let host = self.host()?;
         let finished = tokio::task::block_in_place(|| host.finish_trace());
-        let LossReport { emitted, recorded, dropped, problems, .. } =
+        let LossReport { emitted, recorded, dropped, problems, unwritten, .. } =
             finished.map_err(|e| Status::internal(format!("host {}: {e}", host.name)))?;
-        Ok(Response::new(FinishTraceReply { emitted, recorded, dropped, problems }))
-    }
-
-    type FetchStream = Replies<FileChunk>;
-
-    async fn fetch(&self, _: Request<FetchRequest>) -> Result<Response<Self::FetchStream>, Status> {
-        let host = self.host()?;
-        // A few chunks ahead of the network.
-        let (sender, receiver) = tokio::sync::mpsc::channel(4);
-        tokio::task::spawn_blocking(move || {
-            let send = |chunk| sender.blocking_send(Ok(chunk)).is_ok();
-            if let Err(error) = fetch::send_files(&host.folder, send) {
-                let error = format!("cannot read the files of host {}: {error}", host.name);
-                // A client that has gone does not want to know.
-                let _ = sender.blocking_send(Err(Status::internal(error)));
-            }
-        });
-        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+        let unwritten = unwritten.into_iter().collect();
+        Ok(Response::new(FinishTraceReply { emitted, recorded, dropped, problems, unwritten }))
     }
 
     async fn shutdown(
@@ -301,6 +284,7 @@ impl From<ClockError> for Status {
             ClockError::Twice(_) => Status::already_exists(text),
             ClockError::NotRunning(_)
             | ClockError::NoPeers(_)
+            | ClockError::Namespace { .. }
             | ClockError::Probe { .. }
             | ClockError::Page { .. } => Status::failed_precondition(text),
         }

@@ -1,22 +1,28 @@
 //! The local testbed: one network namespace for each host, and one that holds the two bridges, one
-//! for data and one for clock traffic, which the hosts' links plug into. Where links are emulated
+//! for data and one for clock traffic, which the hosts' links plug into. A host's clock link is in a
+//! namespace beside its own, which holds nothing but the agent's probes: a program that binds to all
+//! addresses would else be reached around the data links, whatever these are to be like. Where links are emulated
 //! the data links end there unbridged: an agent in it, the router's, runs what moves packets between
 //! them. Nothing is put into the namespace that loopscope itself runs in.
 
 use std::fmt::Write as _;
 use std::io;
 use std::net::Ipv4Addr;
+use std::process::Command;
 
 use loopscope_emulate::address::Address;
 use loopscope_emulate::iproute::{self, BatchError};
 use thiserror::Error;
 
-use crate::ledger::{Entry, Ledger, LedgerError};
+use crate::ledger::{Entry, Ledger, LedgerError, RUN_MARK};
 use crate::network::{Network, NetworkError};
-use crate::offload;
+use crate::{offload, spawn};
 
 /// What the router is called among the hosts. None of them can have this name.
 pub const ROUTER: &str = "_router";
+
+/// Every host has an entry for every other one; beyond so many hosts that takes too much memory.
+const NEIGHBOURS_UP_TO: usize = 256;
 
 /// Which namespaces, links and addresses a testbed has.
 #[derive(Debug)]
@@ -49,6 +55,15 @@ pub enum Joint {
     Router,
 }
 
+/// The network that clock probes take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Probes {
+    /// One of their own, which programs cannot reach.
+    Apart,
+    /// That of the data.
+    OnData,
+}
+
 /// One host of the plan.
 #[derive(Debug, PartialEq)]
 pub struct Host {
@@ -60,10 +75,12 @@ pub struct Host {
     pub data: Ipv4Addr,
     /// On `clock0`.
     pub clock: Ipv4Addr,
+    /// The network namespace of `clock0`; `None`: there is no such link.
+    pub clock_namespace: Option<String>,
     /// Other end of `data0`, among the bridges.
     pub port: String,
-    /// Ethernet address of `data0`; `None`: the kernel's choice.
-    pub address: Option<Address>,
+    /// Ethernet address of `data0`.
+    pub address: Address,
 }
 
 /// Why there is no testbed.
@@ -106,10 +123,10 @@ pub fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(fits)
 }
 
-/// The short form of a run's id: the last six of its letters and digits.
-pub fn short_id(run: &str) -> String {
-    let kept: Vec<char> = run.chars().filter(char::is_ascii_alphanumeric).collect();
-    kept[kept.len().saturating_sub(6)..].iter().collect()
+/// What the names of everything begin with that run `run` makes on a machine. All of its id: runs of
+/// a sweep differ in its beginning only, and repeats in its end.
+pub fn prefix(run: &str) -> String {
+    format!("ls-{run}")
 }
 
 impl Plan {
@@ -121,6 +138,7 @@ impl Plan {
         clock: &str,
         mtu: Option<u32>,
         joint: Joint,
+        probes: Probes,
     ) -> Result<Plan, TestbedError> {
         let (data, clock): (Network, Network) = (data.parse()?, clock.parse()?);
         let wrong = |text: String| Err(TestbedError::Plan(text));
@@ -130,7 +148,7 @@ impl Plan {
         if hosts.is_empty() {
             return wrong("a testbed needs at least one host".to_owned());
         }
-        let short = short_id(run);
+        let prefix = prefix(run);
         let mut planned: Vec<Host> = vec![];
         for (i, name) in (1..).zip(hosts) {
             if !is_name(name) || [ROUTER, "net"].contains(&name.as_str()) {
@@ -144,14 +162,21 @@ impl Plan {
             }
             planned.push(Host {
                 name: name.clone(),
-                namespace: format!("ls-{short}-{name}"),
+                namespace: format!("{prefix}-{name}"),
                 data: data.host(i)?,
                 clock: clock.host(i)?,
+                clock_namespace: match (probes, &joint) {
+                    // No name of a host has such a character.
+                    (Probes::Apart, _) => Some(format!("{prefix}-{name}~clock")),
+                    // The router, which has no data link, asks the reference.
+                    (Probes::OnData, Joint::Router) if i == 1 => Some(format!("{prefix}-{name}")),
+                    (Probes::OnData, _) => None,
+                },
                 port: format!("d{i}"),
-                address: matches!(joint, Joint::Router).then(|| address(i)),
+                address: address(i),
             });
         }
-        let switch = format!("ls-{short}-net");
+        let switch = format!("{prefix}-net");
         let router = match joint {
             Joint::Bridge => None,
             Joint::Router => {
@@ -168,16 +193,31 @@ impl Plan {
         if !nix::unistd::geteuid().is_root() {
             return Err(TestbedError::NotRoot);
         }
-        let names = self.hosts.iter().map(|h| &h.namespace).chain([&self.switch]);
-        let entries: Vec<Entry> =
-            names.map(|name| Entry::Namespace { name: name.clone() }).collect();
+        let of_hosts = self.hosts.iter().flat_map(|h| {
+            let apart = h.clock_namespace.iter().filter(|&name| *name != h.namespace);
+            [&h.namespace].into_iter().chain(apart)
+        });
+        let entries: Vec<Entry> = of_hosts
+            .chain([&self.switch])
+            .map(|name| Entry::Namespace { name: name.clone() })
+            .collect();
         ledger.make(&entries)?;
         let in_namespace = |namespace: &str, batch: &str| {
-            iproute::run("ip", &["-n", namespace], batch)
+            let note = ledger.note(&format!("ip for namespace {namespace}"));
+            let prepare = |command: &mut Command| {
+                command.env(RUN_MARK, ledger.run());
+                spawn::prepare_helper(command, note);
+            };
+            iproute::run_prepared("ip", &["-n", namespace], batch, prepare)
                 .map_err(|reason| TestbedError::Links { namespace: namespace.to_owned(), reason })
         };
         in_namespace(&self.switch, &self.switch_batch())?;
-        self.hosts.iter().try_for_each(|h| in_namespace(&h.namespace, &self.host_batch(h)))?;
+        for host in &self.hosts {
+            in_namespace(&host.namespace, &self.data_batch(host))?;
+            if let Some(namespace) = &host.clock_namespace {
+                in_namespace(namespace, &self.clock_batch(host))?;
+            }
+        }
         match self.router {
             Some(_) => self.make_packets_whole(),
             None => Ok(()),
@@ -207,17 +247,22 @@ impl Plan {
         }
         for (i, host) in (1..).zip(&self.hosts) {
             let (namespace, port) = (&host.namespace, &host.port);
-            let address = host.address.map_or(String::new(), |own| format!("address {own} "));
+            let address = host.address;
             let master = if self.router.is_some() { "" } else { "master data" };
             lines(
                 &mut batch,
                 format_args!(
-                    "link add {port} {mtu} type veth peer name data0 {address}{mtu} netns {namespace}\n\
-                 link add c{i} type veth peer name clock0 netns {namespace}"
+                    "link add {port} {mtu} type veth peer name data0 address {address} {mtu} netns {namespace}"
                 ),
             );
             batch += &iproute::up(port, master);
-            batch += &iproute::up(&format!("c{i}"), "master clock");
+            if let Some(namespace) = &host.clock_namespace {
+                lines(
+                    &mut batch,
+                    format_args!("link add c{i} type veth peer name clock0 netns {namespace}"),
+                );
+                batch += &iproute::up(&format!("c{i}"), "master clock");
+            }
         }
         if let Some(router) = &self.router {
             let (clock, prefix) = (router.clock, self.prefixes.1);
@@ -229,22 +274,58 @@ impl Plan {
         batch
     }
 
-    fn host_batch(&self, host: &Host) -> String {
-        let mut batch = String::new();
-        let Host { data, clock, .. } = host;
-        let (data_prefix, clock_prefix) = self.prefixes;
-        lines(
-            &mut batch,
-            format_args!(
-                "link set dev lo up\n\
-             address add {data}/{data_prefix} brd + dev data0\n\
-             address add {clock}/{clock_prefix} brd + dev clock0"
-            ),
-        );
-        batch += &iproute::up("data0", "");
-        batch += &iproute::up("clock0", "");
+    fn data_batch(&self, host: &Host) -> String {
+        let mut batch = address_batch("data0", host.data, self.prefixes.0);
+        if self.knows_neighbours() {
+            for other in self.hosts.iter().filter(|other| other.name != host.name) {
+                let Host { data, address, .. } = other;
+                lines(
+                    &mut batch,
+                    format_args!("neighbour add {data} lladdr {address} dev data0 nud permanent"),
+                );
+            }
+        }
         batch
     }
+
+    /// Whether the hosts are given each other's Ethernet addresses, so that no message waits for
+    /// the answer to a question about them, which takes the emulated links' delay twice.
+    #[must_use]
+    pub fn knows_neighbours(&self) -> bool {
+        self.hosts.len() <= NEIGHBOURS_UP_TO
+    }
+
+    fn clock_batch(&self, host: &Host) -> String {
+        address_batch("clock0", host.clock, self.prefixes.1)
+    }
+
+    /// What the hosts' programs are to read as `/etc/hosts`: the hosts' data addresses, then what the
+    /// `machine`'s file has of other names.
+    pub fn names(&self, machine: &str) -> String {
+        let mut text = String::new();
+        for host in &self.hosts {
+            lines(&mut text, format_args!("{} {}", host.data, host.name));
+        }
+        let is_host = |name: &str| self.hosts.iter().any(|h| h.name.eq_ignore_ascii_case(name));
+        for line in machine.lines() {
+            let entry = line.split('#').next().unwrap_or_default();
+            let mut words = entry.split_whitespace();
+            let Some(address) = words.next() else { continue };
+            let others: Vec<&str> = words.filter(|name| !is_host(name)).collect();
+            if !others.is_empty() {
+                lines(&mut text, format_args!("{address} {}", others.join(" ")));
+            }
+        }
+        text
+    }
+}
+
+/// Has a namespace's loopback and `device` up, this with an address.
+fn address_batch(device: &str, address: Ipv4Addr, prefix: u8) -> String {
+    let mut batch = String::from("link set dev lo up\n");
+    lines(&mut batch, format_args!("address add {address}/{prefix} brd + dev {device}"));
+    batch += &iproute::up(device, "");
+    batch
 }
 
 fn lines(batch: &mut String, text: std::fmt::Arguments<'_>) {
@@ -252,20 +333,11 @@ fn lines(batch: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = writeln!(batch, "{text}");
 }
 
-/// Of host `i`, from 1, behind a router, which may tell hosts by it.
+/// The Ethernet address of `data0` of host `i`, from 1. A router may identify hosts by it.
 fn address(i: u32) -> Address {
     let [a, b, c, d] = i.to_be_bytes();
     // Locally administered.
     Address([2, 0, a, b, c, d])
-}
-
-/// Makes named network namespaces.
-pub(crate) fn add_namespaces(names: &[&str]) -> Result<(), BatchError> {
-    if names.is_empty() {
-        return Ok(());
-    }
-    let batch: String = names.iter().map(|name| format!("netns add {name}\n")).collect();
-    iproute::run("ip", &[], &batch)
 }
 
 #[cfg(test)]
@@ -274,14 +346,7 @@ mod tests {
 
     fn plan(hosts: &[&str], mtu: Option<u32>) -> Result<Plan, TestbedError> {
         let hosts: Vec<String> = hosts.iter().map(|&h| h.to_owned()).collect();
-        Plan::new(
-            "20260102T030405Z-a1b2c3",
-            &hosts,
-            "10.1.0.0/16",
-            "10.2.0.0/24",
-            mtu,
-            Joint::Bridge,
-        )
+        Plan::new("a1b2c3", &hosts, "10.1.0.0/16", "10.2.0.0/24", mtu, Joint::Bridge, Probes::Apart)
     }
 
     #[test]
@@ -292,17 +357,27 @@ mod tests {
         assert_eq!((h2.data, h2.clock), (Ipv4Addr::new(10, 1, 0, 2), Ipv4Addr::new(10, 2, 0, 2)));
         let batch = plan.switch_batch();
         assert!(batch.contains(
-            "link add d2 mtu 1400 type veth peer name data0 mtu 1400 netns ls-a1b2c3-h2\n"
+            "link add d2 mtu 1400 type veth peer name data0 address 02:00:00:00:00:02 mtu 1400 netns \
+             ls-a1b2c3-h2\n"
         ));
-        assert!(batch.contains("link add c1 type veth peer name clock0 netns ls-a1b2c3-h1\n"));
-        assert!(plan.host_batch(h2).contains("address add 10.1.0.2/16 brd + dev data0\n"));
+        let clock = "link add c1 type veth peer name clock0 netns ls-a1b2c3-h1~clock\n";
+        assert!(batch.contains(clock), "{batch}");
+        let data = plan.data_batch(h2);
+        assert!(data.contains("address add 10.1.0.2/16 brd + dev data0\n"));
+        assert!(plan.clock_batch(h2).contains("address add 10.2.0.2/24 brd + dev clock0\n"));
+        // Its neighbours are known before the first message, itself is none.
+        let known: Vec<&str> = data.lines().filter(|line| line.contains("neighbour")).collect();
+        let h1 = "neighbour add 10.1.0.1 lladdr 02:00:00:00:00:01 dev data0 nud permanent";
+        assert_eq!(known, [h1]);
     }
 
     #[test]
     fn a_router_is_one_more_host_on_the_clock_network_and_bridges_no_data() {
         let hosts = ["h1".to_owned(), "h2".to_owned()];
-        let plan =
-            Plan::new("a1b2c3", &hosts, "10.1.0.0/30", "10.2.0.0/29", None, Joint::Router).unwrap();
+        let of = |data, clock, joint, probes| {
+            Plan::new("a1b2c3", &hosts, data, clock, None, joint, probes)
+        };
+        let plan = of("10.1.0.0/30", "10.2.0.0/29", Joint::Router, Probes::Apart).unwrap();
         let router = plan.router.as_ref().unwrap();
         assert_eq!(router.namespace, "ls-a1b2c3-net");
         assert_eq!(router.clock, Ipv4Addr::new(10, 2, 0, 3));
@@ -310,14 +385,30 @@ mod tests {
         assert!(!batch.contains("data type bridge") && !batch.contains("master data"), "{batch}");
         assert!(batch.contains("link set dev c2 master clock"), "{batch}");
         // By which netem tells them.
-        assert_eq!(plan.hosts[1].address.unwrap().to_string(), "02:00:00:00:00:02");
+        assert_eq!(plan.hosts[1].address.to_string(), "02:00:00:00:00:02");
         let one = "link add d1  type veth peer name data0 address 02:00:00:00:00:01 ";
         assert!(batch.contains(one), "{batch}");
         assert!(batch.contains("address add 10.2.0.3/29 brd + dev clock\n"), "{batch}");
         // Its network has no address for a third.
-        let narrow = |joint| Plan::new("x", &hosts, "10.1.0.0/24", "10.2.0.0/30", None, joint);
+        let narrow = |joint| of("10.1.0.0/24", "10.2.0.0/30", joint, Probes::Apart);
         assert!(narrow(Joint::Router).is_err());
         assert!(narrow(Joint::Bridge).is_ok());
+        // Where the probes take the data links, there is one clock link: the router asks the first.
+        let shared = of("10.1.0.0/30", "10.2.0.0/29", Joint::Router, Probes::OnData).unwrap();
+        let at: Vec<_> = shared.hosts.iter().map(|h| h.clock_namespace.as_deref()).collect();
+        assert_eq!(at, [Some("ls-a1b2c3-h1"), None]);
+        let shared = of("10.1.0.0/30", "10.2.0.0/29", Joint::Bridge, Probes::OnData).unwrap();
+        assert!(!shared.switch_batch().contains("clock0"));
+    }
+
+    #[test]
+    fn hosts_have_the_names_of_the_experiment_and_the_machine_s_others() {
+        let machine = "127.0.0.1\tlocalhost # me\n# 10.0.0.9 h9\n\n\
+                       10.0.0.7 H1 printer\n10.0.0.8 h2\n::1 ip6-localhost ip6-loopback\n";
+        let names = plan(&["h1", "h2"], None).unwrap().names(machine);
+        let wanted = "10.1.0.1 h1\n10.1.0.2 h2\n127.0.0.1 localhost\n10.0.0.7 printer\n\
+                      ::1 ip6-localhost ip6-loopback\n";
+        assert_eq!(names, wanted);
     }
 
     #[test]
@@ -327,7 +418,8 @@ mod tests {
             assert!(matches!(plan(hosts, None), Err(TestbedError::Plan(_))), "{hosts:?}");
         }
         let hosts = ["h1".to_owned()];
-        let overlap = Plan::new("x", &hosts, "10.0.0.0/8", "10.2.0.0/24", None, Joint::Bridge);
+        let (joint, probes) = (Joint::Bridge, Probes::Apart);
+        let overlap = Plan::new("x", &hosts, "10.0.0.0/8", "10.2.0.0/24", None, joint, probes);
         assert!(matches!(overlap, Err(TestbedError::Plan(_))));
     }
 }

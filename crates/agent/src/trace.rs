@@ -198,11 +198,12 @@ fn collect(
             }
         }
     }
-    let losses = collector.finish();
-    match failed {
-        Some(error) => Err(error),
-        None => losses.map(|losses| {
+    // What was counted until a failure, and since, is in the account.
+    match (collector.finish(), failed) {
+        (Err(_), Some(first)) => Err(first),
+        (losses, failed) => losses.map(|losses| {
             let mut report = losses.into_stream(MAIN);
+            report.problems.extend(failed.map(|error| TraceError::from(error).to_string()));
             report.problems.extend(herald.problems());
             report
         }),
@@ -252,8 +253,9 @@ impl Herald {
     fn problems(self) -> impl Iterator<Item = String> {
         self.untimed.into_iter().map(|(path, count)| {
             format!(
-                "path {path}: {count} messages were not watched for its deadline: they departed \
-                 before the exchange of probes had begun"
+                "path {path}: {count} messages were not watched for its deadline: when they \
+                 departed the host's time was not known (before the exchange of probes, or while \
+                 probes contradicted each other)"
             )
         })
     }

@@ -50,6 +50,8 @@ fn the_agent_understands_the_controllers_bytes() {
     assert_eq!(rule, Some(proto::readiness::Rule::Phases(true)));
     let streams = r#"{"version": 1, "streams": [{"entities": ["pipe:*"]}]}"#;
     assert_eq!(start.streams_json, streams);
+    assert_eq!((start.user.as_str(), start.output_limit), ("nobody", 1 << 20));
+    assert_eq!(start.inherit, ["PATH", "LC_*"]);
     assert_eq!(start.encode_to_vec(), golden("start-request.bin"));
 
     let event = proto::Event::decode(&golden("event.bin")[..]).unwrap();
@@ -57,5 +59,6 @@ fn the_agent_understands_the_controllers_bytes() {
     let Some(proto::event::What::Exited(exited)) = &event.what else { panic!("{event:?}") };
     assert_eq!(exited.how, Some(proto::exited::How::Signal(9)));
     assert!(!exited.stopped_by_us);
+    assert_eq!((exited.stdout_left_out, exited.stderr_left_out), (7, 0));
     assert_eq!(event.encode_to_vec(), golden("event.bin"));
 }

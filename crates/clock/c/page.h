@@ -5,7 +5,7 @@
 #include <loopscope/clock.h>
 
 #define CLOCK_MAGIC UINT64_C(0x314b434f4c43534c) /* "LSCLOCK1" */
-#define CLOCK_VERSION 1
+#define CLOCK_VERSION 3
 #define CLOCK_SIZE 4096 /* of the file, bytes */
 #define CLOCK_SLOTS 16
 
@@ -23,7 +23,7 @@
 /* A lease counts in units of 2^20 ticks. */
 #define CLOCK_LEASE_SHIFT 20
 
-/* Words of a slot. The first eight, a cache line, are all that a reading needs. */
+/* Words of a slot. The first eight, a cache line, are all that a reading of the present needs. */
 enum {
     CLOCK_ANCHOR,     /* ticks */
     CLOCK_GLOBAL,     /* ns there, signed */
@@ -38,6 +38,8 @@ enum {
     CLOCK_PID,        /* the writer's, in its own pid namespace */
     CLOCK_START,      /* field 22 of its /proc/PID/stat: its start, clock ticks after boot */
     CLOCK_SERVICE,    /* bytes: role, why UTC is not known, stratum; for people */
+    CLOCK_SINCE,      /* first tick at which something of this holds; not after CLOCK_ANCHOR */
+    CLOCK_APART,      /* ns that two processors' counters may be apart; 0: not known; 32 bits */
     CLOCK_RESERVED,   /* zero up to the end */
     CLOCK_WORDS = 16
 };

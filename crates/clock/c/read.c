@@ -51,11 +51,32 @@ static inline uint64_t magnitude(int64_t number)
     return number < 0 ? -(uint64_t)number : (uint64_t)number;
 }
 
-/* Whether the line holds at a counter. */
-static inline int holds(const uint64_t *words, uint64_t counter)
+/* Whether the line holds at a counter, unless that is before the anchor. */
+static inline int lasts(const uint64_t *words, uint64_t counter)
 {
     return (int64_t)(counter - words[CLOCK_EXPIRES]) < 0
            && magnitude((int64_t)(counter - words[CLOCK_ANCHOR])) < CLOCK_REACH;
+}
+
+/* Whether it holds there; `words` up to CLOCK_SINCE. */
+static inline int holds(const uint64_t *words, uint64_t counter)
+{
+    return lasts(words, counter)
+           && ((int64_t)(counter - words[CLOCK_ANCHOR]) >= 0
+               || (int64_t)(counter - words[CLOCK_SINCE]) >= 0);
+}
+
+/* Copies a line that holds at a counter; zero where there is none. */
+static inline __attribute__((always_inline)) int line(const struct clock_page *page,
+                                                      uint64_t *words, uint64_t counter)
+{
+    if (unlikely(!copy(page, words, CLOCK_STANDING + 1) || !lasts(words, counter)))
+        return 0;
+    if (likely((int64_t)(counter - words[CLOCK_ANCHOR]) >= 0))
+        return 1;
+    /* The counter lies before the anchor. Since when the line holds is on another cache line. The copy
+     * may be of a later publication, which is as good. */
+    return copy(page, words, CLOCK_SINCE + 1) && holds(words, counter);
 }
 
 /* Ticks in ns, rounded down, after `fraction` of 2^-48 ns was added. */
@@ -103,8 +124,8 @@ struct loopscope_clock_time loopscope_clock_page_map(const struct clock_page *pa
 {
     struct loopscope_clock_time time = {INT64_MIN, INT64_MIN, INT64_MAX, counter, 0, 0,
                                         LOOPSCOPE_CLOCK_UNKNOWN};
-    uint64_t words[CLOCK_STANDING + 1];
-    if (likely(page && copy(page, words, CLOCK_STANDING + 1) && holds(words, counter)
+    uint64_t words[CLOCK_SINCE + 1];
+    if (likely(page && line(page, words, counter)
                && status(words, counter) != LOOPSCOPE_CLOCK_UNKNOWN)) {
         int64_t ticks = (int64_t)(counter - words[CLOCK_ANCHOR]);
         int64_t fraction = (int64_t)(uint32_t)words[CLOCK_FINE]
@@ -127,13 +148,14 @@ struct loopscope_clock_span loopscope_clock_page_elapsed(const struct clock_page
                                                          const struct loopscope_clock_time *to)
 {
     struct loopscope_clock_span span = {INT64_MIN, INT64_MIN, INT64_MAX, LOOPSCOPE_CLOCK_UNKNOWN};
-    uint64_t words[CLOCK_STANDING + 1];
+    uint64_t words[CLOCK_APART + 1];
     if (page && from->status != LOOPSCOPE_CLOCK_UNKNOWN && to->status != LOOPSCOPE_CLOCK_UNKNOWN
-        && copy(page, words, CLOCK_STANDING + 1) && from->epoch == (uint32_t)words[CLOCK_STANDING]
+        && copy(page, words, CLOCK_APART + 1) && from->epoch == (uint32_t)words[CLOCK_STANDING]
         && to->epoch == from->epoch && holds(words, from->counter) && holds(words, to->counter)) {
         int64_t ticks = (int64_t)(to->counter - from->counter);
-        /* Half a nanosecond of `best`, and less than a whole one that growth() cut off. */
-        int64_t half = growth(words, magnitude(ticks)) + 2;
+        /* Half a nanosecond of `best`, and less than a whole one that growth() cut off. The two
+         * counters may be those of two processors. */
+        int64_t half = growth(words, magnitude(ticks)) + 2 + (uint32_t)words[CLOCK_APART];
         span.best = scale(words, ticks, INT64_C(1) << (CLOCK_SHIFT - 1));
         span.shortest = span.best - half;
         span.longest = span.best + half;

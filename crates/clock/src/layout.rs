@@ -5,7 +5,7 @@ use core::sync::atomic::AtomicU64;
 /// First word of a page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"LSCLOCK1");
 /// Of this layout.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 3;
 /// Of the file, in bytes.
 pub const SIZE: usize = 4096;
 /// Publication n is in slot n modulo this.
@@ -51,6 +51,10 @@ pub mod word {
     pub const START: usize = 11;
     /// Of the service, by bytes: its role; why UTC is not known, 0 if it is; the reference's stratum.
     pub const SERVICE: usize = 12;
+    /// First tick at which something of this holds.
+    pub const SINCE: usize = 13;
+    /// Nanoseconds that the counters of two processors may be apart; 0: it is not known.
+    pub const APART: usize = 14;
 }
 
 /// A page. Any bytes are a value.

@@ -88,7 +88,7 @@ pub fn now() -> Time {
 }
 
 /// The instant of a reading of this machine's counter, by what is known now. Hours from now it is
-/// unknown.
+/// unknown, and before the last disturbance of a clock.
 pub fn map(counter: Counter) -> Time {
     ffi::map(counter)
 }
@@ -101,7 +101,8 @@ pub fn monotonic() -> Time {
 }
 
 /// From one instant to another, negative where `to` is the earlier; what is unknown of their offset
-/// to global time cancels. `None` where one of the two is unknown, or where they are of different
+/// to global time cancels. What the counters of two processors may be apart does not, as nobody knows
+/// which were read: of two instants nearer than that either may have been the first. `None` where one of the two is unknown, or where they are of different
 /// epochs, or not of the present one.
 pub fn elapsed(from: &Time, to: &Time) -> Option<Span> {
     ffi::elapsed(from, to)

@@ -36,8 +36,10 @@ fn main() -> Anyhow<()> {
         below_ns: 200.0,
         above_ns: 200.0,
         calibrated_ns: 50.0,
+        apart_ns: 100.0,
         ns_per_tick: 0.4,
         drift: 1e-8,
+        since: Counter(0),
         stale: Counter(anchor.0 + (1 << 44)),
         expires: Counter(anchor.0 + (1 << 44)),
     };

@@ -78,17 +78,30 @@ impl Bounds {
         Some(0.5 * (upper + lower))
     }
 
+    /// By how much a message misses what those of the other direction say, in nanoseconds: at the
+    /// rate that leaves most, and at the middle one. `None` before there are any.
+    pub(crate) fn room(&self, constraint: &Constraint) -> Option<[f64; 2]> {
+        let (edge, [low, high]) = (constraint.edge, self.rates());
+        let middle = 0.5 * (low + high);
+        let room = |rates: [f64; 2]| match constraint.way {
+            Way::Forward => self.lower.map(|lower| edge.y - carried(lower, edge.x, rates)[0]),
+            Way::Back => self.upper.map(|upper| carried(upper, edge.x, rates)[1] - edge.y),
+        };
+        Some([room([low, high])?, room([middle; 2])?])
+    }
+
+    /// What is known of the rate, and of no place.
+    pub(crate) fn without_places(&self) -> Bounds {
+        Bounds { upper: None, lower: None, ..self.clone() }
+    }
+
     /// Whether a message agrees with all earlier ones.
     pub(crate) fn admits(&self, constraint: &Constraint) -> bool {
         let edge = constraint.edge;
         if edge.x > self.last && self.older.admits(constraint, 0).is_err() {
             return false;
         }
-        let rates = self.rates();
-        match constraint.way {
-            Way::Forward => self.lower.is_none_or(|p| carried(p, edge.x, rates)[0] <= edge.y),
-            Way::Back => self.upper.is_none_or(|p| carried(p, edge.x, rates)[1] >= edge.y),
-        }
+        self.room(constraint).is_none_or(|[room, _]| room >= 0.0)
     }
 
     /// Takes in a message that is admitted.

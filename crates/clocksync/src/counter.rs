@@ -8,7 +8,9 @@ use nix::sched::sched_getcpu;
 use nix::time::ClockId;
 
 use crate::Span;
+use crate::skew;
 use crate::stamp::{bracketed, nanoseconds_of};
+use crate::vmclock::VmClock;
 
 /// A counter that does not tell time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,10 +29,38 @@ pub enum CounterError {
          clocksource0/current_clocksource to tsc if it is listed as available"
     )]
     ClockSource(String),
+    /// Two processors could not be compared.
+    #[error(
+        "the counters of processors {} and {} could not be compared: within a second the two never \
+         ran loopscope at the same time; take load off them, and real-time programs first",
+        .0[0], .0[1]
+    )]
+    Busy([u32; 2]),
+    /// The processors do not agree.
+    #[error(
+        "the counters of processors {} and {} differ by more than {ns} ns, and {limit_ns} ns is \
+         allowed: times on this machine would be wrong by that; keep programs and loopscope on \
+         processors that agree (taskset), or use another machine",
+        .processors[0], .processors[1]
+    )]
+    Processors {
+        /// The two processors.
+        processors: [u32; 2],
+        /// By how much, at least.
+        ns: u64,
+        /// The largest difference that is allowed.
+        limit_ns: u64,
+    },
+}
+
+/// Refuses a counter that is not invariant, and one of which processors have different ones.
+pub fn require_one(frequency: Frequency) -> Result<(), CounterError> {
+    require_invariant()?;
+    skew::of_this_machine().check(frequency)
 }
 
 /// Refuses a counter that is not invariant. On Arm it is by architecture (Arm ARM D12.1).
-pub fn require_invariant() -> Result<(), CounterError> {
+fn require_invariant() -> Result<(), CounterError> {
     if cfg!(target_arch = "aarch64") {
         return Ok(());
     }
@@ -64,12 +94,18 @@ pub enum Disturbance {
     Stepped,
     /// It moved against `CLOCK_MONOTONIC_RAW` between two processors: theirs differ.
     Processors,
+    /// The hypervisor says that the virtual machine was moved or set back ([`crate::vmclock`]).
+    Machine,
 }
 
 impl Disturbance {
     /// All of them.
-    pub const ALL: [Disturbance; 3] =
-        [Disturbance::Suspended, Disturbance::Stepped, Disturbance::Processors];
+    pub const ALL: [Disturbance; 4] = [
+        Disturbance::Suspended,
+        Disturbance::Stepped,
+        Disturbance::Processors,
+        Disturbance::Machine,
+    ];
 
     /// As the log has it.
     pub fn name(self) -> &'static str {
@@ -77,7 +113,19 @@ impl Disturbance {
             Disturbance::Suspended => "suspended",
             Disturbance::Stepped => "stepped",
             Disturbance::Processors => "processors",
+            Disturbance::Machine => "machine",
         }
+    }
+}
+
+impl std::fmt::Display for Disturbance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Disturbance::Suspended => "the machine slept",
+            Disturbance::Stepped => "the counter moved against the kernel's clock",
+            Disturbance::Processors => "the counters of two processors differ",
+            Disturbance::Machine => "the virtual machine was moved or set back to a snapshot",
+        })
     }
 }
 
@@ -86,8 +134,11 @@ impl Disturbance {
 pub struct CounterEvent {
     /// What.
     pub disturbance: Disturbance,
-    /// Within this time.
+    /// Within this time. Of a counter that began anew: from what it is now to what it was.
     pub within: Span,
+    /// When it was noticed: before the end of `within` if the counter went back. A log has no more than
+    /// that end.
+    pub after: Span,
     /// How long the machine slept, or how far the counter went ahead; nanoseconds.
     pub ns: i64,
     /// The processors before and after.
@@ -105,18 +156,22 @@ pub struct Look {
     pub slept: (i64, i64),
     /// The processor that read.
     pub processor: u32,
+    /// What the hypervisor says ([`VmClock::marker`]), where it says anything.
+    pub marker: Option<u64>,
 }
 
 impl Look {
     /// Looks now, several times: the narrowest look is the best.
-    pub fn take() -> Look {
+    pub fn take(machine: Option<&VmClock>) -> Look {
+        // One that is being written will be read by the next look.
+        let marker = machine.and_then(|machine| machine.marker().ok());
         let one = || {
             let processor = sched_getcpu().unwrap_or_default() as u32;
             let before = nanoseconds_of(ClockId::CLOCK_MONOTONIC);
             let boot = nanoseconds_of(ClockId::CLOCK_BOOTTIME);
             let after = nanoseconds_of(ClockId::CLOCK_MONOTONIC);
             let (raw, at) = bracketed(ClockId::CLOCK_MONOTONIC_RAW);
-            Look { raw, at, slept: (boot - after - 2, boot - before + 2), processor }
+            Look { raw, at, slept: (boot - after - 2, boot - before + 2), processor, marker }
         };
         (0..4).map(|_| one()).min_by_key(|look| look.at.width()).expect("there are looks")
     }
@@ -145,12 +200,18 @@ impl CounterWatch {
 
     /// What happened since the last look.
     pub fn see(&mut self, look: Look) -> Option<CounterEvent> {
-        let last = std::mem::replace(&mut self.last, look);
+        let mut last = std::mem::replace(&mut self.last, look);
+        self.last.marker = look.marker.or(last.marker);
         let event = |disturbance, ns| {
             let within = Span { lo: last.at.lo.min(look.at.lo), hi: look.at.hi.max(last.at.hi) };
             let processors = [last.processor, look.processor];
-            Some(CounterEvent { disturbance, within, ns, processors })
+            Some(CounterEvent { disturbance, within, after: look.at, ns, processors })
         };
+        if let (Some(before), Some(now)) = (last.marker.take(), look.marker)
+            && before != now
+        {
+            return event(Disturbance::Machine, 0);
+        }
         let slept = look.slept.0 - last.slept.1;
         if slept > ASLEEP_NS {
             return event(Disturbance::Suspended, slept);
@@ -203,6 +264,7 @@ mod tests {
             at: Span { lo: Counter(ticks - 40), hi: Counter(ticks + 40) },
             slept: (slept_ns - 30, slept_ns + 30),
             processor,
+            marker: None,
         }
     }
 
@@ -231,9 +293,9 @@ mod tests {
     #[test]
     fn this_machine_is_not_disturbed() {
         // The tests' other machines may be: what is asked is that looking costs no false alarm.
-        let before = Look::take();
+        let before = Look::take(None);
         std::thread::sleep(std::time::Duration::from_millis(50));
-        let (begin, end) = (Look::take(), Look::take());
+        let (begin, end) = (Look::take(None), Look::take(None));
         assert!(begin.at.lo <= begin.at.hi && begin.at.hi <= end.at.lo);
         assert!(begin.raw <= end.raw && begin.slept.0 <= begin.slept.1);
         // Whoever is taken off the CPU between the two needs the right frequency, of this machine.

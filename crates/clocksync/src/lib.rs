@@ -12,13 +12,13 @@
 //! [`foreign`]; [`others`] tells of them on a run's time line, [`placing`] puts their stamps there.
 //!
 //! Both take messages as constraints (`constraint`): what is left of rate and offset is in `rate`,
-//! `envelope` and `bound`, what contradicts in `epoch`; the finer guess is made in `track` and
+//! `envelope` and `bound`, what contradicts in `epoch`, steps that contradict nothing in `steps`; the finer guess is made in `track` and
 //! `follow`, by the clock filter of `filter` and what `path` knows of paths.
 //!
 //! [`foreign`], [`loops`], [`offline`], [`online`], [`others`],
 //! [`pairs`], [`placing`] and [`synthetic`] are pure. Sockets, clocks and
-//! threads are in [`probe`] and the reading functions of [`anchor`], [`counter`], [`key`] and
-//! [`stamp`].
+//! threads are in [`probe`] and the reading functions of [`anchor`], [`counter`], [`key`],
+//! [`stamp`] and [`vmclock`].
 
 pub mod anchor;
 mod bound;
@@ -44,11 +44,14 @@ pub mod placing;
 pub mod probe;
 mod rate;
 pub mod record;
+pub mod skew;
 pub mod stamp;
 pub mod state;
+mod steps;
 pub mod synthetic;
 mod track;
 pub mod utc;
+pub mod vmclock;
 
 pub use constraint::{Message, Way};
 use loopscope_time::Counter;
@@ -69,5 +72,24 @@ impl Span {
     /// Its width in ticks; negative if the ends are in the wrong order.
     pub fn width(self) -> i64 {
         self.hi.ticks_since(self.lo)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loopscope_time::Frequency;
+
+    /// The frequency of this machine's counter, measured over 20 ms of the kernel's clock.
+    pub(crate) fn measured_frequency() -> Frequency {
+        let begin = stamp::Reading::take();
+        loop {
+            let end = stamp::Reading::take();
+            let ns = end.clock.0 - begin.clock.0;
+            if ns >= 20_000_000 {
+                let ticks = end.at.lo.ticks_since(begin.at.lo) as f64;
+                return Frequency::from_hz((ticks * 1e9 / ns as f64) as u64).unwrap();
+            }
+        }
     }
 }

@@ -17,7 +17,7 @@ use crate::constraint::Message;
 use crate::counter::{CounterEvent, Disturbance};
 use crate::exchange::Exchange;
 use crate::loops::{Edge, Survey};
-use crate::offline::{self, Solution, SolveError, solve};
+use crate::offline::{self, Solution, SolveError, solve, solve_between};
 use crate::record::{
     self, Identity, Moment, Observation, RecordError, Source, TraceFile, Writer, event,
 };
@@ -103,12 +103,20 @@ pub struct ProbeLog {
     pub anchors: Vec<Anchor>,
     /// What happened to the counter.
     pub counter_events: Vec<CounterEvent>,
+    /// How far the counters of two of the host's processors may be apart, in ticks; `None` where it
+    /// does not say, as an old one.
+    pub apart: Option<u64>,
     /// Size of what no longer reads as packets at the end of its stream: its writer was killed in
     /// the middle of one.
     pub torn_bytes: usize,
 }
 
 impl ProbeLog {
+    /// [`Self::apart`] in nanoseconds.
+    fn apart_ns(&self) -> Option<f64> {
+        self.apart.map(|ticks| ticks as f64 * self.identity.frequency.ns_per_tick())
+    }
+
     /// Reads a `clock/probes` directory.
     pub fn read(directory: &Path) -> Result<ProbeLog, LogError> {
         let metadata = read_metadata(directory)?;
@@ -125,6 +133,7 @@ impl ProbeLog {
             observations: Vec::new(),
             anchors: Vec::new(),
             counter_events: Vec::new(),
+            apart: None,
             torn_bytes: 0,
         };
         for path in streams(directory)? {
@@ -153,6 +162,9 @@ impl ProbeLog {
         let _ = match Moment::ALL.into_iter().find(|m| m.name() == class.name) {
             Some(moment) => {
                 fields.observation(moment, record.id).map(|o| self.observations.push(o))
+            }
+            None if class.name == "processors" => {
+                fields.unsigned().map(|apart| self.apart = Some(apart))
             }
             None if class.name == "anchor" => fields.anchor().map(|a| self.anchors.push(a)),
             None => fields.counter_event().map(|e| self.counter_events.push(e)),
@@ -216,7 +228,8 @@ impl<'a, I: Iterator<Item = Value<'a>>> Fields<I> {
         let disturbance = Disturbance::ALL.into_iter().find(|d| d.name() == name)?;
         let (ns, within) = (self.signed()?, self.span()?);
         let processors = [self.unsigned()? as u32, self.unsigned()? as u32];
-        Some(CounterEvent { disturbance, within, ns, processors })
+        let after = Span { lo: within.hi, hi: within.hi };
+        Some(CounterEvent { disturbance, within, after, ns, processors })
     }
 }
 
@@ -278,6 +291,20 @@ pub fn join(follower: &ProbeLog, reference: &ProbeLog) -> Joined {
 /// Reads and joins the `clock/probes` directories of a follower and the reference.
 pub fn read_exchanges(follower: &Path, reference: &Path) -> Result<Joined, LogError> {
     Ok(join(&ProbeLog::read(follower)?, &ProbeLog::read(reference)?))
+}
+
+/// A disturbance of the reference's counter, on a follower's: after the last message before it, and
+/// before the first one after it.
+fn on_follower(event: &CounterEvent, exchanges: &[Exchange]) -> CounterEvent {
+    let mut within = Span::ANY;
+    for Message { own, reference, .. } in exchanges.iter().flat_map(Exchange::messages) {
+        if reference.hi < event.within.lo {
+            within.lo = within.lo.max(Counter(own.hi.0 + 1));
+        } else if reference.lo > event.within.hi {
+            within.hi = within.hi.min(Counter(own.lo.0.saturating_sub(1)));
+        }
+    }
+    CounterEvent { within, after: Span { lo: within.hi, hi: within.hi }, ..*event }
 }
 
 /// One host's clock in a run.
@@ -347,8 +374,20 @@ pub fn solve_run_with(
         let joined = join(&log, reference_log);
         let messages = messages.get(&host).map_or(&[][..], Vec::as_slice);
         let hz = reference_log.identity.frequency;
-        let solution = solve(&joined.exchanges, messages, frequency, hz, wander)
-            .map_err(|source| LogError::Solve { host: host.clone(), source })?;
+        // Also where the reference's counter was disturbed, in between messages.
+        let far = reference_log.counter_events.iter();
+        let disturbed: Vec<CounterEvent> = log
+            .counter_events
+            .iter()
+            .copied()
+            .chain(far.map(|event| on_follower(event, &joined.exchanges)))
+            .collect();
+        let own_ns = log.apart_ns();
+        let wider_ns = own_ns.unwrap_or(0.0) + 0.5 * reference_log.apart_ns().unwrap_or(0.0);
+        let solution =
+            solve_between(&joined.exchanges, messages, frequency, hz, wander, &disturbed)
+                .map_err(|source| LogError::Solve { host: host.clone(), source })?
+                .of_any_processor(wider_ns, own_ns);
         let directory = out.join(&host).join("clock/estimates");
         write_estimates(&directory, &log.identity, &solution)?;
         let clock = HostClock {
@@ -366,6 +405,8 @@ pub fn solve_run_with(
         clocks.insert(host, clock);
     }
     if let (Some(log), Some(clock)) = (reference_log, clocks.get_mut(reference)) {
+        let own_ns = log.apart_ns();
+        clock.map = clock.map.clone().of_any_processor(0.5 * own_ns.unwrap_or(0.0), own_ns);
         clock.torn_bytes = log.torn_bytes;
         clock.anchors = log.anchors;
         clock.counter_events = log.counter_events;

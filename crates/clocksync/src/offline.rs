@@ -25,13 +25,18 @@
 //! claims [`CLAIM`] of all instants, for the noise that showed and ways whose least delays differ by
 //! a share of the round trip that is stated (the `track` module says what it is made of).
 
+use std::collections::BTreeSet;
+use std::ops::Range;
+
 use loopscope_time::{ClockMap, Counter, Epoch, Frequency, GlobalNs, Knot, MapError};
 
 use crate::constraint::{Constraint, Frame, Message, Way};
+use crate::counter::{self, CounterEvent};
 use crate::envelope::{Envelope, Point};
 use crate::epoch;
 use crate::exchange::Exchange;
 use crate::rate::RateRange;
+use crate::steps;
 pub use crate::track::CLAIM;
 use crate::track::Track;
 
@@ -65,6 +70,12 @@ pub enum SolveError {
     /// Not a usable assumption.
     #[error("a wander of {0} is not a rate between 0 and 0.001: 1e-6 stands for 1 ppm")]
     BadWander(f64),
+    /// All of the run, or nearly, is within disturbances.
+    #[error(
+        "its counter was disturbed ({0}), and too few probes are before or after that: a run cannot \
+         go on while a machine sleeps, is moved or is set back to a snapshot"
+    )]
+    Disturbed(counter::Disturbance),
     /// No stretch of the run has enough messages that agree.
     #[error(
         "the probes contradict each other all along ({0} epochs): do all stamps of a side come \
@@ -83,8 +94,9 @@ pub struct Estimate {
     pub counter: Counter,
     /// Global time less the counter scaled by its nominal frequency, in nanoseconds.
     pub offset_ns: f64,
-    /// Rate against nominal from here to the next row (on the last row: that from the row before),
-    /// in parts per million.
+    /// By how much faster global time passes than the counter at its nominal frequency tells it, from
+    /// here to the next row (on the last row: that from the row before), in parts per million: of a
+    /// counter that is slow it is positive.
     pub rate_ppm: f64,
     /// Hard half-width in nanoseconds.
     pub err_ns: f64,
@@ -106,18 +118,23 @@ pub struct Disturbance {
 pub enum Cause {
     /// Global time against the follower's counter jumped by this many nanoseconds.
     Step(f64),
-    /// Their rate changed by this many parts per million.
+    /// The rate of global time against the follower's counter changed by this many parts per million.
     Rate(f64),
     /// On one of its sides too few messages agree to tell.
     Unclear,
+    /// Who watches the counter has seen it, whether messages show it or not.
+    Watched(counter::Disturbance),
 }
 
 impl std::fmt::Display for Cause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Cause::Step(ns) => write!(f, "global time stepped by {ns:+.0} ns against its counter"),
-            Cause::Rate(ppm) => write!(f, "its rate changed by {ppm:+.2} ppm"),
+            Cause::Rate(ppm) => {
+                write!(f, "global time's rate against its counter changed by {ppm:+.2} ppm")
+            }
             Cause::Unclear => write!(f, "too few probes agree to tell what happened"),
+            Cause::Watched(disturbance) => write!(f, "{disturbance}"),
         }
     }
 }
@@ -141,6 +158,20 @@ pub struct Solution {
     pub unbelievable_ppm: Option<f64>,
 }
 
+impl Solution {
+    /// The same where any processor's counter may have been read, by probes and by programs, as in
+    /// [`ClockMap::of_any_processor`] ([`crate::skew`]).
+    #[must_use]
+    pub fn of_any_processor(self, wider_ns: f64, apart_ns: Option<f64>) -> Solution {
+        let wider = |row: Estimate| Estimate { err_ns: row.err_ns + wider_ns, ..row };
+        Solution {
+            map: self.map.of_any_processor(wider_ns, apart_ns),
+            estimates: self.estimates.into_iter().map(wider).collect(),
+            ..self
+        }
+    }
+}
+
 /// Finds the map from exchanges, and from messages of programs. `wander` is the assumption that
 /// the page above states, as a ratio (1e-6 is 1 ppm).
 pub fn solve(
@@ -150,16 +181,37 @@ pub fn solve(
     reference: Frequency,
     wander: f64,
 ) -> Result<Solution, SolveError> {
+    solve_between(exchanges, messages, follower, reference, wander, &[])
+}
+
+/// The same for a follower whose counter was disturbed, as who watches it has seen: messages need not
+/// show it. What passed meanwhile is left out, and an epoch begins behind each disturbance.
+pub fn solve_between(
+    exchanges: &[Exchange],
+    messages: &[Message],
+    follower: Frequency,
+    reference: Frequency,
+    wander: f64,
+    disturbed: &[CounterEvent],
+) -> Result<Solution, SolveError> {
     if !(0.0..=1e-3).contains(&wander) {
         return Err(SolveError::BadWander(wander));
     }
     let used = exchanges.iter().filter(|e| e.messages().next().is_some()).count();
     let all: Vec<Message> =
         exchanges.iter().flat_map(Exchange::messages).chain(messages.iter().copied()).collect();
+    let meanwhile = |message: &Message, event: &CounterEvent| {
+        message.own.hi >= event.within.lo && message.own.lo <= event.within.hi
+    };
+    let all: Vec<Message> =
+        all.into_iter().filter(|m| !disturbed.iter().any(|event| meanwhile(m, event))).collect();
     let count = |way| all.iter().filter(|m| m.way == way).count();
     let [probes, replies] = [Way::Forward, Way::Back].map(count);
     if probes < MIN_MESSAGES || replies < MIN_MESSAGES {
-        return Err(SolveError::TooFew { probes, replies });
+        return Err(match disturbed.first() {
+            Some(event) => SolveError::Disturbed(event.disturbance),
+            None => SolveError::TooFew { probes, replies },
+        });
     }
     let first = all.iter().map(|m| m.own.lo).min().unwrap_or_default();
     let first_reference = all.iter().map(|m| m.reference.lo).min().unwrap_or_default();
@@ -170,22 +222,45 @@ pub fn solve(
     let nominal = frame.ns_per_tick();
     let limit = MAX_RATE_PPM * 1e-6 * nominal;
     // Wander is relative to the rate, which may exceed nominal.
+    let ratio = wander;
     let wander = wander * (nominal + limit);
-    let (epochs, rejected) = epoch::split(&constraints, wander);
+    // Between two disturbances that are known, those that messages show.
+    let mut cuts: Vec<usize> = vec![0, constraints.len()];
+    let places = disturbed.iter().map(|event| frame.x(event.within.hi));
+    cuts.extend(places.map(|x| constraints.partition_point(|c| c.edge.x <= x)));
+    cuts.sort_unstable();
+    cuts.dedup();
+    let (mut epochs, mut rejected) = (Vec::new(), BTreeSet::new());
+    for cut in cuts.windows(2) {
+        let (found, left_out) = epoch::split(&constraints[cut[0]..cut[1]], wander);
+        epochs.extend(found.into_iter().map(|range| cut[0] + range.start..cut[0] + range.end));
+        rejected.extend(left_out.into_iter().map(|number| cut[0] + number));
+    }
+    let kept = |range: &Range<usize>| -> Vec<(usize, &Constraint)> {
+        let numbers = range.clone().filter(|n| !rejected.contains(n));
+        numbers.map(|n| (n, &constraints[n])).collect()
+    };
+    let cut = |epoch: Range<usize>| steps::cut(epoch.clone(), &kept(&epoch), nominal, ratio);
+    let epochs: Vec<Range<usize>> = epochs.into_iter().flat_map(cut).collect();
     let last_epoch = epochs.len() - 1;
     let mut solved: Vec<Solved> = Vec::new();
     let mut disturbances: Vec<Disturbance> = Vec::new();
     let mut disturbed_since = Counter(0);
     for (number, range) in epochs.iter().enumerate() {
-        let kept: Vec<&Constraint> =
-            range.clone().filter(|n| !rejected.contains(n)).map(|n| &constraints[n]).collect();
+        let kept: Vec<&Constraint> = kept(range).into_iter().map(|(_, message)| message).collect();
         let Some(mut epoch) = Solved::new(&kept, &frame, wander) else { continue };
         epoch.number = number as u32;
         if number > 0 {
             epoch.from = frame.counter(epoch.first.ceil());
-            let cause =
-                solved.last().map_or(Cause::Unclear, |before| before.cause(&epoch, nominal));
             let until = epoch.from;
+            let watched = disturbed
+                .iter()
+                .find(|event| event.within.hi >= disturbed_since && event.within.lo <= until);
+            let cause = match (watched, solved.last()) {
+                (Some(event), _) => Cause::Watched(event.disturbance),
+                (None, Some(before)) => before.cause(&epoch, nominal),
+                (None, None) => Cause::Unclear,
+            };
             disturbances.push(Disturbance { from: disturbed_since, until, cause });
         }
         if number < last_epoch {

@@ -214,6 +214,7 @@ fn disturbed(disturbance: &offline::Disturbance, place: impl Fn(Span) -> Place) 
         Cause::Step(_) => "step",
         Cause::Rate(_) => "rate",
         Cause::Unclear => "unclear",
+        Cause::Watched(disturbance) => disturbance.name(),
     };
     let what = format!(
         "its clock or the reference's was disturbed: {cause}; the time of its events meanwhile is \
@@ -234,8 +235,9 @@ fn counter_event(event: &CounterEvent, place: impl Fn(Span) -> Place) -> ClockEv
         Disturbance::Processors => {
             format!("the counters of processors {before} and {after} differ by {ms:+.3} ms")
         }
+        Disturbance::Machine => event.disturbance.to_string(),
     };
-    let ns = Some((event.ns, event.ns));
+    let ns = (event.disturbance != Disturbance::Machine).then_some((event.ns, event.ns));
     let kind = event.disturbance.name();
     ClockEvent { clock: "counter".into(), kind, from, until, ns, what }
 }
@@ -425,6 +427,7 @@ pub(crate) mod tests {
         own.counter_events.push(CounterEvent {
             disturbance: Disturbance::Suspended,
             within,
+            after: within,
             ns: 300_000_000,
             processors: [0, 1],
         });

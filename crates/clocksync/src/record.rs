@@ -150,10 +150,17 @@ const COUNTER_EVENT_FIELDS: &Fields = &[
     ("cpu_after", FieldType::U32),
 ];
 
+const PROCESSORS: (u16, &str) = (6, "processors");
+const PROCESSORS_FIELDS: &Fields = &[("apart", FieldType::U64)];
+
 /// The event classes of a probe log.
 pub(crate) fn classes() -> Vec<EventClass> {
     let seen = Moment::ALL.map(|m| event(m as u16, m.name(), SEEN));
-    let others = [(ANCHOR, ANCHOR_FIELDS), (COUNTER_EVENT, COUNTER_EVENT_FIELDS)];
+    let others = [
+        (ANCHOR, ANCHOR_FIELDS),
+        (COUNTER_EVENT, COUNTER_EVENT_FIELDS),
+        (PROCESSORS, PROCESSORS_FIELDS),
+    ];
     let others = others.map(|((id, name), fields)| event(id, name, fields));
     seen.into_iter().chain(others).collect()
 }
@@ -295,17 +302,27 @@ impl ProbeWriter {
         self.record(ANCHOR.0, turn, &fields)
     }
 
-    /// Logs what happened to the counter.
+    /// Logs what happened to the counter; the event as the log has it.
     pub(crate) fn log_counter_event(
         &mut self,
         turn: i64,
         event: &CounterEvent,
-    ) -> Result<(), RecordError> {
+    ) -> Result<CounterEvent, RecordError> {
         let mut fields = text(event.disturbance.name());
         fields.extend_from_slice(&event.ns.to_le_bytes());
         self.put(&mut fields, event.within);
         fields.extend(event.processors.iter().flat_map(|cpu| cpu.to_le_bytes()));
-        self.record(COUNTER_EVENT.0, turn, &fields)
+        self.record(COUNTER_EVENT.0, turn, &fields)?;
+        Ok(CounterEvent {
+            within: self.shown(event.within),
+            after: self.shown(event.after),
+            ..*event
+        })
+    }
+
+    /// Logs how far the counters of two processors may be apart, in ticks.
+    pub(crate) fn log_processors(&mut self, apart: u64) -> Result<(), RecordError> {
+        self.record(PROCESSORS.0, 0, &apart.to_le_bytes())
     }
 
     /// As it leaves: through the synthetic clock, if there is one.

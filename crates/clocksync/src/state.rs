@@ -6,7 +6,7 @@ use loopscope_time::{Counter, GlobalNs};
 
 /// A line with a width, from the host's counter to global time.
 ///
-/// At a counter `c` before [`State::expires`] global time is within
+/// At a counter `c` from [`State::since`] on and before [`State::expires`] global time is within
 /// `best − below_ns − w ..= best + above_ns + w`, where `best` = `global` + `fraction_ns` +
 /// (`c` − `anchor`) · `ns_per_tick` and `w` = |`c` − `anchor`| · `ns_per_tick` · `drift`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,10 +29,15 @@ pub struct State {
     /// Half-width that the claimed share of instants lies within, ns. Unlike the hard one it does not
     /// grow from the anchor: the next state is to come within some tens of milliseconds.
     pub calibrated_ns: f64,
+    /// How far the counters of two of the host's processors may be apart, ns: in the widths already,
+    /// and in the time between two readings, which may be of two processors. 0: it is not known.
+    pub apart_ns: f64,
     /// The line's slope.
     pub ns_per_tick: f64,
     /// By how much the hard width grows on either side, ns for each ns from the anchor.
     pub drift: f64,
+    /// Before here nothing of this holds: a counter was disturbed, or may have been.
+    pub since: Counter,
     /// From here on it is [`Status::Holdover`], if it was [`Status::Synchronised`].
     pub stale: Counter,
     /// From here on nothing of this holds.

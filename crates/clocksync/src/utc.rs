@@ -72,13 +72,31 @@ impl std::fmt::Display for Reason {
     }
 }
 
+/// What chrony has said, and when.
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    at: Instant,
+    uncertainty_ns: u64,
+    /// By how much that grows, ns a second.
+    growth: f64,
+    stratum: u8,
+}
+
+impl Said {
+    /// How far the clock may be from UTC at `now`.
+    fn uncertainty(&self, now: Instant) -> u64 {
+        let age = now.saturating_duration_since(self.at).as_secs_f64();
+        self.uncertainty_ns.saturating_add((age * self.growth).ceil() as u64)
+    }
+}
+
 /// Between two questions to chrony.
 const EVERY: Duration = Duration::from_secs(2);
 
 /// Asks chrony every two seconds, on a thread of its own, until it is dropped.
 #[derive(Debug)]
 pub struct Watch {
-    said: Arc<Mutex<Result<(u64, u8), Reason>>>,
+    said: Arc<Mutex<Result<Said, Reason>>>,
     /// Dropped, it ends the thread.
     _end: Sender<()>,
 }
@@ -103,7 +121,8 @@ impl Watch {
     pub fn standing(&self, frequency: Frequency) -> Standing {
         match *self.said.lock().unwrap_or_else(PoisonError::into_inner) {
             Err(reason) => Standing::Unsynchronised(reason),
-            Ok((uncertainty, stratum)) => {
+            Ok(said) => {
+                let uncertainty = said.uncertainty(Instant::now());
                 let (utc, at) = bracketed(ClockId::CLOCK_REALTIME);
                 let (lo, hi) = (frequency.scale(at.lo), frequency.scale(at.hi));
                 let half = (hi - lo) / 2;
@@ -111,18 +130,21 @@ impl Watch {
                     offset_ns: utc - (lo.0 + half),
                     // And the roundings of all three.
                     error_ns: uncertainty.saturating_add(half.unsigned_abs() + 2),
-                    stratum,
+                    stratum: said.stratum,
                 }
             }
         }
     }
 }
 
-/// Uncertainty and stratum.
-fn said() -> Result<(u64, u8), Reason> {
+/// Asks now.
+fn said() -> Result<Said, Reason> {
+    // Chrony has looked after that.
+    let at = Instant::now();
     match ask() {
-        Ok(Utc { uncertainty_ns: Some(uncertainty), stratum, .. }) => {
-            Ok((uncertainty, u8::try_from(stratum).unwrap_or(u8::MAX)))
+        Ok(Utc { uncertainty_ns: Some(uncertainty_ns), growth_ppm, stratum, .. }) => {
+            let stratum = u8::try_from(stratum).unwrap_or(u8::MAX);
+            Ok(Said { at, uncertainty_ns, growth: 1e3 * growth_ppm, stratum })
         }
         Ok(_) => Err(Reason::NoSource),
         Err(UtcError::NotInstalled) => Err(Reason::NotInstalled),
@@ -139,6 +161,9 @@ pub struct Utc {
     /// How far the clock may be from UTC, ns: |system time| + root dispersion + root delay / 2
     /// (chronyc(1), `tracking`). `None` where it is not synchronised.
     pub uncertainty_ns: Option<u64>,
+    /// By how much that grows from then on, parts per million: |residual frequency| + skew, and
+    /// [`CLOCK_PPM`].
+    pub growth_ppm: f64,
     /// The source's address or reference id.
     pub source: String,
     /// Hops to the primary source.
@@ -164,6 +189,10 @@ pub enum UtcError {
     #[error("chronyc's answer is not understood: {0:?}")]
     Words(String),
 }
+
+/// How far an oscillator's frequency may be off besides, by chrony's default (chrony.conf(5),
+/// `maxclockerror`).
+const CLOCK_PPM: f64 = 1.0;
 
 const PATIENCE: Duration = Duration::from_secs(2);
 const FIELDS: usize = 14;
@@ -211,11 +240,13 @@ pub fn parse(line: &str) -> Result<Utc, UtcError> {
         if value.is_finite() { Ok(value) } else { Err(words()) }
     };
     let (offset, delay, dispersion) = (seconds(4)?, seconds(10)?, seconds(11)?);
+    let growth_ppm = seconds(8)?.abs() + seconds(9)?.abs() + CLOCK_PPM;
     let synchronised = fields[13] != "Not synchronised";
     let uncertainty = (offset.abs() + dispersion + delay / 2.0) * 1e9;
     Ok(Utc {
         synchronised,
         uncertainty_ns: synchronised.then_some(uncertainty.ceil() as u64),
+        growth_ppm,
         source: if fields[1].is_empty() { fields[0] } else { fields[1] }.to_owned(),
         stratum: fields[2].parse().map_err(|_| words())?,
     })
@@ -232,6 +263,18 @@ mod tests {
         let utc = parse(line).unwrap();
         assert_eq!((utc.synchronised, utc.stratum, utc.source.as_str()), (true, 3, "192.168.0.1"));
         assert_eq!(utc.uncertainty_ns, Some(2_312_345));
+    }
+
+    #[test]
+    fn the_uncertainty_grows_with_its_age() {
+        let line = "C0A80001,192.168.0.1,3,1795316470.756780985,-0.000012345,0.000001,0.000020,\
+                    -12.345,-0.001,0.050,0.004000000,0.000300000,64.2,Normal";
+        let Utc { uncertainty_ns, growth_ppm, .. } = parse(line).unwrap();
+        assert!((growth_ppm - 1.051).abs() < 1e-9, "{growth_ppm}");
+        let (at, growth) = (Instant::now(), 1e3 * growth_ppm);
+        let said = Said { at, uncertainty_ns: uncertainty_ns.unwrap(), growth, stratum: 3 };
+        assert_eq!(said.uncertainty(at), 2_312_345);
+        assert_eq!(said.uncertainty(at + Duration::from_secs(100)), 2_312_345 + 105_100);
     }
 
     #[test]

@@ -21,6 +21,7 @@ use loopscope_clocksync::probe::{
 };
 use loopscope_clocksync::record::Moment;
 use loopscope_clocksync::stamp::{Reading, ordered_counter};
+use loopscope_clocksync::state::Status;
 use loopscope_time::{Counter, Frequency};
 use run::{babeltrace_count, frequency, probes, side};
 
@@ -522,4 +523,41 @@ fn a_clock_that_is_set_is_found_and_moves_nothing() {
         let set_meanwhile = reading.ts >= event.from.unwrap() && ahead == 0;
         assert!(set_meanwhile || (ns - ahead).abs() <= err_ns, "{reading:?} of {event:?}");
     }
+}
+
+/// A follower whose reference is silent waits, follows another address when it is told one, and takes
+/// who answers there for another reference unless its session is the same.
+#[test]
+fn a_follower_waits_and_follows_to_another_address() {
+    let run = tempfile::tempdir().unwrap();
+    let hz = frequency();
+    let silent = bound_to_any();
+    let config = config(side(run.path(), "a", LOOPBACK, hz, None), silent.local_addr().unwrap());
+    let mut prober = Prober::begin(config).unwrap();
+    let online = prober.online();
+    let epoch = |at_least: u32| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let state = online.lock().unwrap().state(ordered_counter());
+            if state.status == Status::Synchronised && state.epoch >= at_least {
+                return state.epoch;
+            }
+            assert!(Instant::now() < deadline, "{state:?}");
+            std::thread::yield_now();
+        }
+    };
+    assert_eq!(online.lock().unwrap().to_global(ordered_counter()), None);
+    for epoch_then in 0..2 {
+        let name = format!("ref{epoch_then}");
+        let responder = Responder::start(side(run.path(), &name, LOOPBACK, hz, None)).unwrap();
+        for _ in 0..2 {
+            // The same reference twice is no other one.
+            prober.redirect(LOOPBACK, responder.address()).unwrap();
+            assert_eq!(epoch(epoch_then), epoch_then);
+        }
+        responder.stop().unwrap();
+    }
+    let counts = prober.stop().unwrap();
+    assert!(counts.answered > 0 && counts.sent >= counts.answered);
+    assert!(counts.traffic.packets >= counts.sent, "{counts:?}");
 }

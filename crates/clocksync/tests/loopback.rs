@@ -12,6 +12,7 @@ use loopscope_clocksync::log::{LogError, ProbeLog, join, solve_run};
 use loopscope_clocksync::offline::DEFAULT_WANDER;
 use loopscope_clocksync::probe::{Cause, Counts, ProbeError, Prober, ProberConfig, Responder};
 use loopscope_clocksync::record::{Filter, Moment, RecordError, Source};
+use loopscope_clocksync::skew;
 use loopscope_clocksync::synthetic::SyntheticClock;
 use loopscope_time::Counter;
 use loopscope_time::source::read_counter;
@@ -141,6 +142,41 @@ fn a_log_is_not_written_over_another() {
     let again = side(run.path(), "ref", LOOPBACK, frequency(), None);
     let error = Responder::start(again).unwrap_err();
     assert!(matches!(error, ProbeError::Log(RecordError::Taken(_))), "{error}");
+}
+
+/// How far the counters of processors may be apart is in every width, offline and online: that of the
+/// own host, and half of the reference's.
+#[test]
+fn what_processors_are_apart_is_in_every_width() {
+    let run = tempfile::tempdir().unwrap();
+    let responder = responder(run.path(), LOOPBACK);
+    let prober = Prober::start(config(run.path(), "a", responder.address())).unwrap();
+    let online = prober.online();
+    let apart = skew::of_this_machine().within() as f64 * frequency().ns_per_tick();
+    let known = || online.lock().unwrap().to_global(read_counter());
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while known().is_none() {
+        assert!(Instant::now() < deadline, "the follower learns nothing");
+    }
+    // The frequency is measured anew each time.
+    assert!(known().unwrap().1.ns() as f64 > 1.49 * apart);
+    let told = [online.clone(), responder.online()]
+        .map(|online| online.lock().unwrap().state(read_counter()).apart_ns);
+    assert!(told.iter().all(|told| (told - apart).abs() <= 0.01 * apart), "{told:?} for {apart}");
+    prober.stop().unwrap();
+    responder.stop().unwrap();
+    let log = ProbeLog::read(&probes(run.path(), "a")).unwrap();
+    assert_eq!(log.apart, Some(skew::of_this_machine().within()));
+    let clocks = solve_run(run.path(), "ref", DEFAULT_WANDER).unwrap();
+    for (host, share) in [("a", 1.49), ("ref", 0.49)] {
+        let map = &clocks[host].map;
+        let least = map.knots().iter().map(|k| map.map(k.counter).1.ns()).min().unwrap();
+        assert!(least as f64 > share * apart, "{host}: {least} for {apart}");
+        // Also in an interval on it, whole: its ends may be of two processors.
+        assert!((map.apart_ns().unwrap() - apart).abs() <= 0.01 * apart, "{host}: {map:?}");
+        assert!(map.interval_bound(0).ns() as f64 >= 0.99 * apart, "{host}");
+    }
+    assert!(clocks["ref"].map.map(read_counter()).1.ns() as f64 <= 0.51 * apart + 2.0);
 }
 
 /// While the probes go on, what a follower tells of its hidden clock is what the reference's says,

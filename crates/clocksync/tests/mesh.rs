@@ -108,7 +108,9 @@ fn a_peer_that_goes_or_is_silent_costs_its_own_edge_alone() {
     assert!(gone.answered > 40 && lost(&gone) > 10, "{gone:?}");
     assert_eq!(none.counts.unwrap().answered, 0);
     for residuals in [a.residuals, b.residuals] {
-        assert_eq!((residuals.contradictions, residuals.unknown), (0, 0));
+        assert_eq!(residuals.contradictions, 0);
+        // A follower says nothing for a moment where a message could be the first after a step.
+        assert!(residuals.unknown < residuals.known / 4, "{residuals:?}");
         let newest = residuals.newest.unwrap();
         assert!(newest.ns.abs() <= newest.hard_ns && newest.hard_ns > 0.0, "{newest:?}");
     }
@@ -146,4 +148,29 @@ fn a_peer_may_come_late() {
     wait(&mesh, |of| of["a"].known > 20);
     assert!(mesh.stop().unwrap()["a"].counts.is_ok());
     late.stop().unwrap();
+}
+
+/// A peer whose name has got another address is asked there, and its edge goes on; that it is silent
+/// meanwhile shows in when it answered last.
+#[test]
+fn a_peer_is_followed_to_another_address() {
+    let run = tempfile::tempdir().unwrap();
+    let hosts = Hosts::new(run.path());
+    let followers = ["a", "b"].map(|name| hosts.follower(name));
+    let first = hosts.answers("a", &followers[0]);
+    let mut mesh = hosts.mesh("b", &followers[1], &[("a", first.address())]);
+    wait(&mesh, |of| of["a"].known > 20);
+    let answered = mesh.last_answers()["a"].unwrap();
+    first.stop().unwrap();
+    let second = Side { directory: None, ..hosts.side("a", "answers") };
+    let second = Responder::telling(second, Told::Global(followers[0].online())).unwrap();
+    mesh.redirect("a", LOOPBACK, second.address()).unwrap();
+    let then = mesh.residuals()["a"].known;
+    wait(&mesh, |of| of["a"].known > then + 20);
+    assert!(mesh.last_answers()["a"].unwrap() > answered);
+    // Nobody knows that one.
+    mesh.redirect("c", LOOPBACK, second.address()).unwrap();
+    let end = mesh.stop().unwrap().remove("a").unwrap();
+    assert!(end.counts.is_ok() && end.residuals.contradictions == 0, "{end:?}");
+    second.stop().unwrap();
 }

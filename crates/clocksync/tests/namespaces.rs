@@ -161,7 +161,7 @@ fn median(mut values: Vec<u64>) -> u64 {
 
 fn truth_is_inside_the_width(name: &str, synthetic: bool, busy: bool) {
     if !Uid::effective().is_root() {
-        eprintln!("SKIPPED: needs root to make network namespaces");
+        run::skip::skipped("needs root to make network namespaces");
         return;
     }
     let testbed = Testbed::build(name);

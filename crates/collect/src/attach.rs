@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use crate::collector::remove_output;
-use crate::entities::directory_of;
+use crate::entities::directories_of;
 use crate::handover::{Place, Program};
 use crate::record::Each;
 use crate::signals::Signals;
@@ -46,16 +46,17 @@ pub enum End {
 /// [`crate::record::run`].
 pub fn run(options: &Options, each: &mut Each) -> Result<(End, Losses), Error> {
     let program = Program::of(options.pid);
-    let process_dir = directory_of(options.pid)?;
+    let process_dirs = directories_of(options.pid)?;
     let mut collector = Collector::new(&options.out, options.identity.clone(), None)?;
-    let _lock = collector.begin(Place::Process(process_dir.clone()), &options.streams)?;
+    let _lock = collector.begin(Place::Process(process_dirs.clone()), &options.streams)?;
     collector.note_program(options.pid)?;
     if let Some(cost) = options.cost {
         collector.set_cost(cost);
     }
     let ends = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
     let signals = Signals::block(ends.into_iter().chain([Signal::SIGUSR1]))?;
-    if let Err(error) = collector.attach(&process_dir, None, &options.streams) {
+    let mut attach = |dir: &PathBuf| collector.attach(dir, None, &options.streams);
+    if let Err(error) = process_dirs.iter().try_for_each(&mut attach) {
         // Nothing was recorded: the directory stays free for another try.
         collector.finish().and(remove_output(&options.out, &options.streams))?;
         return Err(error);

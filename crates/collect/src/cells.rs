@@ -1,14 +1,14 @@
 //! Counters and histograms: their last state, as records of a stream of its own.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use loopscope_ctf::{EventClass, Kind, PacketWriter};
 use loopscope_time::Counter;
-use loopscope_trace::layout::Cells as Head;
+use loopscope_trace::layout::{Cells as Head, MOST_CELLS};
 
-use crate::Error;
+use crate::doubts::Doubts;
+use crate::folder::Folder;
 use crate::mapping::Mapping;
 use crate::recorded::numbers;
 use crate::site::{Cells, Site, SiteKind};
@@ -31,24 +31,36 @@ struct Files {
     threads: Vec<Mapping<Head>>,
 }
 
+/// Bytes of a whole cells file.
+const WHOLE: usize = size_of::<Head>() + 8 * MOST_CELLS;
+/// Files of one stream: its threads at once (runtime.h), and the base.
+const MOST_FILES: usize = 4097;
+
 impl Files {
-    fn open(dir: &Path, slot: usize, generation: u32) -> Result<Files, Error> {
+    fn open(folder: &Folder, slot: usize, generation: u32, doubts: &mut Doubts) -> Files {
         let mut files = Files { base: None, threads: Vec::new() };
-        for entry in std::fs::read_dir(dir).map_err(Error::file("read", dir))? {
-            let entry = entry.map_err(Error::file("read", dir))?;
-            let name = entry.file_name();
+        let names = folder.names().unwrap_or_else(|error| {
+            doubts.add(format!("its counters and histograms cannot be read: {error}"));
+            Vec::new()
+        });
+        for name in names {
             let Some((of_slot, of_generation, n)) = numbers(&name, "cells") else { continue };
             if (of_slot, of_generation) != (slot, generation) {
                 continue;
             }
-            let map = Mapping::<Head>::open(&entry.path());
-            match map.map_err(Error::file("open", &entry.path()))? {
-                Some(map) if n == "0" => files.base = Some(map),
-                Some(map) => files.threads.push(map),
-                None => {}
+            let told = name.display();
+            if files.threads.len() == MOST_FILES {
+                doubts.add(format!("{told}: there are more than {MOST_FILES} like it"));
+                break;
+            }
+            match folder.write(&name).and_then(|file| Mapping::<Head>::of(&file, WHOLE)) {
+                Ok(Some(map)) if n == "0" => files.base = Some(map),
+                Ok(Some(map)) => files.threads.push(map),
+                Ok(None) => {}
+                Err(error) => doubts.add(format!("{told}: {error}; it was not read")),
             }
         }
-        Ok(files)
+        files
     }
 
     /// Whether anything was ever added to these cells.
@@ -75,22 +87,31 @@ fn value(map: &Mapping<Head>, cell: usize) -> u64 {
 
 /// The last state of every counter and histogram of a stream that anything was ever added to.
 pub(crate) fn finals(
-    dir: &Path,
+    folder: &Folder,
     slot: usize,
     generation: u32,
     sites: &[Site],
     described: impl Fn(&Site) -> (String, String),
-) -> Result<Vec<Final>, Error> {
+    doubts: &mut Doubts,
+) -> Vec<Final> {
     let adds = [SiteKind::CounterAdd, SiteKind::HistogramAdd];
     if !sites.iter().any(|site| adds.contains(&site.kind)) {
-        return Ok(Vec::new());
+        return Vec::new();
     }
-    let files = Files::open(dir, slot, generation)?;
-    let mut seen = BTreeSet::new();
+    let files = Files::open(folder, slot, generation, doubts);
+    let (mut seen, mut left) = (BTreeSet::new(), MOST_CELLS);
     let mut finals = Vec::new();
     for site in sites.iter().filter(|site| adds.contains(&site.kind)) {
         let Some(cells) = site.cells else { continue };
-        if !seen.insert(cells.first()) || !files.touched(cells.all()) {
+        if !seen.insert(cells.first()) {
+            continue;
+        }
+        let Some(rest) = left.checked_sub(cells.all().len()) else {
+            doubts.add(format!("{}: it shares cells with others", site.entity()));
+            break;
+        };
+        left = rest;
+        if !files.touched(cells.all()) {
             continue;
         }
         let (kind, fields) = match cells {
@@ -115,7 +136,11 @@ pub(crate) fn finals(
         };
         finals.push(Final { class, fields });
     }
-    Ok(finals)
+    if files.threads.iter().chain(&files.base).any(Mapping::is_cut) {
+        doubts.add("the last states of its counters and histograms: a file was cut short".into());
+        return Vec::new();
+    }
+    finals
 }
 
 /// A histogram's fields from its cells: values below the range, buckets, values above, their sum.

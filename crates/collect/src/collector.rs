@@ -1,9 +1,11 @@
 //! The collector of one host.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -11,14 +13,18 @@ use loopscope_time::Counter;
 
 use crate::cost::Cost;
 use crate::deadline::{Departure, Watched};
+use crate::folder::Folder;
 use crate::handover::{Begun, Lock, Place, Program, lock};
-use crate::journal::{Entry, Journal};
+use crate::journal::{Entry, Journal, Taken};
 use crate::loss::Losses;
-use crate::output::{Cause, Output, Trigger, folder};
-use crate::process::{Process, With};
+use crate::output::{Cause, FOR_ACCOUNT, FOR_METADATA, Output, Trigger, folder};
+use crate::process::{Process, With, process_of};
+use crate::shortage::{failed, reason};
 use crate::stream::{MAIN, StreamSpec, validate};
 use crate::stream_file::OpenFiles;
-use crate::{Error, Identity};
+use crate::subbuffer::LATEST;
+use crate::sweep::not_in_memory;
+use crate::{Error, Identity, ProcessLoss};
 
 /// A never decreasing map of the host's counter to a synthetic one.
 pub type ClockMap = Box<dyn Fn(Counter) -> Counter + Send>;
@@ -32,6 +38,9 @@ const BUSY: Duration = Duration::from_millis(1);
 const CALM: Duration = Duration::from_millis(20);
 /// More than programs write into one ring: so long a smallest ring lasts at least.
 const FASTEST: f64 = 500e6;
+
+/// Processes that are recorded at once, and that are told to be left out.
+const MOST_PROCESSES: usize = 1 << 13;
 
 /// What [`Collector::poll`] found.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -69,6 +78,9 @@ impl Activity {
 pub(crate) struct Source {
     /// Runtime directory.
     pub(crate) dir: PathBuf,
+    pub(crate) folder: Arc<Folder>,
+    /// Whose process directories count, where other users may make some too.
+    pub(crate) owner: Option<u32>,
     pub(crate) process: Option<String>,
     pub(crate) seen: BTreeSet<OsString>,
     pub(crate) streams: Vec<StreamSpec>,
@@ -95,8 +107,13 @@ pub struct Collector {
     cost: Option<Cost>,
     next_process: u32,
     resumed: bool,
+    /// Processes that could not be recorded.
+    left_out: usize,
     open_files: OpenFiles,
     pid_namespace: u64,
+    pub(crate) copies: RefCell<Vec<u8>>,
+    /// All that any process has registered, by name.
+    pub(crate) entities: BTreeSet<String>,
 }
 
 impl Collector {
@@ -132,6 +149,10 @@ impl Collector {
         journal: Journal,
         resumed: bool,
     ) -> Collector {
+        // A program can stamp its records with anything; the map need not reach beyond all counters.
+        let clock = clock.map(|clock| -> ClockMap {
+            Box::new(move |counter| clock(Counter(counter.0.min(LATEST))))
+        });
         Collector {
             out: out.to_owned(),
             identity,
@@ -145,9 +166,12 @@ impl Collector {
             next_process: journal.next_process(),
             journal,
             resumed,
+            left_out: 0,
             open_files: OpenFiles::default(),
             // Without /proc no process is known to have ended before `finish`.
             pid_namespace: std::fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino()),
+            copies: RefCell::default(),
+            entities: BTreeSet::new(),
         }
     }
 
@@ -189,8 +213,16 @@ impl Collector {
             // The recording was about to end.
             dir = closed(&dir);
         }
+        if let Some(problem) = not_in_memory(&dir)
+            && !self.sources.iter().any(|source| not_in_memory(&source.dir).is_some())
+        {
+            self.problems.push(problem);
+        }
+        let folder = Arc::new(Folder::open(&dir).map_err(Error::file("read", &dir))?);
         self.sources.push(Source {
             dir,
+            folder,
+            owner: None,
             process,
             seen: BTreeSet::new(),
             streams: streams.to_vec(),
@@ -232,7 +264,10 @@ impl Collector {
         // A process that has ended by now has made all its files and stores.
         self.discover()?;
         let namespace = self.pid_namespace;
-        let over = |p: &&Process| p.has_ended(namespace) && !p.has_orphans();
+        let sources = &self.sources;
+        // A daemon is reached by way of the directory of the process that forked it.
+        let reaches = |p: &Process| sources[p.source].family.is_some() && p.has_heirs();
+        let over = |p: &&Process| p.has_ended(namespace) && !p.has_orphans() && !reaches(p);
         let ended: Vec<u32> = self.processes.iter().filter(over).map(|p| p.id).collect();
         let due = self.due_snapshots();
         let mut activity = self.copy()?;
@@ -265,64 +300,142 @@ impl Collector {
 
     fn discover_in(&mut self, index: usize) -> Result<bool, Error> {
         let mut unfinished = false;
-        let source = &mut self.sources[index];
-        for entry in std::fs::read_dir(&source.dir).map_err(Error::file("read", &source.dir))? {
-            let entry = entry.map_err(Error::file("read", &source.dir))?;
-            let name = entry.file_name();
-            let is_process = name.as_encoded_bytes().first().is_some_and(u8::is_ascii_digit);
-            if !is_process || source.seen.contains(&name) {
+        let source = &self.sources[index];
+        let foreign = source.family.is_some();
+        let names = match source.folder.names() {
+            Ok(names) => names,
+            // As long as nobody is let in by another user, it is the recorder's own matter.
+            Err(error) if !foreign => return Err(Error::file("read", &source.dir)(error)),
+            Err(error) => {
+                let what =
+                    format!("cannot look for processes in {}: {error}", source.dir.display());
+                if !self.problems.contains(&what) {
+                    self.problems.push(what);
+                }
+                return Ok(false);
+            }
+        };
+        for name in names {
+            let source = &mut self.sources[index];
+            if process_of(&name).is_none() || source.seen.contains(&name) {
                 continue;
             }
             let known = self.journal.past.processes.get(&*name.to_string_lossy()).cloned();
             let id = known.as_ref().map_or(self.next_process, |(id, _)| *id);
-            let opened = Process::open(&entry.path(), index, id, source.process.as_deref());
-            let foreign = source.family.is_some();
+            let opened = Process::open(&source.folder, &name, index, id, source.process.as_deref());
             match opened {
                 Ok(None) => {
-                    unfinished |= !foreign;
-                    continue;
+                    let foreign = source.family.is_some();
+                    let dir = source.folder.child(&name).ok().filter(|_| !foreign);
+                    let Some(error) = dir.and_then(|dir| failed(&dir)) else {
+                        unfinished |= !foreign;
+                        continue;
+                    };
+                    self.problems.push(format!(
+                        "a program ({}) was not recorded, and how many hits it had is not known: it \
+                         could not make what it counts in: {}",
+                        name.display(),
+                        reason(error, &source.dir)
+                    ));
                 }
-                Ok(Some(mut process)) => {
-                    if !source.adopts(&name, process.control.get()) {
+                Ok(Some(process)) => {
+                    let owner = process.folder().map_or(u32::MAX, |folder| folder.owner);
+                    if !source.adopts(&name, owner, process.control.get()) {
                         continue;
                     }
-                    let slots = known.as_ref().map(|(_, slots)| slots.as_slice());
-                    if foreign {
-                        let control = process.control.get();
-                        let pid = control.parent_pid.load(Ordering::Relaxed);
-                        let of = |p: &&Process| p.source == index && p.pid == pid;
-                        let parent = self.processes.iter().find(of).map(|p| p.streams.as_slice());
-                        let frequency = self.identity.frequency;
-                        process.take_slots(source, slots.unwrap_or(&[]), parent, frequency)?;
+                    if self.processes.len() >= MOST_PROCESSES {
+                        let what = format!("there are {MOST_PROCESSES} others");
+                        self.leave_out(index, &name, &what);
                     } else {
-                        process.record_slots(&source.outputs);
-                        if source.changed {
-                            process.configure(source, self.identity.frequency);
-                        }
-                    }
-                    if known.is_none() {
-                        self.next_process += 1;
-                        let slots = process.slots_in(source);
-                        let dir = name.to_string_lossy().into_owned();
-                        self.journal.note(&Entry::Process { id, dir, slots })?;
-                    }
-                    if self.journal.past.closed.contains_key(&id) {
-                        // All of it is taken but its files.
-                        let lives = !process.has_ended(self.pid_namespace);
-                        if foreign { process.release(lives)? } else { process.remove()? }
-                    } else {
-                        self.processes.push(process);
+                        self.take_up(index, &name, process, known)?;
                     }
                 }
                 // Of a stranger in a shared directory nothing is asked.
                 Err(_) if foreign => continue,
-                Err(error) => self
-                    .problems
-                    .push(format!("cannot collect from {}: {error}", entry.path().display())),
+                Err(error) => self.leave_out(index, &name, &error.to_string()),
             }
-            source.seen.insert(name);
+            self.sources[index].seen.insert(name);
         }
         Ok(unfinished)
+    }
+
+    /// Records a process from now on.
+    fn take_up(
+        &mut self,
+        index: usize,
+        name: &OsStr,
+        mut process: Process,
+        known: Option<(u32, Vec<Taken>)>,
+    ) -> Result<(), Error> {
+        let source = &self.sources[index];
+        let foreign = source.family.is_some();
+        if foreign {
+            let slots = known.as_ref().map_or(&[][..], |(_, slots)| slots.as_slice());
+            let pid = process.control.get().parent_pid.load(Ordering::Relaxed);
+            let of = |p: &&Process| p.source == index && p.pid == pid;
+            let parent = self.processes.iter().find(of).map(|p| p.streams.as_slice());
+            let frequency = self.identity.frequency;
+            match process.take_slots(source, slots, parent, frequency) {
+                // Of the program itself that is to be recorded the caller hears.
+                Err(error) if !source.seen.is_empty() => {
+                    self.leave_out(index, name, &error.in_a_line());
+                    return Ok(());
+                }
+                taken => taken?,
+            }
+        } else {
+            process.record_slots(&source.outputs);
+            if source.changed {
+                process.configure(source, self.identity.frequency);
+            }
+        }
+        if known.is_none() {
+            self.next_process += 1;
+            let slots = process.slots_in(source);
+            let dir = name.to_string_lossy().into_owned();
+            self.journal.note(&Entry::Process { id: process.id, dir, slots })?;
+        }
+        if self.journal.past.closed.contains_key(&process.id) {
+            // All of it is taken but its files.
+            self.let_go(&process);
+        } else {
+            self.processes.push(process);
+        }
+        Ok(())
+    }
+
+    /// Leaves a process out, and says so in the accounts.
+    fn leave_out(&mut self, index: usize, name: &OsStr, why: &str) {
+        let source = &self.sources[index];
+        let pid = process_of(name).unwrap_or(0);
+        let name = name.to_string_lossy();
+        let process = source.process.clone().unwrap_or_else(|| name.to_string());
+        let why = format!("it could not be recorded: {why}");
+        if self.left_out == MOST_PROCESSES {
+            // Each is the like of those before.
+            return;
+        }
+        self.left_out += 1;
+        for output in &source.outputs {
+            let loss = ProcessLoss::nothing_known(process.clone(), pid, why.clone());
+            self.outputs[*output].closed(self.next_process, loss);
+        }
+        self.next_process += 1;
+    }
+
+    /// Removes what a recorded process has left, or its part in one that lives.
+    fn let_go(&mut self, process: &Process) {
+        let gone = match self.sources[process.source].family {
+            None => process.remove(),
+            Some(_) => {
+                let lives = !process.has_ended(self.pid_namespace);
+                process.release(lives || process.has_heirs())
+            }
+        };
+        if let Err(error) = gone {
+            let path = process.path();
+            self.problems.push(format!("cannot remove the files of {}: {error}", path.display()));
+        }
     }
 
     /// One round over all known processes: rings are marked, then call sites read, then metadata
@@ -337,15 +450,17 @@ impl Collector {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
             };
-            process.read_sites()?;
+            process.read_sites();
             process.apply();
             process.declare(&mut self.outputs);
         }
+        self.note_entities();
         for output in &mut self.outputs {
             output.write_metadata()?;
         }
         activity.departures = self.watch_deadlines()?;
-        let with = With { clock: self.clock.as_ref(), progress: &self.journal.progress };
+        let (clock, progress) = (self.clock.as_ref(), &self.journal.progress);
+        let with = With { clock, progress, copies: &self.copies };
         for process in &mut self.processes {
             activity.copied += process.drain(&mut self.outputs, with)?;
         }
@@ -361,14 +476,13 @@ impl Collector {
         self.take_last(&mut process, cause, activity)?;
         self.tell_triggers(activity)?;
         let lives = !process.has_ended(self.pid_namespace);
-        let with = With { clock: self.clock.as_ref(), progress: &self.journal.progress };
+        let (clock, progress) = (self.clock.as_ref(), &self.journal.progress);
+        let with = With { clock, progress, copies: &self.copies };
         let losses = process.close(&mut self.outputs, with, lives)?;
         self.journal.note(&Entry::Closed { process: process.id, losses })?;
         self.problems.extend(process.refused());
-        match self.sources[process.source].family {
-            None => process.remove(),
-            Some(_) => process.release(lives),
-        }
+        self.let_go(&process);
+        Ok(())
     }
 
     /// Ends the recording of the program that was attached to in `process_dir`, and of its children:
@@ -401,12 +515,14 @@ impl Collector {
     /// so do programs that start later with the same environment), takes what is left, writes the
     /// accounts, and removes the runtime directories that are the collector's.
     pub fn finish(mut self) -> Result<Losses, Error> {
-        let losses = self.take_all();
+        let mut losses = self.take_all();
         for source in self.sources.iter().filter(|source| source.family.is_none()) {
             // Where closing them failed, that is the error to report.
-            let removed = std::fs::remove_dir_all(&source.dir);
-            if losses.is_ok() {
-                removed.map_err(Error::file("remove", &source.dir))?;
+            if let Err(error) = std::fs::remove_dir_all(&source.dir)
+                && let Ok(losses) = &mut losses
+            {
+                let what = format!("cannot remove {}: {error}", source.dir.display());
+                losses.problems.push(what);
             }
         }
         losses
@@ -450,8 +566,11 @@ impl Collector {
         processes.iter_mut().filter(|p| p.id >= known).for_each(Process::forget_refused);
         self.close_all(processes, &mut Activity::default())?;
         self.problems.extend(self.deadlines.iter().filter_map(Watched::problem));
-        let mut losses =
-            Losses { problems: std::mem::take(&mut self.problems), ..Losses::default() };
+        let mut losses = Losses {
+            problems: std::mem::take(&mut self.problems),
+            unmatched: self.unmatched(),
+            ..Losses::default()
+        };
         for output in &mut self.outputs {
             let report = output.finish(self.cost)?;
             losses.streams.insert(output.spec.name.clone(), report);
@@ -463,20 +582,13 @@ impl Collector {
     /// Gives the runtime directories another name, so that programs can make nothing more in them:
     /// what is there now is all.
     fn close_sources(&mut self) -> Result<(), Error> {
-        let sources = self.sources.iter_mut().enumerate();
-        for (index, source) in sources.filter(|(_, source)| source.family.is_none()) {
+        for source in self.sources.iter_mut().filter(|source| source.family.is_none()) {
             if self.resumed && source.dir.to_string_lossy().ends_with(CLOSED) {
                 continue;
             }
             let closed = closed(&source.dir);
             std::fs::rename(&source.dir, &closed).map_err(Error::file("rename", &source.dir))?;
             source.dir = closed;
-            for process in self.processes.iter_mut().filter(|p| p.source == index) {
-                if let Some(name) = process.dir.file_name() {
-                    let dir = source.dir.join(name);
-                    process.move_to(dir);
-                }
-            }
         }
         Ok(())
     }
@@ -511,7 +623,8 @@ pub(crate) fn remove_output(out: &Path, streams: &[StreamSpec]) -> Result<(), Er
         Ok(_) => std::fs::remove_file(&path).map_err(Error::file("remove", &path)),
     };
     if streams.iter().any(|spec| spec.name == MAIN) {
-        ["trace", "loss.json", "triggers.json"].iter().try_for_each(|n| remove(out.join(n)))?;
+        let names = ["trace", "loss.json", "triggers.json", FOR_METADATA, FOR_ACCOUNT];
+        names.iter().try_for_each(|n| remove(out.join(n)))?;
     }
     Journal::remove_from(out)?;
     remove(out.join("streams"))

@@ -124,14 +124,19 @@ pub enum Error {
     #[error("process {pid} cannot be recorded: {}", if *.off {
         "it was started with LOOPSCOPE_RUNTIME_DIR empty, which switches its call sites off; start \
          it without that variable"
+    } else if *.removed {
+        "the directory in which it waited has been removed; start it anew"
     } else {
-        "it could not make a directory in /dev/shm when it started"
+        "it could not make a directory in /dev/shm when it started: there was no room, or somebody \
+         else's is in the way; start it anew when that is mended"
     })]
     Dormant {
         /// Which one.
         pid: u32,
         /// Its environment says so.
         off: bool,
+        /// It had one.
+        removed: bool,
     },
     /// A process without call sites.
     #[error(
@@ -145,9 +150,10 @@ pub enum Error {
     },
 }
 
-/// The process directory of a running process, for [`crate::Collector::attach`].
-pub fn directory_of(pid: u32) -> Result<PathBuf, Error> {
-    process::directory(pid)
+/// The process directories of a running process, for [`crate::Collector::attach`]: one for each copy
+/// of the library in it.
+pub fn directories_of(pid: u32) -> Result<Vec<PathBuf>, Error> {
+    process::directories(pid)
 }
 
 /// The call sites of a program or shared library, sorted; libraries that it loads are not looked at.

@@ -92,6 +92,13 @@ pub enum Error {
 }
 
 impl Error {
+    /// With what caused it.
+    pub(crate) fn in_a_line(&self) -> String {
+        let source = std::error::Error::source(self);
+        let causes = std::iter::successors(source, |error| error.source());
+        causes.fold(self.to_string(), |text, cause| format!("{text}: {cause}"))
+    }
+
     pub(crate) fn file(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
         let path = path.to_owned();
         move |source| Error::File { what, path, source }

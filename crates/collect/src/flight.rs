@@ -11,9 +11,13 @@ use loopscope_ctf::packet::RECORDS;
 use loopscope_trace::layout::RING_FIRST;
 
 use crate::Error;
+use crate::doubts::Doubts;
 use crate::packets::{Packet, context_from, convert};
-use crate::ring::{Mark, RingReader, Tools};
+use crate::ring::{Mark, RingReader, Tools, count};
 use crate::subbuffer::{Piece, pieces};
+
+#[cfg(test)]
+mod model;
 
 /// Copies of a sub-buffer that is being overwritten before it is given up.
 const TRIES: u32 = 8;
@@ -32,7 +36,7 @@ impl RingReader {
     fn first(&self, number: u64) -> u64 {
         // Acquire keeps the loads in order; head, loaded after, says whether the word still held.
         let word = self.map.word(RING_FIRST + 8 * self.place(number) as usize);
-        word.map_or(0, |first| first.load(Ordering::Acquire))
+        word.map_or(0, |first| count(first, Ordering::Acquire))
     }
 
     /// Records that were ever in the ring.
@@ -55,7 +59,7 @@ impl RingReader {
 
     /// The oldest number above 0 whose place nobody writes to.
     fn oldest(&self, head: u64) -> u64 {
-        (head + 2).saturating_sub(self.count).max(1)
+        oldest(head, self.count)
     }
 
     /// Copies sub-buffer `number`, or of the one that was open at the mark what was there then;
@@ -64,9 +68,10 @@ impl RingReader {
         let open = number == mark.head;
         let used = if open { mark.committed? } else { self.size };
         let first = self.first(number);
-        let bytes = self.map.copy(self.offset(number), used.min(self.size))?;
-        // The copy's loads come before that of head: pairs with its release store in make_room
-        // (record.c).
+        let mut bytes = Vec::new();
+        self.map.copy(self.offset(number), used.min(self.size), &mut bytes).then_some(())?;
+        // Pairs with the release fence in open_subbuffer (record.c): if any of what was copied was
+        // written over it, head says so.
         std::sync::atomic::fence(Ordering::Acquire);
         let whole = number == 0 || number >= self.oldest(self.head());
         whole.then_some(Copy { first, used, bytes, open })
@@ -77,22 +82,22 @@ impl RingReader {
         &mut self,
         mark: Mark,
         tools: Tools,
-        problems: &mut Vec<String>,
+        doubts: &mut Doubts,
     ) -> Result<u64, Error> {
         let mut written = 0;
         let from = self.tail;
         if from == 0 {
-            written += self.take(0, mark, tools, problems)?;
+            written += self.take(0, mark, tools, doubts)?;
         }
         // Recomputed as it goes: a thread that goes on overwrites the oldest.
-        let mut number = from.max(1);
+        let mut number = from.max(self.oldest(mark.head));
         while number <= mark.head {
             number = number.max(self.oldest(self.head()));
-            if number > mark.head {
+            if number > mark.head || self.is_cut(doubts) {
                 break;
             }
-            written += self.take(number, mark, tools, problems)?;
-            number += 1;
+            written += self.take(number, mark, tools, doubts)?;
+            number = number.saturating_add(1);
         }
         Ok(written)
     }
@@ -102,9 +107,12 @@ impl RingReader {
         number: u64,
         mark: Mark,
         tools: Tools,
-        problems: &mut Vec<String>,
+        doubts: &mut Doubts,
     ) -> Result<u64, Error> {
         let Some(copy) = self.copy_of(number, mark) else { return Ok(0) };
+        if self.is_cut(doubts) {
+            return Ok(0);
+        }
         let already = if number == self.tail { self.taken } else { 0 };
         // Those of the sub-buffer that were taken are records before the rest.
         let before = records_up_to(&copy, already, tools.records);
@@ -115,7 +123,7 @@ impl RingReader {
             let Some(piece) = rest_of(piece, already, tools.records) else { return };
             let start = packets.len();
             if let Err(damage) = convert(piece, tools, &mut packets) {
-                problems.push(self.damage(number, damage));
+                doubts.add(self.damage(number, damage));
             }
             if piece.closed.is_none()
                 && let Some(packet) = packets[start..].last_mut()
@@ -124,7 +132,7 @@ impl RingReader {
             }
         });
         if let Err(damage) = walked {
-            problems.push(self.damage(number, damage));
+            doubts.add(self.damage(number, damage));
         }
         seen += before;
         // What was overwritten before is discarded for who reads the stream.
@@ -134,10 +142,21 @@ impl RingReader {
             packet.discarded = Some(told + overwritten);
         }
         let done = self.sink.write(&packets, tools)? as u64;
-        (self.tail, self.taken) = if copy.open { (number, copy.used) } else { (number + 1, 0) };
+        (self.tail, self.taken) =
+            if copy.open { (number, copy.used) } else { (number.saturating_add(1), 0) };
         tools.progress.put(self.number, &self.progress());
         Ok(done)
     }
+}
+
+/// The oldest number above 0 that is whole in a ring of so many places while `head` is being written.
+fn oldest(head: u64, count: u64) -> u64 {
+    head.saturating_add(2).saturating_sub(count).max(1)
+}
+
+/// Where sub-buffer `number` lies among so many places: the first one's is kept for good.
+pub(crate) fn place_of(number: u64, count: u64) -> u64 {
+    if number == 0 { 0 } else { 1 + (number - 1) % (count - 1) }
 }
 
 /// The part of a packet behind the first `already` bytes of its sub-buffer.

@@ -1,9 +1,9 @@
 //! What a recorder tells whoever goes on with its recording, should it be killed: in the journal
 //! what is recorded and where, and locks, which the system takes from whoever ends in any way.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,7 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use crate::alive::started;
+use crate::folder::Folder;
 use crate::{Error, Identity, StreamSpec};
 
 /// Where the programs are.
@@ -21,8 +22,8 @@ use crate::{Error, Identity, StreamSpec};
 pub(crate) enum Place {
     /// In a runtime directory of the recorder's own.
     Own(PathBuf),
-    /// In the process directory of the program that was attached to.
-    Process(PathBuf),
+    /// In the process directories of the program that was attached to.
+    Process(Vec<PathBuf>),
 }
 
 /// How a recording began.
@@ -78,7 +79,7 @@ pub(crate) fn lock(path: &Path) -> io::Result<Option<Lock>> {
     lock_file(File::open(path)?)
 }
 
-fn lock_file(file: File) -> io::Result<Option<Lock>> {
+pub(crate) fn lock_file(file: File) -> io::Result<Option<Lock>> {
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(lock) => Ok(Some(lock)),
         Err((_, Errno::EWOULDBLOCK)) => Ok(None),
@@ -88,6 +89,7 @@ fn lock_file(file: File) -> io::Result<Option<Lock>> {
 
 /// In a runtime directory: the absolute path of the output, locked by the recorder.
 pub(crate) const OWNER: &str = "owner";
+const LONGEST_PATH: u64 = libc::PATH_MAX as u64;
 
 /// Makes a runtime directory the own one of the recording to `out`.
 pub(crate) fn own(runtime_dir: &Path, out: &Path) -> Result<Lock, Error> {
@@ -105,7 +107,8 @@ pub(crate) fn own(runtime_dir: &Path, out: &Path) -> Result<Lock, Error> {
 }
 
 /// Whose output a runtime directory belongs to.
-pub(crate) fn owner(runtime_dir: &Path) -> io::Result<PathBuf> {
-    let path = std::fs::read(runtime_dir.join(OWNER))?;
+pub(crate) fn owner(runtime: &Folder) -> io::Result<PathBuf> {
+    let mut path = Vec::new();
+    runtime.read(OsStr::new(OWNER))?.take(LONGEST_PATH).read_to_end(&mut path)?;
     Ok(OsString::from_vec(path).into())
 }

@@ -12,9 +12,12 @@ mod cells;
 mod collector;
 mod cost;
 mod deadline;
+mod doubts;
 pub mod entities;
 mod error;
+mod fault;
 mod flight;
+mod folder;
 pub mod frequency;
 mod handover;
 mod identity;
@@ -32,6 +35,7 @@ mod recorded;
 mod recording;
 pub mod resume;
 mod ring;
+mod shortage;
 mod signals;
 mod site;
 pub mod stream;
@@ -39,6 +43,7 @@ mod stream_file;
 mod subbuffer;
 pub mod sweep;
 mod triggers;
+mod unmatched;
 
 pub use collector::{Activity, ClockMap, Collector};
 pub use cost::{Cost, Spread};
@@ -51,6 +56,7 @@ pub use output::{Cause, Trigger};
 pub use recording::Recording;
 pub use stream::{MAIN, StreamSpec};
 pub use triggers::Why;
+pub use unmatched::Unmatched;
 
 /// Environment variable that names the runtime directory: an absolute path of fewer than 384 bytes.
 /// Programs that find it empty or unusable run dormant.

@@ -2,10 +2,12 @@
 //! and taken away again.
 
 use std::collections::BTreeSet;
-use std::ffi::{CString, OsString};
-use std::fs::File;
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
 use std::mem::offset_of;
+use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use loopscope_time::Frequency;
@@ -16,6 +18,7 @@ use loopscope_trace::layout::{
 use nix::fcntl::{FallocateFlags, fallocate};
 
 use crate::collector::{Collector, Source};
+use crate::folder::Folder;
 use crate::journal::{Entry, Taken};
 use crate::process::Process;
 use crate::recorded::{Recorded, numbers};
@@ -34,23 +37,29 @@ impl Collector {
         streams: &[StreamSpec],
     ) -> Result<(), Error> {
         validate(streams)?;
-        let opened = || {
-            let found = Process::open(process_dir, self.sources.len(), 0, None);
-            found.map_err(Error::file("attach to", process_dir))
-        };
-        if !self.journal.past.is_closed(process_dir) && opened()?.is_none() {
-            let absent = std::io::Error::from(std::io::ErrorKind::NotFound);
-            return Err(Error::file("attach to", process_dir)(absent));
-        }
+        let failed = Error::file("attach to", process_dir);
+        let name = process_dir.file_name().unwrap_or_default().to_owned();
+        let parent = process_dir.parent().unwrap_or(Path::new("/"));
+        // What the program says of where it is, another user says.
+        let opened = Folder::open_unlinked(parent).and_then(|folder| {
+            let folder = Arc::new(folder);
+            let found = Process::open(&folder, &name, self.sources.len(), 0, None);
+            if !self.journal.past.is_closed(process_dir) && found?.is_none() {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            let owner = folder.child(&name).map(|child| child.owner);
+            Ok((folder, owner.ok()))
+        });
+        let (folder, owner) = opened.map_err(failed)?;
         let outputs =
             streams.iter().map(|spec| self.output_of(spec)).collect::<Result<Vec<_>, _>>()?;
-        let dir = process_dir.parent().unwrap_or(Path::new("/")).to_owned();
-        let mut family: BTreeSet<OsString> =
-            process_dir.file_name().map(ToOwned::to_owned).into_iter().collect();
+        let mut family: BTreeSet<OsString> = BTreeSet::from([name]);
         // An earlier collector's: their parents may have ended.
         family.extend(self.journal.past.processes.keys().map(OsString::from));
         self.sources.push(Source {
-            dir,
+            dir: parent.to_owned(),
+            folder,
+            owner,
             process,
             seen: BTreeSet::new(),
             outputs,
@@ -93,7 +102,7 @@ impl Collector {
         self.discover()?;
         for process in &mut self.processes {
             process.configure(&self.sources[process.source], self.identity.frequency);
-            process.read_sites()?;
+            process.read_sites();
             process.apply();
         }
         Ok(())
@@ -114,7 +123,10 @@ impl Collector {
 impl Source {
     /// Whether a process belongs to it: it is in a directory of the recording's own, or is the one
     /// that was attached to, or a child of such a one.
-    pub(crate) fn adopts(&mut self, name: &OsString, control: &Control) -> bool {
+    pub(crate) fn adopts(&mut self, name: &OsString, owner: u32, control: &Control) -> bool {
+        if self.owner.is_some_and(|of_the_first| of_the_first != owner) {
+            return false;
+        }
         let Some(family) = &mut self.family else { return true };
         let pid = control.parent_pid.load(Ordering::Relaxed);
         let stamp = control.parent_stamp.load(Ordering::Relaxed);
@@ -150,7 +162,7 @@ impl Process {
             let (slot, generation) = match (known, inherited) {
                 (Some((slot, generation, _)), _) => (*slot, *generation),
                 (None, Some(recorded)) => (recorded.slot, recorded.generation),
-                (None, None) => take_slot(&self.dir, control, spec, frequency)?,
+                (None, None) => self.take_slot(spec, frequency)?,
             };
             self.streams.push(Recorded::new(slot, generation, *output));
         }
@@ -177,6 +189,11 @@ impl Process {
         };
         let streams = source.streams.iter().zip(&source.outputs);
         let streams = streams.filter_map(|(spec, output)| Some((slot_of(output)?, spec)));
+        for (spec, output) in source.streams.iter().zip(&source.outputs) {
+            if let Some(slot) = slot_of(output) {
+                self.prepare_filters(slot, spec);
+            }
+        }
         // Validated: there is no NUL in it.
         self.text = CString::new(text(streams, frequency)).ok();
         self.applied = 0;
@@ -199,14 +216,13 @@ impl Process {
 
     /// Gives the slots back and removes the files of their use. Of a process that has ended nothing
     /// is left when its last slot is free.
-    pub(crate) fn release(&self, lives: bool) -> Result<(), Error> {
-        for entry in std::fs::read_dir(&self.dir).map_err(Error::file("read", &self.dir))? {
-            let entry = entry.map_err(Error::file("read", &self.dir))?;
-            let name = entry.file_name();
+    pub(crate) fn release(&self, lives: bool) -> io::Result<()> {
+        let folder = self.folder()?;
+        for name in folder.names()? {
             let of = numbers(&name, "ring").or_else(|| numbers(&name, "cells"));
             let Some((slot, generation, _)) = of else { continue };
             if self.streams.iter().any(|r| (r.slot, r.generation) == (slot, generation)) {
-                std::fs::remove_file(entry.path()).map_err(Error::file("remove", &entry.path()))?;
+                folder.remove(&name)?;
             }
         }
         let control = self.control.get();
@@ -220,6 +236,73 @@ impl Process {
             return self.remove();
         }
         Ok(())
+    }
+
+    /// Takes a free slot and sets the stream up in it.
+    fn take_slot(&self, spec: &StreamSpec, frequency: Frequency) -> Result<(usize, u32), Error> {
+        let control = self.control.get();
+        let free = |slot: &usize| {
+            let state = &control.streams[*slot].state;
+            // Acquire pairs with the release store of FREE by who let the slot go.
+            state.compare_exchange(FREE, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        let Some(slot) = (0..STREAMS).find(free) else {
+            let what = format!("all {STREAMS} streams of {} are in use", self.path().display());
+            return Err(Error::Stream { name: spec.name.clone(), what });
+        };
+        let stream = &control.streams[slot];
+        // Of an earlier use of the slot there may be filters.
+        let filters = control.sections[slot].filters_ready.load(Ordering::Relaxed) != 0;
+        if let Err(error) = self.allocate(slot, if filters { ALL } else { TABLES }) {
+            // Release pairs with the compare-and-swap above, another collector's.
+            stream.state.store(FREE, Ordering::Release);
+            let path = self.path().join("control");
+            return Err(Error::file("find memory for a stream in", &path)(error));
+        }
+        // The files of an earlier use have other names.
+        let generation = stream.generation.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        clear(&control.sections[slot]);
+        let set = |word: &AtomicU32, value| word.store(value, Ordering::Relaxed);
+        set(&stream.kind, if spec.kind == Kind::Normal { NORMAL } else { FLIGHT_RECORDER });
+        set(&stream.subbuffer_size, spec.subbuffer);
+        set(&stream.subbuffer_count, spec.subbuffers);
+        set(&stream.spares, spec.spares);
+        set(&stream.trigger_site, 0);
+        set(&stream.refusal, 0);
+        set(&stream.small, 0);
+        stream.post.store(ticks(spec.post, frequency), Ordering::Relaxed);
+        stream.freeze.store(0, Ordering::Relaxed);
+        stream.trigger.store(0, Ordering::Relaxed);
+        control.frequency.store(frequency.hz(), Ordering::Relaxed);
+        // Release pairs with the acquire load in loopscope_make_ring (ring.c): the rest is there.
+        stream.state.store(ACTIVE, Ordering::Release);
+        Ok((slot, generation))
+    }
+
+    /// Makes sure that a part of the slot's section has memory: a page that is not there would be the
+    /// end of whoever counts in it.
+    fn allocate(&self, slot: usize, part: Range<usize>) -> io::Result<()> {
+        let file = self.folder()?.write(OsStr::new("control"))?;
+        let offset = offset_of!(Control, sections) + slot * size_of::<Section>() + part.start;
+        Ok(fallocate(&file, FallocateFlags::empty(), offset as i64, part.len() as i64)?)
+    }
+
+    /// Allocates what a stream's filters need, if it has any. Without room for them hits are dropped
+    /// and counted, cause `no-filter`.
+    fn prepare_filters(&self, slot: usize, spec: &StreamSpec) {
+        let control = self.control.get();
+        let section = &control.sections[slot];
+        if (spec.filters.is_empty() && spec.triggers.is_empty())
+            || control.streams[slot].state.load(Ordering::Acquire) != ACTIVE
+            || section.filters_ready.load(Ordering::Acquire) != 0
+        {
+            return;
+        }
+        if self.allocate(slot, FILTERS).is_ok() {
+            // Release pairs with the acquire load in loopscope_filter_put (filter.c): the blocks are
+            // there.
+            section.filters_ready.store(1, Ordering::Release);
+        }
     }
 }
 
@@ -235,64 +318,18 @@ fn site_fields(site: &Site) -> Vec<u8> {
     fields
 }
 
-/// Takes a free slot and sets the stream up in it.
-fn take_slot(
-    dir: &Path,
-    control: &Control,
-    spec: &StreamSpec,
-    frequency: Frequency,
-) -> Result<(usize, u32), Error> {
-    let free = |slot: &usize| {
-        let state = &control.streams[*slot].state;
-        // Acquire pairs with the release store of FREE by who let the slot go.
-        state.compare_exchange(FREE, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    };
-    let Some(slot) = (0..STREAMS).find(free) else {
-        let what = format!("all {STREAMS} streams of {} are in use", dir.display());
-        return Err(Error::Stream { name: spec.name.clone(), what });
-    };
-    let stream = &control.streams[slot];
-    if let Err(error) = allocate(dir, slot) {
-        // Release pairs with the compare-and-swap above, another collector's.
-        stream.state.store(FREE, Ordering::Release);
-        return Err(error);
-    }
-    // The files of an earlier use have other names.
-    let generation = stream.generation.fetch_add(1, Ordering::Relaxed) + 1;
-    clear(&control.sections[slot]);
-    let set = |word: &AtomicU32, value| word.store(value, Ordering::Relaxed);
-    set(&stream.kind, if spec.kind == Kind::Normal { NORMAL } else { FLIGHT_RECORDER });
-    set(&stream.subbuffer_size, spec.subbuffer);
-    set(&stream.subbuffer_count, spec.subbuffers);
-    set(&stream.spares, spec.spares);
-    set(&stream.trigger_site, 0);
-    stream.post.store(ticks(spec.post, frequency), Ordering::Relaxed);
-    stream.freeze.store(0, Ordering::Relaxed);
-    stream.trigger.store(0, Ordering::Relaxed);
-    control.frequency.store(frequency.hz(), Ordering::Relaxed);
-    // Release pairs with the acquire load in loopscope_make_ring (ring.c): the rest is there.
-    stream.state.store(ACTIVE, Ordering::Release);
-    Ok((slot, generation))
-}
-
-/// Makes sure that the slot's tables have memory: a page that is not there would be the end of
-/// whoever counts in it.
-fn allocate(dir: &Path, slot: usize) -> Result<(), Error> {
-    let path = dir.join("control");
-    let file = File::options().write(true).open(&path).map_err(Error::file("open", &path))?;
-    let offset = offset_of!(Control, sections) + slot * size_of::<Section>();
-    let length = size_of::<Section>() as i64;
-    fallocate(&file, FallocateFlags::empty(), offset as i64, length)
-        .map_err(std::io::Error::from)
-        .map_err(Error::file("find memory for a stream in", &path))
-}
+/// What every stream needs of a section.
+const TABLES: Range<usize> = 0..offset_of!(Section, counted);
+/// What filters need.
+const FILTERS: Range<usize> = TABLES.end..size_of::<Section>();
+const ALL: Range<usize> = 0..FILTERS.end;
 
 fn clear(section: &Section) {
     let zero = |word: &AtomicU64| word.store(0, Ordering::Relaxed);
     section.drops.iter().flatten().for_each(zero);
     section.filtered.iter().for_each(zero);
     section.filter.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-    section.code.iter().for_each(zero);
-    section.code_used.store(0, Ordering::Relaxed);
-    section.code_refused.store(0, Ordering::Relaxed);
+    if section.filters_ready.load(Ordering::Relaxed) != 0 {
+        section.block_taken.iter().for_each(|byte| byte.store(0, Ordering::Relaxed));
+    }
 }

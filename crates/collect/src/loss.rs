@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Cost;
+use crate::{Cost, Unmatched};
 
 /// Cause of drops on the collector's side: the output's file system was full.
 pub const DISK_FULL: &str = "disk-full";
@@ -33,12 +33,19 @@ pub struct LossReport {
     /// What an event costs on this machine, where it was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
+    /// Of a flight recorder: how many triggers are in its `triggers.json`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub triggers: Option<u64>,
     /// By process, in the order of discovery; a forked child and a program that replaced another
     /// by exec count separately.
     pub processes: Vec<ProcessLoss>,
     /// What was found wrong, in words; not in the file.
     #[serde(skip)]
     pub problems: Vec<String>,
+    /// Files of the recording's folder that its disk had no room for, by their paths there, with
+    /// what they were to hold; not in the file.
+    #[serde(skip)]
+    pub unwritten: BTreeMap<String, Vec<u8>>,
 }
 
 /// One process's account.
@@ -63,6 +70,10 @@ pub struct ProcessLoss {
     /// See [`LossReport`].
     #[serde(rename = "final")]
     pub finals: u64,
+    /// Why more may have happened in it than is counted here, in words; empty where nothing is in
+    /// doubt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<String>,
     /// Its call sites.
     pub sites: Vec<SiteLoss>,
 }
@@ -85,7 +96,11 @@ pub struct SiteLoss {
 impl LossReport {
     /// Sums the processes' accounts.
     pub(crate) fn new(processes: Vec<ProcessLoss>) -> LossReport {
-        let sum = |of: fn(&ProcessLoss) -> u64| processes.iter().map(of).sum();
+        let sum =
+            |of: fn(&ProcessLoss) -> u64| processes.iter().map(of).fold(0, u64::saturating_add);
+        let unknown = processes.iter().flat_map(|p| p.unknown.iter().map(move |what| (p, what)));
+        let problems = unknown.map(|(p, what)| format!("{} ({}): {what}", p.process, p.pid));
+        let problems = problems.collect();
         LossReport {
             version: 2,
             emitted: sum(|p| p.emitted),
@@ -96,16 +111,30 @@ impl LossReport {
             filtered: sum(|p| p.filtered),
             finals: sum(|p| p.finals),
             cost: None,
+            triggers: None,
             processes,
-            problems: Vec::new(),
+            problems,
+            unwritten: BTreeMap::new(),
         }
     }
 }
 
 impl ProcessLoss {
-    /// Whether every hit is accounted for.
-    pub fn balances(&self) -> bool {
-        self.emitted == self.recorded + self.overwritten + self.dropped
+    /// Of a process of which nothing could be recorded.
+    pub(crate) fn nothing_known(process: String, pid: u32, why: String) -> ProcessLoss {
+        ProcessLoss {
+            process,
+            pid,
+            emitted: 0,
+            recorded: 0,
+            overwritten: 0,
+            dropped: 0,
+            torn: 0,
+            filtered: 0,
+            finals: 0,
+            unknown: vec![why],
+            sites: Vec::new(),
+        }
     }
 }
 
@@ -116,13 +145,17 @@ pub struct Losses {
     pub streams: BTreeMap<String, LossReport>,
     /// What was found wrong and belongs to no one stream.
     pub problems: Vec<String>,
+    /// Patterns of the streams that matched no entity.
+    pub unmatched: Vec<Unmatched>,
 }
 
 impl Losses {
-    /// The account of one stream, with the problems that belong to none; empty if it is not there.
+    /// The account of one stream, with the problems that belong to none and every stream's files
+    /// that were not written; empty if it is not there.
     pub fn into_stream(mut self, name: &str) -> LossReport {
         let mut report = self.streams.remove(name).unwrap_or_default();
         report.problems.append(&mut self.problems);
+        self.streams.into_values().for_each(|other| report.unwritten.extend(other.unwritten));
         report
     }
 }

@@ -37,7 +37,7 @@ impl RingReader {
         records: &Records,
         mut each: impl FnMut(usize, Counter, i64),
     ) {
-        if self.flight || mark.head > self.tail.saturating_add(self.count) {
+        if self.flight || self.broken || mark.head > self.tail.saturating_add(self.count) {
             return;
         }
         if self.seen.number < self.tail {
@@ -75,16 +75,17 @@ impl RingReader {
         }
         let Some(head) = self.head_of(number, packet) else { return false };
         // An open packet reaches to the sub-buffer's end, and its content is not told.
-        let whole = head.content >= RECORDS && head.size <= used - packet;
-        let end = if whole { packet + head.content.min(head.size) } else { used };
+        let whole = (RECORDS..=head.size).contains(&head.content) && head.size <= used - packet;
+        let end = if whole { packet + head.content } else { used };
         let (from, before) = record.unwrap_or((packet + RECORDS, head.begin));
         let mut last = before;
         if from < end {
             // Copied, because the program closes the sub-buffer meanwhile; what is committed it
             // leaves alone.
-            let Some(body) = self.map.copy(self.offset(number) + from, end - from) else {
+            let mut body = Vec::new();
+            if !self.map.copy(self.offset(number) + from, end - from, &mut body) {
                 return false;
-            };
+            }
             let _ = records.decode(&context_from(before), &body, |record| {
                 last = record.counter;
                 each(record.class, record.counter, record.id);
@@ -98,7 +99,8 @@ impl RingReader {
     }
 
     fn head_of(&self, number: u64, packet: usize) -> Option<Head> {
-        let bytes = self.map.copy(self.offset(number) + packet, RECORDS)?;
+        let mut bytes = Vec::new();
+        self.map.copy(self.offset(number) + packet, RECORDS, &mut bytes).then_some(())?;
         let size = |at| usize::try_from(get_u64(&bytes, at) / 8).unwrap_or(usize::MAX);
         Some(Head {
             begin: Counter(get_u64(&bytes, packet::TIMESTAMP_BEGIN)),
@@ -120,6 +122,7 @@ mod tests {
 
     use super::*;
     use crate::mapping::Mapping;
+    use crate::ring::Most;
     use crate::stream_file::{OpenFiles, StreamFile};
 
     const SIZE: usize = 256;
@@ -148,8 +151,7 @@ mod tests {
 
     impl Program {
         fn new(dir: &std::path::Path) -> Program {
-            let path = dir.join("ring");
-            let file = File::create_new(&path).unwrap();
+            let file = File::create_new(dir.join("ring")).unwrap();
             file.set_len((DATA + SIZE * COUNT as usize) as u64).unwrap();
             let mut head = [0; 48];
             head[..8].copy_from_slice(&RING_MAGIC.to_le_bytes());
@@ -158,9 +160,10 @@ mod tests {
             head[32..36].copy_from_slice(&(SIZE as u32).to_le_bytes());
             head[36..40].copy_from_slice(&(COUNT as u32).to_le_bytes());
             file.write_all_at(&head, 0).unwrap();
-            let map = Mapping::open(&path).unwrap().unwrap();
+            let map = Mapping::of(&file, usize::MAX).unwrap().unwrap();
             let stream = StreamFile::new(dir.join("s"), [0; 16], 0, 0, OpenFiles::default());
-            let reader = RingReader::new(&path, map, stream, 0).unwrap();
+            let most = Most { size: SIZE as u32, count: COUNT as u32 };
+            let reader = RingReader::new("ring".into(), map, stream, 0, most).unwrap();
             let (now, written) = (1 << 40, Vec::new());
             Program { file, reader, number: 0, packet: 0, used: 0, now, written }
         }

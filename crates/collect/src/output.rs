@@ -18,12 +18,14 @@ use crate::stream::{Kind, MAIN, StreamSpec};
 use crate::stream_file::{OpenFiles, StreamFile, is_full};
 use crate::{Error, Identity, LossReport, ProcessLoss};
 
+/// Triggers that are listed: a program can trigger as often as it likes.
+const MOST_TRIGGERS: usize = 1 << 14;
 /// Kept free, each, for what must be written even when the disk is full.
 const RESERVE: usize = 256 << 10;
 /// For classes that are declared late.
-const FOR_METADATA: &str = ".reserve-metadata";
+pub(crate) const FOR_METADATA: &str = ".reserve-metadata";
 /// For the account, until the end.
-const FOR_ACCOUNT: &str = ".reserve-account";
+pub(crate) const FOR_ACCOUNT: &str = ".reserve-account";
 
 /// Why a flight recorder was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +62,17 @@ pub struct Trigger {
     pub id: Option<i64>,
     /// Where it began.
     pub host: String,
+    /// The process that triggered or ended; `None` where all of the host's were triggered from
+    /// outside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<String>,
+    /// Its id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// Records that were written because of it; known in the end, unless an earlier collector saw
+    /// the trigger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub events: Option<u64>,
 }
 
 /// Where a stream goes.
@@ -71,6 +84,10 @@ pub(crate) struct Output {
     names: BTreeSet<String>,
     closed: BTreeMap<u32, ProcessLoss>,
     triggers: Vec<Trigger>,
+    /// How many of them an earlier collector saw.
+    resumed: usize,
+    /// Records that were written, by the trigger's instant.
+    written: BTreeMap<u64, u64>,
     /// Triggers that nobody has been told of yet.
     pub(crate) fresh: Vec<Trigger>,
     pub(crate) problems: Vec<String>,
@@ -97,6 +114,22 @@ fn stream_id(path: &Path) -> Option<u32> {
 /// The folder of a stream's output in that of the recording.
 pub(crate) fn folder(out: &Path, name: &str) -> PathBuf {
     if name == MAIN { out.to_owned() } else { out.join("streams").join(name) }
+}
+
+/// The path of a stream's file in the recording's folder.
+fn path_in_recording(stream: &str, name: &str) -> String {
+    folder(Path::new(""), stream).join(name).to_string_lossy().into_owned()
+}
+
+/// Makes the file at `path` of the one at `reserve`, which is at least as long and there.
+fn put(reserve: &Path, text: &[u8], path: &Path) -> io::Result<()> {
+    let file = std::fs::File::options().write(true).open(reserve)?;
+    if file.metadata()?.len() < text.len() as u64 {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
+    file.write_all_at(text, 0)?;
+    file.set_len(text.len() as u64)?;
+    std::fs::rename(reserve, path)
 }
 
 impl Output {
@@ -133,6 +166,8 @@ impl Output {
             names: BTreeSet::new(),
             closed: BTreeMap::new(),
             triggers: Vec::new(),
+            resumed: 0,
+            written: BTreeMap::new(),
             fresh: Vec::new(),
             problems: Vec::new(),
             stale: true,
@@ -173,6 +208,8 @@ impl Output {
             names: BTreeSet::new(),
             closed: BTreeMap::new(),
             triggers: Vec::new(),
+            resumed: 0,
+            written: BTreeMap::new(),
             fresh: Vec::new(),
             problems: Vec::new(),
             stale: true,
@@ -186,6 +223,7 @@ impl Output {
         }
         let triggers = past.triggers.iter().filter(|(name, _)| *name == spec.name);
         output.triggers.extend(triggers.map(|(_, trigger)| trigger.clone()));
+        output.resumed = output.triggers.len();
         output.forget_unfinished()?;
         output.reserve()?;
         output.write_metadata()?;
@@ -365,40 +403,73 @@ impl Output {
     /// Notes a trigger, unless it is one that other processes have had too; whether it is not.
     pub(crate) fn triggered(&mut self, trigger: Trigger) -> bool {
         let new = !self.triggers.iter().any(|t| t.counter == trigger.counter);
-        if new {
+        if self.triggers.len() >= MOST_TRIGGERS {
+            let text = format!("only the first {MOST_TRIGGERS} triggers are in triggers.json");
+            if !self.problems.contains(&text) {
+                self.problems.push(text);
+            }
+        } else if new {
             self.fresh.push(trigger.clone());
             self.triggers.push(trigger);
         }
         new
     }
 
+    /// Notes that so many records were written because of the trigger at this instant of the trace's
+    /// clock.
+    pub(crate) fn wrote(&mut self, trigger: Counter, records: u64) {
+        *self.written.entry(trigger.0).or_default() += records;
+    }
+
     /// Writes what stands beside the trace.
     pub(crate) fn finish(&mut self, cost: Option<Cost>) -> Result<LossReport, Error> {
         self.give_up(FOR_METADATA);
         self.write_metadata()?;
-        self.give_up(FOR_ACCOUNT);
-        if self.is_flight_recorder() {
-            let triggers = std::mem::take(&mut self.triggers);
-            self.write_json("triggers.json", &triggers)?;
-        }
+        let triggers = self.is_flight_recorder().then(|| {
+            let mut all = std::mem::take(&mut self.triggers);
+            for trigger in &mut all[self.resumed..] {
+                trigger.events = Some(self.written.get(&trigger.counter).copied().unwrap_or(0));
+            }
+            all
+        });
         let closed = std::mem::take(&mut self.closed).into_values().collect();
-        let mut report = LossReport { cost, ..LossReport::new(closed) };
-        self.write_json("loss.json", &report)?;
-        report.problems = std::mem::take(&mut self.problems);
+        let count = triggers.as_ref().map(|all| all.len() as u64);
+        let mut report = LossReport { cost, triggers: count, ..LossReport::new(closed) };
+        let mut unwritten = BTreeMap::new();
+        unwritten.extend(self.write_json("loss.json", &report, Some(FOR_ACCOUNT))?);
+        self.give_up(FOR_ACCOUNT);
+        if let Some(triggers) = triggers {
+            unwritten.extend(self.write_json("triggers.json", &triggers, None)?);
+        }
+        report.problems.append(&mut self.problems);
+        report.unwritten = unwritten;
         Ok(report)
     }
 
-    fn write_json(&mut self, name: &str, value: &impl Serialize) -> Result<(), Error> {
+    /// Writes a file whole, into the blocks of a reserve if there is one: what is given back to a
+    /// full disk may be another's at once. Returns the file by its path in the recording's folder if
+    /// there is no room for it.
+    fn write_json(
+        &mut self,
+        name: &str,
+        value: &impl Serialize,
+        reserve: Option<&str>,
+    ) -> Result<Option<(String, Vec<u8>)>, Error> {
         let path = self.dir.join(name);
         let mut text = serde_json::to_vec_pretty(value).expect("plain data is JSON");
         text.push(b'\n');
-        match std::fs::write(&path, text) {
+        if reserve.is_some_and(|reserve| put(&self.dir.join(reserve), &text, &path).is_ok()) {
+            return Ok(None);
+        }
+        match std::fs::write(&path, &text) {
             Err(error) if is_full(&error) => {
-                // The caller still gets the account.
+                // Half a file is none. The caller still gets it.
+                let _ = std::fs::remove_file(&path);
                 self.problems.push(format!("cannot write {}: {error}", path.display()));
-                Ok(())
+                let name = path_in_recording(&self.spec.name, name);
+                Ok(Some((name, text)))
             }
-            written => written.map_err(Error::file("write", &path)),
+            written => written.map(|()| None).map_err(Error::file("write", &path)),
         }
     }
 

@@ -1,34 +1,44 @@
 //! One process directory: a program's control file, call sites and streams.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::ffi::{CString, OsStr};
-use std::io;
-use std::path::{Path, PathBuf};
+use std::ffi::{CString, OsStr, OsString};
+use std::io::{self, Read as _};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use loopscope_ctf::{EventClass, Records, StreamClass};
 use loopscope_time::Counter;
 use loopscope_time::source::read_counter;
+use loopscope_trace::configure::apply;
 use loopscope_trace::layout::{Control, FREE, MAX_SITES, STREAMS};
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
+use crate::alive::has_heirs;
 use crate::cells::finals;
 use crate::deadline::{End, Watched, ends};
+use crate::doubts::Doubts;
+use crate::folder::{Folder, Id};
 use crate::journal::{Entry, Journal};
 use crate::mapping::Mapping;
 use crate::output::Output;
 use crate::progress::ProgressFile;
-use crate::recorded::{Level, Of, Ours, Recorded, numbers};
-use crate::ring::Tools;
-use crate::site::{Site, description, event_classes, group_descriptions};
+use crate::recorded::{Level, NOTHING, Of, Ours, Recorded, numbers};
+use crate::ring::{Most, Tools};
+use crate::shortage::reason;
+use crate::site::{LONGEST_LINE, Site, description, event_classes, group_descriptions};
 use crate::{ClockMap, Error, ProcessLoss};
 
 /// A process under collection.
 #[derive(Debug)]
 pub(crate) struct Process {
-    pub(crate) dir: PathBuf,
+    /// The runtime directory, and the process directory in it.
+    runtime: Arc<Folder>,
+    pub(crate) dir: OsString,
+    dir_id: Id,
     /// Index of the source that it was found in.
     pub(crate) source: usize,
     /// Of its stream class, in each of the outputs.
@@ -51,17 +61,30 @@ pub(crate) struct Process {
     pub(crate) applied: usize,
     /// Call sites that were refused while the runtime directory was there.
     refused: Option<u32>,
+    /// Nothing in its directory can be believed any more: it is left alone.
+    lost: bool,
+    /// No more of its call sites can be read.
+    sites_end: bool,
+    /// Call sites whose entities the collector has noted.
+    noted: usize,
+    doubts: Doubts,
 }
+
+/// Bytes of a `sites` file: every call site with half of the longest line.
+pub(crate) const LARGEST_SITES: u64 = (MAX_SITES * LONGEST_LINE / 2) as u64;
 
 impl Process {
     /// Opens a process directory; `None` while the program is still making it.
     pub(crate) fn open(
-        dir: &Path,
+        runtime: &Arc<Folder>,
+        dir: &OsStr,
         source: usize,
         id: u32,
         name: Option<&str>,
     ) -> io::Result<Option<Process>> {
-        let control = match Mapping::<Control>::open(&dir.join("control")) {
+        let folder = runtime.child(dir)?;
+        let opened = folder.write(OsStr::new("control"));
+        let control = match opened.and_then(|file| Mapping::<Control>::of(&file, CONTROL_SIZE)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
             Ok(None) => return Ok(None),
@@ -69,8 +92,13 @@ impl Process {
         };
         let name = name.map_or_else(|| short_name(control.get()), ToOwned::to_owned);
         let pid = control.get().pid.load(Ordering::Relaxed);
+        if control.is_cut() {
+            return Err(io::Error::other("its control file was cut short"));
+        }
         Ok(Some(Process {
+            runtime: runtime.clone(),
             dir: dir.to_owned(),
+            dir_id: folder.id,
             source,
             id,
             pid,
@@ -86,7 +114,40 @@ impl Process {
             text: None,
             applied: 0,
             refused: None,
+            lost: false,
+            sites_end: false,
+            noted: 0,
+            doubts: Doubts::default(),
         }))
+    }
+
+    /// The process directory: the same one each time.
+    pub(crate) fn folder(&self) -> io::Result<Folder> {
+        let folder = self.runtime.child(&self.dir)?;
+        if folder.id != self.dir_id {
+            return Err(io::Error::other("another directory has taken its place"));
+        }
+        Ok(folder)
+    }
+
+    /// For messages.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.runtime.path().join(&self.dir)
+    }
+
+    /// Leaves the process alone from now on; the others are recorded as before.
+    fn lose(&mut self, why: &str) {
+        self.lost = true;
+        self.streams.iter_mut().for_each(Recorded::abandon);
+        self.doubts.add(format!("{why}; what it recorded then is not known"));
+    }
+
+    /// Whether the process is left alone.
+    fn is_lost(&mut self) -> bool {
+        if !self.lost && self.control.is_cut() {
+            self.lose("its control file was cut short");
+        }
+        self.lost
     }
 
     /// Whether the process is known to have ended. Only where its pid counts in this collector's
@@ -96,6 +157,11 @@ impl Process {
         namespace != 0
             && namespace == own_namespace
             && kill(Pid::from_raw(self.pid.cast_signed()), None) == Err(Errno::ESRCH)
+    }
+
+    /// Whether forked children use this process's directory although it has ended.
+    pub(crate) fn has_heirs(&self) -> bool {
+        has_heirs(self.control.get(), &self.dir)
     }
 
     /// Whether forked children count their hits in this process's tables, so that its account may
@@ -127,18 +193,28 @@ impl Process {
         outputs: &mut [Output],
         journal: &mut Journal,
     ) -> Result<Level, Error> {
-        for entry in std::fs::read_dir(&self.dir).map_err(Error::file("read", &self.dir))? {
-            let entry = entry.map_err(Error::file("read", &self.dir))?;
-            let name = entry.file_name();
+        if self.is_lost() {
+            return Ok(Level::default());
+        }
+        let listed = self.folder().and_then(|folder| Ok((folder.names()?, folder)));
+        let (names, folder) = match listed {
+            Ok(listed) => listed,
+            Err(error) => {
+                self.lose(&format!("its directory cannot be read: {error}"));
+                return Ok(Level::default());
+            }
+        };
+        for name in names {
             let Some((slot, generation, n)) = numbers(&name, "ring") else { continue };
             let of = |r: &&mut Recorded| (r.slot, r.generation) == (slot, generation);
             let Some(recorded) = self.streams.iter_mut().find(of) else { continue };
             if recorded.is_new(&name) {
                 let output = &mut outputs[recorded.output];
+                let most = Most { size: output.spec.subbuffer, count: output.spec.subbuffers };
                 let process = (self.id, self.name.as_str(), self.pid);
                 let ours =
                     |journal: &mut Journal, ring: &OsStr| ours(output, journal, process, ring, n);
-                recorded.add_ring(&entry.path(), name.clone(), journal, ours)?;
+                recorded.add_ring(&folder, name.clone(), most, journal, ours)?;
             }
         }
         let mut level = Level::default();
@@ -153,31 +229,67 @@ impl Process {
         Ok(level)
     }
 
-    /// Reads call sites registered since the last time.
-    pub(crate) fn read_sites(&mut self) -> Result<(), Error> {
+    /// Reads call sites registered since the last time. What cannot be read is noted, and not
+    /// recorded.
+    pub(crate) fn read_sites(&mut self) {
         // Acquire pairs with the release store in index_of (sites.c): the lines are in the file.
         let count = self.control.get().site_count.load(Ordering::Acquire) as usize;
         let count = count.min(MAX_SITES);
         let known = self.sites.len();
-        if count == known {
-            return Ok(());
+        if count <= known || self.sites_end || self.is_lost() {
+            return;
         }
-        let path = self.dir.join("sites");
-        let bytes = std::fs::read(&path).map_err(Error::file("read", &path))?;
-        let text = String::from_utf8_lossy(&bytes);
-        for line in text.lines().take(count).skip(known) {
-            let site = Site::parse(line).ok_or_else(|| io::Error::other(format!("line {line:?}")));
-            self.sites.push(site.map_err(Error::file("understand", &path))?);
+        let text = match self.sites_text() {
+            Ok(text) => text,
+            Err(error) => {
+                self.sites_end = true;
+                let missing = count - known;
+                self.doubts.add(format!(
+                    "the sites file cannot be read: {error}; {missing} call sites are not known"
+                ));
+                return;
+            }
+        };
+        for (index, line) in text.lines().enumerate().take(count).skip(known) {
+            let site = Site::parse(line).filter(|site| usize::from(site.index) == index);
+            let site = site.unwrap_or_else(|| {
+                let line: String = line.chars().take(100).collect();
+                self.doubts.add(format!(
+                    "line {} of its sites file cannot be understood ({line:?}); what that call \
+                     site recorded is lost",
+                    index + 1
+                ));
+                for recorded in &self.streams {
+                    apply(self.control.get(), recorded.slot, index, NOTHING, c"");
+                }
+                Site::unreadable(index as u16)
+            });
+            self.sites.push(site);
         }
-        if self.sites.len() != count {
-            let short = io::Error::from(io::ErrorKind::UnexpectedEof);
-            return Err(Error::file("read", &path)(short));
+        if self.sites.len() < count {
+            self.sites_end = true;
+            let missing = count - self.sites.len();
+            self.doubts.add(format!("its sites file ends too early: {missing} are not known"));
         }
         self.classes = event_classes(&self.sites);
         self.groups = group_descriptions(&self.sites);
         self.records = records_of(&self.classes);
         self.declared = false;
-        Ok(())
+    }
+
+    /// Call sites since this was last called.
+    pub(crate) fn unnoted_sites(&mut self) -> &[Site] {
+        let from = std::mem::replace(&mut self.noted, self.sites.len());
+        &self.sites[from..]
+    }
+
+    fn sites_text(&self) -> io::Result<String> {
+        let mut bytes = Vec::new();
+        let file = self.folder()?.read(OsStr::new("sites"))?;
+        if file.take(LARGEST_SITES + 1).read_to_end(&mut bytes)? as u64 > LARGEST_SITES {
+            return Err(io::Error::other(format!("it has more than {LARGEST_SITES} bytes")));
+        }
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// Tells the outputs of its streams what it records, if they do not know yet.
@@ -212,7 +324,7 @@ impl Process {
         for recorded in &mut self.streams {
             let output = &mut outputs[recorded.output];
             let tools = tools(&self.records, &self.classes, with, output);
-            copied += recorded.drain(tools, &mut output.problems)?;
+            copied += recorded.drain(tools)?;
             if recorded.was_full() {
                 output.tell_full();
             }
@@ -231,9 +343,14 @@ impl Process {
         for recorded in self.streams.iter_mut().filter(|r| r.slot == slot) {
             let output = &mut outputs[recorded.output];
             let tools = tools(&self.records, &self.classes, with, output);
-            packets += recorded.snapshot(tools, &mut output.problems)?;
+            packets += recorded.snapshot(tools)?;
         }
         Ok(packets)
+    }
+
+    /// Records that were written of the stream in `slot`.
+    pub(crate) fn stored(&self, slot: usize) -> u64 {
+        self.streams.iter().filter(|r| r.slot == slot).map(Recorded::stored).sum()
     }
 
     /// End of the newest packet of the stream in `slot`, on the trace's clock.
@@ -250,17 +367,15 @@ impl Process {
     /// Disables every event in the streams, for good.
     pub(crate) fn disable(&mut self) {
         self.text = None;
+        if self.is_lost() {
+            return;
+        }
         self.streams.iter().for_each(|recorded| recorded.disable(self.control.get()));
     }
 
     /// Whether no thread is inside an event. Everything must have been drained.
     pub(crate) fn is_settled(&self) -> bool {
-        self.streams.iter().all(|recorded| recorded.is_settled(&self.records))
-    }
-
-    pub(crate) fn move_to(&mut self, dir: PathBuf) {
-        self.streams.iter_mut().for_each(|recorded| recorded.move_to(&dir));
-        self.dir = dir;
+        self.lost || self.streams.iter().all(|recorded| recorded.is_settled(&self.records))
     }
 
     /// Takes all that is left, and gives each output its account. Where the process `lives`,
@@ -272,6 +387,15 @@ impl Process {
         lives: bool,
     ) -> Result<Vec<(String, ProcessLoss)>, Error> {
         let mut losses = Vec::new();
+        self.is_lost();
+        let folder = self.folder();
+        if let Err(error) = &folder
+            && !self.lost
+        {
+            self.lose(&format!("its directory cannot be read: {error}"));
+        }
+        let unknown = self.doubts.texts();
+        let path = self.path();
         if lives {
             self.streams.iter().for_each(Recorded::revoke);
         }
@@ -288,16 +412,23 @@ impl Process {
             let of = Of {
                 process: &self.name,
                 pid: self.pid,
+                dir: &path,
                 control,
                 sites: &self.sites,
                 classes: &self.classes,
                 lives,
+                unknown: &unknown,
             };
             let mut problems = Vec::new();
             let mut loss = recorded.close(&of, tools, &mut problems)?;
+            output.problems.append(&mut problems);
             let described = |site: &Site| description(&self.sites, site);
             let (slot, generation) = (recorded.slot, recorded.generation);
-            let finals = finals(&self.dir, slot, generation, &self.sites, described)?;
+            let mut doubts = Doubts::default();
+            let finals = folder.as_ref().map_or(Vec::new(), |folder| {
+                finals(folder, slot, generation, &self.sites, described, &mut doubts)
+            });
+            loss.unknown.extend(doubts.texts());
             if !finals.is_empty() {
                 let at = recorded.last().max(now);
                 loss.finals = output.write_finals(self.id, self.pid, &finals, at)?;
@@ -305,7 +436,6 @@ impl Process {
             if loss.sites.iter().any(|site| site.dropped.contains_key(crate::loss::DISK_FULL)) {
                 output.tell_full();
             }
-            output.problems.append(&mut problems);
             losses.push((output.spec.name.clone(), loss.clone()));
             output.closed(self.id, loss);
         }
@@ -327,19 +457,33 @@ impl Process {
     pub(crate) fn refused(&self) -> Option<String> {
         let now = || self.control.get().sites_refused.load(Ordering::Relaxed);
         let refused = self.refused.unwrap_or_else(now);
+        let error = self.control.get().sites_error.load(Ordering::Relaxed).cast_signed();
+        let why = match error {
+            0 => format!("a process has room for {MAX_SITES}, and their names must be printable"),
+            error => reason(error, &self.path()),
+        };
         (refused > 0).then(|| {
             format!(
-                "{refused} call sites of {} ({}) could not be registered and recorded nothing: a \
-                 process has room for {MAX_SITES}, and their names must be printable",
+                "{refused} call sites of {} ({}) could not be registered and recorded nothing: {why}",
                 self.name, self.pid
             )
         })
     }
 
     /// Removes the process directory.
-    pub(crate) fn remove(&self) -> Result<(), Error> {
-        std::fs::remove_dir_all(&self.dir).map_err(Error::file("remove", &self.dir))
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        self.folder()?;
+        self.runtime.remove_child(&self.dir)
     }
+}
+
+const CONTROL_SIZE: usize = size_of::<Control>();
+
+/// The process number in the name of a process directory, `<pid>-<hex stamp>`.
+pub(crate) fn process_of(name: &OsStr) -> Option<u32> {
+    let (pid, stamp) = name.to_str()?.split_once('-')?;
+    u64::from_str_radix(stamp, 16).ok()?;
+    pid.parse().ok()
 }
 
 /// What is the same for all processes.
@@ -347,6 +491,7 @@ impl Process {
 pub(crate) struct With<'a> {
     pub(crate) clock: Option<&'a ClockMap>,
     pub(crate) progress: &'a ProgressFile,
+    pub(crate) copies: &'a RefCell<Vec<u8>>,
 }
 
 /// The stream file of a ring: that of an earlier collector, or a new one.
@@ -375,8 +520,8 @@ fn tools<'a>(
     with: With<'a>,
     output: &Output,
 ) -> Tools<'a> {
-    let With { clock, progress } = with;
-    Tools { records, classes, clock, progress, blocked: !output.is_complete() }
+    let With { clock, progress, copies } = with;
+    Tools { records, classes, clock, progress, copies, blocked: !output.is_complete() }
 }
 
 fn records_of(classes: &[EventClass]) -> Records {

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::collector::{Activity, remove_output};
 use crate::handover::{self, Place};
 use crate::signals::Signals;
-use crate::sweep::{RUNTIME_PREFIX, runtime_parent};
+use crate::sweep::{RUNTIME_PREFIX, memory};
 use crate::{Cause, Collector, Cost, Error, Identity, Losses, RUNTIME_DIR, StreamSpec, stream};
 
 /// What to record.
@@ -72,7 +72,12 @@ pub fn run(options: &Options, each: &mut Each) -> Result<Outcome, Error> {
     let place = Place::Own(runtime.path().to_owned());
     let _locks =
         (collector.begin(place, &options.streams)?, handover::own(runtime.path(), &options.out)?);
-    collector.add_source(runtime.path(), None, &options.streams)?;
+    if let Err(error) = collector.add_source(runtime.path(), None, &options.streams) {
+        // All that is there is this recording's own, and nothing was recorded.
+        drop(collector);
+        remove_output(&options.out, &options.streams)?;
+        return Err(error);
+    }
     if let Some(cost) = options.cost {
         collector.set_cost(cost);
     }
@@ -103,9 +108,9 @@ pub fn run(options: &Options, each: &mut Each) -> Result<Outcome, Error> {
 
 const FORWARDED: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 
-/// A fresh directory in memory, for this user alone.
+/// A fresh directory in memory, if there is room, for this user alone.
 fn runtime_dir() -> Result<TempDir, Error> {
-    let parent = runtime_parent();
+    let parent = memory();
     let made = tempfile::Builder::new()
         .prefix(RUNTIME_PREFIX)
         .permissions(std::fs::Permissions::from_mode(0o700))

@@ -8,13 +8,16 @@ use std::sync::atomic::Ordering;
 use loopscope_ctf::{EventClass, Records};
 use loopscope_time::Counter;
 use loopscope_trace::configure::{SiteText, apply};
-use loopscope_trace::layout::{CAUSES, Control, FREE, IN_RING, Ring, Section, Stream, TAKEN};
+use loopscope_trace::layout::{BARE, CAUSES, Control, FREE, IN_RING, Ring, Section, Stream, TAKEN};
 
 use crate::Error;
+use crate::doubts::Doubts;
+use crate::folder::Folder;
 use crate::journal::Journal;
 use crate::loss::{DISK_FULL, ProcessLoss, SiteLoss};
 use crate::mapping::Mapping;
-use crate::ring::{Mark, RingCount, RingReader, Tools};
+use crate::ring::{Mark, Most, RingCount, RingReader, Tools, count};
+use crate::shortage;
 use crate::site::Site;
 use crate::stream_file::StreamFile;
 
@@ -27,6 +30,9 @@ pub(crate) struct Recorded {
     pub(crate) output: usize,
     rings: BTreeMap<OsString, (RingReader, Mark)>,
     unsound: BTreeSet<OsString>,
+    /// Rings whose files are shorter than a ring's head: being made, or cut.
+    short: BTreeSet<OsString>,
+    doubts: Doubts,
 }
 
 /// What the collector has for a ring.
@@ -38,8 +44,11 @@ pub(crate) struct Ours {
     pub(crate) resumed: bool,
 }
 
+/// Of a stream: more than any process has threads.
+const MOST_RINGS: usize = 1 << 15;
+
 /// A call site about which nothing is asked.
-const NOTHING: SiteText = SiteText { kind: 1, full_name: c"", fields: &[0] };
+pub(crate) const NOTHING: SiteText = SiteText { kind: 1, full_name: c"", fields: &[0] };
 
 /// What a look at the rings found.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,8 +69,8 @@ pub(crate) fn numbers<'a>(name: &'a OsStr, what: &str) -> Option<(usize, u32, &'
 
 impl Recorded {
     pub(crate) fn new(slot: usize, generation: u32, output: usize) -> Recorded {
-        let (rings, unsound) = (BTreeMap::new(), BTreeSet::new());
-        Recorded { slot, generation, output, rings, unsound }
+        let (rings, unsound, short) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        Recorded { slot, generation, output, rings, unsound, short, doubts: Doubts::default() }
     }
 
     pub(crate) fn slot<'a>(&self, control: &'a Control) -> &'a Stream {
@@ -72,7 +81,7 @@ impl Recorded {
     fn section<'a>(&self, control: &'a Control) -> Option<&'a Section> {
         // Acquire pairs with the release store of who set the stream up: the tables are there.
         let state = self.slot(control).state.load(Ordering::Acquire);
-        (state != FREE).then(|| &control.sections[self.slot])
+        (state != FREE && state != BARE).then(|| &control.sections[self.slot])
     }
 
     /// Whether the file of this name is a ring of this stream that is not known yet.
@@ -83,19 +92,38 @@ impl Recorded {
     /// Takes up a ring; `stream` makes its stream file. Not there yet is none at all.
     pub(crate) fn add_ring(
         &mut self,
-        path: &Path,
+        folder: &Folder,
         name: OsString,
+        most: Most,
         journal: &mut Journal,
         stream: impl FnOnce(&mut Journal, &OsStr) -> Result<Ours, Error>,
     ) -> Result<(), Error> {
-        let map = match Mapping::<Ring>::open(path) {
+        let opened = folder.write(&name).and_then(|file| {
+            let is_short = file.metadata()?.len() < size_of::<Ring>() as u64;
+            Ok((Mapping::<Ring>::of(&file, most.bytes())?, is_short))
+        });
+        let map = match opened {
             // A ring that its program gave up again.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            opened => opened.map_err(Error::file("open", path))?,
+            Err(error) => {
+                self.refuse(name, &error.to_string());
+                return Ok(());
+            }
+            Ok((None, true)) => {
+                self.short.insert(name);
+                return Ok(());
+            }
+            Ok((None, false)) => return Ok(()),
+            Ok((Some(map), _)) => map,
         };
-        let Some(map) = map else { return Ok(()) };
+        self.short.remove(&name);
+        if self.rings.len() >= MOST_RINGS {
+            self.refuse(name, &format!("there are more than {MOST_RINGS} rings"));
+            return Ok(());
+        }
         let Ours { stream, number, resumed } = stream(journal, &name)?;
-        match RingReader::new(path, map, stream, number) {
+        let known = name.to_string_lossy().into_owned();
+        match RingReader::new(known, map, stream, number, most) {
             Some(mut ring) => {
                 if resumed {
                     ring.resume(&journal.progress)?;
@@ -103,11 +131,15 @@ impl Recorded {
                 let mark = ring.mark();
                 self.rings.insert(name, (ring, mark));
             }
-            None => {
-                self.unsound.insert(name);
-            }
+            None => self.refuse(name, "its head makes no sense"),
         }
         Ok(())
+    }
+
+    /// Leaves a ring out.
+    fn refuse(&mut self, name: OsString, why: &str) {
+        self.doubts.add(format!("{}: {why}; it was not read", name.display()));
+        self.unsound.insert(name);
     }
 
     pub(crate) fn mark(&mut self) -> Level {
@@ -129,25 +161,26 @@ impl Recorded {
     }
 
     /// Copies what the marks cover. Returns the sub-buffers.
-    pub(crate) fn drain(&mut self, tools: Tools, problems: &mut Vec<String>) -> Result<u64, Error> {
+    pub(crate) fn drain(&mut self, tools: Tools) -> Result<u64, Error> {
         let mut copied = 0;
         for (ring, mark) in self.rings.values_mut() {
-            copied += ring.drain(*mark, tools, problems)?;
+            copied += ring.drain(*mark, tools, &mut self.doubts)?;
         }
         Ok(copied)
     }
 
     /// Writes what flight recorders held at the marks.
-    pub(crate) fn snapshot(
-        &mut self,
-        tools: Tools,
-        problems: &mut Vec<String>,
-    ) -> Result<u64, Error> {
+    pub(crate) fn snapshot(&mut self, tools: Tools) -> Result<u64, Error> {
         let mut packets = 0;
         for (ring, mark) in self.rings.values_mut() {
-            packets += ring.snapshot(*mark, tools, problems)?;
+            packets += ring.snapshot(*mark, tools, &mut self.doubts)?;
         }
         Ok(packets)
+    }
+
+    /// Records that were written.
+    pub(crate) fn stored(&self) -> u64 {
+        self.rings.values().map(|(ring, _)| ring.sink.recorded).sum()
     }
 
     /// End of the newest packet, on the trace's clock.
@@ -169,11 +202,16 @@ impl Recorded {
             }
         }
         let state = &self.slot(control).state;
-        if state.load(Ordering::Relaxed) != FREE {
+        if ![FREE, BARE].contains(&state.load(Ordering::Relaxed)) {
             // No ring is made for it any more. Release pairs with the acquire load in
             // loopscope_make_ring (ring.c).
             state.store(TAKEN, Ordering::Release);
         }
+    }
+
+    /// Reads nothing more of any ring.
+    pub(crate) fn abandon(&mut self) {
+        self.rings.values_mut().for_each(|(ring, _)| ring.broken = true);
     }
 
     /// Whether no thread is inside a hit. Everything must have been drained.
@@ -187,13 +225,8 @@ impl Recorded {
         }
     }
 
-    pub(crate) fn move_to(&mut self, dir: &Path) {
-        for (ring, _) in self.rings.values_mut() {
-            ring.moved(dir);
-        }
-    }
-
-    /// Takes all that is left and gives the account. Where the process `lives`, threads may go on.
+    /// Takes all that is left and gives the account; adds to `problems` what a lack of memory has
+    /// done. Where the process `lives`, threads may go on.
     pub(crate) fn close(
         &mut self,
         of: &Of,
@@ -204,34 +237,39 @@ impl Recorded {
         let mut inside = 0;
         let mut lost: BTreeMap<u16, u64> = BTreeMap::new();
         for (ring, _) in self.rings.values_mut() {
-            let count = ring.close(tools, of.lives, problems)?;
+            let count = ring.close(tools, of.lives, &mut self.doubts)?;
             sum.emitted += count.emitted;
             sum.recorded += count.recorded;
             sum.overwritten += count.overwritten;
             inside += u64::from(count.inside);
             for (class, records) in count.lost {
-                *lost.entry(of.classes[class].id).or_default() += records;
+                // A resumed recording knows how many, not always of which.
+                let class = of.classes.get(class).map_or(0, |class| class.id);
+                *lost.entry(class).or_default() += records;
             }
         }
-        for name in &self.unsound {
-            problems.push(format!("{} makes no sense and was not read", name.display()));
+        for name in &self.short {
+            self.doubts.add(format!("{}: its file is too short; it was not read", name.display()));
         }
-        let mut dropped = 0;
+        let stream = self.slot(of.control);
+        let uncounted = stream.uncounted.load(Ordering::Relaxed);
+        sum.emitted += uncounted;
+        let mut dropped = uncounted;
         let mut sites = Vec::new();
         let section = self.section(of.control);
         for (index, site) in of.sites.iter().enumerate() {
             let mut causes = BTreeMap::new();
             let mut filtered = 0;
             if let Some(section) = section {
-                for (cause, count) in section.drops[index].iter().enumerate() {
-                    let count = count.load(Ordering::Relaxed);
-                    if count > 0 {
-                        causes.insert(CAUSES[cause].to_owned(), count);
+                for (cause, dropped) in section.drops[index].iter().enumerate() {
+                    let dropped = count(dropped, Ordering::Relaxed);
+                    if dropped > 0 {
+                        causes.insert(CAUSES[cause].to_owned(), dropped);
                         // Rings count the hits that they had no room for; others reached no ring.
-                        sum.emitted += if IN_RING[cause] { 0 } else { count };
+                        sum.emitted += if IN_RING[cause] { 0 } else { dropped };
                     }
                 }
-                filtered = section.filtered[index].load(Ordering::Relaxed);
+                filtered = count(&section.filtered[index], Ordering::Relaxed);
             }
             if let Some(lost) = lost.get(&site.index) {
                 causes.insert(DISK_FULL.to_owned(), *lost);
@@ -248,28 +286,35 @@ impl Recorded {
                 });
             }
         }
+        let who = format!("{} ({})", of.process, of.pid);
+        problems.extend(shortage::problems(&who, of.dir, stream, uncounted, &sites));
         let accounted = sum.recorded + sum.overwritten + dropped;
         // At most one hit of each ring whose thread was inside one is neither record nor drop.
         let torn = sum.emitted.saturating_sub(accounted).min(inside);
-        let loss = ProcessLoss {
+        if sum.emitted != accounted + torn {
+            let (emitted, overwritten) = (sum.emitted, sum.overwritten);
+            self.doubts.add(format!(
+                "{emitted} events emitted, but {} recorded, {overwritten} overwritten and {} dropped",
+                sum.recorded,
+                dropped + torn
+            ));
+        }
+        let mut unknown = of.unknown.to_vec();
+        unknown.extend(self.doubts.texts());
+        Ok(ProcessLoss {
             process: of.process.to_owned(),
             pid: of.pid,
-            emitted: sum.emitted,
+            // What is known to have been; `unknown` says why there may be more.
+            emitted: accounted + torn,
             recorded: sum.recorded,
             overwritten: sum.overwritten,
             dropped: dropped + torn,
             torn,
             filtered: sites.iter().map(|site| site.filtered).sum(),
             finals: 0,
+            unknown,
             sites,
-        };
-        if !loss.balances() {
-            problems.push(format!(
-                "{} ({}): {} events emitted, but {} recorded, {} overwritten and {} dropped",
-                loss.process, loss.pid, loss.emitted, loss.recorded, loss.overwritten, loss.dropped
-            ));
-        }
-        Ok(loss)
+        })
     }
 }
 
@@ -277,10 +322,12 @@ impl Recorded {
 pub(crate) struct Of<'a> {
     pub(crate) process: &'a str,
     pub(crate) pid: u32,
+    pub(crate) dir: &'a Path,
     pub(crate) control: &'a Control,
     pub(crate) sites: &'a [Site],
     pub(crate) classes: &'a [EventClass],
     pub(crate) lives: bool,
+    pub(crate) unknown: &'a [String],
 }
 
 #[cfg(test)]

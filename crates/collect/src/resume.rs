@@ -49,16 +49,15 @@ impl Killed {
         let Begun { place, streams, .. } = begun;
         let streams = past.streams.clone().unwrap_or(streams);
         let mut locks = vec![held];
-        let there = match &place {
-            Place::Own(dir) => [dir.clone(), closed(dir)].into_iter().find(|dir| dir.is_dir()),
-            Place::Process(dir) if past.is_closed(dir) => Some(dir.clone()),
-            Place::Process(dir) => Some(dir.clone()).filter(|dir| dir.is_dir()),
-        };
-        let (Place::Own(dir) | Place::Process(dir)) = &place;
-        let there =
-            there.ok_or_else(|| Error::Gone { out: out.to_owned(), place: dir.to_owned() })?;
-        if let Place::Own(_) = place {
-            let path = there.join(OWNER);
+        let gone = |dir: &Path| Error::Gone { out: out.to_owned(), place: dir.to_owned() };
+        if let Place::Process(dirs) = &place
+            && let Some(dir) = dirs.iter().find(|dir| !past.is_closed(dir) && !dir.is_dir())
+        {
+            return Err(gone(dir));
+        }
+        if let Place::Own(dir) = &place {
+            let there = [dir.clone(), closed(dir)].into_iter().find(|dir| dir.is_dir());
+            let path = there.ok_or_else(|| gone(dir))?.join(OWNER);
             let held = lock(&path).map_err(Error::file("lock", &path))?;
             // `reset` looks at it, or is removing it.
             let busy = || Error::StillRecording { out: out.to_owned(), recorder: None };
@@ -97,7 +96,9 @@ impl Killed {
         }
         match place {
             Place::Own(dir) => collector.add_source(&dir, None, &streams)?,
-            Place::Process(dir) => collector.attach(&dir, None, &streams)?,
+            Place::Process(dirs) => {
+                dirs.iter().try_for_each(|dir| collector.attach(dir, None, &streams))?;
+            }
         }
         // It knows the processes afterwards.
         let activity = collector.poll()?;

@@ -1,29 +1,34 @@
 //! The collector's side of one ring.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use loopscope_ctf::{EventClass, Records};
 use loopscope_time::Counter;
-use loopscope_trace::layout::{FLIGHT_RECORDER, Ring};
+use loopscope_trace::layout::{FLIGHT_RECORDER, RING_FIRST, Ring};
 
+use crate::doubts::Doubts;
+use crate::flight::place_of;
 use crate::mapping::Mapping;
 use crate::observe::Seen;
 use crate::packets::{Packet, context_from, convert};
 use crate::progress::{Progress, ProgressFile};
 use crate::stream_file::StreamFile;
-use crate::subbuffer::pieces;
+use crate::subbuffer::{MOST_COUNTED, pieces};
 use crate::{ClockMap, Error};
 
 /// Bytes that are written at once, if the ring has as many: what was written is handed back to the
 /// program before the rest is.
 const BATCH: usize = 1 << 20;
+/// The least that a program makes (config.c, ring.c).
+const SMALLEST_SUBBUFFER: usize = 256;
 
 /// Reader of a ring, writer of its stream.
 #[derive(Debug)]
 pub(crate) struct RingReader {
-    pub(crate) path: PathBuf,
+    /// Of its file.
+    pub(crate) name: String,
     pub(crate) map: Mapping<Ring>,
     pub(crate) data: usize,
     pub(crate) size: usize,
@@ -38,6 +43,23 @@ pub(crate) struct RingReader {
     pub(crate) number: usize,
     pub(crate) seen: Seen,
     pub(crate) sink: Sink,
+    /// Something in it cannot be: nothing is read of it any more.
+    pub(crate) broken: bool,
+}
+
+/// The sub-buffers that a stream's rings were asked to have, of which none has more or larger ones.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Most {
+    pub(crate) size: u32,
+    pub(crate) count: u32,
+}
+
+impl Most {
+    /// Bytes of the largest ring's file.
+    pub(crate) fn bytes(self) -> usize {
+        let head = (RING_FIRST + 8 * self.count as usize).next_multiple_of(4096);
+        head.saturating_add(self.size as usize * self.count as usize)
+    }
 }
 
 /// Where a ring's records go, and how many went.
@@ -79,6 +101,8 @@ pub(crate) struct Tools<'a> {
     pub(crate) classes: &'a [EventClass],
     pub(crate) clock: Option<&'a ClockMap>,
     pub(crate) progress: &'a ProgressFile,
+    /// Copies of sub-buffers.
+    pub(crate) copies: &'a RefCell<Vec<u8>>,
     /// The classes of what is read cannot be told to readers now: nothing may be written.
     pub(crate) blocked: bool,
 }
@@ -114,32 +138,62 @@ impl Sink {
     }
 }
 
+/// A count that the program tells.
+pub(crate) fn count(value: &AtomicU64, order: Ordering) -> u64 {
+    value.load(order).min(MOST_COUNTED)
+}
+
 impl RingReader {
-    /// `None` for a ring whose head makes no sense.
+    /// `None` for a ring whose head makes no sense, or not for this file.
     pub(crate) fn new(
-        path: &Path,
+        name: String,
         map: Mapping<Ring>,
         stream: StreamFile,
         number: usize,
+        most: Most,
     ) -> Option<RingReader> {
         let ring = map.get();
         let load = |value: &std::sync::atomic::AtomicU32| value.load(Ordering::Relaxed);
         let flight = load(&ring.kind) == FLIGHT_RECORDER;
-        let count = u64::from(load(&ring.subbuffer_count));
+        let (data, size) = (load(&ring.data) as usize, load(&ring.subbuffer_size) as usize);
+        let count = load(&ring.subbuffer_count);
+        let counts = if flight { 2 } else { 1 }..=most.count;
+        let head = RING_FIRST + if flight { 8 * count as usize } else { 0 };
+        let sound = counts.contains(&count)
+            && (SMALLEST_SUBBUFFER..=most.size as usize).contains(&size)
+            && size.is_multiple_of(8)
+            && data.is_multiple_of(8)
+            && data >= head
+            && data + size * count as usize <= map.size();
         let reader = RingReader {
-            path: path.to_owned(),
-            data: load(&ring.data) as usize,
-            size: load(&ring.subbuffer_size) as usize,
-            count,
+            name,
+            data,
+            size,
+            count: count.into(),
             flight,
             tail: 0,
             taken: 0,
             number,
             seen: Seen::default(),
             sink: Sink::new(stream),
+            broken: false,
             map,
         };
-        (count >= if flight { 2 } else { 1 }).then_some(reader)
+        sound.then_some(reader)
+    }
+
+    /// Gives the ring up: of what it holds and nobody has taken nothing is known.
+    pub(crate) fn give_up(&mut self, what: &str, doubts: &mut Doubts) {
+        self.broken = true;
+        doubts.add(format!("{}: {what}; what it held then is not known", self.name));
+    }
+
+    /// Whether nothing may be read of the ring any more, because its file has been cut short.
+    pub(crate) fn is_cut(&mut self, doubts: &mut Doubts) -> bool {
+        if !self.broken && self.map.is_cut() {
+            self.give_up("its file was cut short", doubts);
+        }
+        self.broken
     }
 
     /// What has been taken so far.
@@ -171,6 +225,9 @@ impl RingReader {
     }
 
     pub(crate) fn mark(&self) -> Mark {
+        if self.broken {
+            return Mark { head: self.tail, committed: None };
+        }
         let head = self.head();
         Mark { head, committed: self.committed(head) }
     }
@@ -191,11 +248,7 @@ impl RingReader {
 
     /// Where sub-buffer `number` lies in the file.
     pub(crate) fn place(&self, number: u64) -> u64 {
-        match (self.flight, number) {
-            (false, _) => number % self.count,
-            (true, 0) => 0,
-            (true, _) => 1 + (number - 1) % (self.count - 1),
-        }
+        if self.flight { place_of(number, self.count) } else { number % self.count }
     }
 
     pub(crate) fn offset(&self, number: u64) -> usize {
@@ -207,19 +260,26 @@ impl RingReader {
         &mut self,
         mark: Mark,
         tools: Tools,
-        problems: &mut Vec<String>,
+        doubts: &mut Doubts,
     ) -> Result<u64, Error> {
-        if self.flight {
+        if self.flight || self.is_cut(doubts) {
             return Ok(0);
         }
-        // More than the ring holds is a broken head; what it holds is looked at all the same.
-        let head = mark.head.min(self.tail.saturating_add(self.count));
+        let head = mark.head;
+        if head > self.tail.saturating_add(self.count) {
+            // It says more than the ring holds: which of its sub-buffers are new nobody knows.
+            self.give_up("its head makes no sense", doubts);
+            return Ok(0);
+        }
         let before = self.tail;
-        let at_once = (BATCH / self.size.max(1)).max(1) as u64;
+        let at_once = (BATCH / self.size).max(1) as u64;
         while self.tail < head {
             let stop = head.min(self.tail + at_once);
-            let parts: Vec<(u64, Option<usize>)> = (self.tail..stop).map(|n| (n, None)).collect();
-            self.keep(&parts, None, tools, problems)?;
+            let parts: Vec<(u64, usize)> = (self.tail..stop).map(|n| (n, self.size)).collect();
+            self.keep(&parts, None, tools, doubts)?;
+            if self.broken {
+                return Ok(self.tail - before);
+            }
             self.tail = stop;
             tools.progress.put(self.number, &self.progress());
             // Release pairs with the acquire load in open_subbuffer (record.c): nobody reads there
@@ -229,26 +289,36 @@ impl RingReader {
         Ok(self.tail - before)
     }
 
-    /// Writes the packets of sub-buffers: number, and bytes used of an open one. An open packet's
-    /// count of discarded hits is `discarded`.
+    /// Writes the packets of sub-buffers: number, and bytes used. An open packet's count of discarded
+    /// hits is `discarded`.
     fn keep(
         &mut self,
-        parts: &[(u64, Option<usize>)],
+        parts: &[(u64, usize)],
         discarded: Option<u64>,
         tools: Tools,
-        problems: &mut Vec<String>,
+        doubts: &mut Doubts,
     ) -> Result<(), Error> {
-        let mut packets: Vec<Packet> = Vec::new();
+        let mut copies = tools.copies.borrow_mut();
+        copies.clear();
         for &(number, used) in parts {
-            let Some(bytes) = self.map.bytes(self.offset(number), self.size) else {
-                problems.push(self.damage(number, "it lies outside the file"));
-                continue;
-            };
-            let walked = pieces(bytes, used.unwrap_or(self.size), |piece| {
+            // Inside, as `new` has checked.
+            let copied = self.map.copy(self.offset(number), used.min(self.size), &mut copies);
+            debug_assert!(copied, "sub-buffer {number} of {}", self.name);
+        }
+        // After the copying: what was copied is the program's.
+        if self.is_cut(doubts) {
+            return Ok(());
+        }
+        let mut packets: Vec<Packet> = Vec::new();
+        let mut rest = copies.as_slice();
+        for &(number, used) in parts {
+            let (bytes, behind) = rest.split_at(used.min(self.size).min(rest.len()));
+            rest = behind;
+            let walked = pieces(bytes, bytes.len(), |piece| {
                 let before = packets.len();
                 let converted = convert(piece, tools, &mut packets);
                 if let Err(damage) = converted {
-                    problems.push(self.damage(number, damage));
+                    doubts.add(self.damage(number, damage));
                 }
                 if piece.closed.is_none()
                     && let Some(packet) = packets[before..].last_mut()
@@ -257,7 +327,7 @@ impl RingReader {
                 }
             });
             if let Err(damage) = walked {
-                problems.push(self.damage(number, damage));
+                doubts.add(self.damage(number, damage));
             }
         }
         self.sink.write(&packets, tools)?;
@@ -265,8 +335,7 @@ impl RingReader {
     }
 
     pub(crate) fn damage(&self, number: u64, what: impl std::fmt::Display) -> String {
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        format!("{name}: sub-buffer {number}: {what}; its records are lost")
+        format!("{}: sub-buffer {number}: {what}; its records are lost", self.name)
     }
 
     /// Bytes of the open sub-buffer, if one is open.
@@ -280,20 +349,20 @@ impl RingReader {
     pub(crate) fn discarded(&self) -> u64 {
         // Acquire pairs with the release store in put_elsewhere (record.c): who sees the drop here
         // sees it in the control file.
-        self.map.get().discarded.load(Ordering::Acquire)
+        count(&self.map.get().discarded, Ordering::Acquire)
     }
 
     /// Discarded hits that packets tell, those that reached no ring included.
     pub(crate) fn told_discarded(&self) -> u64 {
-        self.discarded() + self.map.get().reentered.load(Ordering::Relaxed)
+        self.discarded() + count(&self.map.get().reentered, Ordering::Relaxed)
     }
 
     /// Records among the first `used` bytes of a sub-buffer.
     pub(crate) fn count_records(&self, number: u64, used: usize, records: &Records) -> u64 {
-        let mut count = 0;
-        if let Some(bytes) = self.map.bytes(self.offset(number), self.size) {
+        let (mut count, mut bytes) = (0, Vec::new());
+        if self.map.copy(self.offset(number), used.min(self.size), &mut bytes) {
             // What cannot be read is not counted.
-            let _ = pieces(bytes, used, |piece| {
+            let _ = pieces(&bytes, used, |piece| {
                 count += records.scan(&context_from(piece.begin), piece.body).records;
             });
         }
@@ -303,6 +372,9 @@ impl RingReader {
     /// Whether every hit so far is a record or a drop: no thread is inside a hit. The complete
     /// sub-buffers must have been drained.
     pub(crate) fn is_settled(&self, records: &Records) -> bool {
+        if self.broken {
+            return true;
+        }
         let head = self.head();
         let mut done = self.discarded();
         if self.flight {
@@ -335,27 +407,31 @@ impl RingReader {
         &mut self,
         tools: Tools,
         lives: bool,
-        problems: &mut Vec<String>,
+        doubts: &mut Doubts,
     ) -> Result<RingCount, Error> {
+        self.map.touch_end();
         // Before what it is compared with, so that a thread that goes on counts too little here:
         // acquire keeps the later loads behind.
-        let mut emitted = self.map.get().emitted.load(Ordering::Acquire);
+        let mut emitted = count(&self.map.get().emitted, Ordering::Acquire);
         let mut overwritten = 0;
         if self.flight {
-            overwritten = self.total(tools.records).saturating_sub(self.sink.taken());
+            if !self.is_cut(doubts) {
+                overwritten = self.total(tools.records).saturating_sub(self.sink.taken());
+            }
         } else {
             let mark = self.mark();
-            self.drain(mark, tools, problems)?;
-            if let Some(size) = self.committed(self.tail) {
+            self.drain(mark, tools, doubts)?;
+            if let Some(size) = self.committed(self.tail).filter(|_| !self.broken) {
                 let discarded = Some(self.told_discarded());
-                self.keep(&[(self.tail, Some(size))], discarded, tools, problems)?;
+                self.keep(&[(self.tail, size)], discarded, tools, doubts)?;
             }
         }
         let discarded = self.discarded();
         let tid = self.map.get().tid.load(Ordering::Relaxed);
         self.sink.stream.close(tid, self.told_discarded() + overwritten)?;
         let accounted = self.sink.taken() + overwritten + discarded;
-        if lives {
+        // Cut short since, it may have told anything.
+        if lives || self.is_cut(doubts) {
             emitted = emitted.max(accounted);
         }
         Ok(RingCount {
@@ -365,11 +441,5 @@ impl RingReader {
             lost: std::mem::take(&mut self.sink.lost),
             inside: emitted > accounted,
         })
-    }
-
-    pub(crate) fn moved(&mut self, process_dir: &Path) {
-        if let Some(name) = self.path.file_name() {
-            self.path = process_dir.join(name);
-        }
     }
 }

@@ -1,8 +1,10 @@
 //! A process's call sites: the lines of its `sites` file, and the event classes that they become.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use loopscope_ctf::{Buckets, EventClass, FieldType, Kind};
+use loopscope_trace::layout::{LOG_BUCKETS, MOST_CELLS};
 
 /// A call site.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,12 +77,32 @@ impl SiteKind {
     }
 }
 
+/// Bytes of a line, its end aside, and buckets of a histogram: no program writes more (sites.c).
+pub(crate) const LONGEST_LINE: usize = 8208;
+const BUCKETS: RangeInclusive<usize> = 1..=60_000;
+const MOST_FIELDS: usize = 8;
+
+/// As sites.c has it: names go into text formats with tabs and quotes, and are split at the colon.
+fn is_name(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_graphic() && !":\"\\,".contains(c);
+    !text.is_empty() && text.chars().all(fits)
+}
+
 impl Site {
-    /// Reads a line: index, kind, group, name, fields, file, line, cell.
+    /// Reads a line: index, kind, group, name, fields, file, line, cell. Nothing is taken that the
+    /// library does not write, whoever wrote it.
     pub(crate) fn parse(text: &str) -> Option<Site> {
         let columns: Vec<&str> = text.split('\t').collect();
         let [index, kind, group, name, fields, file, line, cell] = columns[..] else { return None };
         let kind = KINDS.into_iter().find(|(word, _)| *word == kind)?.1;
+        let is_group = kind == SiteKind::Describe && name == "*";
+        let is_text = |text: &str| text.chars().all(|c| c >= ' ' || c == '\x1f');
+        if text.len() > LONGEST_LINE
+            || !(is_name(group) && (is_name(name) || is_group))
+            || !(is_text(fields) && is_text(file))
+        {
+            return None;
+        }
         let site = Site {
             index: index.parse().ok()?,
             kind,
@@ -96,6 +118,20 @@ impl Site {
         Some(site)
     }
 
+    /// In the place of a line that is none: nothing is known of it, and it is not recorded.
+    pub(crate) fn unreadable(index: u16) -> Site {
+        Site {
+            index,
+            kind: SiteKind::Describe,
+            group: "unreadable".to_owned(),
+            name: index.to_string(),
+            fields: String::new(),
+            file: String::new(),
+            line: 0,
+            cells: None,
+        }
+    }
+
     /// `group:name`.
     pub(crate) fn entity(&self) -> String {
         format!("{}:{}", self.group, self.name)
@@ -107,12 +143,20 @@ impl Site {
             return Some(Vec::new());
         }
         let fields = self.fields.split(',').filter(|field| !field.is_empty());
-        fields
-            .map(|field| {
-                let (field_type, name) = field.split_once(':')?;
-                Some((name.to_owned(), FieldType::from_tsdl(field_type)?))
-            })
-            .collect()
+        let mut found: Vec<(String, FieldType)> = Vec::new();
+        for field in fields {
+            let (field_type, name) = field.split_once(':')?;
+            // Metadata is a program text, in which names are identifiers.
+            let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let taken = name == "id" || found.iter().any(|(other, _)| other == name);
+            if found.len() == MOST_FIELDS || name.is_empty() || !name.chars().all(fits) || taken {
+                return None;
+            }
+            let field_type = FieldType::from_tsdl(field_type)?;
+            // Only a histogram's record has those.
+            found.push((name.to_owned(), Some(field_type).filter(|t| *t != FieldType::Buckets)?));
+        }
+        Some(found)
     }
 }
 
@@ -126,18 +170,26 @@ impl Cells {
             SiteKind::HistogramReset,
             SiteKind::HistogramRange,
         ];
-        match (histogram.contains(&kind), &columns[1..]) {
-            (false, []) => Some(Cells::Counter { first }),
+        let cells = match (histogram.contains(&kind), &columns[1..]) {
+            (false, []) => Cells::Counter { first },
             (true, [buckets, "log"]) => {
-                Some(Cells::Histogram { first, buckets: buckets.parse().ok()?, range: None })
+                Cells::Histogram { first, buckets: buckets.parse().ok()?, range: None }
             }
-            (true, [buckets, low, high]) => Some(Cells::Histogram {
-                first,
-                buckets: buckets.parse().ok()?,
-                range: Some((low.parse().ok()?, high.parse().ok()?)),
-            }),
-            _ => None,
-        }
+            (true, [buckets, low, high]) => {
+                let (low, high) = (low.parse().ok()?, high.parse().ok()?);
+                Cells::Histogram { first, buckets: buckets.parse().ok()?, range: Some((low, high)) }
+            }
+            _ => return None,
+        };
+        let sound = match cells {
+            Cells::Counter { .. } => true,
+            Cells::Histogram { buckets, range: None, .. } => buckets == LOG_BUCKETS,
+            Cells::Histogram { buckets, range: Some((low, high)), .. } => {
+                let width = i128::from(high) - i128::from(low);
+                BUCKETS.contains(&buckets) && (buckets as i128..=i64::MAX.into()).contains(&width)
+            }
+        };
+        (sound && first < MOST_CELLS && cells.all().end <= MOST_CELLS).then_some(cells)
     }
 }
 
@@ -262,6 +314,20 @@ mod tests {
             "7\tevent\ta",
             "1\tcounter-add\ta\tb\t\tf\t1\t5:3",
             "1\thistogram-add\ta\tb\t\tf\t1\t5",
+            "1\thistogram-add\ta\tb\t\tf\t1\t5:18446744073709551610:log",
+            "1\thistogram-add\ta\tb\t\tf\t1\t524000:1888:log",
+            "1\thistogram-add\ta\tb\t\tf\t1\t0:7:log",
+            "1\thistogram-add\ta\tb\t\tf\t1\t0:10:5:5",
+            "1\thistogram-add\ta\tb\t\tf\t1\t0:10:-9223372036854775808:9223372036854775807",
+            "1\tcounter-add\ta\tb\t\tf\t1\t524288",
+            "1\tevent\ta:b\tb\t\tf\t1\t-",
+            "1\tevent\ta\t\"\t\tf\t1\t-",
+            "1\tevent\ta\t\t\tf\t1\t-",
+            "1\tevent\ta\tb\tuint8_t:x; } evil\tf\t1\t-",
+            "1\tevent\ta\tb\tuint8_t:x,uint8_t:x\tf\t1\t-",
+            "1\tevent\ta\tb\tuint8_t:id\tf\t1\t-",
+            "1\tevent\ta\tb\t\tf\u{1b}\t1\t-",
+            "1\tevent\ta\tb\tbuckets:x\tf\t1\t-",
         ] {
             assert_eq!(Site::parse(bad), None, "{bad:?}");
         }

@@ -15,6 +15,8 @@ use crate::{Error, Predicate};
 /// The stream that [`StreamSpec::default`] describes, whose output lies where a recording with one
 /// stream has it.
 pub const MAIN: &str = "main";
+/// What programs read in their runtime directory.
+pub const FILE: &str = "streams";
 
 /// What happens when a ring is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -264,7 +266,7 @@ pub fn write(
     frequency: Frequency,
 ) -> Result<(), Error> {
     validate(streams)?;
-    let path = runtime_dir.join("streams");
+    let path = runtime_dir.join(FILE);
     let fresh = runtime_dir.join(".streams");
     std::fs::write(&fresh, text(streams.iter().enumerate(), frequency))
         .and_then(|()| std::fs::rename(&fresh, &path))

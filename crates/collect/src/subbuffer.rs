@@ -3,6 +3,11 @@
 use loopscope_ctf::packet::{self, RECORDS, get_u32, get_u64};
 use loopscope_time::Counter;
 
+/// No counter gets there, so that nothing which is added to a stamp overflows.
+pub(crate) const LATEST: u64 = 1 << 62;
+/// Nor does any count.
+pub(crate) const MOST_COUNTED: u64 = 1 << 48;
+
 /// A packet in a sub-buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece<'a> {
@@ -42,15 +47,16 @@ pub(crate) fn pieces<'a>(
         // An open packet reaches to the sub-buffer's end; its content is not told yet.
         let whole = size <= used - at && content != 0;
         let content = if whole { content } else { used - at };
-        if content < RECORDS || (whole && content > size) {
+        let begin = get_u64(head, packet::TIMESTAMP_BEGIN);
+        if content < RECORDS || (whole && content > size) || begin > LATEST {
             return Err(format!("the head of the packet at byte {at} is damaged"));
         }
         let closed = whole.then(|| Closed {
-            end: Counter(get_u64(head, packet::TIMESTAMP_END)),
-            discarded: get_u64(head, packet::DISCARDED),
+            end: Counter(get_u64(head, packet::TIMESTAMP_END).min(LATEST)),
+            discarded: get_u64(head, packet::DISCARDED).min(MOST_COUNTED),
         });
         each(Piece {
-            begin: Counter(get_u64(head, packet::TIMESTAMP_BEGIN)),
+            begin: Counter(begin),
             closed,
             tid: get_u32(head, packet::TID),
             offset: at + RECORDS,
@@ -121,5 +127,7 @@ mod tests {
         head(&mut bytes, 96, 300, 112, 2);
         assert!(all(&bytes, 512).1.unwrap_err().contains("byte 96 is damaged"));
         assert!(all(&bytes, 120).1.unwrap_err().contains("byte 96"));
+        bytes[packet::TIMESTAMP_BEGIN..][..8].fill(0xff);
+        assert!(all(&bytes, 96).1.unwrap_err().contains("byte 0 is damaged"));
     }
 }

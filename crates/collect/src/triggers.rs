@@ -26,11 +26,13 @@ pub struct Why {
     pub by: Option<(String, i64)>,
     /// The host on which it began, if it is another.
     pub host: Option<String>,
+    /// Name and id of the process that triggered or ended.
+    pub process: Option<(String, u32)>,
 }
 
 impl From<Cause> for Why {
     fn from(cause: Cause) -> Why {
-        Why { cause, by: None, host: None }
+        Why { cause, by: None, host: None, process: None }
     }
 }
 
@@ -118,7 +120,7 @@ impl Collector {
             let slots: Vec<_> = slots.into_iter().filter(|(slot, _)| frozen(*slot)).collect();
             if !slots.is_empty() {
                 // The call site that triggered may have been registered since the last look.
-                process.read_sites()?;
+                process.read_sites();
             }
             for (slot, output) in slots {
                 let stream = &process.control.get().streams[slot];
@@ -142,12 +144,22 @@ impl Collector {
         self.tell_triggers(activity)?;
         for (id, slot) in due {
             let Some(process) = self.processes.iter_mut().find(|p| p.id == *id) else { continue };
+            // Whoever pulled it stored this before the freeze, which was seen.
+            let at = Counter(process.control.get().streams[*slot].trigger.load(Ordering::Relaxed));
+            let at = self.clock.as_ref().map_or(at, |clock| clock(at));
+            let before = process.stored(*slot);
             activity.copied += process.snapshot(
                 *slot,
                 &mut self.outputs,
-                With { clock: self.clock.as_ref(), progress: &self.journal.progress },
+                With {
+                    clock: self.clock.as_ref(),
+                    progress: &self.journal.progress,
+                    copies: &self.copies,
+                },
             )?;
+            let records = process.stored(*slot) - before;
             for recorded in process.streams.iter().filter(|r| r.slot == *slot) {
+                self.outputs[recorded.output].wrote(at, records);
                 arm(recorded.slot(process.control.get()));
             }
         }
@@ -188,16 +200,28 @@ impl Collector {
             } else if !self.outputs[output].spec.on_death {
                 continue;
             }
+            let before = process.stored(slot);
             let written = process.snapshot(
                 slot,
                 &mut self.outputs,
-                With { clock: self.clock.as_ref(), progress: &self.journal.progress },
+                With {
+                    clock: self.clock.as_ref(),
+                    progress: &self.journal.progress,
+                    copies: &self.copies,
+                },
             )?;
             activity.copied += written;
-            if at == 0 && written > 0 {
+            let records = process.stored(slot) - before;
+            if at != 0 {
+                let at = self.clock.as_ref().map_or(Counter(at), |clock| clock(Counter(at)));
+                self.outputs[output].wrote(at, records);
+            } else if written > 0 {
                 // On the trace's clock already.
                 let end = process.last(slot);
-                self.outputs[output].note(None, end, cause.into());
+                let why =
+                    Why { process: Some((process.name.clone(), process.pid)), ..cause.into() };
+                self.outputs[output].note(None, end, why);
+                self.outputs[output].wrote(end, records);
             }
         }
         Ok(())
@@ -209,8 +233,10 @@ impl Output {
     fn note(&mut self, clock: Option<&ClockMap>, at: Counter, why: Why) -> bool {
         let counter = clock.map_or(at, |clock| clock(at)).0;
         let (entity, id) = why.by.unzip();
+        let (process, pid) = why.process.unzip();
         let host = why.host.unwrap_or_else(|| self.host().to_owned());
-        self.triggered(Trigger { counter, cause: why.cause, entity, id, host })
+        let cause = why.cause;
+        self.triggered(Trigger { counter, cause, entity, id, host, process, pid, events: None })
     }
 }
 
@@ -219,7 +245,9 @@ fn entity(process: &Process, stream: &Stream) -> Why {
     let site = stream.trigger_site.load(Ordering::Relaxed).checked_sub(1);
     let entity = site.and_then(|site| process.sites.get(site as usize)).map(Site::entity);
     let by = entity.map(|entity| (entity, stream.trigger_id.load(Ordering::Relaxed)));
-    Why { by, ..Cause::Entity.into() }
+    // Without one it was triggered from outside, and that is noted already.
+    let process = by.is_some().then(|| (process.name.clone(), process.pid));
+    Why { by, process, ..Cause::Entity.into() }
 }
 
 /// As pull_trigger does (record.c), from outside. Whether it was not triggered yet.

@@ -123,7 +123,7 @@ fn kinds(name: &str, flags: &[&str]) -> Option<PathBuf> {
     command.arg("-o").arg(&program).arg(root.join("tests/c/kinds.c"));
     let output = command.output().unwrap();
     if !output.status.success() {
-        eprintln!("SKIPPED: {name}: {}", String::from_utf8_lossy(&output.stderr));
+        lab::skip::skipped(&format!("{name}: {}", String::from_utf8_lossy(&output.stderr)));
         return None;
     }
     Some(program)

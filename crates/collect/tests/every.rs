@@ -138,7 +138,7 @@ fn c_and_cpp() {
     if Command::new("clang").arg("--version").output().is_ok() {
         compilers.push(["clang", "-std=c99", "-O2", "-xc"]);
     } else {
-        eprintln!("SKIPPED: needs clang");
+        lab::skip::skipped("needs clang");
     }
     for (n, compiler) in compilers.iter().enumerate() {
         let program = lab::build(&format!("every-{n}"), compiler, &["every.c"]);

@@ -2,35 +2,13 @@
 
 mod lab;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
 
-use lab::{Lab, Trace};
+use lab::{Lab, Small, Trace};
+use loopscope_collect::stream::Kind;
 use loopscope_collect::{Collector, LossReport, MAIN, StreamSpec};
-
-/// A small file system, until this is dropped.
-struct Small(PathBuf);
-
-impl Small {
-    /// `None`, loudly, where it cannot be mounted.
-    fn mount(dir: &Path, kib: u32) -> Option<Small> {
-        std::fs::create_dir_all(dir).unwrap();
-        let size = format!("size={kib}k");
-        let mounted =
-            Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(dir).output();
-        if !mounted.as_ref().is_ok_and(|output| output.status.success()) {
-            eprintln!("SKIPPED: needs root to mount a small file system: {mounted:?}");
-            return None;
-        }
-        Some(Small(dir.to_owned()))
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
-    }
-}
 
 fn check(out: &Path, loss: &LossReport) -> Trace {
     let told: Vec<&String> = loss.problems.iter().collect();
@@ -67,6 +45,74 @@ fn a_full_disk_loses_events_and_counts_them() {
     let json: serde_json::Value =
         serde_json::from_slice(&std::fs::read(out.join("loss.json")).unwrap()).unwrap();
     assert_eq!(json["recorded"], loss.recorded);
+}
+
+/// Starts a recording of `streams` on a disk, and leaves only what it has set aside there.
+fn on_a_full_disk(lab: &Lab, out: &Path, streams: &[StreamSpec]) -> Collector {
+    let mut collector = Collector::new(out, lab::identity(), None).unwrap();
+    collector.add_source(&lab.runtime(), None, streams).unwrap();
+    assert!(lab.tallied(lab::emit(), "burst 900").status().unwrap().success());
+    collector.poll().unwrap();
+    fill(out);
+    collector
+}
+
+/// Takes all the room that is left.
+fn fill(out: &Path) {
+    let mut ballast = File::options().append(true).create(true).open(out.with_extension("ballast"));
+    let filled = ballast.as_mut().unwrap().write_all(&vec![1; 8 << 20]);
+    assert!(filled.is_err(), "the disk is not full");
+}
+
+/// What is given back to a full disk, others may take: the account does not need it.
+#[test]
+fn an_account_beside_others_who_take_all_room() {
+    let stream = StreamSpec { subbuffer: 8192, subbuffers: 8, ..StreamSpec::default() };
+    let lab = Lab::new(&stream);
+    let small = lab.out().with_file_name("small");
+    let Some(_mount) = Small::mount(&small, 2048) else { return };
+    let out = small.join("out");
+    let collector = on_a_full_disk(&lab, &out, &[stream]);
+    // With a second name nothing of them is free again when they are removed.
+    for reserve in [".reserve-account", ".reserve-metadata"] {
+        std::fs::hard_link(out.join(reserve), small.join(reserve)).unwrap();
+    }
+    let loss = collector.finish().unwrap().into_stream(MAIN);
+    assert!(loss.unwritten.is_empty(), "{:?}", loss.problems);
+    let json: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(out.join("loss.json")).unwrap()).unwrap();
+    assert_eq!((&json["emitted"], loss.emitted), (&900.into(), 900));
+    assert!(!out.join(".reserve-account").exists());
+}
+
+/// Accounts that there is no room for at all are handed over whole, and no half of them is left.
+#[test]
+fn accounts_that_find_no_room() {
+    let sizes = StreamSpec { subbuffer: 8192, subbuffers: 8, ..StreamSpec::default() };
+    let kind = Kind::FlightRecorder;
+    let streams = [sizes.clone(), StreamSpec { name: "flight".into(), kind, ..sizes }];
+    let lab = Lab::with(&streams);
+    let small = lab.out().with_file_name("small");
+    let Some(_mount) = Small::mount(&small, 4096) else { return };
+    let out = small.join("out");
+    let collector = on_a_full_disk(&lab, &out, &streams);
+    for folder in [out.clone(), out.join("streams/flight")] {
+        for reserve in [".reserve-account", ".reserve-metadata"] {
+            std::fs::remove_file(folder.join(reserve)).unwrap();
+        }
+    }
+    fill(&out);
+    let loss = collector.finish().unwrap().into_stream(MAIN);
+    let names = ["loss.json", "streams/flight/loss.json", "streams/flight/triggers.json"];
+    assert!(loss.unwritten.keys().eq(&names), "{:?} {:?}", loss.unwritten.keys(), loss.problems);
+    assert!(names.iter().all(|name| !out.join(name).exists()));
+    let json = |name: &str| -> serde_json::Value {
+        serde_json::from_slice(&loss.unwritten[name]).unwrap()
+    };
+    let main = json("loss.json");
+    assert_eq!((&main["emitted"], &main["recorded"]), (&900.into(), &loss.recorded.into()));
+    assert_eq!(json("streams/flight/loss.json")["emitted"], 900);
+    assert_eq!(loss.emitted, 900);
 }
 
 /// Room comes back: so do the records, and what was lost is told by the packets.

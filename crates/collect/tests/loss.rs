@@ -240,17 +240,6 @@ fn a_child_that_outlives_the_recording() {
     assert_eq!(Trace::read(&lab.out()).events.len() as u64, loss.recorded);
 }
 
-/// No room for a ring: every event is a counted drop, and the program does not notice.
-#[test]
-fn no_ring() {
-    let lab = Lab::new(&rings(1 << 30, 65536));
-    let (trace, loss, signal) = run(&lab, "burst 70");
-    let drops = lab::check_loss(&loss);
-    assert_eq!(signal, None);
-    assert_eq!(drops, BTreeMap::from([(("tally:hit".into(), "no-ring".into()), 70)]));
-    assert_eq!((loss.emitted, loss.dropped, trace.packets), (70, 70, 0));
-}
-
 /// A gap beyond what 32-bit stamps reach closes the packet.
 #[test]
 fn a_long_gap() {

@@ -2,12 +2,11 @@
 
 mod lab;
 
-use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lab::Lab;
+use lab::{Lab, Steady};
 use loopscope_collect::stream::Kind;
 use loopscope_collect::{Collector, MAIN, Predicate, StreamSpec};
 
@@ -85,51 +84,35 @@ fn killed_again_and_again() {
 /// An attached program's streams stay in the slots that they were given.
 #[test]
 fn an_attached_program() {
-    let lab = Lab::with(&[]);
-    std::fs::remove_file(lab.runtime().join("streams")).unwrap();
-    let mut program = lab.tallied(lab::emit(), "steady 2").spawn().unwrap();
-    let done = || {
-        let there = std::fs::metadata(lab.tally()).is_ok_and(|tally| tally.len() > 0);
-        if there { lab.slots().iter().map(|slot| slot.done).min().unwrap_or(0) } else { 0 }
-    };
-    while done() < 1000 {
-        std::thread::yield_now();
-    }
-    let entries = std::fs::read_dir(lab.runtime()).unwrap().map(|entry| entry.unwrap().path());
-    let dir = entries.into_iter().next().unwrap();
+    let lab = lab::dormant();
+    let program = Steady::start(&lab, 2);
+    let dir = program.dir();
     let spec = StreamSpec { subbuffer: 1 << 20, subbuffers: 32, ..StreamSpec::default() };
     let mut rounds = 0;
     let losses = loop {
         let begin = if rounds == 0 { Collector::new } else { Collector::resume };
         let mut collector = begin(&lab.out(), lab::identity(), None).unwrap();
         collector.attach(&dir, None, std::slice::from_ref(&spec)).unwrap();
-        let until = done() + 5000;
-        while done() < until {
-            collector.poll().unwrap();
-        }
+        lab::poll_until(&mut collector, program.progress(2, 5000));
         rounds += 1;
         if rounds == 4 {
             break collector.finish().unwrap();
         }
         // As if it were killed: nothing of it is undone.
         std::mem::forget(collector);
-        let until = done() + 2000;
-        while done() < until {
+        let gone_on = program.progress(2, 2000);
+        while !gone_on() {
             std::thread::yield_now();
         }
     };
-    std::fs::write(format!("{}-stop", lab.tally().display()), "").unwrap();
-    assert!(program.wait().unwrap().success());
+    drop(program);
     let loss = losses.into_stream(MAIN);
     let trace = lab::check(&lab.out(), &loss);
     assert_eq!((loss.processes.len(), loss.dropped), (1, loss.torn));
-    let mut ids: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
-    for event in trace.events.iter().filter(|event| event.entity == "tally:hit") {
-        ids.entry(event.tid).or_default().push(event.id);
-    }
-    assert_eq!(ids.len(), 2);
-    for ids in ids.values_mut() {
-        ids.sort_unstable();
-        assert!(ids.windows(2).all(|pair| pair[1] == pair[0] + 1) && ids.len() > 20_000);
+    let hits = lab::by_thread(&trace, "tally:hit");
+    assert_eq!(hits.len(), 2);
+    for (tid, ids) in hits {
+        assert!(lab::is_gapless(&ids), "thread {tid}");
+        assert!(ids.len() > 20_000, "thread {tid}: {}", ids.len());
     }
 }

@@ -136,6 +136,10 @@ fn a_flight_recorder_keeps_the_beginning_and_the_newest() {
     let triggers = triggers(&lab.out_of("fr"));
     assert_eq!(triggers.len(), 1);
     assert_eq!(triggers[0]["cause"], "death");
+    assert_eq!(triggers[0]["process"], loss.processes[0].process);
+    assert_eq!(triggers[0]["pid"], loss.processes[0].pid);
+    assert_eq!(triggers[0]["events"], loss.recorded);
+    assert_eq!(loss.triggers, Some(1));
     assert_eq!(trace.discarded, loss.overwritten);
     // It is the only stream: there is no trace called main.
     assert!(!lab.out().join("trace").exists());
@@ -209,6 +213,12 @@ fn triggers_by_an_entity() {
         assert_eq!(trace.ids("tally:alarm").len() as i64, rounds - i64::from(hits >= 1000));
         let told = triggers(&lab.out_of("fr"));
         assert_eq!(told.len() as i64, rounds - 1);
+        // Each record was written because of one of them.
+        let written: Vec<_> =
+            told.iter().map(|trigger| trigger["events"].as_u64().unwrap()).collect();
+        assert_eq!(written.iter().sum::<u64>(), loss.recorded, "{written:?}");
+        assert!(written.iter().all(|records| *records > 0), "{written:?}");
+        assert!(told.iter().all(|trigger| trigger["pid"] == loss.processes[0].pid));
         for (round, trigger) in (1..rounds).zip(&told) {
             let alarm =
                 trace.events.iter().find(|e| e.entity == "tally:alarm" && e.id == round).unwrap();
@@ -244,4 +254,9 @@ fn triggers_by_command() {
     assert_eq!(stretches.len(), 2, "the beginning and the newest: {stretches:?}");
     let told = triggers(&lab.out_of("fr"));
     assert_eq!((told.len(), &told[0]["cause"]), (1, &"command".into()));
+    // Of all processes, so of none.
+    assert_eq!(
+        (&told[0]["process"], told[0]["events"].as_u64()),
+        (&().into(), Some(loss.recorded))
+    );
 }

@@ -332,6 +332,14 @@ impl<'t> Decoder<'t> {
     }
 
     fn sizes(&self, stream: usize, context: u64, events: u64, left: u64) -> Result<Head, Fault> {
+        for (role, what) in [(Role::Compression, "compressed"), (Role::Encryption, "encrypted")] {
+            if let Some(scheme) = self.role(role).filter(|scheme| *scheme != 0) {
+                return Err(Fault::new(
+                    context,
+                    format!("its content is {what} (scheme {scheme}), which is not undone here"),
+                ));
+            }
+        }
         let (content, size) = (self.role(Role::ContentSize), self.role(Role::PacketSize));
         let size_or_all = size.or(content).unwrap_or(8 * left);
         let content = content.unwrap_or(size_or_all);

@@ -348,7 +348,7 @@ impl Writer {
 fn trace(of: &Type, order: Order) -> String {
     let order = if order == Order::Big { "be" } else { "le" };
     format!(
-        "trace {{ major = 1; minor = 8; byte_order = {order}; }};\n\
+        "/* CTF 1.8 */ trace {{ major = 1; minor = 8; byte_order = {order}; }};\n\
          event {{ name = e; fields := {}; }};",
         tsdl(of).0
     )
@@ -463,7 +463,7 @@ fn the_byte_order_changes_between_bytes_only() {
     let read = |sizes: [u32; 2]| {
         let [first, second] = sizes;
         let text = format!(
-            "trace {{ major = 1; minor = 8; byte_order = le; }};\n\
+            "/* CTF 1.8 */ trace {{ major = 1; minor = 8; byte_order = le; }};\n\
              event {{ name = e; fields := struct {{ integer {{ size = {first}; align = 1; }} a; \
              integer {{ size = {second}; align = 1; byte_order = be; }} b; }}; }};"
         );

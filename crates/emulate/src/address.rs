@@ -15,6 +15,12 @@ impl Address {
     pub fn is_group(self) -> bool {
         self.0[0] & 1 != 0
     }
+
+    /// One of 01:80:c2:00:00:00 to :0f, which are for the devices at the two ends of a cable (pause
+    /// frames, spanning tree, LLDP) and which a bridge does not forward: IEEE 802.1Q, table 8-1.
+    pub fn is_reserved(self) -> bool {
+        self.0[..5] == [0x01, 0x80, 0xc2, 0, 0] && self.0[5] < 0x10
+    }
 }
 
 impl fmt::Display for Address {

@@ -40,6 +40,25 @@ pub trait Packet {
     fn flip(&mut self, bit: u64);
 }
 
+/// A packet of a link that carries none and is only asked about.
+#[derive(Debug)]
+pub(crate) struct Nothing;
+
+impl Packet for Nothing {
+    fn size(&self) -> usize {
+        0
+    }
+    fn duplicate(&self) -> Nothing {
+        Nothing
+    }
+    fn flip(&mut self, _: u64) {}
+}
+
+/// [`Link::longest_ns`] of a link of these settings. The error is for a person.
+pub fn longest_ns(settings: &Settings) -> Result<u64, String> {
+    Ok(Link::<Nothing>::new(settings.clone(), 0, "")?.longest_ns())
+}
+
 /// What becomes of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome<P> {
@@ -262,6 +281,28 @@ impl<P: Packet> Link<P> {
         let jitter = self.settings.jitter.as_ref().map_or(0, |jitter| jitter.ns);
         let high = (jitter as f64 * self.choices.high_deviate()).ceil() as u64;
         Needs { queue: self.queue.limit(), line_ns: self.delay.longest_ns().saturating_add(high) }
+    }
+
+    /// The longest that a packet stays in the link by these settings, but for one jittered packet in
+    /// a million: behind a full queue, and then on the line.
+    pub fn longest_ns(&self) -> u64 {
+        let Needs { queue, line_ns } = self.needs();
+        let waits_ns = match (queue, self.queue.service().mean_bps()) {
+            (Some(Limit::TimeNs(ns)), _) => ns,
+            (Some(limit), Some(bps)) => {
+                let bytes = match limit {
+                    Limit::Packets(packets) => {
+                        packets as f64 * self.settings.largest_frame() as f64
+                    }
+                    Limit::Bytes(bytes) => bytes as f64,
+                    Limit::TimeNs(_) => 0.0,
+                };
+                // A number that is too large becomes the largest.
+                (bytes * 8e9 / bps).ceil() as u64
+            }
+            (None, _) | (_, None) => 0,
+        };
+        waits_ns.saturating_add(line_ns)
     }
 
     /// Nothing is planned.

@@ -204,7 +204,7 @@ fn limit(settings: &Settings) -> Result<u64, Mistake> {
 
 /// As of a link that is emulated here, in largest frames.
 fn default_limit(settings: &Settings, rate: u64) -> Result<u64, Mistake> {
-    let needs = model::Link::<Nothing>::new(settings.clone(), 0, "")
+    let needs = model::Link::<model::Nothing>::new(settings.clone(), 0, "")
         .map_err(|problem| Mistake { key: "queue".to_owned(), problem })?
         .needs();
     let frame = settings.largest_frame();
@@ -217,20 +217,6 @@ fn default_limit(settings: &Settings, rate: u64) -> Result<u64, Mistake> {
     };
     let held = waiting + in_time(needs.line_ns);
     Ok(u64::try_from(held).unwrap_or(u64::MAX).clamp(1, NO_LIMIT_PACKETS))
-}
-
-/// The model is asked for its needs only.
-#[derive(Debug)]
-struct Nothing;
-
-impl model::Packet for Nothing {
-    fn size(&self) -> usize {
-        0
-    }
-    fn duplicate(&self) -> Nothing {
-        Nothing
-    }
-    fn flip(&mut self, _: u64) {}
 }
 
 /// In microseconds: the `tc` of older distributions (iproute2 6.1) knows no `ns`; it drops fractions.

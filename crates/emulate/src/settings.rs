@@ -29,10 +29,49 @@ pub struct Document {
     /// The experiment's phases, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<String>,
+    /// Where packets carry their message's number.
+    #[serde(default, skip_serializing_if = "MessageField::is_default")]
+    pub message: MessageField,
     /// The router's devices, one for each host.
     pub ports: Vec<Port>,
     /// The links that differ from a plain wire.
     pub links: Vec<Link>,
+}
+
+/// Where a message's number stands in the payload of UDP and TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MessageField {
+    /// Bytes before it.
+    pub offset: u16,
+    /// Its bytes, 1 to 8.
+    pub width: u8,
+    /// How its bytes are ordered.
+    pub order: ByteOrder,
+}
+
+/// The order of a number's bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ByteOrder {
+    /// The least significant byte comes first.
+    #[default]
+    Little,
+    /// The most significant byte comes first.
+    Big,
+}
+
+/// The first eight bytes, little-endian, as loopscope's own programs write it.
+impl Default for MessageField {
+    fn default() -> MessageField {
+        MessageField { offset: 0, width: 8, order: ByteOrder::Little }
+    }
+}
+
+impl MessageField {
+    fn is_default(&self) -> bool {
+        *self == MessageField::default()
+    }
 }
 
 /// A device of the router, and the host behind it.

@@ -2,6 +2,9 @@
 //! shipped ones. Only the innermost queue is one that every kernel has, since many lack netem: a rate
 //! is `tbf`, all else a queue that does nothing. Needs root.
 
+#[path = "../../../tests/skip.rs"]
+mod skip;
+
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,7 +45,7 @@ fn queue(settings: &Settings) -> Result<String, Mistake> {
 /// afterwards.
 fn with_ports(test: impl FnOnce(&mut Packets) + Send + 'static) {
     if !nix::unistd::geteuid().is_root() {
-        eprintln!("SKIPPED LOUDLY: makes network namespaces, needs root");
+        skip::skipped("needs root to make network namespaces");
         return;
     }
     let inside = move || {

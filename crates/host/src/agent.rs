@@ -33,17 +33,35 @@ pub struct Arguments {
     /// Move into this network namespace, which an agent of the same run has made
     #[arg(long, value_name = "NAME", requires = "host", requires = "run")]
     netns: Option<String>,
+    /// Exchange clock probes in this network namespace instead
+    #[arg(long, value_name = "NAME", requires = "netns")]
+    clock_netns: Option<String>,
+    /// What programs are to read as /etc/hosts
+    #[arg(long, value_name = "FILE", requires = "netns")]
+    names: Option<PathBuf>,
     /// Give the host a hidden clock of this seed: every stamp that leaves it is on that clock
     #[arg(long, value_name = "SEED", requires = "host")]
     synthetic_seed: Option<u64>,
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let Arguments { scratch, socket, dir, host, run, netns, synthetic_seed } = arguments;
+    let Arguments { scratch, socket, dir, host, run, netns, clock_netns, names, synthetic_seed } =
+        arguments;
     let program = std::env::current_exe().context("cannot find out which binary this is")?;
     let state_dir = ledger::state_dir();
-    let options =
-        Options { scratch, socket, dir, host, netns, run, synthetic_seed, program, state_dir };
+    let options = Options {
+        scratch,
+        socket,
+        dir,
+        host,
+        netns,
+        clock_netns,
+        names,
+        run,
+        synthetic_seed,
+        program,
+        state_dir,
+    };
     let problems = agent::run(options)?;
     for problem in &problems {
         // Nobody may be left to read it.

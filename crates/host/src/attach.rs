@@ -34,7 +34,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let identity = Identity::of_this_machine()?;
     let streams = terms.streams(&identity)?;
     // Before anything is said of it.
-    entities::directory_of(pid)?;
+    entities::directories_of(pid)?;
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let what = format!("{pid} ({})", name.trim_end());
     let mut attendant = Attendant::new("attach", what.clone(), &[pid], &streams, terms.quiet);

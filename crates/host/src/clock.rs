@@ -1,6 +1,8 @@
 //! `loopscope-host clock`: one time for all hosts, with no experiment around it.
 
 mod peers;
+mod place;
+mod processors;
 mod service;
 mod status;
 mod verify;
@@ -23,6 +25,8 @@ enum Verb {
     Status(status::Arguments),
     Verify(verify::Arguments),
     #[command(hide = true)]
+    Processors,
+    #[command(hide = true)]
     VerifyHost(verify::HostArguments),
 }
 
@@ -34,6 +38,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Verb::Serve(arguments) => service::serve(arguments),
         Verb::Join(arguments) => service::join(arguments),
         Verb::Status(arguments) => status::run(&arguments),
+        Verb::Processors => processors::run(),
         Verb::Verify(arguments) => return verify::run(&arguments),
         Verb::VerifyHost(arguments) => return verify::run_host(&arguments),
     };

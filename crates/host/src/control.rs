@@ -10,10 +10,10 @@ use loopscope_agent::ledger;
 /// Write the flight recorders of a recording or a run, as if one of their triggers had come.
 #[derive(clap::Args)]
 pub struct Trigger {
-    /// Of which: the process number of the recording, of the run or of the program that was attached
-    /// to [default: the only one there is]
+    /// Of which: the run, by the end of its folder's name, or the process number of a recording, a
+    /// run or a program that was attached to [default: the only one there is]
     #[arg(value_name = "PID")]
-    pid: Option<u32>,
+    pid: Option<String>,
     /// Only this flight recorder [default: all]
     #[arg(long, value_name = "NAME")]
     stream: Option<String>,
@@ -31,18 +31,18 @@ pub struct Choose {
     /// In which: the process number of the recording or of the program that was attached to
     /// [default: the only one there is]
     #[arg(long, value_name = "PID")]
-    to: Option<u32>,
+    to: Option<String>,
     /// In which of its streams
     #[arg(long, value_name = "NAME", default_value = "main")]
     stream: String,
-    /// Print {"recording": …}
+    /// Print {"recording": …, "unmatched": […]}
     #[arg(long)]
     json: bool,
 }
 
 pub fn trigger(arguments: &Trigger) -> anyhow::Result<ExitCode> {
     let all = with(|found| !found.description.flight_recorders.is_empty())?;
-    let found = select(all, arguments.pid, "flight recorders")?;
+    let found = select(all, arguments.pid.as_deref(), "flight recorders")?;
     if let Some(stream) = &arguments.stream {
         let known = &found[0].description.flight_recorders;
         if !known.contains(stream) {
@@ -73,19 +73,23 @@ pub fn trigger(arguments: &Trigger) -> anyhow::Result<ExitCode> {
 
 pub fn choose(arguments: &Choose, enable: bool) -> anyhow::Result<ExitCode> {
     let all = with(|found| !["run", "links"].contains(&found.description.kind.as_str()))?;
-    let found = select(all, arguments.to, "entities to choose")?;
+    let found = select(all, arguments.to.as_deref(), "entities to choose")?;
     let prefix = if enable { "" } else { "!" };
     let patterns = arguments.patterns.iter().map(|glob| format!("{prefix}{glob}")).collect();
     let request = Request::Choose { stream: arguments.stream.clone(), patterns };
-    match found[0].ask(&request)? {
-        Reply::Chosen => {}
+    let unmatched = match found[0].ask(&request)? {
+        Reply::Chosen(unmatched) => unmatched,
         other => bail!("{}", refusal(other)),
-    }
+    };
     if arguments.json {
-        println!("{}", serde_json::json!({"recording": found[0].description}));
-    } else {
+        let recording = &found[0].description;
+        println!("{}", serde_json::json!({"recording": recording, "unmatched": unmatched}));
+    } else if unmatched.len() < arguments.patterns.len() {
         let done = if enable { "enabled" } else { "disabled" };
         println!("{done}: {} in {}", arguments.patterns.join(" "), name(&found[0]));
+    }
+    for what in unmatched {
+        eprintln!("loopscope-host: {what} It is kept for entities that appear later.");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -116,20 +120,20 @@ fn name(found: &Found) -> String {
 
 fn select(
     mut all: BTreeMap<String, Vec<Found>>,
-    pid: Option<u32>,
+    called: Option<&str>,
     what: &str,
 ) -> anyhow::Result<Vec<Found>> {
-    if let Some(pid) = pid {
-        all.retain(|_, hosts| hosts.iter().any(|found| found.description.pids.contains(&pid)));
+    if let Some(called) = called {
+        all.retain(|_, hosts| hosts.iter().any(|found| found.description.is_called(called)));
         if all.is_empty() {
-            bail!("{pid} is no recording with {what} of this user, nor a program in one");
+            bail!("{called} is no recording with {what} of this user, nor a program in one");
         }
     }
     let names: Vec<&str> = all.keys().map(String::as_str).collect();
     match names.len() {
         0 => bail!("nothing with {what} is being recorded by this user"),
         1 => Ok(all.into_values().next().unwrap_or_default()),
-        _ => bail!("name one by its process number: {}", names.join("; ")),
+        _ => bail!("name one by its run or process number: {}", names.join("; ")),
     }
 }
 

@@ -52,7 +52,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if let Some(settings) = &arguments.simulate {
         return simulate_link(settings, arguments);
     }
-    let session = phases::connect()?;
     // Before anything is made that has to be taken away again.
     let (control, commands) = channel()?;
     signals::end_on_signals(control.clone())?;
@@ -60,22 +59,24 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if let Err(problem) = loopscope_emulate::prepare_events() {
         eprintln!("warning: {problem}; the links' events are lost, and counted as such");
     }
-    match session {
-        Some(mut session) => {
-            let opened = run::read_value(&phases::document(session.config()))
-                .and_then(|document| Ok((document.clone(), Emulator::open(document)?)));
-            match opened {
-                Ok((document, emulator)) => {
-                    let reachable = Reachable::start(&document, control.clone());
-                    phases::follow(session, control)?;
-                    emulate(&document, emulator, &arguments.report, &commands, reachable)
-                }
-                Err(error) => {
-                    phases::refuse(&mut session, &error.to_string());
-                    Err(error.into())
-                }
+    let mut opened = None;
+    let session = phases::connect(|config| {
+        let document = run::read_value(&phases::document(config));
+        opened =
+            Some(document.and_then(|document| Ok((document.clone(), Emulator::open(document)?))));
+    })?;
+    match session.zip(opened) {
+        Some((mut session, opened)) => match opened {
+            Ok((document, emulator)) => {
+                let reachable = Reachable::start(&document, control.clone());
+                phases::follow(session, control)?;
+                emulate(&document, emulator, &arguments.report, &commands, reachable)
             }
-        }
+            Err(error) => {
+                phases::refuse(&mut session, &error.to_string());
+                Err(error.into())
+            }
+        },
         None => {
             let Some(path) = &arguments.settings else {
                 bail!("there are no links to emulate: name a file of them by --settings");
@@ -146,10 +147,12 @@ impl Drop for Reachable {
 
 fn describe(document: &Document) -> Description {
     let hosts: Vec<&str> = document.ports.iter().map(|port| port.host.as_str()).collect();
+    let hosts = hosts.join(", ");
+    let of_run = std::env::var(ledger::RUN_MARK).map(|run| format!("run {run}: {hosts}"));
     Description {
         kind: "links".into(),
         pids: vec![std::process::id(), std::os::unix::process::parent_id()],
-        what: hosts.join(", "),
+        what: of_run.unwrap_or(hosts),
         flight_recorders: vec![],
     }
 }

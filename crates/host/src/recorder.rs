@@ -1,7 +1,8 @@
 //! What `record` and `attach` have in common: what to record, and being reached while they do.
 
 use std::io::{IsTerminal as _, Read as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use loopscope_agent::control::{Description, Reply, Request, Server};
@@ -10,6 +11,7 @@ use loopscope_collect::record::Each;
 use loopscope_collect::stream::{Choice, Kind};
 use loopscope_collect::{
     Activity, Cause, Collector, Cost, Identity, LossReport, Losses, Recording, StreamSpec, Trigger,
+    Unmatched,
 };
 
 /// What to record, and where to.
@@ -25,7 +27,7 @@ pub struct Terms {
     /// Where to write; must not hold a trace already
     #[arg(short, long, value_name = "DIR")]
     pub output: PathBuf,
-    /// Print nothing but errors: who calls this reads loss.json
+    /// Print nothing but what is wrong: who calls this reads loss.json
     #[arg(long)]
     pub quiet: bool,
 }
@@ -51,6 +53,7 @@ impl Terms {
         } else {
             text = std::fs::read_to_string(path)
                 .with_context(|| format!("cannot read {}", path.display()))?;
+            close(path);
         }
         let recording = Recording::from_json(&text, identity.frequency)
             .with_context(|| format!("--streams {}", path.display()))?;
@@ -61,6 +64,15 @@ impl Terms {
     }
 }
 
+/// Closes a descriptor that was given by its path: the program that is recorded is not to have it.
+fn close(path: &Path) {
+    let number = path.strip_prefix("/proc/self/fd").ok().and_then(Path::to_str);
+    if let Some(number) = number.and_then(|number| number.parse::<i32>().ok()).filter(|n| *n > 2) {
+        // It was read a moment ago, so it is there.
+        let _ = nix::unistd::close(number);
+    }
+}
+
 /// Tells people what it costs and which flight recorders were triggered, and obeys them.
 pub struct Attendant {
     server: Option<Server>,
@@ -68,7 +80,13 @@ pub struct Attendant {
     quiet: bool,
     /// Triggers so far.
     triggers: u32,
+    begun: Instant,
+    /// Patterns that match nothing have been told.
+    told_unmatched: bool,
 }
+
+/// How long a program may take to register its entities before patterns that match none are told.
+const REGISTERS: Duration = Duration::from_secs(1);
 
 /// Triggers that are told one by one; all are in triggers.json.
 const TOLD: u32 = 10;
@@ -100,7 +118,8 @@ impl Attendant {
             what,
             flight_recorders: streams.iter().filter(flight).map(|s| s.name.clone()).collect(),
         };
-        Attendant { server, description, quiet, triggers: 0 }
+        let (begun, told_unmatched) = (Instant::now(), false);
+        Attendant { server, description, quiet, triggers: 0, begun, told_unmatched }
     }
 
     /// To be called whenever the rings have been looked at.
@@ -111,6 +130,12 @@ impl Attendant {
                 eprintln!("loopscope-host: {}", describe(stream, trigger));
             } else if self.triggers == TOLD + 1 {
                 eprintln!("loopscope-host: further triggers go without a line here");
+            }
+        }
+        if !self.told_unmatched && self.begun.elapsed() > REGISTERS {
+            self.told_unmatched = true;
+            for found in collector.unmatched() {
+                eprintln!("loopscope-host: {} It may still appear.", sentence(&found));
             }
         }
         if let Some(server) = &self.server {
@@ -136,9 +161,16 @@ impl Attendant {
         each
     }
 
-    /// Says what was measured, and how it ended.
+    /// Says what was measured, and how it ended; quietly, only what was found wrong.
     pub fn report(&self, cost: Option<Cost>, losses: &Losses) {
+        for found in &losses.unmatched {
+            eprintln!("loopscope-host: {} None appeared.", sentence(found));
+        }
         if self.quiet {
+            for problem in losses.problems.iter().chain(losses.streams.values().flat_map(unwritten))
+            {
+                eprintln!("loopscope-host: {problem}");
+            }
             return;
         }
         if let Some(cost) = cost {
@@ -167,9 +199,27 @@ fn choose(collector: &mut Collector, stream: &str, patterns: &[String]) -> Reply
     };
     spec.entities.extend(patterns.iter().map(|pattern| Choice::parse(pattern)));
     match collector.reconfigure(&streams) {
-        Ok(()) => Reply::Chosen,
+        Ok(()) => {
+            let asked = |found: &Unmatched| {
+                let is = |pattern: &String| pattern.trim_start_matches('!') == found.pattern;
+                found.stream == stream && patterns.iter().any(is)
+            };
+            let unmatched = collector.unmatched().into_iter().filter(asked);
+            Reply::Chosen(unmatched.map(|found| sentence(&found)).collect())
+        }
         Err(error) => Reply::Refused(chain(&error)),
     }
+}
+
+fn sentence(found: &Unmatched) -> String {
+    let text = found.to_string();
+    if text.ends_with('?') { text } else { format!("{text}.") }
+}
+
+/// Problems that its file does not tell.
+fn unwritten(loss: &LossReport) -> impl Iterator<Item = &String> {
+    let told: Vec<&String> = loss.processes.iter().flat_map(|each| &each.unknown).collect();
+    loss.problems.iter().filter(move |text| !told.iter().any(|what| text.ends_with(what.as_str())))
 }
 
 fn chain(error: &dyn std::error::Error) -> String {

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use loopscope_agent::{ledger, reset};
+use loopscope_agent::{control, ledger, reset};
 use loopscope_collect::sweep;
 
 /// Undo what crashed runs left on this machine.
 ///
 /// Removes the processes, network namespaces and directories that are in the ledgers of runs whose
 /// agent or controller is gone, and what instrumented programs and recorders of this user left in
-/// /dev/shm when they were killed. Runs that go on are left alone, and so are killed recordings whose
+/// /dev/shm and their control sockets when they were killed. Runs that go on are left alone, and so are killed recordings whose
 /// programs run: they can be resumed. Ends with 1 if something could not be undone.
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -24,6 +24,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let state_dir = ledger::state_dir();
     let mut report = reset::reset(&state_dir)
         .with_context(|| format!("cannot read the ledgers in {}", state_dir.display()))?;
+    let sockets = control::sweep(&state_dir)
+        .with_context(|| format!("cannot look for sockets in {}", state_dir.display()))?;
+    let left =
+        |path: &PathBuf| format!("{}, the socket of a process that was killed", path.display());
+    report.removed.extend(sockets.iter().map(left));
     let runtime_dir = sweep::default_runtime_dir();
     let (removed, problems) = sweep::sweep(&runtime_dir)
         .with_context(|| format!("cannot read {}", runtime_dir.display()))?;

@@ -2,6 +2,9 @@
 //! How small the errors are is not asked here, on a machine that others share, but in `make soak`
 //! (tests/system/test_clock_service.py), which keeps what it measured.
 
+#[path = "../../../tests/skip.rs"]
+mod skip;
+
 use std::process::{Command, Output};
 
 use nix::unistd::Uid;
@@ -39,7 +42,7 @@ fn holds(scenario: &Value) {
 #[test]
 fn what_is_told_holds_whatever_happens() {
     if !Uid::effective().is_root() {
-        eprintln!("SKIPPED: needs root to make network namespaces");
+        skip::skipped("needs root to make network namespaces");
         return;
     }
     let quick = ["idle", "loaded", "eight", "lossy", "asymmetry", "holdover", "counter-step"];

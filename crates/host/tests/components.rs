@@ -2,7 +2,6 @@
 
 mod controller;
 
-use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 
 use controller::{Agent, Watcher, lines, start, stop, streams};
@@ -10,9 +9,10 @@ use loopscope_agent::proto::event::What;
 use loopscope_agent::proto::exited::How;
 use loopscope_agent::proto::readiness::Rule;
 use loopscope_agent::proto::{
-    EnterPhaseRequest, FetchRequest, HelloRequest, PhaseDone, PhaseFailed, PhaseHello,
-    ShutdownRequest, StartRequest, StopRequest, WatchRequest,
+    EnterPhaseRequest, HelloRequest, PhaseDone, PhaseFailed, PhaseHello, ShutdownRequest,
+    StartRequest, StopRequest, WatchRequest,
 };
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tonic::Code;
@@ -305,30 +305,27 @@ async fn a_program_that_breaks_off_the_dialogue_has_failed_the_phase() {
 }
 
 #[tokio::test]
-async fn fetch_brings_all_that_the_host_wrote() {
-    let agent = Agent::start(&["--host", "h1"]);
+async fn a_host_writes_its_part_of_the_run_directory_and_holds_it_while_it_lives() {
+    let mut agent = Agent::start(&["--host", "h1"]);
     let mut client = agent.client().await;
     let script = "head -c 1500000 /dev/zero > big; : > empty; mkdir sub; echo x > sub/y";
     client.start(start("a", &["sh", "-c", script], STARTED)).await.unwrap();
     let environment = client.hello(HelloRequest {}).await.unwrap().into_inner().environment_json;
     Watcher::of(&mut client).await.until_exit("a").await;
-    let mut chunks = client.fetch(FetchRequest {}).await.unwrap().into_inner();
-    let mut files = BTreeMap::<String, Vec<u8>>::new();
-    while let Some(chunk) = chunks.message().await.unwrap() {
-        files.entry(chunk.path).or_default().extend(chunk.data);
-    }
-    let names: Vec<&str> = files.keys().map(String::as_str).collect();
-    let component = |file: &str| format!("components/a/{file}");
-    let mut wanted = ["exit.json", "stderr.log", "stdout.log"].map(component).to_vec();
-    wanted.extend(["big", "empty", "sub/y"].map(|file| component(&format!("files/{file}"))));
-    wanted.push("env.json".to_owned());
-    wanted.sort();
-    assert_eq!(names, wanted);
-    assert_eq!(files[&component("files/big")].len(), 1_500_000);
-    assert_eq!(files[&component("files/empty")].len(), 0);
-    assert_eq!(files["env.json"], environment.as_bytes());
+    let files = agent.path().join("hosts/h1/components/a/files");
+    assert_eq!(files.join("big").metadata().unwrap().len(), 1_500_000);
+    assert_eq!(files.join("empty").metadata().unwrap().len(), 0);
+    assert_eq!(agent.file("hosts/h1/components/a/files/sub/y"), "x\n");
+    assert_eq!(agent.file("hosts/h1/env.json"), environment);
     let environment: serde_json::Value = serde_json::from_str(&environment).unwrap();
     assert!(environment["kernel"]["release"].is_string(), "{environment:#}");
+    let place = agent.path().to_owned();
+    let folder = || std::fs::File::open(&place).unwrap();
+    let exclusive = FlockArg::LockExclusiveNonblock;
+    assert!(Flock::lock(folder(), exclusive).is_err(), "nobody says that the agent writes there");
+    drop(agent.stdin.take());
+    assert!(agent.child.wait().unwrap().success());
+    assert!(Flock::lock(folder(), exclusive).is_ok());
 }
 
 #[tokio::test]
@@ -396,4 +393,93 @@ fn a_socket_path_that_does_not_fit_is_said() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("longer than 107 bytes"), "{said}");
+}
+
+/// Its own folder by its path too, its outputs by theirs, and no more of the agent's environment than
+/// it says.
+#[tokio::test]
+async fn a_component_runs_as_its_user() {
+    if !controller::has_root("a_component_runs_as_its_user") {
+        return;
+    }
+    let agent = Agent::start_in(&["--host", "h1"], &[("SECRET", "x"), ("LC_TIME", "C")]);
+    // These are not the agent's to open.
+    for path in [agent.path().to_owned(), agent.path().join("hosts")] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o711)).unwrap();
+    }
+    let mut client = agent.client().await;
+    let mut watcher = Watcher::of(&mut client).await;
+    let script = "id -un; id -G; echo made > made; cat \"$PWD/made\"; echo again > /dev/stdout; \
+                  ls -ld . | cut -c 1-10; umask; ls .. 2>&1 | tail -n 1 | grep -c denied; \
+                  env | cut -d = -f 1 | grep -v '^LOOPSCOPE_' | sort | xargs; \
+                  echo $HOME; kill -0 1 2> /dev/null || echo powerless";
+    let mut request = start("a", &["sh", "-c", script], STARTED);
+    request.user = "nobody".to_owned();
+    request.inherit = vec!["LC_*".to_owned()];
+    client.start(request).await.unwrap();
+    let (events, exited) = watcher.until_exit("a").await;
+    assert_eq!(exited.how, Some(How::Code(0)), "{events:?}");
+    let user = nix::unistd::User::from_name("nobody").unwrap().unwrap();
+    let (group, home) = (user.gid.to_string(), user.dir.display().to_string());
+    let names = "HOME LC_TIME LOGNAME PATH PWD SHELL USER";
+    let umask = std::process::Command::new("sh").args(["-c", "umask"]).output().unwrap().stdout;
+    let umask = String::from_utf8(umask).unwrap();
+    let wanted = [
+        "nobody",
+        &group,
+        "made",
+        "again",
+        "drwx------",
+        umask.trim(),
+        "1",
+        names,
+        &home,
+        "powerless",
+    ];
+    assert_eq!(lines(&events, false), wanted, "{:?}", lines(&events, true));
+
+    let mut request = start("b", &["true"], STARTED);
+    request.user = "no-such-user".to_owned();
+    let refused = client.start(request).await.unwrap_err();
+    assert!(refused.message().contains("no user \"no-such-user\""), "{}", refused.message());
+    // A program that the user may not run.
+    let mut request = start("c", &["./secret"], STARTED);
+    request.user = "nobody".to_owned();
+    std::fs::write(agent.path().join("secret"), "#!/bin/sh\n").unwrap();
+    let secret = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(agent.path().join("secret"), secret).unwrap();
+    let refused = client.start(request).await.unwrap_err();
+    assert!(refused.message().contains("its user may not execute it"), "{}", refused.message());
+}
+
+#[tokio::test]
+async fn output_beyond_its_limit_is_counted() {
+    let agent = Agent::start(&["--host", "h1"]);
+    let mut client = agent.client().await;
+    let mut request = start("a", &["seq 1 200000; echo broken pump >&2"], STARTED);
+    request.output_limit = 100_000;
+    client.start(request).await.unwrap();
+    let (events, exited) = Watcher::of(&mut client).await.until_exit("a").await;
+    let log = agent.file("hosts/h1/components/a/stdout.log");
+    let note = format!("\nloopscope: {} bytes left out here\n", exited.stdout_left_out);
+    let (first, last) = log.split_once(&note).unwrap();
+    let whole: String = (1..=200_000).map(|i| format!("{i}\n")).collect();
+    assert_eq!((first.len() + last.len()), 100_000);
+    assert_eq!(whole.len() as u64, 100_000 + exited.stdout_left_out);
+    assert_eq!(exited.stderr_left_out, 0);
+    assert_eq!(lines(&events, false).last(), Some(&"200000"));
+    assert_eq!(lines(&events, true), ["broken pump"]);
+    let exit = agent.file("hosts/h1/components/a/exit.json");
+    let exit: serde_json::Value = serde_json::from_str(&exit).unwrap();
+    assert_eq!(exit["stdout_left_out"], exited.stdout_left_out);
+}
+
+#[tokio::test]
+async fn paths_in_a_command_begin_where_the_program_is_looked_up() {
+    let agent = Agent::start(&["--host", "h1"]);
+    let mut client = agent.client().await;
+    std::fs::write(agent.path().join("data"), "here\n").unwrap();
+    client.start(start("a", &["cat", "./data"], STARTED)).await.unwrap();
+    let (events, _) = Watcher::of(&mut client).await.until_exit("a").await;
+    assert_eq!(lines(&events, false), ["here"], "{events:?}");
 }

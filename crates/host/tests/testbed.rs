@@ -70,29 +70,56 @@ async fn two_hosts_talk_over_their_links_and_over_nothing_else() {
         while True:\n  data, peer = s.recvfrom(2000)\n  s.sendto(data + peer[0].encode(), peer)";
     h2.start(start("echo", &["python3", "-c", echo], Rule::Port(5000))).await.unwrap();
     w2.until_ready("echo").await;
-    for (network, own) in [("77", "10.77.0.1"), ("78", "10.78.0.1")] {
+    // By address and by name; the network of the probes is none of the programs'.
+    for (name, to, answered) in [
+        ("by-address", "10.77.0.2", true),
+        ("by-name", "h2", true),
+        ("by-clock", "10.78.0.2", false),
+    ] {
         let ask = format!(
             "import socket\n\
              s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
              s.settimeout(10)\n\
-             s.sendto(b'from ', ('10.{network}.0.2', 5000))\n\
-             print(s.recv(2000).decode())"
+             try: s.sendto(b'from ', ('{to}', 5000))\n\
+             except OSError as error: print(error.strerror)\n\
+             else: print(s.recv(2000).decode())"
         );
-        let name = format!("ask{network}");
-        h1.start(start(&name, &["python3", "-c", &ask], STARTED)).await.unwrap();
-        let (events, exited) = w1.until_exit(&name).await;
+        h1.start(start(name, &["python3", "-c", &ask], STARTED)).await.unwrap();
+        let (events, exited) = w1.until_exit(name).await;
         assert_eq!(exited.how, Some(How::Code(0)), "{events:?}");
-        assert_eq!(lines(&events, false), [format!("from {own}")]);
+        let wanted = if answered { "from 10.77.0.1" } else { "Network is unreachable" };
+        assert_eq!(lines(&events, false), [wanted], "{name}");
     }
     // The other host's port is not open here, and there are no links but its own.
-    let ls = "ls /proc/sys/net/ipv4/conf; grep -c 1388 /proc/net/udp";
+    let ls = "ls /proc/sys/net/ipv4/conf /sys/class/net; grep -c 1388 /proc/net/udp";
     h1.start(start("ls", &["sh", "-c", ls], STARTED)).await.unwrap();
     let (events, _) = w1.until_exit("ls").await;
-    assert_eq!(lines(&events, false), ["all", "clock0", "data0", "default", "lo", "0"]);
+    let mut wanted = vec!["/proc/sys/net/ipv4/conf:", "all", "data0", "default", "lo", ""];
+    wanted.extend(["/sys/class/net:", "data0", "lo", "0"]);
+    assert_eq!(lines(&events, false), wanted);
+    // The rest of /sys is as it was.
+    let mounts = "sed -n 's/.* \\(\\/sys\\/[^ ]*\\) .*/\\1/p' /proc/self/mountinfo | sort -u";
+    h1.start(start("mounts", &["sh", "-c", mounts], STARTED)).await.unwrap();
+    let (events, _) = w1.until_exit("mounts").await;
+    let here = std::process::Command::new("sh").args(["-c", mounts]).output().unwrap();
+    let here = String::from_utf8(here.stdout).unwrap();
+    assert_eq!(lines(&events, false), here.lines().collect::<Vec<_>>());
+    // Memory is not shared between hosts, by name or by number.
+    let share = "import ctypes\n\
+        from multiprocessing import shared_memory\n\
+        m = shared_memory.SharedMemory('loopscope-test', create=True, size=1)\n\
+        print(ctypes.CDLL(None).shmget(0x10095c0e, 1, 0o1600) >= 0, flush=True)\n\
+        input()";
+    for (host, watcher) in [(&mut h1, &mut w1), (&mut h2, &mut w2)] {
+        host.start(start("share", &["python3", "-c", share], STARTED)).await.unwrap();
+        let (events, _) = watcher.until_exit("share").await;
+        assert_eq!(lines(&events, false), ["True"], "{events:?}");
+    }
+    assert!(!Path::new("/dev/shm/loopscope-test").exists());
     let environment = h1.hello(HelloRequest {}).await.unwrap().into_inner().environment_json;
     let environment: serde_json::Value = serde_json::from_str(&environment).unwrap();
     assert_eq!(environment["links"]["data0"]["mtu"], 1400, "{environment:#}");
-    assert_eq!(environment["links"]["clock0"]["mtu"], 1500);
+    assert!(environment["links"]["clock0"].is_null());
 
     let again = BuildTestbedRequest { hosts: vec!["h3".to_owned()], ..Default::default() };
     assert_eq!(client.build_testbed(again).await.unwrap_err().code(), Code::AlreadyExists);
@@ -152,11 +179,11 @@ async fn behind_a_router_hosts_talk_through_what_moves_their_packets_only() {
              print(n)"
         )
     };
-    // Nothing moves packets yet; the clock network does not need it.
-    for (name, network, code) in [("clock", "78", 0), ("data", "77", 1)] {
+    // Nothing moves packets yet, and there is no way around it.
+    for (name, network) in [("clock", "78"), ("data", "77")] {
         h1.start(start(name, &["python3", "-c", &ask(network)], STARTED)).await.unwrap();
         let (events, exited) = w1.until_exit(name).await;
-        assert_eq!(exited.how, Some(How::Code(code)), "{events:?}");
+        assert_eq!(exited.how, Some(How::Code(1)), "{events:?}");
     }
     between.start(start("mover", &["python3", "-c", FORWARDER, "d1", "d2"], up())).await.unwrap();
     w3.until_ready("mover").await;
@@ -201,14 +228,14 @@ async fn reset_undoes_what_a_killed_agent_left_and_nothing_of_the_living() {
     assert_eq!(living.removed, [""; 0]);
     assert_eq!(living.in_use.len(), 1, "{living:?}");
     assert!(living.in_use[0].contains(&agent.run));
-    assert_eq!(agent.remains().iter().filter(|r| r.starts_with("namespace")).count(), 3);
+    assert_eq!(agent.remains().iter().filter(|r| r.starts_with("namespace")).count(), 5);
 
     agent.child.kill().unwrap();
     agent.child.wait().unwrap();
     let dead = agent.reset();
     assert_eq!(dead.problems, [""; 0]);
     let namespaces = dead.removed.iter().filter(|what| what.starts_with("namespace ls-"));
-    assert_eq!(namespaces.count(), 3, "{dead:?}");
+    assert_eq!(namespaces.count(), 5, "{dead:?}");
     assert_eq!(agent.remains(), [""; 0]);
     assert!(alive(&inhabitants).is_empty(), "{:?}", alive(&inhabitants));
     let again = agent.reset();

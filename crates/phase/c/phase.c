@@ -19,6 +19,10 @@
 
 /* Longest text of a failed message, in bytes: even escaped it fits into a line. */
 #define ERROR_LIMIT (8 * 1024)
+/* The longest line from the agent, with its newline: a phase message names every component. */
+#define AGENT_LINE_LIMIT (16 * 1024 * 1024)
+/* What there is room for at first. */
+#define FIRST_ROOM (64 * 1024)
 
 struct loopscope_phases {
     int fd; /* -1: no agent */
@@ -36,8 +40,8 @@ struct loopscope_phases {
     struct loopscope_text out;
 
     /* line[0..taken] is the last message, a string; line[taken..filled] what came behind it. */
-    char line[LOOPSCOPE_LINE_LIMIT];
-    size_t taken, filled;
+    char *line;
+    size_t taken, filled, room;
 
     char error[512];
 };
@@ -118,6 +122,23 @@ static int protocol_error(struct loopscope_phases *p, const char *what)
     return fail(p, "the loopscope agent sent %s: %.120s", what, p->line);
 }
 
+/* Space in p->line for at least one more byte. */
+static int make_room(struct loopscope_phases *p)
+{
+    char *more;
+
+    if (p->filled < p->room)
+        return 0;
+    if (p->room == AGENT_LINE_LIMIT)
+        return fail(p, "the loopscope agent sent a line of more than %d bytes", AGENT_LINE_LIMIT);
+    more = realloc(p->line, 2 * p->room);
+    if (more == NULL)
+        return fail(p, "not enough memory");
+    p->line = more;
+    p->room *= 2;
+    return 0;
+}
+
 /* The next message, as a checked object in p->line. */
 static int read_line(struct loopscope_phases *p)
 {
@@ -128,10 +149,9 @@ static int read_line(struct loopscope_phases *p)
     p->taken = 0;
     while ((end = memchr(p->line, '\n', p->filled)) == NULL) {
         ssize_t got;
-        if (p->filled == LOOPSCOPE_LINE_LIMIT)
-            return fail(p, "the loopscope agent sent a line of more than %d bytes",
-                        LOOPSCOPE_LINE_LIMIT);
-        got = recv(p->fd, p->line + p->filled, LOOPSCOPE_LINE_LIMIT - p->filled, 0);
+        if (make_room(p) != 0)
+            return -1;
+        got = recv(p->fd, p->line + p->filled, p->room - p->filled, 0);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
@@ -281,6 +301,10 @@ int loopscope_phase_connect(struct loopscope_phases **phases, const char *const 
     if (p == NULL)
         return -1;
     p->fd = -1;
+    p->room = FIRST_ROOM;
+    p->line = calloc(1, p->room);
+    if (p->line == NULL)
+        return fail(p, "not enough memory");
     if (copy_names(p, names) != 0 || read_arguments(p, argc, argv) != 0)
         return -1;
     if (variable == NULL)
@@ -300,6 +324,7 @@ void loopscope_phase_close(struct loopscope_phases *p)
     free(p->component);
     free(p->host);
     free(p->config);
+    free(p->line);
     free(p);
 }
 

@@ -8,6 +8,8 @@ use crate::PhaseError;
 
 /// The longest line either side may send, in bytes with its newline.
 pub(crate) const LINE_LIMIT: usize = 64 * 1024;
+/// The longest line from the agent, with its newline: a phase message names every component.
+pub(crate) const AGENT_LINE_LIMIT: usize = 16 << 20;
 
 /// Longest text of a `failed` message, in bytes: even escaped it fits into a line.
 const ERROR_LIMIT: usize = 8 * 1024;

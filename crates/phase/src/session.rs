@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 
-use crate::message::{self, FromAgent, LINE_LIMIT};
+use crate::message::{self, AGENT_LINE_LIMIT, FromAgent};
 use crate::{Config, Phase, PhaseError, RunError, Values, inherited};
 
 /// A program's part in an experiment's phases. Blocking; one per process.
@@ -209,13 +209,15 @@ fn names(phases: &[&str]) -> Result<Vec<String>, PhaseError> {
 
 fn read_message(stream: &mut BufReader<UnixStream>) -> Result<FromAgent, PhaseError> {
     let mut line = Vec::new();
-    stream.take(LINE_LIMIT as u64).read_until(b'\n', &mut line)?;
+    stream.take(AGENT_LINE_LIMIT as u64).read_until(b'\n', &mut line)?;
     if line.last() == Some(&b'\n') {
         return message::read(&line[..line.len() - 1]);
     }
     Err(match line.len() {
         0 => PhaseError::Closed,
-        LINE_LIMIT => PhaseError::Protocol(format!("a line of more than {LINE_LIMIT} bytes")),
+        AGENT_LINE_LIMIT => {
+            PhaseError::Protocol(format!("a line of more than {AGENT_LINE_LIMIT} bytes"))
+        }
         _ => PhaseError::Protocol("a line without its end, and closed the connection".into()),
     })
 }

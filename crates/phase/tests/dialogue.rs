@@ -323,8 +323,9 @@ fn phases_come_in_the_agents_order_and_as_often_as_it_likes() {
 fn lines_up_to_the_limit_and_no_further() {
     let end = r#"{"type":"end","pad":""}"#;
     let fits = |length: usize| end.replace(r#""""#, &format!(r#""{}""#, "x".repeat(length)));
-    // With its newline the first has 65536 bytes, the second one more.
-    let longest = fits(65536 - 1 - end.len());
+    // With its newline the first has as many bytes as are allowed, the second one more.
+    let limit = 16 << 20;
+    let longest = fits(limit - 1 - end.len());
     let send = |line: String| {
         same("{}", &[], move |agent| {
             let mut bytes = line.clone().into_bytes();
@@ -334,10 +335,10 @@ fn lines_up_to_the_limit_and_no_further() {
             vec![]
         })
     };
-    assert_eq!(longest.len(), 65535);
+    assert_eq!(longest.len(), limit - 1);
     assert!(send(longest).success);
-    let said = send(fits(65536 - end.len()));
-    assert!(!said.success && said.stderr.contains("more than 65536 bytes"), "{}", said.stderr);
+    let said = send(fits(limit - end.len()));
+    assert!(!said.success && said.stderr.contains("more than 16777216 bytes"), "{}", said.stderr);
 }
 
 #[test]

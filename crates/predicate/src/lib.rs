@@ -258,8 +258,9 @@ impl<'a> Parser<'a> {
                 let value = number.parse::<f64>().ok().filter(|value| value.is_finite());
                 let Some(value) = value else { return Err(self.wrong("a number is expected")) };
                 self.at += length;
-                // The shortest text that reads back as the same number.
-                self.value(format!("d:{:?}", if negative { -value } else { value }));
+                // Its bits: a program may have another decimal point.
+                let value = if negative { -value } else { value };
+                self.value(format!("d:{:016x}", value.to_bits()));
                 Ok(())
             }
         }

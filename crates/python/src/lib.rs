@@ -13,7 +13,7 @@ use loopscope_clocksync::others;
 use loopscope_clocksync::{Message, Span, Way};
 use loopscope_ctf::Metadata;
 use loopscope_emulate::settings::{self, Mistake};
-use loopscope_emulate::{netem, traces};
+use loopscope_emulate::{model, netem, traces};
 use loopscope_predicate::Predicate;
 use loopscope_time::{ClockMap, Counter, Frequency, GlobalNs};
 use loopscope_timeline::{
@@ -406,6 +406,20 @@ fn check_netem(settings: &str) -> PyResult<Option<(String, String)>> {
     Ok(checked.err().map(|Mistake { key, problem }| (key, problem)))
 }
 
+/// link_longest_ns(settings, netem) -> int
+///
+/// The longest that a packet stays in a link of these settings (JSON), which are right; `netem`: where
+/// the kernel's netem emulates it.
+#[pyfunction]
+fn link_longest_ns(settings: &str, netem: bool) -> PyResult<u64> {
+    let all = serde_json::from_str(settings).map_err(refuse)?;
+    let settings = settings::check_json(&all).map_err(|mistake| refuse(mistake.to_string()))?;
+    if netem {
+        return Ok(netem::longest_ns(&settings));
+    }
+    model::longest_ns(&settings).map_err(refuse)
+}
+
 /// check_link_trace(kind, path) -> tuple[int | None, str] | None
 ///
 /// Whether a file is a trace of that kind (`loss`, `delays`, `opportunities`, `table`); line (from 1)
@@ -494,6 +508,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(check_predicate, module)?)?;
     module.add_function(wrap_pyfunction!(check_link, module)?)?;
     module.add_function(wrap_pyfunction!(check_netem, module)?)?;
+    module.add_function(wrap_pyfunction!(link_longest_ns, module)?)?;
     module.add_function(wrap_pyfunction!(check_link_trace, module)?)?;
     module.add_function(wrap_pyfunction!(read_messages, module)?)?;
     module.add_function(wrap_pyfunction!(import_ctf, module)?)?;

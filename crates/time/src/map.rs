@@ -75,6 +75,9 @@ impl std::error::Error for MapError {}
 #[cfg_attr(feature = "serde", serde(try_from = "Parts", into = "Parts"))]
 pub struct ClockMap {
     origin: GlobalNs,
+    /// Two of the host's processors have counters that are up to so far apart, ns; `None`: nobody
+    /// measured it.
+    apart_ns: Option<f64>,
     /// Of all epochs.
     knots: Vec<Knot>,
     epochs: Vec<Stretch>,
@@ -85,6 +88,8 @@ pub struct ClockMap {
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Parts {
     origin: GlobalNs,
+    #[serde(default)]
+    apart_ns: Option<f64>,
     epochs: Vec<Epoch>,
 }
 
@@ -99,7 +104,11 @@ impl From<ClockMap> for Parts {
             ns_per_tick: stretch.ns_per_tick,
             drift: stretch.drift,
         };
-        Parts { origin: map.origin, epochs: map.epochs.iter().map(epoch).collect() }
+        Parts {
+            origin: map.origin,
+            apart_ns: map.apart_ns,
+            epochs: map.epochs.iter().map(epoch).collect(),
+        }
     }
 }
 
@@ -108,7 +117,8 @@ impl TryFrom<Parts> for ClockMap {
     type Error = MapError;
 
     fn try_from(parts: Parts) -> Result<ClockMap, MapError> {
-        ClockMap::of_epochs(parts.origin, parts.epochs)
+        let map = ClockMap::of_epochs(parts.origin, parts.epochs)?;
+        Ok(ClockMap { apart_ns: parts.apart_ns, ..map })
     }
 }
 
@@ -186,7 +196,7 @@ impl ClockMap {
 
     /// The map of a host with epochs, in the order of time.
     pub fn of_epochs(origin: GlobalNs, epochs: Vec<Epoch>) -> Result<ClockMap, MapError> {
-        let mut map = ClockMap { origin, knots: Vec::new(), epochs: Vec::new() };
+        let mut map = ClockMap { origin, apart_ns: None, knots: Vec::new(), epochs: Vec::new() };
         for epoch in epochs {
             if epoch.knots.is_empty() {
                 return Err(MapError::Empty);
@@ -224,7 +234,28 @@ impl ClockMap {
             ns_per_tick: frequency.ns_per_tick(),
             drift: 0.0,
         };
-        ClockMap { origin: frequency.scale(near), knots: vec![knot], epochs: vec![stretch] }
+        ClockMap {
+            origin: frequency.scale(near),
+            apart_ns: None,
+            knots: vec![knot],
+            epochs: vec![stretch],
+        }
+    }
+
+    /// The same map on a host of which any processor's counter may have been read. `apart_ns`: two of
+    /// these are up to so far apart, `None` where nobody measured it. `wider_ns` goes to every
+    /// half-width: by how much readings that the map rests on and those that are mapped may be off.
+    #[must_use]
+    pub fn of_any_processor(mut self, wider_ns: f64, apart_ns: Option<f64>) -> ClockMap {
+        self.knots.iter_mut().for_each(|knot| knot.err_ns += wider_ns);
+        self.apart_ns = apart_ns;
+        self
+    }
+
+    /// How far the counters of two of the host's processors may be apart, in nanoseconds; `None` where
+    /// nobody measured it.
+    pub fn apart_ns(&self) -> Option<f64> {
+        self.apart_ns
     }
 
     /// Global time and hard half-width at `counter`.
@@ -356,11 +387,13 @@ impl ClockMap {
 
     /// Hard half-width of an interval of `ns` nanoseconds measured on this one host. Its two ends
     /// share the offset's error, so only the rate's remains: map and truth each stay within
-    /// `drift` of the mean rate. Each end is rounded. Unknown where the host was disturbed, which
-    /// may have been within the interval.
+    /// `drift` of the mean rate. They may be of two processors, and add what these are apart, where
+    /// that was measured. Each end is rounded. Unknown where the host was disturbed, which may have
+    /// been within the interval.
     pub fn interval_bound(&self, ns: i64) -> Bound {
+        let apart = self.apart_ns.unwrap_or(0.0);
         self.drift().map_or(Bound::UNKNOWN, |drift| {
-            Bound::of_rounded(2.0 * drift * ns.unsigned_abs() as f64 + 0.5)
+            Bound::of_rounded(2.0 * drift * ns.unsigned_abs() as f64 + apart + 0.5)
         })
     }
 
@@ -458,159 +491,4 @@ mod whole {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn knot(counter: u64, offset_ns: f64, err_ns: f64) -> Knot {
-        Knot { counter: Counter(counter), offset_ns, err_ns, calibrated_ns: err_ns / 2.0 }
-    }
-
-    #[test]
-    fn the_width_grows_outside_the_knots_and_is_linear_between_them() {
-        let map = ClockMap::new(
-            GlobalNs(1_000),
-            vec![knot(1_000, 0.0, 10.0), knot(3_000, 1_000.0, 30.0)],
-            0.5,
-            0.01,
-        )
-        .unwrap();
-        assert_eq!(map.map(Counter(2_000)), (GlobalNs(1_500), Bound::of_rounded(20.0)));
-        assert_eq!(map.map(Counter(7_000)), (GlobalNs(4_000), Bound::of_rounded(50.0)));
-        assert_eq!(map.map(Counter(0)), (GlobalNs(500), Bound::of_rounded(15.0)));
-    }
-
-    #[test]
-    fn knots_out_of_order_are_refused() {
-        let knots = vec![knot(5, 0.0, 0.0), knot(5, 1.0, 0.0)];
-        assert_eq!(ClockMap::new(GlobalNs(0), knots, 1.0, 0.0), Err(MapError::BadKnot(1)));
-        assert_eq!(ClockMap::new(GlobalNs(0), vec![], 1.0, 0.0), Err(MapError::Empty));
-        let knots = vec![knot(5, 0.0, f64::NAN)];
-        assert_eq!(ClockMap::new(GlobalNs(0), knots, 1.0, 0.0), Err(MapError::BadKnot(0)));
-    }
-
-    /// Two epochs of different rates, and 300 ticks between them of which nothing is known.
-    fn disturbed() -> ClockMap {
-        let epoch = |number, from, until, knots, ns_per_tick| Epoch {
-            number,
-            from: Counter(from),
-            until: Counter(until),
-            knots,
-            ns_per_tick,
-            drift: 0.01,
-        };
-        let first = epoch(0, 0, 1_500, vec![knot(1_000, 0.0, 10.0)], 1.0);
-        let second = epoch(1, 1_800, u64::MAX, vec![knot(2_000, 700.0, 10.0)], 0.5);
-        ClockMap::of_epochs(GlobalNs(0), vec![first, second]).unwrap()
-    }
-
-    #[test]
-    fn between_epochs_nothing_is_known_and_time_does_not_go_back() {
-        let map = disturbed();
-        assert_eq!(map.map(Counter(1_500)), (GlobalNs(500), Bound::of_rounded(15.0)));
-        assert_eq!(map.map(Counter(1_800)), (GlobalNs(600), Bound::of_rounded(11.0)));
-        assert_eq!(map.map(Counter(1_650)), (GlobalNs(550), Bound::UNKNOWN));
-        assert_eq!(map.calibrated(Counter(1_650)), Bound::UNKNOWN);
-        assert_eq!(map.calibrated(Counter(2_000)), Bound::of_rounded(5.0));
-        let epochs = [900, 1_500, 1_501, 1_799, 1_800, 9_000].map(|c| map.epoch(Counter(c)));
-        assert_eq!(epochs, [Some(0), Some(0), None, None, Some(1), Some(1)]);
-        let instants: Vec<GlobalNs> = (0..4_000).map(|c| map.map(Counter(c)).0).collect();
-        assert!(instants.is_sorted());
-        // An interval may lie across the disturbance.
-        assert_eq!((map.drift(), map.interval_bound(5)), (None, Bound::UNKNOWN));
-    }
-
-    proptest! {
-        /// The reference map agrees with exact integer arithmetic within its half-width, days away
-        /// from where it is anchored.
-        #[test]
-        fn the_reference_map_is_the_scaled_counter(
-            near in 0u64..1 << 52, delta in -(1i64 << 50)..1i64 << 50, hz in 1_000_000u64..5_000_000_000,
-        ) {
-            let frequency = Frequency::from_hz(hz).unwrap();
-            let counter = Counter(near.saturating_add_signed(delta));
-            let (ts, bound) = ClockMap::reference(frequency, Counter(near)).map(counter);
-            // Two roundings: the origin's and the exact value's.
-            prop_assert!((ts - frequency.scale(counter)).unsigned_abs() <= bound.ns() + 1);
-        }
-
-        /// Many counters at once are bit for bit what one at a time are, and none is below the floor.
-        #[test]
-        fn all_are_mapped_as_each(
-            steps in prop::collection::vec((1u64..1 << 40, 1e-3..1e12f64, 0.0..1e6f64), 1..12),
-            ends in prop::collection::vec(0usize..12, 0..4),
-            gap in 0u64..1000,
-            rate in prop_oneof![1e-3..100f64, Just(0.5), Just(1e10)],
-            halves: bool,
-            origin in prop_oneof![Just(1_000_000_007), Just(i64::MAX - 5), Just(i64::MIN)],
-            drift in 0.0..1e-3f64,
-            far in prop::collection::vec(any::<u64>(), 0..40),
-            near in prop::collection::vec((0usize..14, -3i64..3), 0..60),
-            inside in prop::collection::vec(prop_oneof![0u64..1 << 44, 0u64..999], 0..60),
-        ) {
-            let (mut counter, mut ns) = (0, 0.0);
-            let knots: Vec<Knot> = steps.iter().map(|(ticks, step, width)| {
-                // Of these most instants and widths are on a half.
-                let whole = (*ticks % 64 + 1, (*ticks % 64 + 1) as f64 * 0.5, width.round());
-                let (ticks, step, width) = if halves { whole } else { (*ticks, *step, *width) };
-                (counter, ns) = (counter + ticks, ns + step);
-                knot(counter, ns, width)
-            }).collect();
-            let mut ends: Vec<usize> = ends.into_iter().filter(|end| *end < knots.len()).collect();
-            ends.extend([0, knots.len()]);
-            ends.sort_unstable();
-            ends.dedup();
-            let begins: Vec<u64> = ends.windows(2).map(|ends| match ends[0] {
-                0 => 0,
-                begin => knots[begin].counter.0.saturating_sub(gap).max(knots[begin - 1].counter.0 + 1),
-            }).collect();
-            let epochs = ends.windows(2).enumerate().map(|(i, ends)| {
-                let next = begins.get(i + 1).copied();
-                Epoch {
-                    number: i as u32,
-                    from: Counter(begins[i]),
-                    until: Counter(next.map_or(u64::MAX, |next| {
-                        (next - 1).saturating_sub(gap / 2).max(knots[ends[1] - 1].counter.0)
-                    })),
-                    knots: knots[ends[0]..ends[1]].to_vec(),
-                    ns_per_tick: rate,
-                    drift,
-                }
-            }).collect();
-            let map = ClockMap::of_epochs(GlobalNs(origin), epochs).unwrap();
-            let mut counters = far;
-            counters.extend(near.iter().filter_map(|(i, off)| {
-                Some(knots.get(*i)?.counter.0.saturating_add_signed(*off))
-            }));
-            counters.extend([0, 1, u64::MAX, 1 << 63]);
-            counters.extend(inside);
-            for sorted in [false, true] {
-                if sorted {
-                    counters.sort_unstable();
-                }
-                let (ts, err) = map.map_all(&counters);
-                let each: Vec<_> = counters.iter().map(|c| map.map(Counter(*c))).collect();
-                prop_assert_eq!(ts, each.iter().map(|(ts, _)| ts.0).collect::<Vec<_>>());
-                let widths: Vec<_> = each.iter().map(|(_, e)| e.ns().cast_signed()).collect();
-                prop_assert_eq!(err, widths);
-            }
-            let floor = map.floor();
-            let mut least = i64::MAX;
-            for counter in counters.into_iter().rev() {
-                least = least.min(map.map(Counter(counter)).0.0);
-                prop_assert!(floor.from(Counter(counter)).0 <= least);
-            }
-        }
-
-        #[test]
-        fn a_map_never_goes_back(a in 0u64..1 << 40, b in 0u64..1 << 40) {
-            let map = ClockMap::new(
-                GlobalNs(0),
-                vec![knot(1 << 20, 0.0, 3.0), knot(1 << 30, 4e8, 1.0), knot(1 << 39, 2.1e11, 9.0)],
-                0.385, 1e-6,
-            ).unwrap();
-            let (low, high) = (a.min(b), a.max(b));
-            prop_assert!(map.map(Counter(low)).0 <= map.map(Counter(high)).0);
-        }
-    }
-}
+mod tests;

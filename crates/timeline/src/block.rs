@@ -14,6 +14,8 @@ pub(crate) struct Origin {
     pub pid: u32,
     pub tid: u32,
     pub kind: Kind,
+    /// Whether the counter was read at the events' instants.
+    pub counted: bool,
 }
 
 /// Encoded fields of the rows of a block.

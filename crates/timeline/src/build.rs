@@ -14,11 +14,13 @@ use crate::clocks::{self, ClockEvent, ForeignReading, LoopResiduals};
 use crate::column::Flaws;
 use crate::cursor::{Decoder, Place};
 use crate::decoded::{self, Decoded, StreamFile};
+use crate::earlier::Earlier;
 use crate::entity::Entities;
 use crate::loss::{Loss, loss_table};
 use crate::store;
 use crate::streams::{self, Stream};
 use crate::table::{Names, Table};
+use crate::triggers;
 
 /// Why tables could not be made at all. Damage inside a stream is a [`Problem`] instead.
 #[derive(Debug, thiserror::Error)]
@@ -138,6 +140,9 @@ pub struct HostSummary {
     pub max_err_ns: u64,
     /// Bound on the difference between the host's rate and its mean.
     pub drift_ppm: f64,
+    /// How far the counters of two of its processors may be apart; where it was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub apart_ns: Option<u64>,
     /// Probe exchanges that its map rests on.
     pub exchanges: u64,
     /// See [`HostClock::rejected`].
@@ -229,7 +234,8 @@ impl Timeline {
                 self.tables.push(Table::default());
                 self.tables.len() - 1
             });
-            let (site, renamed) = self.tables[table].site(event);
+            let earlier = Earlier::of(&class.process, event);
+            let (site, renamed) = self.tables[table].site(event, earlier.is_some());
             let who = format!("{}:{} at {}:{}", event.group, event.name, event.file, event.line);
             for field in renamed {
                 problem(format!(
@@ -240,7 +246,7 @@ impl Timeline {
                 problem(format!("{who} has {conflict}"));
             }
             let (kind, fields) = (event.kind, !event.fields.is_empty());
-            places.push(Place { table, site, kind, fields });
+            places.push(Place { table, site, kind, fields, earlier });
         }
         places
     }
@@ -375,11 +381,14 @@ impl Timeline {
             let file = found.remove(&(self.hosts[stream.host].name.clone(), stream.name()));
             files[stream.host].push(file.ok_or(BuildError::NotDecoded { path: stream.path })?);
         }
-        let mut losses = Vec::new();
+        let (mut losses, mut triggers) = (Vec::new(), Vec::new());
         let (mut problems, mut clocks) = (self.problems, Vec::new());
         for (number, (host, files)) in self.hosts.into_iter().zip(files).enumerate() {
             let (summary, of_host) = decoded::account(&host, files, &mut losses)?;
-            problems.extend(of_host.into_iter().map(|problem| (number, problem)));
+            let (listed, of_triggers) = triggers::of_host(&host);
+            triggers.extend(listed);
+            problems
+                .extend(of_host.into_iter().chain(of_triggers).map(|problem| (number, problem)));
             clocks.push((host.name, host.clock, summary));
         }
         problems.sort_by_key(|(number, _)| *number);
@@ -390,6 +399,7 @@ impl Timeline {
             ("clock_events", clocks::events_table(&clocks)?),
             ("loop_residuals", clocks::loops_table(&self.loops)?),
             ("loss", loss_table(&losses)?),
+            ("triggers", triggers::table(triggers)?),
         ];
         for (name, table) in about_hosts {
             store::write(&dir.join(format!("tables/{name}.parquet")), &table)?;

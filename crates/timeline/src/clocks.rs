@@ -130,6 +130,7 @@ pub(crate) fn hosts_table(clocks: &Clocks) -> Result<RecordBatch, BuildError> {
     let names = clocks.iter().map(|(host, ..)| Some(host.as_str()));
     let references = clocks.iter().map(|(_, clock, _)| Some(clock.reference));
     let drifts = clocks.iter().map(|(_, _, s)| s.drift_ppm);
+    let apart = clocks.iter().map(|(_, _, s)| s.apart_ns.map(u64::cast_signed));
     let (costs, spreads): (Vec<_>, Vec<_>) =
         clocks.iter().map(|(_, _, s)| s.event_cost_ns.unzip()).unzip();
     Ok(RecordBatch::try_from_iter([
@@ -142,6 +143,7 @@ pub(crate) fn hosts_table(clocks: &Clocks) -> Result<RecordBatch, BuildError> {
         ("events", column(&|s| s.events)),
         ("event_cost_ns", Arc::new(Float64Array::from(costs))),
         ("event_cost_err_ns", Arc::new(Float64Array::from(spreads))),
+        ("apart_ns", Arc::new(Int64Array::from_iter(apart))),
     ])?)
 }
 

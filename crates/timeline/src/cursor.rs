@@ -12,6 +12,7 @@ use loopscope_time::{Bound, ClockMap, Counter, Floor};
 
 use crate::block::{Block, Fields, Origin};
 use crate::build::BuildError;
+use crate::earlier::{Earlier, Stamps};
 use crate::packets::{Damage, Run};
 
 /// A record with its head is not larger than the largest packet that a ring can make.
@@ -26,6 +27,8 @@ pub(crate) struct Place {
     pub kind: Kind,
     /// Whether its records have fields.
     pub fields: bool,
+    /// Where its events are of an instant before they were recorded.
+    pub earlier: Option<Earlier>,
 }
 
 /// How a stream class's packets are read.
@@ -282,20 +285,29 @@ impl<'a> Cursor<'a> {
                 id: Vec::with_capacity(room),
                 at: Vec::with_capacity(room),
             };
-            let Rows { counter, id, at } = std::mem::replace(&mut self.rows[class], next);
-            let (ts, mut err) = map.map_all(&counter);
+            let rows = std::mem::replace(&mut self.rows[class], next);
+            let Rows { mut counter, mut id, mut at } = rows;
+            let (mut ts, mut err) = map.map_all(&counter);
+            let mut widest = None;
+            if let Some(earlier) = place.earlier {
+                // How well the host's clock is known has nothing to do with what was told later.
+                widest = err.iter().copied().max();
+                let (ts, err, counter) = (&mut ts, &mut err, &mut counter);
+                earlier.apply(bytes, &mut Stamps { ts, err, counter, id: &mut id, at: &mut at });
+            }
             let fields = match place.kind {
                 Kind::Interval => {
                     Some(intervals(map, bytes, &counter, &ts, &mut err, &at, &mut self.tally))
                 }
                 _ => place.fields.then(|| Fields { bytes: bytes.clone(), at }),
             };
-            let widest = err.iter().copied().max().unwrap_or_default();
+            let widest = widest.or_else(|| err.iter().copied().max()).unwrap_or_default();
             let tally = &mut self.tally;
             tally.max_err_ns = tally.max_err_ns.max(widest.cast_unsigned());
             *tally.recorded.entry((decoder.process, pid)).or_default() += count as u64;
             let Decoder { host, process, .. } = *decoder;
-            let origin = Origin { host, process, pid, tid, kind: place.kind };
+            let counted = place.earlier.is_none();
+            let origin = Origin { host, process, pid, tid, kind: place.kind, counted };
             let file = self.source.file;
             let (table, site) = (place.table, place.site);
             let block = Block { table, site, file, origin, ts, err, counter, id, fields, taken: 0 };

@@ -64,6 +64,7 @@ pub(crate) fn account(
         reference: *reference,
         max_err_ns: files.iter().map(|file| file.max_err_ns).max().unwrap_or_default(),
         drift_ppm: map.drift().map_or(f64::NAN, |drift| drift * 1e6),
+        apart_ns: map.apart_ns().map(|ns| ns.ceil() as u64),
         exchanges: *exchanges,
         rejected: *rejected,
         events: 0,

@@ -9,6 +9,7 @@ mod clocks;
 mod column;
 mod cursor;
 mod decoded;
+mod earlier;
 mod entity;
 mod foreign;
 mod import;
@@ -21,6 +22,7 @@ mod store;
 mod stored;
 mod streams;
 mod table;
+mod triggers;
 
 pub use build::{BuildError, HostClock, HostSummary, Problem, Progress, Summary, Timeline};
 pub use clocks::{ClockEvent, ForeignReading, LoopFigures, LoopResiduals};

@@ -82,6 +82,9 @@ pub struct ProcessLoss {
     /// See [`Loss::last_states`].
     #[serde(default, rename = "final")]
     pub last_states: u64,
+    /// Why more may have happened than is counted, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<String>,
 }
 
 /// Records in the streams, by process and pid.
@@ -108,6 +111,9 @@ impl Loss {
                     each.dropped
                 ));
             }
+            let unknown = each.unknown.iter();
+            found
+                .extend(unknown.map(|what| format!("{} (pid {}): {what}", each.process, each.pid)));
             *claimed.entry((each.process.clone(), each.pid)).or_default() +=
                 each.recorded + each.last_states;
         }

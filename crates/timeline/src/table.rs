@@ -16,6 +16,7 @@ use loopscope_ctf::{EventClass, FieldType, Kind};
 
 use crate::block::{Block, Origin};
 use crate::column::{Column, ColumnType, Flaws};
+use crate::earlier::LONGEST_NS;
 use crate::order::{Merge, Piece, Row};
 
 /// The table of an entity: rows that were decoded, and those of them that are in order.
@@ -35,6 +36,8 @@ pub(crate) struct Table {
     /// Of its call sites.
     kinds: BTreeSet<Kind>,
     sites: Vec<Site>,
+    /// Whether a call site's events are of instants before they were recorded.
+    earlier: bool,
     /// By index of the stream file.
     flaws: BTreeMap<usize, Flaws>,
 }
@@ -108,8 +111,10 @@ fn columns(class: &EventClass) -> Vec<(&str, ColumnType)> {
 impl Table {
     /// Makes room for a call site's values; returns its number, and the names that had to be changed
     /// because the table has such a column already and it is another one.
-    pub fn site(&mut self, class: &EventClass) -> (usize, Vec<String>) {
+    /// `earlier`: its events are of instants before they were recorded.
+    pub fn site(&mut self, class: &EventClass, earlier: bool) -> (usize, Vec<String>) {
         let mut renamed = Vec::new();
+        self.earlier |= earlier;
         self.kinds.insert(class.kind);
         let mut site = Site::new();
         for (wanted, column_type) in columns(class) {
@@ -144,6 +149,9 @@ impl Table {
 
     /// Puts what was decoded in order, as far as it is before `until`: all without it.
     pub fn order(&mut self, until: Option<i64>) {
+        // An event that is still to be read may be of an instant so long before its record.
+        let back = if self.earlier { LONGEST_NS } else { 0 };
+        let until = until.map(|until| until.saturating_sub(back));
         // Blocks of one stream come in their order.
         self.blocks.sort_by_key(|block| block.file);
         let mut blocks = std::mem::take(&mut self.blocks);
@@ -262,7 +270,14 @@ impl Table {
         let mut column = |name: &str, nullable, array| columns.push((name.into(), nullable, array));
         column("ts", false, Arc::new(Int64Array::from(std::mem::take(&mut self.ts))));
         column("err_ns", false, Arc::new(Int64Array::from(std::mem::take(&mut self.err_ns))));
-        column("counter", false, Arc::new(UInt64Array::from(std::mem::take(&mut self.counter))));
+        let counters = std::mem::take(&mut self.counter);
+        let counter: UInt64Array = if self.earlier {
+            let known = |(counter, o): (u64, &u32)| origins[*o as usize].counted.then_some(counter);
+            counters.into_iter().zip(&of).map(known).collect()
+        } else {
+            counters.into()
+        };
+        column("counter", self.earlier, Arc::new(counter));
         column("host", false, host);
         column("process", false, process);
         column("pid", false, number(|origin| origin.pid));

@@ -58,7 +58,8 @@ fn two_hosts_merge_in_global_order() {
     host(&dir.path().join("b"), vec![event(0, "sent", &[])], &behind, 2);
     // Host b's counter is 997,000 ticks ahead and its map is 25 ns wide.
     let shifted = ClockMap::new(GlobalNs(1_500), vec![knot(1_000_000, 0.0, 24.0)], 0.5, 1e-6);
-    let b = HostClock { map: shifted.unwrap(), reference: false, exchanges: 9, ..plain() };
+    let map = shifted.unwrap().of_any_processor(0.0, Some(117.2));
+    let b = HostClock { map, reference: false, exchanges: 9, ..plain() };
 
     let mut timeline = Timeline::new();
     timeline.add_host(&dir.path().join("a"), "a", plain()).unwrap();
@@ -70,6 +71,11 @@ fn two_hosts_merge_in_global_order() {
     assert_eq!((summary.emitted, summary.recorded, summary.dropped), (4, 4, 0));
     assert_eq!(summary.hosts["a"].max_err_ns, 1);
     assert_eq!(summary.hosts["b"].max_err_ns, 25);
+    // What nobody measured is null.
+    assert_eq!((summary.hosts["a"].apart_ns, summary.hosts["b"].apart_ns), (None, Some(118)));
+    let hosts = read(&dir.path().join("tables/hosts.parquet"));
+    let apart = hosts.column_by_name("apart_ns").unwrap().as_primitive::<Int64Type>();
+    assert_eq!(apart.iter().collect::<Vec<_>>(), [None, Some(118)]);
     let table = read(&dir.path().join("timeline/pipe/sent/part-0.parquet"));
     assert_eq!(ints(&table, "ts"), [1_000, 1_500, 2_500, 3_000]);
     assert_eq!(ints(&table, "id"), [1, 3, 4, 2]);
@@ -385,6 +391,7 @@ fn an_account_of_version_2_balances_with_overwritten_records_and_last_states() {
     host(dir.path(), events, &[(0, 10, 1, vec![]), (0, 20, 2, vec![])], 2);
     fs::write(dir.path().join("trace/node-7-final"), packets(0, &[(0x8000, 30, 0, vec![4; 8])]))
         .unwrap();
+    fs::write(dir.path().join("triggers.json"), "[]").unwrap();
     let account = |overwritten: u64, last: u64| {
         let sums = format!(
             r#""emitted": 10, "recorded": 2, "overwritten": {overwritten}, "dropped": 3,

@@ -98,7 +98,7 @@ fn damage_anywhere_is_no_more_than_an_error() {
 fn no_length_is_believed() {
     let place = tempfile::tempdir().unwrap();
     let trace = place.path().join("trace");
-    let head = "trace { major = 1; minor = 8; byte_order = le; };\n\
+    let head = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };\n\
                 typealias integer { size = 64; } := uint64_t;\n";
     let doubling: String = (1..60)
         .map(|level| format!("struct s{level} {{ struct s{} a; struct s{0} b; }};", level - 1))
@@ -177,7 +177,7 @@ fn time_goes_forward() {
 /// A trace with these clocks and event header: two events, whose stamps are 5 s 7 ns and 6 s.
 fn unmapped(clocks: &str, header: &str) -> (String, Vec<u8>) {
     let metadata = format!(
-        "trace {{ major = 1; minor = 8; byte_order = le; }};\n{clocks}\n\
+        "/* CTF 1.8 */ trace {{ major = 1; minor = 8; byte_order = le; }};\n{clocks}\n\
          typealias integer {{ size = 64; align = 8; }} := uint64_t;\n\
          typealias integer {{ size = 64; align = 8; signed = true; }} := int64_t;\n\
          stream {{\n event.header := struct {{ {header} }};\n}};\n\
@@ -250,7 +250,7 @@ fn members_of_one_name_are_refused_with_the_place() {
         ("struct { u n; struct { u n; } a; u _n; }", None),
     ] {
         let text = format!(
-            "trace {{ major = 1; minor = 8; byte_order = le; }};\n\
+            "/* CTF 1.8 */ trace {{ major = 1; minor = 8; byte_order = le; }};\n\
              typealias integer {{ size = 8; }} := u;\n\
              event {{ name = e; fields := {fields}; }};"
         );
@@ -265,11 +265,33 @@ fn members_of_one_name_are_refused_with_the_place() {
     }
 }
 
+/// What is not undone is not read as if it were.
+#[test]
+fn compressed_and_encrypted_packets_are_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let text = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };\n\
+                typealias integer { size = 8; } := u8;\n\
+                stream { packet.context := struct { u8 compression_scheme; u8 encryption_scheme; }; };\n\
+                event { name = e; fields := struct { u8 n; }; };";
+    for (schemes, said) in [
+        ([0, 0], None),
+        ([2, 0], Some("its content is compressed (scheme 2), which is not undone here")),
+        ([0, 1], Some("its content is encrypted (scheme 1), which is not undone here")),
+    ] {
+        write(place.path(), text.as_bytes(), &[&schemes[..], &[7, 8, 9]].concat());
+        match (read(place.path(), None), said) {
+            (Ok(summary), None) => assert_eq!(summary.events, 3),
+            (Err(error), Some(said)) => assert!(error.to_string().contains(said), "{error}"),
+            (result, _) => panic!("{schemes:?}: {result:?}"),
+        }
+    }
+}
+
 /// As many packets as bytes, none with an event.
 #[test]
 fn empty_packets_are_passed_over() {
     let place = tempfile::tempdir().unwrap();
-    let text = "trace { major = 1; minor = 8; byte_order = le; };\n\
+    let text = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };\n\
                 stream { packet.context := struct { integer { size = 8; } packet_size; }; };\n\
                 event { name = e; fields := struct { integer { size = 8; } n; }; };";
     let mut stream = vec![8; 300_000];

@@ -1,5 +1,8 @@
 //! What examples/says.rs says through `tracing` is in the trace, once, as babeltrace2 reads it.
 
+#[path = "../../../tests/skip.rs"]
+mod skip;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -41,7 +44,7 @@ fn record(form: &str, enable: &[&str]) -> Option<(String, BTreeMap<String, Vec<S
 /// `None`, loudly, where babeltrace2 is not installed.
 fn babeltrace(trace: &Path) -> Option<BTreeMap<String, Vec<String>>> {
     let Ok(read) = Command::new("babeltrace2").args(["--no-delta"]).arg(trace).output() else {
-        eprintln!("SKIPPED: needs babeltrace2");
+        skip::skipped("needs babeltrace2");
         return None;
     };
     assert!(read.status.success(), "{read:?}");

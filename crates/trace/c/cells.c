@@ -1,4 +1,5 @@
 /* Counters and histograms: each thread adds to cells of its own, without a lock. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -99,6 +100,8 @@ int loopscope_make_cells(uint32_t stream, uint32_t count)
     made = made && extend(share->areas[lane->area], stream, lane->area + 1, count);
     if (made)
         lane->cell_count = count;
+    else
+        STORE(&loopscope_control->streams[stream].refusal, (uint32_t)errno);
     pthread_mutex_unlock(&loopscope_process->lock);
     loopscope_unguard(&guard);
     return made;

@@ -8,13 +8,14 @@
  *     post TICKS
  *     enable GLOB          matched against group:name; later lines win
  *     disable GLOB
- *     where GLOB RPN...    all that match must hold
+ *     where GLOB RPN...    all that match must hold; fractions as their bits: d:3fe0000000000000
  *     every GLOB N         the last that matches
  *     rate GLOB N          likewise, in each second of the counter
  *     trigger GLOB RPN...  any that matches and holds
  */
+#include <errno.h>
 #include <fcntl.h>
-#include <fnmatch.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,6 +84,66 @@ size_t loopscope_next_value(const char **at, const char *key, const char **value
     return 0;
 }
 
+/* Reads a bracket expression behind its `[`: whether it has the character. Null if it has no end. */
+static const char *bracket(const char *glob, char c, int *has)
+{
+    int negated = *glob == '!' || *glob == '^', found = 0;
+    glob += negated;
+    for (const char *first = glob; *glob != ']' || glob == first; glob++) {
+        if (*glob == '\\' && glob[1])
+            glob++;
+        unsigned char low = (unsigned char)*glob, high = low;
+        if (low == 0)
+            return NULL;
+        if (glob[1] == '-' && glob[2] && glob[2] != ']') {
+            glob += 2;
+            if (*glob == '\\' && glob[1])
+                glob++;
+            high = (unsigned char)*glob;
+        }
+        found |= low <= (unsigned char)c && (unsigned char)c <= high;
+    }
+    *has = found != negated;
+    return glob + 1;
+}
+
+/* As fnmatch(3) without flags, but for the program's locale: what is recorded must not depend on it. */
+static int matches(const char *glob, const char *text)
+{
+    /* Behind the last star, and where in the text what it stands for may end next. */
+    const char *after = NULL, *retry = NULL;
+    for (;;) {
+        const char *next = glob + 1;
+        int fits = *text == *glob;
+        if (*glob == '*') {
+            after = ++glob;
+            retry = text;
+            continue;
+        }
+        if (*glob == '[') {
+            const char *end = bracket(next, *text, &fits);
+            if (end)
+                next = end;
+            fits = end ? fits && *text : *text == '[';
+        } else if (*glob == '\\' && *next) {
+            fits = *text == *next++;
+        } else if (*glob == '?') {
+            fits = *text != 0;
+        }
+        if (fits && *text == 0)
+            return 1;
+        if (fits) {
+            glob = next;
+            text++;
+        } else if (after && *retry) {
+            glob = after;
+            text = ++retry;
+        } else {
+            return 0;
+        }
+    }
+}
+
 int loopscope_glob_matches(const char *value, size_t length, const char *full_name,
                            const char **rest)
 {
@@ -94,7 +155,7 @@ int loopscope_glob_matches(const char *value, size_t length, const char *full_na
     memcpy(glob, value, size);
     glob[size] = 0;
     *rest = value + size + (space ? 1 : 0);
-    return fnmatch(glob, full_name, 0) == 0;
+    return matches(glob, full_name);
 }
 
 /* The line after the next `stream` line; null if there is none. *header is that line's value. */
@@ -133,11 +194,6 @@ void loopscope_config_streams(struct loopscope_control *control, const char *pat
         if (k >= LOOPSCOPE_STREAMS)
             continue;
         struct loopscope_stream *stream = &control->streams[k];
-        struct loopscope_section *section = &control->sections[k];
-        size_t from = (size_t)((char *)section - (char *)control);
-        /* Without its tables nothing can be counted, so nothing is recorded. */
-        if (!loopscope_allocate(path, section, from, sizeof *section))
-            continue;
         const char *kind = strstr(header, " flight-recorder\n");
         stream->kind = kind && kind < block ? LOOPSCOPE_FLIGHT_RECORDER : LOOPSCOPE_NORMAL;
         stream->subbuffer_size = ~7u & (uint32_t)number(block, "subbuffer", SUBBUFFER_SIZE,
@@ -147,8 +203,53 @@ void loopscope_config_streams(struct loopscope_control *control, const char *pat
                              stream->kind == LOOPSCOPE_NORMAL ? 2 : 3, MOST_SUBBUFFERS);
         stream->spares = (uint32_t)number(block, "spares", 0, 0, LOOPSCOPE_MOST_SPARES);
         stream->post = number(block, "post", 0, 0, INT64_MAX);
+        int there = loopscope_allocate_tables(control, path, (uint32_t)k);
         /* Pairs with the acquire load in loopscope_make_ring. */
-        __atomic_store_n(&stream->state, LOOPSCOPE_ACTIVE, __ATOMIC_RELEASE);
+        __atomic_store_n(&stream->state, there ? LOOPSCOPE_ACTIVE : LOOPSCOPE_BARE,
+                         __ATOMIC_RELEASE);
+    }
+}
+
+int loopscope_allocate_tables(struct loopscope_control *control, const char *path, uint32_t stream)
+{
+    struct loopscope_section *section = &control->sections[stream];
+    size_t from = (size_t)((char *)section - (char *)control);
+    if (loopscope_allocate(path, section, from, offsetof(struct loopscope_section, counted)))
+        return 1;
+    control->streams[stream].refusal = (uint32_t)errno;
+    return 0;
+}
+
+int loopscope_allocate_filters(struct loopscope_control *control, const char *path, uint32_t stream)
+{
+    struct loopscope_section *section = &control->sections[stream];
+    size_t from = (size_t)((char *)section->counted - (char *)control);
+    size_t size = sizeof *section - offsetof(struct loopscope_section, counted);
+    if (!loopscope_allocate(path, section->counted, from, size))
+        return 0;
+    /* Pairs with the acquire load in loopscope_filter_put: the blocks are there. */
+    __atomic_store_n(&section->filters_ready, 1, __ATOMIC_RELEASE);
+    return 1;
+}
+
+void loopscope_prepare_filters(struct loopscope_control *control, const char *path, uint32_t stream,
+                               const char *text)
+{
+    static const char *const keys[] = {"where", "every", "rate", "trigger"};
+    const char *header, *block = text;
+    if (LOAD(&control->streams[stream].state) == LOOPSCOPE_BARE
+        || LOAD(&control->sections[stream].filters_ready))
+        return;
+    while ((block = next_block(block, &header)) != NULL) {
+        if (strtoull(header, NULL, 10) != stream)
+            continue;
+        for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+            const char *at = block, *value;
+            if (loopscope_next_value(&at, keys[i], &value) != 0) {
+                loopscope_allocate_filters(control, path, stream);
+                return;
+            }
+        }
     }
 }
 
@@ -189,8 +290,11 @@ static uint32_t changed(struct loopscope_control *control, uint32_t index, uint3
     uint32_t streams = flags & ~LOOPSCOPE_SLOW;
     streams = enable ? streams | 1u << stream : streams & ~(1u << stream);
     int slow = (streams & (streams - 1)) != 0;
-    for (uint32_t rest = streams; rest != 0 && !slow; rest &= rest - 1)
-        slow = LOAD(&control->sections[__builtin_ctz(rest)].filter[index]) != 0;
+    for (uint32_t rest = streams; rest != 0 && !slow; rest &= rest - 1) {
+        int k = __builtin_ctz(rest);
+        slow = LOAD(&control->streams[k].state) == LOOPSCOPE_BARE
+               || LOAD(&control->sections[k].filter[index]) != 0;
+    }
     return slow ? streams | LOOPSCOPE_SLOW : streams;
 }
 
@@ -212,30 +316,28 @@ void loopscope_apply(struct loopscope_control *control, uint32_t stream, uint32_
     struct loopscope_section *section = &control->sections[stream];
     uint32_t *place = &section->filter[index], *word = &control->flags[index];
     const char *header, *block = text;
-    int enable = 0;
-    uint32_t filter = 0;
+    int enable = 0, bare = LOAD(&control->streams[stream].state) == LOOPSCOPE_BARE;
+    uint32_t filter = 0, before = bare ? 0 : LOAD(place);
     while ((block = next_block(block, &header)) != NULL) {
         if (strtoull(header, NULL, 10) != stream)
             continue;
         enable = enables(block, full_name);
-        if (enable && writes_records(kind))
-            filter = loopscope_filter_make(section, LOAD(place), full_name, kind, fields, block);
+        if (enable && writes_records(kind) && !bare)
+            filter = loopscope_filter_put(section, index, before, full_name, kind, fields, block);
         break;
-    }
-    if (filter == UINT32_MAX) {
-        filter = 0;
-        enable = 0;
     }
     /* A filter goes before the bit when it comes and after it when it leaves. */
     /* Pairs with the acquire load in filter_of: the filter is whole. */
     if (filter != 0)
         __atomic_store_n(place, filter, __ATOMIC_RELEASE);
-    else if (!(LOAD(word) & 1u << stream))
+    else if (before != 0 && !(LOAD(word) & 1u << stream))
         STORE(place, 0);
     change(control, index, stream, enable);
-    if (filter == 0 && LOAD(place) != 0) {
+    if (filter == 0 && before != 0) {
         /* Pairs with the acquire load in filter_of: the bit has gone, if it goes, before. */
         __atomic_store_n(place, 0, __ATOMIC_RELEASE);
         change(control, index, stream, enable);
     }
+    if (before != filter)
+        loopscope_filter_give_back(section, before);
 }

@@ -34,6 +34,31 @@ int loopscope_path(char *path, size_t size, const char *format, ...)
     return more >= 0 && (size_t)(length + more) < size;
 }
 
+/* Copies that a collector which changes filters may spoil one after another. */
+#define MOST_COPIES 100
+
+static void inherit_filters(struct loopscope_section *to, const struct loopscope_section *from)
+{
+    uint64_t changes;
+    for (int copies = 0; copies < MOST_COPIES; copies++) {
+        /* Pairs with the release in loopscope_filter_give_back. */
+        changes = __atomic_load_n(&from->filter_changes, __ATOMIC_ACQUIRE);
+        memcpy(to->filter, from->filter, sizeof to->filter);
+        if (!LOAD(&from->filters_ready))
+            return;
+        memcpy(to->block_taken, from->block_taken, sizeof to->block_taken);
+        memcpy(to->block, from->block, sizeof to->block);
+        /* Pairs with the release fence in loopscope_filter_put, as in copy (filter.c). */
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        if (LOAD(&from->filter_changes) == changes)
+            return;
+    }
+    /* Nobody knows what they say. */
+    for (uint32_t i = 0; i < LOOPSCOPE_MAX_SITES; i++)
+        if (to->filter[i] != 0)
+            to->filter[i] = LOOPSCOPE_FILTER_REFUSED;
+}
+
 /* What a forked child takes over: the streams, and what is enabled in them. */
 static int inherit(struct loopscope_control *control, const char *path,
                    const struct loopscope_control *parent, uint64_t parent_stamp)
@@ -44,21 +69,40 @@ static int inherit(struct loopscope_control *control, const char *path,
     control->cells = LOAD(&parent->cells);
     for (uint32_t k = 0; k < LOOPSCOPE_STREAMS; k++) {
         const struct loopscope_section *from = &parent->sections[k];
-        struct loopscope_section *to = &control->sections[k];
-        size_t offset = offsetof(struct loopscope_control, sections[k]);
-        if (LOAD(&parent->streams[k].state) != LOOPSCOPE_ACTIVE)
+        uint32_t state = LOAD(&parent->streams[k].state);
+        if (state != LOOPSCOPE_ACTIVE && state != LOOPSCOPE_BARE)
             continue;
-        if (!loopscope_allocate(path, to, offset, sizeof *to))
-            return 0;
         control->streams[k] = parent->streams[k];
         control->streams[k].trigger = control->streams[k].freeze = 0;
-        memcpy(to->filter, from->filter, sizeof to->filter);
-        to->code_used = LOAD(&from->code_used);
-        memcpy(to->code, from->code, sizeof to->code);
+        control->streams[k].uncounted = 0;
+        control->streams[k].refusal = control->streams[k].small = 0;
+        if (state == LOOPSCOPE_ACTIVE
+            && (!loopscope_allocate_tables(control, path, k)
+                || (LOAD(&from->filters_ready) && !loopscope_allocate_filters(control, path, k))))
+            return 0;
+        if (state == LOOPSCOPE_ACTIVE)
+            inherit_filters(&control->sections[k], from);
     }
     for (uint32_t i = 0; i < control->site_count; i++)
         control->flags[i] = LOAD(&parent->flags[i]);
     return 1;
+}
+
+/* Removes the directory of a process that has found no room in it. A child counts its hits in its
+ * parent's; otherwise the collector whose runtime directory it is learns of it by a file without
+ * content, which needs no room. */
+static void give_up(const char *directory, const char *sites,
+                    const struct loopscope_control *parent)
+{
+    char path[LOOPSCOPE_PATH];
+    int error = errno, fd = -1;
+    unlink(sites);
+    if (!parent && !is_shared_root && loopscope_path(path, sizeof path, "failed-%d", error))
+        fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        rmdir(directory);
+    else
+        close(fd);
 }
 
 /* Makes this process's directory; `parent` is the control file of the process that forked it. */
@@ -76,8 +120,7 @@ static struct loopscope_control *make_directory(const struct loopscope_control *
     if (loopscope_write_sites(sites))
         control = loopscope_map_file(path, sizeof *control, LOOPSCOPE_CONTROL_HEAD);
     if (!control) {
-        unlink(sites);
-        rmdir(directory);
+        give_up(directory, sites, parent);
         return NULL;
     }
     control->version = LOOPSCOPE_LAYOUT_VERSION;
@@ -98,8 +141,7 @@ static struct loopscope_control *make_directory(const struct loopscope_control *
     } else if (!inherit(control, path, parent, stamp)) {
         munmap(control, sizeof *control);
         unlink(path);
-        unlink(sites);
-        rmdir(directory);
+        give_up(directory, sites, parent);
         return NULL;
     }
     stamp = loopscope_process->stamp;
@@ -126,6 +168,60 @@ int loopscope_ready(void)
         }
     }
     return loopscope_process->state == PROCESS_READY;
+}
+
+/* Whether a process has a file of this directory mapped. */
+static int maps(const char *pid, const char *suffix)
+{
+    char path[64], text[8192];
+    size_t kept = 0, length = strlen(suffix);
+    if (snprintf(path, sizeof path, "/proc/%s/maps", pid) >= (int)sizeof path)
+        return 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC), found = 0;
+    if (fd < 0)
+        return 0;
+    for (ssize_t n; !found && (n = read(fd, text + kept, sizeof text - kept)) > 0;) {
+        size_t size = kept + (size_t)n;
+        found = memmem(text, size, suffix, length) != NULL;
+        /* The rest may be the beginning of it. */
+        kept = size < length ? size : length - 1;
+        memmove(text, text + size - kept, kept);
+    }
+    close(fd);
+    return found;
+}
+
+/* A process that has such a file mapped, other than this one; 0: none. */
+static uint32_t find_heir(const char *suffix)
+{
+    uint32_t heir = 0;
+    DIR *processes = opendir("/proc");
+    for (struct dirent *entry; heir == 0 && processes && (entry = readdir(processes)) != NULL;) {
+        long pid = strtol(entry->d_name, NULL, 10);
+        if (pid > 0 && pid != getpid() && maps(entry->d_name, suffix))
+            heir = (uint32_t)pid;
+    }
+    if (processes)
+        closedir(processes);
+    return heir;
+}
+
+uint32_t loopscope_heir(struct loopscope_control *control, const char *name)
+{
+    char suffix[256];
+    uint32_t heir = LOAD(&control->heir);
+    if (!LOAD(&control->forked))
+        return 0;
+    if (heir != 0 && (kill((pid_t)heir, 0) == 0 || errno == EPERM))
+        return heir;
+    if (snprintf(suffix, sizeof suffix, "/%s/control", name) >= (int)sizeof suffix)
+        return 0;
+    /* A second look finds the child of one that ended during the first, whatever its number. */
+    heir = find_heir(suffix);
+    if (heir == 0)
+        heir = find_heir(suffix);
+    STORE(&control->heir, heir);
+    return heir;
 }
 
 /* Removes a process directory, which has no directories in it. */
@@ -163,16 +259,17 @@ static int is_left_behind(int root, const char *name)
         || snprintf(path, sizeof path, "%s/control", name) >= (int)sizeof path
         || stat("/proc/self/ns/pid", &own) != 0)
         return 0;
-    int fd = openat(root, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = openat(root, path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return 0;
-    struct loopscope_control *control = mmap(NULL, LOOPSCOPE_CONTROL_HEAD, PROT_READ, MAP_SHARED,
-                                             fd, 0);
+    struct loopscope_control *control = mmap(NULL, LOOPSCOPE_CONTROL_HEAD, PROT_READ | PROT_WRITE,
+                                             MAP_SHARED, fd, 0);
     struct stat status;
     int left = control != MAP_FAILED && fstat(fd, &status) == 0
                && status.st_size >= LOOPSCOPE_CONTROL_HEAD
                && control->magic == LOOPSCOPE_CONTROL_MAGIC
-               && control->pid_namespace == own.st_ino && !has_streams(control);
+               && control->pid_namespace == own.st_ino && !has_streams(control)
+               && loopscope_heir(control, name) == 0;
     if (control != MAP_FAILED)
         munmap(control, LOOPSCOPE_CONTROL_HEAD);
     close(fd);
@@ -192,6 +289,14 @@ static void sweep(void)
         if (is_left_behind(root, entry->d_name))
             remove_directory(root, entry->d_name);
     closedir(directory);
+}
+
+/* Forked children share the control file until their first hit, also when this process has ended: a
+ * daemon can be attached to by way of its parent's directory. */
+static void before_fork(void)
+{
+    if (loopscope_control)
+        STORE(&loopscope_control->forked, 1);
 }
 
 /* A program that was started with nothing but the library waits here to be attached to. */
@@ -219,7 +324,7 @@ static void init(void)
         return;
     }
     loopscope_process = loopscope_map_anonymous(sizeof *loopscope_process, MADV_WIPEONFORK);
-    if (!loopscope_process || !loopscope_ring_init())
+    if (!loopscope_process || !loopscope_ring_init() || pthread_atfork(before_fork, NULL, NULL) != 0)
         return;
     if (is_shared_root)
         sweep();
@@ -242,7 +347,8 @@ void loopscope_init(void)
 __attribute__((destructor)) static void leave(void)
 {
     if (!is_shared_root || !loopscope_control || loopscope_process->state != PROCESS_READY
-        || loopscope_process->pid != (uint32_t)getpid() || has_streams(loopscope_control))
+        || loopscope_process->pid != (uint32_t)getpid() || has_streams(loopscope_control)
+        || LOAD(&loopscope_control->forked))
         return;
     char name[64];
     snprintf(name, sizeof name, "%u-%llx", loopscope_process->pid,

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "runtime.h"
@@ -39,18 +40,22 @@ void *loopscope_map_file(const char *path, size_t size, size_t present)
 {
     /* A file beyond the limit would be SIGXFSZ in somebody's program. */
     struct rlimit limit;
-    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < size)
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < size) {
+        errno = EFBIG;
         return NULL;
+    }
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return NULL;
     /* A page that the file system cannot provide later would be SIGBUS. */
     void *map = MAP_FAILED;
-    if (ftruncate(fd, (off_t)size) == 0 && posix_fallocate(fd, 0, (off_t)present) == 0)
+    if (ftruncate(fd, (off_t)size) == 0 && (errno = posix_fallocate(fd, 0, (off_t)present)) == 0)
         map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    int error = errno;
     close(fd);
     if (map == MAP_FAILED) {
         unlink(path);
+        errno = error;
         return NULL;
     }
     populate(map, present);
@@ -62,11 +67,25 @@ int loopscope_allocate(const char *path, void *map, size_t from, size_t size)
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0)
         return 0;
-    int allocated = posix_fallocate(fd, (off_t)from, (off_t)size) == 0;
+    int error = posix_fallocate(fd, (off_t)from, (off_t)size);
     close(fd);
-    if (allocated)
+    errno = error;
+    if (error == 0)
         populate(map, size);
-    return allocated;
+    return error == 0;
+}
+
+uint64_t loopscope_room(void)
+{
+    struct statfs status;
+    struct rlimit limit;
+    uint64_t room = UINT64_MAX;
+    /* A file system without blocks of its own has no limit. */
+    if (statfs(loopscope_root, &status) == 0 && status.f_blocks != 0)
+        room = (uint64_t)status.f_bavail * (uint64_t)status.f_bsize;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < room)
+        room = limit.rlim_cur;
+    return room;
 }
 
 int loopscope_append(const char *path, const char *text, size_t size)
@@ -86,9 +105,11 @@ int loopscope_append(const char *path, const char *text, size_t size)
         else if (n == 0 || errno != EINTR)
             break;
     }
+    int error = fits ? errno : EFBIG;
     /* Half a line would be read as the next site's beginning. */
     if (done < size && (start < 0 || ftruncate(fd, start) != 0))
         unlink(path);
     close(fd);
+    errno = error;
     return done == size;
 }

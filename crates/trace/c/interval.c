@@ -12,7 +12,8 @@ struct record {
 static uint64_t to_ticks(uint64_t ns)
 {
     uint64_t frequency = LOAD(&loopscope_control->frequency);
-    return frequency == 0 ? UINT64_MAX : (uint64_t)((wide)ns * frequency / 1000000000u);
+    wide ticks = (wide)ns * frequency / 1000000000u;
+    return frequency == 0 || ticks > UINT64_MAX ? UINT64_MAX : (uint64_t)ticks;
 }
 
 static void finish(const struct loopscope_site *site, uint32_t streams, uint32_t started_in,
@@ -85,6 +86,9 @@ LOOPSCOPE_EXPORT void loopscope_interval_end(const struct loopscope_site *site, 
         finish_without_start(site, streams);
         return;
     }
+    /* The counter of the processor that started may be some ticks ahead. */
+    if (now < open.start)
+        now = open.start;
     if (over_ns != 0 && now - open.start <= to_ticks(over_ns))
         return;
     finish(site, streams, open.streams, id, open.start, now);

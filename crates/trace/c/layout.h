@@ -16,7 +16,7 @@
 #define LOOPSCOPE_CONTROL_MAGIC 0x314c5443504f4f4cull /* "LOOPCTL1" */
 #define LOOPSCOPE_RING_MAGIC 0x31474e52504f4f4cull    /* "LOOPRNG1" */
 #define LOOPSCOPE_CELLS_MAGIC 0x31534c43504f4f4cull   /* "LOOPCLS1" */
-#define LOOPSCOPE_LAYOUT_VERSION 2
+#define LOOPSCOPE_LAYOUT_VERSION 3
 #define LOOPSCOPE_MAX_SITES 4096
 #define LOOPSCOPE_STREAMS 31
 
@@ -34,13 +34,15 @@ enum loopscope_cause {
     LOOPSCOPE_NO_START,  /* end of an interval whose start was not seen */
     LOOPSCOPE_TOO_LARGE, /* larger than a sub-buffer */
     LOOPSCOPE_FROZEN,    /* a triggered flight recorder waits for the collector */
+    LOOPSCOPE_NO_FILTER, /* whether the site's filter would keep it is unknown: it found no room */
     LOOPSCOPE_CAUSES
 };
 
 enum loopscope_stream_kind { LOOPSCOPE_NORMAL, LOOPSCOPE_FLIGHT_RECORDER };
 
-/* A stream's state. Who finds a slot free takes it by compare-and-swap. */
-enum loopscope_stream_state { LOOPSCOPE_FREE, LOOPSCOPE_TAKEN, LOOPSCOPE_ACTIVE };
+/* A stream's state. Who finds a slot free takes it by compare-and-swap. A bare stream is one whose
+ * tables found no memory: its section must not be touched, and its hits count in `uncounted`. */
+enum loopscope_stream_state { LOOPSCOPE_FREE, LOOPSCOPE_TAKEN, LOOPSCOPE_ACTIVE, LOOPSCOPE_BARE };
 
 /* A stream's slot in the control file. */
 struct loopscope_stream {
@@ -54,21 +56,32 @@ struct loopscope_stream {
     uint64_t trigger;    /* stamp of the trigger; 0: none yet. From 0 by compare-and-swap */
     uint64_t freeze;     /* stamp from which rings overwrite nothing; 0: none */
     uint32_t trigger_site; /* index plus 1; 0: it came from outside */
-    uint32_t reserved;
+    uint32_t refusal;   /* errno of the newest ring, cells or tables that could not be made; 0: none */
     int64_t trigger_id; /* of the hit that triggered */
-    uint8_t padding[64];
+    uint64_t uncounted; /* of a bare stream: hits, all dropped, of whatever site */
+    uint32_t small;     /* rings that were made smaller than asked for, to leave room */
+    uint8_t padding[52];
 };
 
-#define LOOPSCOPE_CODE_SIZE (64u << 10)
+/* Filters lie in blocks; one filter's are contiguous. */
+#define LOOPSCOPE_FILTER_BLOCK 32
+#define LOOPSCOPE_FILTER_BLOCKS 4096
+/* In `filter`: the site's filter found no room, or makes no sense. */
+#define LOOPSCOPE_FILTER_REFUSED UINT32_MAX
 
-/* A stream's tables. They are there (allocated) only from the time that its slot is taken. */
+/* A stream's tables. Those before `filters_ready` are there (allocated) from the time that its slot
+ * is taken, the others only once that is not zero. */
 struct loopscope_section {
     uint64_t drops[LOOPSCOPE_MAX_SITES][LOOPSCOPE_CAUSES];
     uint64_t filtered[LOOPSCOPE_MAX_SITES]; /* hits that a filter kept out: neither emitted nor dropped */
-    uint32_t filter[LOOPSCOPE_MAX_SITES];   /* offset in `code` of the site's filter plus 1; 0: none */
-    uint32_t code_used;                     /* bytes, taken by fetch-and-add */
-    uint32_t code_refused;                  /* filters that found no room: their sites stay disabled */
-    uint64_t code[LOOPSCOPE_CODE_SIZE / 8 - 1];
+    uint32_t filter[LOOPSCOPE_MAX_SITES];   /* first block of the site's filter plus 1; 0: none */
+    uint64_t filter_changes;                /* filters whose blocks were given back; see filter.c */
+    uint32_t filters_ready;                 /* released after what follows is allocated */
+    uint8_t padding[4096 - 12];
+    uint64_t counted[LOOPSCOPE_MAX_SITES]; /* hits that the site's `every` has seen */
+    uint64_t window[LOOPSCOPE_MAX_SITES];  /* of its `rate`: second, and hits let through in it */
+    uint8_t block_taken[LOOPSCOPE_FILTER_BLOCKS];
+    uint64_t block[LOOPSCOPE_FILTER_BLOCKS][LOOPSCOPE_FILTER_BLOCK / 8];
 };
 
 /* The magic is stored last (release): who sees it sees a whole header. */
@@ -88,7 +101,11 @@ struct loopscope_control {
     uint32_t parent_pid;
     uint32_t cells;   /* cells that entities take so far */
     char process[64]; /* program's short name, NUL-terminated */
-    uint8_t padding[4096 - 136];
+    uint32_t sites_error; /* errno of the newest site that was refused for lack of room; 0: none */
+    uint32_t forked;      /* not zero: forked children may use this file when the process has ended */
+    uint32_t heir;        /* such a child, as it was last found; 0: none yet */
+    uint32_t reserved;
+    uint8_t padding[4096 - 152];
     uint32_t flags[LOOPSCOPE_MAX_SITES]; /* by site: see LOOPSCOPE_SLOW */
     struct loopscope_stream streams[LOOPSCOPE_STREAMS];
     uint8_t padding2[4096 - LOOPSCOPE_STREAMS * 128];

@@ -78,6 +78,10 @@ static enum room open_subbuffer(struct lane *lane, uint64_t now, enum loopscope_
             return DROPPED;
         }
         place = number == 0 ? 0 : 1 + (number - 1) % (count - 1);
+        /* Pairs with the acquire fence in copy_of (flight.rs): who reads what is written here from
+         * now on sees the head that says that the oldest sub-buffer has gone. The release store of
+         * head alone orders only what is before it. */
+        __atomic_thread_fence(__ATOMIC_RELEASE);
         /* The hit under way is counted already, and is not in the ring yet. */
         STORE(&ring->first[place], ring->emitted - 1 - ring->discarded);
     }
@@ -247,6 +251,32 @@ static int filter_of(const struct loopscope_section *section, const struct loops
     return 1;
 }
 
+/* Looks at a filter that is being changed over and over. */
+#define MOST_LOOKS 1000
+
+/* What a stream's filter says of a site's hit; zero if the hit is nobody's. */
+static int ask_filter(struct loopscope_section *section, const struct loopscope_site *site,
+                      uint32_t stream, const struct hit *hit, unsigned *says)
+{
+    for (unsigned looks = 0; looks < MOST_LOOKS; looks++) {
+        /* Pairs with the release in loopscope_filter_give_back: who sees that a filter has left its
+         * blocks sees where it is now. */
+        uint64_t changes = __atomic_load_n(&section->filter_changes, __ATOMIC_ACQUIRE);
+        uint32_t place;
+        *says = FILTER_KEEP;
+        if (!filter_of(section, site, stream, &place))
+            return 0;
+        if (place == 0)
+            return 1;
+        if (place == LOOPSCOPE_FILTER_REFUSED)
+            break;
+        if (loopscope_filter_ask(section, place, changes, hit, says))
+            return 1;
+    }
+    *says = FILTER_UNKNOWN;
+    return 1;
+}
+
 /* A hit that several streams have, or that a filter looks at. */
 static __attribute__((noinline)) void
 hit_streams(const struct loopscope_site *site, uint32_t streams, int64_t id,
@@ -255,21 +285,24 @@ hit_streams(const struct loopscope_site *site, uint32_t streams, int64_t id,
     struct loopscope_control *control = loopscope_control;
     if (now == 0)
         now = loopscope_counter();
+    struct hit hit = {site->index, id, source->payload, LOAD(&control->frequency), now};
     /* A forked child counts what its filters keep out in a directory of its own. */
     if (unlikely(loopscope_writer->tid == 0))
         loopscope_make_writer();
     for (; streams != 0; streams &= streams - 1) {
         uint32_t stream = (uint32_t)__builtin_ctz(streams);
         struct loopscope_section *section = &control->sections[stream];
-        uint32_t filter;
-        if (!filter_of(section, site, stream, &filter))
+        unsigned says;
+        if (LOAD(&control->streams[stream].state) == LOOPSCOPE_BARE) {
+            loopscope_no_ring(site, stream);
             continue;
-        unsigned says = FILTER_KEEP;
-        if (filter != 0)
-            says = loopscope_filter_ask(section, filter, id, source->payload,
-                                        LOAD(&control->frequency), now);
+        }
+        if (!ask_filter(section, site, stream, &hit, &says))
+            continue;
         if (says & FILTER_KEEP)
             loopscope_record(site, stream, id, source, now);
+        else if (says & FILTER_UNKNOWN)
+            loopscope_drop(site, stream, LOOPSCOPE_NO_FILTER);
         else
             __atomic_fetch_add(&section->filtered[site->index], 1, __ATOMIC_RELAXED);
         if (says & FILTER_TRIGGER)
@@ -285,39 +318,47 @@ void loopscope_hit(const struct loopscope_site *site, uint32_t streams, int64_t 
 
 static __attribute__((noinline)) void event_elsewhere(const struct loopscope_site *site,
                                                       uint32_t streams, int64_t id,
-                                                      const uint8_t *payload, uint32_t size)
+                                                      const uint8_t *payload, uint32_t size,
+                                                      uint64_t now)
 {
     struct source source = {payload, NULL, NULL, size};
     /* Zero: disabled since the caller looked. */
     if (streams & LOOPSCOPE_SLOW)
-        hit_streams(site, streams & ~LOOPSCOPE_SLOW, id, &source, 0);
+        hit_streams(site, streams & ~LOOPSCOPE_SLOW, id, &source, now);
     else if (streams != 0)
-        loopscope_record(site, (uint32_t)__builtin_ctz(streams), id, &source, 0);
+        loopscope_record(site, (uint32_t)__builtin_ctz(streams), id, &source, now);
 }
 
 static inline __attribute__((always_inline)) void
-event(const struct loopscope_site *site, int64_t id, const uint8_t *payload, uint32_t size)
+event(const struct loopscope_site *site, int64_t id, const uint8_t *payload, uint32_t size,
+      uint64_t now)
 {
     uint32_t streams = LOAD(site->enabled);
     if (unlikely((int32_t)streams <= 0)) {
-        event_elsewhere(site, streams, id, payload, size);
+        event_elsewhere(site, streams, id, payload, size, now);
         return;
     }
     struct lane *lane = &loopscope_writer->lane[__builtin_ctz(streams)];
     if (unlikely(LOAD(&lane->idle) == 0)) {
-        event_elsewhere(site, streams, id, payload, size);
+        event_elsewhere(site, streams, id, payload, size, now);
         return;
     }
-    record(lane, site, id, payload, NULL, size, 0);
+    record(lane, site, id, payload, NULL, size, now);
 }
 
 LOOPSCOPE_EXPORT void loopscope_event(const struct loopscope_site *site, int64_t id)
 {
-    event(site, id, NULL, 0);
+    event(site, id, NULL, 0, 0);
 }
 
 LOOPSCOPE_EXPORT void loopscope_event_fields(const struct loopscope_site *site, int64_t id,
                                              const void *payload, uint32_t size)
 {
-    event(site, id, payload, size);
+    event(site, id, payload, size, 0);
+}
+
+void loopscope_event_fields_at(const struct loopscope_site *site, int64_t id, const void *payload,
+                               uint32_t size, uint64_t counter)
+{
+    event(site, id, payload, size, counter);
 }

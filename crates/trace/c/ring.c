@@ -13,6 +13,12 @@
 #define FULL_SIZE_RINGS 16
 #define SMALLEST_SUBBUFFER 256
 
+/* A ring takes at most this part of the room that there is: the rest is for the next ones. Where that
+ * is little, rings are made smaller, down to these. */
+#define PART_OF_ROOM 8
+#define LEAST_SUBBUFFER 4096u
+#define LEAST_SUBBUFFERS 4u
+
 static pthread_key_t key;
 static int have_key;
 
@@ -59,40 +65,78 @@ struct share *loopscope_share(uint32_t stream)
     return share;
 }
 
-/* A ring without a thread. */
-static int map_ring(uint32_t number, struct share *share, struct spare *spare)
+/* Halves a ring's size until it has at most so many bytes; zero if it can be made no smaller. */
+static int shrink(uint32_t *size, uint32_t *count, uint64_t most)
+{
+    while ((uint64_t)*size * *count > most) {
+        if (*size / 2 >= LEAST_SUBBUFFER)
+            *size = *size / 2 & ~7u;
+        else if (*count / 2 >= LEAST_SUBBUFFERS)
+            *count /= 2;
+        else
+            return 0;
+    }
+    return 1;
+}
+
+/* The file of a ring of this shape; null on any failure. */
+static struct loopscope_ring *map_shape(uint32_t number, uint32_t generation, uint32_t n,
+                                        uint32_t size, uint32_t count)
 {
     const struct loopscope_stream *stream = &loopscope_control->streams[number];
-    uint32_t size = stream->subbuffer_size, count = stream->subbuffer_count, n = share->rings++;
     char path[LOOPSCOPE_PATH];
-    if (n >= FULL_SIZE_RINGS)
-        size = size / 8 < SMALLEST_SUBBUFFER ? SMALLEST_SUBBUFFER : size / 8 & ~7u;
     size_t data = LOOPSCOPE_RING_DATA;
     if (stream->kind == LOOPSCOPE_FLIGHT_RECORDER)
         data = (sizeof(struct loopscope_ring) + 8 * (size_t)count + 4095) & ~(size_t)4095;
     size_t mapped = data + (size_t)size * count;
-    if (!loopscope_path(path, sizeof path, "ring-%u-%u-%u", number, share->generation - 1, n))
-        return 0;
+    if (!loopscope_path(path, sizeof path, "ring-%u-%u-%u", number, generation, n)) {
+        errno = ENAMETOOLONG;
+        return NULL;
+    }
     struct loopscope_ring *ring = loopscope_map_file(path, mapped, mapped);
     if (!ring)
-        return 0;
+        return NULL;
     /* A forked child has no use for it: its writers are zeroed, and memory stays with the files'
      * owner. */
     if (madvise(ring, mapped, MADV_DONTFORK) != 0) {
         munmap(ring, mapped);
         unlink(path);
-        return 0;
+        return NULL;
     }
     ring->version = LOOPSCOPE_LAYOUT_VERSION;
     ring->data = (uint32_t)data;
     ring->pid = loopscope_process->pid;
     ring->stream = number;
-    ring->generation = share->generation - 1;
+    ring->generation = generation;
     ring->kind = stream->kind;
     ring->subbuffer_size = size;
     ring->subbuffer_count = count;
     /* Pairs with the collector's acquire load of the magic. */
     __atomic_store_n(&ring->magic, LOOPSCOPE_RING_MAGIC, __ATOMIC_RELEASE);
+    return ring;
+}
+
+/* A ring without a thread. */
+static int map_ring(uint32_t number, struct share *share, struct spare *spare)
+{
+    struct loopscope_stream *stream = &loopscope_control->streams[number];
+    uint32_t size = stream->subbuffer_size, count = stream->subbuffer_count, n = share->rings++;
+    uint64_t most = loopscope_room() / PART_OF_ROOM;
+    struct loopscope_ring *ring;
+    if (n >= FULL_SIZE_RINGS)
+        size = size / 8 < SMALLEST_SUBBUFFER ? SMALLEST_SUBBUFFER : size / 8 & ~7u;
+    uint64_t asked = (uint64_t)size * count;
+    /* Others take room at the same time. */
+    int smaller = shrink(&size, &count, most);
+    while (!(ring = map_shape(number, share->generation - 1, n, size, count)) && errno == ENOSPC
+           && smaller)
+        smaller = shrink(&size, &count, (uint64_t)size * count / 2);
+    if (!ring) {
+        STORE(&stream->refusal, (uint32_t)errno);
+        return 0;
+    }
+    if ((uint64_t)size * count < asked)
+        __atomic_fetch_add(&stream->small, 1, __ATOMIC_RELAXED);
     *spare = (struct spare){.ring = ring};
     return 1;
 }
@@ -264,7 +308,10 @@ LOOPSCOPE_EXPORT int loopscope_thread_init(void)
     struct loopscope_control *control = loopscope_control;
     int made = 1;
     for (uint32_t k = 0; control && k < LOOPSCOPE_STREAMS; k++) {
-        if (LOAD(&control->streams[k].state) != LOOPSCOPE_ACTIVE)
+        uint32_t state = LOAD(&control->streams[k].state);
+        if (state == LOOPSCOPE_BARE)
+            made = 0;
+        if (state != LOOPSCOPE_ACTIVE)
             continue;
         if (!loopscope_writer->lane[k].ring)
             made = loopscope_make_ring(k) && made;

@@ -118,15 +118,21 @@ int loopscope_ready(void);
 int loopscope_path(char *path, size_t size, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* A process that has the control file of the directory `name` mapped, other than this one; 0: none.
+ * Called by the collector too. */
+uint32_t loopscope_heir(struct loopscope_control *control, const char *name);
+
 /* file.c */
 void *loopscope_map_anonymous(size_t size, int advice);
 /* Creates a file of `size` bytes and maps it; its first `present` bytes are allocated, and in memory
- * already. Null on any failure, and no file then. */
+ * already. Null on any failure, with errno, and no file then. */
 void *loopscope_map_file(const char *path, size_t size, size_t present);
 /* Allocates bytes of a file that is there, and brings `map`, where they are mapped, into memory; not
- * zero on success. */
+ * zero on success, else errno says why. */
 int loopscope_allocate(const char *path, void *map, size_t from, size_t size);
-/* Creates or extends a file; not zero on success. */
+/* Bytes that a file in the runtime directory may still take. */
+uint64_t loopscope_room(void);
+/* Creates or extends a file; not zero on success, else errno says why. */
 int loopscope_append(const char *path, const char *text, size_t size);
 
 /* sites.c. Writes the lines of all sites so far; not zero on success. */
@@ -158,17 +164,40 @@ void loopscope_config_streams(struct loopscope_control *control, const char *pat
  * `fields` as in struct loopscope_site. Called by the collector too, on a running process. */
 void loopscope_apply(struct loopscope_control *control, uint32_t stream, uint32_t index,
                      uint32_t kind, const char *full_name, const char *fields, const char *text);
+/* Allocates a stream's tables; not zero on success, else the stream's `refusal` says why not. */
+int loopscope_allocate_tables(struct loopscope_control *control, const char *path, uint32_t stream);
+/* Allocates what filters need; not zero on success. */
+int loopscope_allocate_filters(struct loopscope_control *control, const char *path,
+                               uint32_t stream);
+/* Does so if it is not done yet and the text has filters for the stream. Where there is no room they
+ * are refused. */
+void loopscope_prepare_filters(struct loopscope_control *control, const char *path, uint32_t stream,
+                               const char *text);
 
 /* filter.c */
-/* Makes the filter that the text asks for, unless the current one is that. Its offset in the
- * section's code plus 1, 0 if none is needed, UINT32_MAX if it found no room or makes no sense. */
-uint32_t loopscope_filter_make(struct loopscope_section *section, uint32_t current,
-                               const char *full_name, uint32_t kind, const char *fields,
-                               const char *block);
-enum { FILTER_KEEP = 1, FILTER_TRIGGER = 2 };
-/* What a filter says of a hit whose fields lie packed in `payload`. */
-unsigned loopscope_filter_ask(struct loopscope_section *section, uint32_t filter, int64_t id,
-                              const uint8_t *payload, uint64_t frequency, uint64_t now);
+/* A filter's head and code; a longer one is refused. */
+#define LOOPSCOPE_LONGEST_FILTER 1024
+/* Puts the filter that the text asks for into free blocks, unless the current one is that. Its
+ * first block plus 1, 0 if none is needed, LOOPSCOPE_FILTER_REFUSED if it found no room or makes no
+ * sense. */
+uint32_t loopscope_filter_put(struct loopscope_section *section, uint32_t index, uint32_t current,
+                              const char *full_name, uint32_t kind, const char *fields,
+                              const char *block);
+/* Gives the blocks of a filter back that no site has any more. */
+void loopscope_filter_give_back(struct loopscope_section *section, uint32_t place);
+/* A hit, its fields packed. */
+struct hit {
+    uint32_t index; /* of its site */
+    int64_t id;
+    const uint8_t *payload;
+    uint64_t frequency;
+    uint64_t now;
+};
+enum { FILTER_KEEP = 1, FILTER_TRIGGER = 2, FILTER_UNKNOWN = 4 };
+/* Asks a filter about a hit; zero if it may have been another one meanwhile. `changes` is the
+ * section's filter_changes, read before the filter's place. */
+int loopscope_filter_ask(struct loopscope_section *section, uint32_t place, uint64_t changes,
+                         const struct hit *hit, unsigned *says);
 /* Sizes in a payload (not in a record) by type code; 0: no such type. */
 uint32_t loopscope_payload_size(unsigned code);
 
@@ -204,6 +233,10 @@ struct source {
     uint32_t size;
 };
 /* Records a hit in one stream that has it enabled; `now` 0 reads the counter. */
+/* An event whose stamp the caller has read from the counter; not for strings. */
+void loopscope_event_fields_at(const struct loopscope_site *site, int64_t id, const void *payload,
+                               uint32_t size, uint64_t counter);
+
 void loopscope_record(const struct loopscope_site *site, uint32_t stream, int64_t id,
                       const struct source *source, uint64_t now);
 /* Records a hit in each of the streams that its filter there lets it into; likewise. */
@@ -213,8 +246,11 @@ void loopscope_hit(const struct loopscope_site *site, uint32_t streams, int64_t 
 static inline void loopscope_drop(const struct loopscope_site *site, uint32_t stream,
                                   enum loopscope_cause cause)
 {
-    uint64_t *drops = loopscope_control->sections[stream].drops[site->index];
-    __atomic_fetch_add(&drops[cause], 1, __ATOMIC_RELAXED);
+    struct loopscope_stream *slot = &loopscope_control->streams[stream];
+    uint64_t *drop = &loopscope_control->sections[stream].drops[site->index][cause];
+    if (LOAD(&slot->state) == LOOPSCOPE_BARE)
+        drop = &slot->uncounted;
+    __atomic_fetch_add(drop, 1, __ATOMIC_RELAXED);
 }
 
 /* A hit that finds neither ring nor cells. Where its recording is over it is nobody's: it began too
@@ -222,8 +258,8 @@ static inline void loopscope_drop(const struct loopscope_site *site, uint32_t st
 static inline void loopscope_no_ring(const struct loopscope_site *site, uint32_t stream)
 {
     /* Pairs with the release store of the collector that disables the stream (recorded.rs). */
-    if (__atomic_load_n(&loopscope_control->streams[stream].state, __ATOMIC_ACQUIRE)
-        == LOOPSCOPE_ACTIVE)
+    uint32_t state = __atomic_load_n(&loopscope_control->streams[stream].state, __ATOMIC_ACQUIRE);
+    if (state == LOOPSCOPE_ACTIVE || state == LOOPSCOPE_BARE)
         loopscope_drop(site, stream, LOOPSCOPE_NO_RING);
 }
 

@@ -3,6 +3,7 @@
  * A site is known by its line in the sites file, without the index: copies of one call site
  * (inlined, instantiated, loaded again) share index, flag and record class, and nothing points into
  * a module after its registration. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -320,10 +321,13 @@ static uint32_t index_of(const struct loopscope_site *site, const struct config 
     known[count].length = (uint32_t)line.length;
     known[count].line = keep(line.text, line.length);
     if (!known[count].line || !loopscope_path(path, sizeof path, "sites")
-        || !write_site(path, count))
+        || !write_site(path, count)) {
+        STORE(&control->sites_error, (uint32_t)errno);
         return REFUSED;
+    }
     for (uint32_t k = 0; config->text && k < LOOPSCOPE_STREAMS; k++)
-        if (LOAD(&control->streams[k].state) == LOOPSCOPE_ACTIVE)
+        if (LOAD(&control->streams[k].state) == LOOPSCOPE_ACTIVE
+            || LOAD(&control->streams[k].state) == LOOPSCOPE_BARE)
             loopscope_apply(control, k, count, site->kind, full_name, site->fields, config->text);
     count++;
     /* Pairs with the collector's acquire load: the site's line is in the file. */
@@ -356,6 +360,16 @@ static void add_sites(struct loopscope_site *start, struct loopscope_site *stop,
     }
 }
 
+static void prepare_filters(const struct config *config)
+{
+    char path[LOOPSCOPE_PATH];
+    if (!loopscope_ready() || !config->text || !loopscope_path(path, sizeof path, "control"))
+        return;
+    for (uint32_t k = 0; k < LOOPSCOPE_STREAMS; k++)
+        if (LOAD(&loopscope_control->streams[k].state) == LOOPSCOPE_ACTIVE)
+            loopscope_prepare_filters(loopscope_control, path, k, config->text);
+}
+
 LOOPSCOPE_EXPORT void loopscope_register(struct loopscope_site *start, struct loopscope_site *stop)
 {
     if (start == stop)
@@ -368,6 +382,7 @@ LOOPSCOPE_EXPORT void loopscope_register(struct loopscope_site *start, struct lo
     loopscope_guard(&guard);
     pthread_mutex_lock(&loopscope_process->lock);
     loopscope_config_read(&config);
+    prepare_filters(&config);
     add_sites(start, stop, 1, &config);
     add_sites(start, stop, 0, &config);
     loopscope_config_free(&config);

@@ -1,8 +1,8 @@
-//! The collector's call into the C core: what a program does for its call sites when it registers
-//! them, done from outside to a running one. One implementation decides what matches and compiles
-//! the filters.
+//! The collector's calls into the C core: what a program does for its call sites when it registers
+//! them, done from outside to a running one, and what it asks before it removes what others left. One
+//! implementation decides what matches, compiles the filters and knows who is alive.
 
-use core::ffi::{CStr, c_char};
+use core::ffi::{CStr, c_char, c_int};
 
 use crate::layout::{Control, MAX_SITES, STREAMS};
 
@@ -17,6 +17,36 @@ unsafe extern "C" {
         fields: *const c_char,
         text: *const c_char,
     );
+    fn loopscope_heir(control: *const Control, name: *const c_char) -> u32;
+    fn loopscope_glob_matches(
+        value: *const c_char,
+        length: usize,
+        full_name: *const c_char,
+        rest: *mut *const c_char,
+    ) -> c_int;
+}
+
+/// A process that still uses the control file of a process directory with this name although the
+/// process that made it has ended: a child that it forked, which has had no hit yet. A look at every
+/// process, unless the one found last lives.
+#[allow(unsafe_code)]
+pub fn heir(control: &Control, name: &CStr) -> Option<u32> {
+    // SAFETY: the core reads the name up to its end, keeps no pointer, and changes the control file
+    // with atomics alone.
+    let heir = unsafe { loopscope_heir(control, name.as_ptr()) };
+    (heir != 0).then_some(heir)
+}
+
+/// Whether programs take an entity's full name for one that the pattern means.
+#[allow(unsafe_code)]
+pub fn glob_matches(glob: &CStr, full_name: &CStr) -> bool {
+    let mut rest = core::ptr::null();
+    // SAFETY: the core reads both texts up to their ends and keeps no pointer but `rest`, into `glob`.
+    let matches = unsafe {
+        let length = glob.to_bytes().len();
+        loopscope_glob_matches(glob.as_ptr(), length, full_name.as_ptr(), &raw mut rest)
+    };
+    matches != 0
 }
 
 /// A call site as its line in the sites file tells it.

@@ -29,6 +29,30 @@ macro_rules! event {
     ($($call:tt)*) => { $crate::__record!(EVENT, $($call)*) };
 }
 
+/// Records an event with a stamp that the caller has read from the counter:
+/// `event_at!(counter, "group", "name", id, field = value, …)`. Fields are numbers. A stamp that lies
+/// before that of the thread's last record becomes that one, because stamps of a stream never fall.
+///
+/// ```
+/// # let counter = 1_u64;
+/// loopscope_trace::event_at!(counter, "pipe", "given", 1, size = 7u32);
+/// ```
+#[macro_export]
+macro_rules! event_at {
+    ($counter:expr, $group:literal, $name:literal, $id:expr,
+     $($field:ident = $value:expr),+ $(,)?) => {{
+        #[allow(unused_mut)]
+        let mut values = || ($id, ($($value,)+));
+        let site = $crate::__site!(EVENT, $group, $name, values; $($field)+);
+        if site.enabled() {
+            let (id, ($($field,)+)) = values();
+            let mut payload = $crate::Payload::new();
+            $($crate::Field::push($field, &mut payload);)+
+            site.record_fields_at(id, &payload, $counter);
+        }
+    }};
+}
+
 /// An event or one end of a flow.
 #[doc(hidden)]
 #[macro_export]

@@ -10,7 +10,7 @@ pub const RING_MAGIC: u64 = u64::from_le_bytes(*b"LOOPRNG1");
 /// First word of a complete cells file.
 pub const CELLS_MAGIC: u64 = u64::from_le_bytes(*b"LOOPCLS1");
 /// Of all three.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Call sites that a process can have.
 pub const MAX_SITES: usize = 4096;
 /// Streams that a process can have at once.
@@ -18,11 +18,11 @@ pub const STREAMS: usize = 31;
 /// In a site's flag word, beside a bit for each stream: a hit needs a closer look.
 pub const SLOW: u32 = 1 << 31;
 /// Why a hit was dropped, by index in [`Section::drops`].
-pub const CAUSES: [&str; 6] =
-    ["ring-full", "signal-reentry", "no-ring", "no-start", "too-large", "frozen"];
+pub const CAUSES: [&str; 7] =
+    ["ring-full", "signal-reentry", "no-ring", "no-start", "too-large", "frozen", "no-filter"];
 /// Whether a cause's hits are in [`Ring::emitted`] and [`Ring::discarded`] too; the others' reach no
 /// ring and are counted as drops alone.
-pub const IN_RING: [bool; 6] = [true, false, false, false, true, true];
+pub const IN_RING: [bool; 7] = [true, false, false, false, true, true, false];
 
 /// [`Stream::kind`]: full rings drop.
 pub const NORMAL: u32 = 0;
@@ -35,12 +35,15 @@ pub const FREE: u32 = 0;
 pub const TAKEN: u32 = 1;
 /// [`Stream::state`]: recorded into.
 pub const ACTIVE: u32 = 2;
+/// [`Stream::state`]: its tables found no memory. Its section must not be touched, and its hits count
+/// in [`Stream::uncounted`].
+pub const BARE: u32 = 3;
 
 /// A stream's slot in the control file.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Stream {
-    /// [`FREE`], [`TAKEN`] or [`ACTIVE`].
+    /// [`FREE`], [`TAKEN`], [`ACTIVE`] or [`BARE`].
     pub state: AtomicU32,
     /// [`NORMAL`] or [`FLIGHT_RECORDER`].
     pub kind: AtomicU32,
@@ -60,16 +63,24 @@ pub struct Stream {
     pub freeze: AtomicU64,
     /// Index of the call site that triggered plus 1, 0 if none did.
     pub trigger_site: AtomicU32,
-    reserved: AtomicU32,
+    /// System error of the newest ring, cells or tables that could not be made; 0: none.
+    pub refusal: AtomicU32,
     /// Id of the hit that triggered.
     pub trigger_id: AtomicI64,
-    padding: [AtomicU8; 64],
+    /// Of a [`BARE`] stream: hits, all dropped, of whatever call site.
+    pub uncounted: AtomicU64,
+    /// Rings that were made smaller than asked for, to leave room.
+    pub small: AtomicU32,
+    padding: [AtomicU8; 52],
 }
 
-/// Words of [`Section::code`].
-pub const CODE_WORDS: usize = (64 << 10) / 8 - 1;
+/// Bytes of a block of filters.
+pub const FILTER_BLOCK: usize = 32;
+/// Blocks of filters in a stream.
+pub const FILTER_BLOCKS: usize = 4096;
 
-/// A stream's tables.
+/// A stream's tables. Those from [`Section::counted`] on are there only while
+/// [`Section::filters_ready`] is not zero.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Section {
@@ -77,14 +88,21 @@ pub struct Section {
     pub drops: [[AtomicU64; CAUSES.len()]; MAX_SITES],
     /// By site: hits that a filter kept out, neither emitted nor dropped.
     pub filtered: [AtomicU64; MAX_SITES],
-    /// By site: offset of its filter in `code` plus 1; 0 is none.
+    /// By site: first block of its filter plus 1; 0 is none.
     pub filter: [AtomicU32; MAX_SITES],
-    /// Bytes of `code` taken.
-    pub code_used: AtomicU32,
-    /// Filters that found no room: their sites stay disabled.
-    pub code_refused: AtomicU32,
+    /// Filters whose blocks were given back.
+    pub filter_changes: AtomicU64,
+    /// Not zero: what follows is allocated.
+    pub filters_ready: AtomicU32,
+    padding: [AtomicU8; 4096 - 12],
+    /// By site: hits that its `every` has seen.
+    pub counted: [AtomicU64; MAX_SITES],
+    /// By site, of its `rate`: second, and hits let through in it.
+    pub window: [AtomicU64; MAX_SITES],
+    /// By block: not zero if it is a filter's.
+    pub block_taken: [AtomicU8; FILTER_BLOCKS],
     /// The C core's.
-    pub code: [AtomicU64; CODE_WORDS],
+    pub block: [[AtomicU64; FILTER_BLOCK / 8]; FILTER_BLOCKS],
 }
 
 /// The control file.
@@ -121,7 +139,14 @@ pub struct Control {
     pub cells: AtomicU32,
     /// Program's short name, NUL-terminated.
     pub process: [AtomicU8; 64],
-    padding: [AtomicU8; 4096 - 136],
+    /// System error of the newest call site that was refused for lack of room; 0: none.
+    pub sites_error: AtomicU32,
+    /// Not zero: forked children may use this file when the process has ended.
+    pub forked: AtomicU32,
+    /// Such a child, as it was last found; 0: none yet.
+    pub heir: AtomicU32,
+    reserved: AtomicU32,
+    padding: [AtomicU8; 4096 - 152],
     /// By site: a bit for each stream that has it enabled, and [`SLOW`].
     pub flags: [AtomicU32; MAX_SITES],
     /// Slots of streams.

@@ -65,6 +65,13 @@ mod core_calls {
             payload: *const u8,
             size: u32,
         );
+        pub(super) fn loopscope_event_fields_at(
+            site: *const Site,
+            id: i64,
+            payload: *const u8,
+            size: u32,
+            counter: u64,
+        );
         pub(super) fn loopscope_event_sized(
             site: *const Site,
             id: i64,
@@ -162,6 +169,22 @@ impl Site {
             Some(lengths) => unsafe {
                 core_calls::loopscope_event_sized(self, id.to_id(), packed, lengths.as_ptr());
             },
+        }
+    }
+}
+
+impl Site {
+    /// Records an event, whose site describes the numbers in `payload`, with this stamp.
+    #[doc(hidden)]
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub fn record_fields_at(&self, id: impl Id, payload: &Payload<'_>, counter: u64) {
+        let (packed, size, lengths) = payload.parts();
+        assert!(lengths.is_none(), "an event with a stamp of its own has numbers only");
+        // SAFETY: as for `record_fields`.
+        unsafe {
+            let packed = packed.as_ptr().cast();
+            core_calls::loopscope_event_fields_at(self, id.to_id(), packed, size, counter);
         }
     }
 }

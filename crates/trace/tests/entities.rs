@@ -1,6 +1,8 @@
 //! Each entity of each language writes the records that its meaning says.
 
 mod program;
+#[path = "../../../tests/skip.rs"]
+mod skip;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -14,7 +16,7 @@ fn installed(compilers: &[&'static str]) -> Vec<&'static str> {
         let program = compiler.split_whitespace().next().unwrap();
         let found = Command::new(program).arg("--version").output().is_ok();
         if !found {
-            eprintln!("SKIPPED: needs {program}");
+            skip::skipped(&format!("needs {program}"));
         }
         found
     };

@@ -7,9 +7,9 @@ use std::process::Command;
 use loopscope_ctf::{FieldType, packet};
 use loopscope_trace::Field;
 use loopscope_trace::layout::{
-    ACTIVE, CAUSES, CELLS_MAGIC, CONTROL_MAGIC, Cells, Control, FLIGHT_RECORDER, FREE, LOG_BUCKETS,
-    MAX_SITES, MOST_CELLS, NORMAL, RING_FIRST, RING_MAGIC, Ring, SLOW, STREAMS, Section, Stream,
-    TAKEN, VERSION,
+    ACTIVE, BARE, CAUSES, CELLS_MAGIC, CONTROL_MAGIC, Cells, Control, FILTER_BLOCK, FILTER_BLOCKS,
+    FLIGHT_RECORDER, FREE, LOG_BUCKETS, MAX_SITES, MOST_CELLS, NORMAL, RING_FIRST, RING_MAGIC,
+    Ring, SLOW, STREAMS, Section, Stream, TAKEN, VERSION,
 };
 
 /// Prints each expression's value as the C compiler sees it.
@@ -59,6 +59,9 @@ fn control_and_ring_files() {
         "LOOPSCOPE_FREE" => FREE,
         "LOOPSCOPE_TAKEN" => TAKEN,
         "LOOPSCOPE_ACTIVE" => ACTIVE,
+        "LOOPSCOPE_BARE" => BARE,
+        "LOOPSCOPE_FILTER_BLOCK" => FILTER_BLOCK,
+        "LOOPSCOPE_FILTER_BLOCKS" => FILTER_BLOCKS,
         "LOOPSCOPE_MOST_CELLS" => MOST_CELLS,
         "LOOPSCOPE_LOG_BUCKETS" => LOG_BUCKETS,
         "sizeof(struct loopscope_control)" => size_of::<Control>(),
@@ -73,6 +76,9 @@ fn control_and_ring_files() {
         "offsetof(struct loopscope_control, parent_pid)" => offset_of!(Control, parent_pid),
         "offsetof(struct loopscope_control, cells)" => offset_of!(Control, cells),
         "offsetof(struct loopscope_control, process)" => offset_of!(Control, process),
+        "offsetof(struct loopscope_control, sites_error)" => offset_of!(Control, sites_error),
+        "offsetof(struct loopscope_control, forked)" => offset_of!(Control, forked),
+        "offsetof(struct loopscope_control, heir)" => offset_of!(Control, heir),
         "offsetof(struct loopscope_control, flags)" => offset_of!(Control, flags),
         "offsetof(struct loopscope_control, streams)" => offset_of!(Control, streams),
         "LOOPSCOPE_CONTROL_HEAD" => offset_of!(Control, sections),
@@ -86,15 +92,21 @@ fn control_and_ring_files() {
         "offsetof(struct loopscope_stream, trigger)" => offset_of!(Stream, trigger),
         "offsetof(struct loopscope_stream, freeze)" => offset_of!(Stream, freeze),
         "offsetof(struct loopscope_stream, trigger_site)" => offset_of!(Stream, trigger_site),
+        "offsetof(struct loopscope_stream, refusal)" => offset_of!(Stream, refusal),
         "offsetof(struct loopscope_stream, trigger_id)" => offset_of!(Stream, trigger_id),
+        "offsetof(struct loopscope_stream, uncounted)" => offset_of!(Stream, uncounted),
+        "offsetof(struct loopscope_stream, small)" => offset_of!(Stream, small),
         "sizeof(struct loopscope_section)" => size_of::<Section>(),
         "offsetof(struct loopscope_section, drops[1][2])" =>
             offset_of!(Section, drops) + 8 * (CAUSES.len() + 2),
         "offsetof(struct loopscope_section, filtered)" => offset_of!(Section, filtered),
         "offsetof(struct loopscope_section, filter)" => offset_of!(Section, filter),
-        "offsetof(struct loopscope_section, code_used)" => offset_of!(Section, code_used),
-        "offsetof(struct loopscope_section, code_refused)" => offset_of!(Section, code_refused),
-        "offsetof(struct loopscope_section, code)" => offset_of!(Section, code),
+        "offsetof(struct loopscope_section, filter_changes)" => offset_of!(Section, filter_changes),
+        "offsetof(struct loopscope_section, filters_ready)" => offset_of!(Section, filters_ready),
+        "offsetof(struct loopscope_section, counted)" => offset_of!(Section, counted),
+        "offsetof(struct loopscope_section, window)" => offset_of!(Section, window),
+        "offsetof(struct loopscope_section, block_taken)" => offset_of!(Section, block_taken),
+        "offsetof(struct loopscope_section, block)" => offset_of!(Section, block),
         "sizeof(struct loopscope_ring)" => size_of::<Ring>(),
         "offsetof(struct loopscope_ring, first)" => RING_FIRST,
         "offsetof(struct loopscope_ring, data)" => offset_of!(Ring, data),
@@ -118,6 +130,9 @@ fn control_and_ring_files() {
         "offsetof(struct loopscope_cells, generation)" => offset_of!(Cells, generation),
         "offsetof(struct loopscope_cells, count)" => offset_of!(Cells, count),
     }
+    // What filters need is allocated by itself.
+    let filters = offset_of!(Control, sections) + offset_of!(Section, counted);
+    assert!(filters.is_multiple_of(4096) && size_of::<Section>().is_multiple_of(4096));
     assert!(offset_of!(Ring, head).is_multiple_of(64) && offset_of!(Ring, tail).is_multiple_of(64));
 }
 

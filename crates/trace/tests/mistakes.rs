@@ -1,5 +1,8 @@
 //! Wrong types do not compile: not in C++, and in C not even without -Werror.
 
+#[path = "../../../tests/skip.rs"]
+mod skip;
+
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -68,7 +71,7 @@ fn compiles(compiler: &str, statement: &str) -> Option<bool> {
     command.args(words).arg("-I").arg(include).args(["-c", "-o", "/dev/null", "-"]);
     let started = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     let Ok(mut child) = started else {
-        eprintln!("SKIPPED: needs {program}");
+        skip::skipped(&format!("needs {program}"));
         return None;
     };
     let source = format!(

@@ -1,6 +1,8 @@
 //! The paced sender and its receiver as processes on loopback.
 
 mod programs;
+#[path = "../../../tests/skip.rs"]
+mod skip;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -404,11 +406,11 @@ fn a_receiver_that_goes_away_is_noticed() {
 fn the_kernel_is_not_believed_to_pace_where_it_does_not() {
     let tc = std::process::Command::new("tc").args(["-j", "qdisc", "show", "dev", "lo"]).output();
     let Ok(tc) = tc else {
-        eprintln!("SKIPPED: there is no tc");
+        skip::skipped("needs tc");
         return;
     };
     if String::from_utf8_lossy(&tc.stdout).contains("fq") {
-        eprintln!("SKIPPED: somebody paces loopback");
+        skip::skipped("somebody paces loopback");
         return;
     }
     let error = Program::start("pace send --to 127.0.0.1:9 --timer kernel").error();

@@ -1,6 +1,8 @@
 //! Stalls as processes.
 
 mod programs;
+#[path = "../../../tests/skip.rs"]
+mod skip;
 
 use std::fs;
 use std::path::Path;
@@ -99,7 +101,7 @@ fn a_real_time_thread_is_one() {
     }
     let ended = program.end();
     if !ended.success && ended.stderr.contains("is not permitted; run as root") {
-        eprintln!("SKIPPED LOUDLY: SCHED_FIFO needs root or an rtprio limit");
+        skip::skipped("needs root or an rtprio limit for SCHED_FIFO");
         return;
     }
     assert!(ended.success, "{}", ended.stderr);

@@ -29,6 +29,7 @@ from loopscope.experiment import (
     from_manifest,
 )
 from loopscope.experiment.measures import RATE
+from loopscope.timeline.table_error import explained
 
 if TYPE_CHECKING:
     from loopscope.analysis.measured import MeasuredInterval, MeasuredPath
@@ -59,9 +60,22 @@ def analyse(
     Paths, values, patterns and expectations are the manifest's where they are not given, and so is
     whether the cost of recording is subtracted. Statistics are over the messages and events of all
     repeats together; those of `statistics` are computed besides. Raises `AnalysisError`, and
-    `RunError` where a table is missing.
+    `RunError` where a table is missing or cannot be read.
     """
-    from loopscope.analysis.account import contradictions
+    with explained():
+        return _analyse(run, paths, expectations, subtract_cost, values, statistics, patterns)
+
+
+def _analyse(
+    run: Run,
+    paths: Sequence[MessagePath] | None,
+    expectations: Sequence[Expectation | Requirement] | None,
+    subtract_cost: bool | None,
+    values: Sequence[Value] | None,
+    statistics: Sequence[Statistic],
+    patterns: Sequence[Pattern] | None,
+) -> Results:
+    from loopscope.analysis.account import contradictions, without_account
     from loopscope.analysis.clocks import (
         contradicted,
         falsified,
@@ -70,6 +84,7 @@ def analyse(
         read_loops,
         realtime_offsets,
     )
+    from loopscope.analysis.endings import endings
     from loopscope.analysis.judging import judge_event, repeat_times
     from loopscope.analysis.links import read_links
     from loopscope.analysis.measured import MeasuredPath, dropped_of
@@ -92,10 +107,14 @@ def analyse(
         values = _of_manifest(run).values if manifest else ()
     costs = _costs(run) if subtract_cost else None
     links, of_links = read_links(run)
-    problems = [*run.problems, *contradictions(run), *of_links]
+    problems = [*run.problems, *endings(run), *contradictions(run), *without_account(run)]
+    problems += of_links
+    if other := run.manifest.get("judged_by"):
+        problems.append(f"judged by {other}, which is not what the run was measured with")
     if manifest:
         problems += asked_in_vain(run, _of_manifest(run))
-    link_events = LinkEvents(run, links)
+    emulation = _of_manifest(run).network.emulation if manifest else None
+    link_events = LinkEvents(run, links, emulation.message if emulation else None)
     lists: dict[str, MeasuredPath] = {}
     graphs: dict[str, MeasuredGraph] = {}
     for path in paths:
@@ -218,6 +237,7 @@ def _part(wanted: Statistic, path: MeasuredPath | MeasuredGraph) -> MeasuredInte
 
 def _judge_value(expectation: Expectation, numbers: dict[str, ValueResult]) -> ExpectationResult:
     from loopscope.analysis.measured import some_dropped
+    from loopscope.analysis.quantity import number
     from loopscope.analysis.statistic import Bracket
 
     if expectation.path not in numbers:
@@ -225,8 +245,15 @@ def _judge_value(expectation: Expectation, numbers: dict[str, ValueResult]) -> E
         raise AnalysisError(f"{expectation.text}: no value {expectation.path!r}; there is: {known}")
     found = numbers[expectation.path]
     reason = None
-    if found.value is None:
-        reason = f"no {found.entity} was seen"
+    if found.not_finite and found.stat != "count":
+        reason = (
+            f"{number(found.not_finite)} of {number(found.count)} numbers are not finite "
+            "(NaN or infinite)"
+        )
+    elif found.value is None:
+        reason = (
+            f"{found.stat} is beyond all numbers" if found.count else f"no {found.entity} was seen"
+        )
     elif found.missing:
         reason = f"{some_dropped(found.missing)} events may be missing from the trace"
     verdict = Verdict.UNKNOWN
@@ -331,6 +358,7 @@ def _loss(run: Run) -> LossResult:
                 drops[process.host, process.process, site.entity, cause] += n
                 causes[cause] += n
         causes["torn"] += process.torn
+        causes["no-tables"] += process.no_tables
     return LossResult(
         emitted=sum(each.emitted for each in run.accounts),
         recorded=sum(each.recorded for each in run.accounts),

@@ -28,8 +28,8 @@ class Case:
     """One of those that decided a verdict."""
 
     repeat: int
-    id: int
-    """The message's; of an interval that of the event at its end."""
+    id: int | str
+    """The message's key; of an interval the id of the event at its end."""
     at_ns: int
     """When it began; in results since the repeat's time zero, else global time."""
     lost: bool
@@ -39,6 +39,9 @@ class Case:
     """Half-width of the value; None where nothing bounds it."""
     undecided: bool
     """Else it was met or missed."""
+    at_end: bool = False
+    """Of an age: what it had grown to when the run, or the window, ended."""
 
     def to_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
+        hidden = () if self.at_end else ("at_end",)
+        return {key: each for key, each in vars(self).items() if key not in hidden}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow.compute as pc
 
 from loopscope.analysis.deadline import judge as judge_cases
 from loopscope.analysis.expectation import Verdict, judge
@@ -53,7 +54,7 @@ def realtime_offsets(run: Run) -> dict[str, RealtimeOffset]:
     chosen = readings.filter(readings.clock == "realtime")
     rows = chosen.select("repeat", "host", "offset_ns", "offset_err_ns").to_pyarrow()
     host = np.array(rows["host"].to_pylist(), dtype=object)
-    known = rows["offset_ns"].is_valid().to_numpy()
+    known = pc.and_(rows["offset_ns"].is_valid(), rows["offset_err_ns"].is_valid()).to_numpy()
     offset, err = (rows[name].fill_null(0).to_numpy() for name in ("offset_ns", "offset_err_ns"))
     repeat = rows["repeat"].to_numpy()
     found = {}

@@ -104,6 +104,8 @@ class Cases:
     """False where there is nothing to measure."""
     beyond: int = 0
     """Cases left out, because the run ended before they could be met or missed."""
+    at_end: Mask | None = None
+    """See `Case.at_end`; None: none of them."""
 
     def __len__(self) -> int:
         return len(self.id)
@@ -123,6 +125,7 @@ class Cases:
             optional=(self.optional | optional)[rows],
             open=self.open[rows],
             excess=self.excess[rows],
+            at_end=None if self.at_end is None else self.at_end[rows],
         )
 
 
@@ -144,15 +147,16 @@ def judge_table(
 ) -> Judgement:
     """Judges a table's rows, in the order of their starts.
 
-    Columns: `start` (ns), `latency` (ns; null: lost, a miss), `err` (ns, half-width of `latency`),
-    and where there are such `repeat` and `id`; whole numbers all. `op` is one of `< <= > >=`.
+    Columns: `start` (ns), `latency` (ns; null: lost, a miss), `err` (ns, half-width of `latency`;
+    null: unknown), and where there are such `repeat` and `id`; whole numbers all. `op` is one of
+    `< <= > >=`.
     """
     n = len(table)
 
-    def column(name: str, default: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def column(name: str, default: npt.NDArray[np.int64], null: int = 0) -> npt.NDArray[np.int64]:
         if name not in table.column_names:
             return default
-        found: npt.NDArray[np.int64] = table[name].fill_null(0).to_numpy().astype(np.int64)
+        found: npt.NDArray[np.int64] = table[name].fill_null(null).to_numpy().astype(np.int64)
         return found
 
     start = column("start", np.arange(n))
@@ -164,7 +168,7 @@ def judge_table(
         id=number[order],
         time=start[order],
         value=column("latency", start)[order],
-        err=column("err", np.zeros(n, np.int64))[order],
+        err=column("err", np.zeros(n, np.int64), UNKNOWN_NS)[order],
         lost=lost[order],
         op=op,
         limit=limit_ns,
@@ -217,6 +221,32 @@ def compare(value: Nanoseconds, err: Nanoseconds, op: str, limit: int) -> tuple[
     if op == ">=":
         return high >= limit, low < limit
     raise ValueError(f"no order {op!r}: < <= > >=")
+
+
+@dataclass
+class Tally:
+    """Counts of cases that all belong, as they come, where their order does not matter."""
+
+    met: int = 0
+    missed: int = 0
+    undecided: int = 0
+
+    def __len__(self) -> int:
+        return self.met + self.missed + self.undecided
+
+    def add(self, cases: Cases) -> None:
+        met, missed = int((~cases.may_miss).sum()), int((~cases.may_meet).sum())
+        self.met += met
+        self.missed += missed
+        self.undecided += len(cases) - met - missed
+
+    def verdict(self, misses: int) -> Verdict:
+        """Whether no more than so many were missed; UNKNOWN of no case."""
+        if not len(self):
+            return Verdict.UNKNOWN
+        if self.missed + self.undecided <= misses:
+            return Verdict.PASS
+        return Verdict.FAIL if self.missed > misses else Verdict.UNKNOWN
 
 
 def judge(cases: Cases, allowed: Allowed) -> Judgement:
@@ -394,4 +424,5 @@ def _case(cases: Cases, row: int, either: bool) -> Case:
         value_ns=int(cases.value[row]) if valued else None,
         err_ns=int(cases.err[row]) if valued and cases.err[row] < UNKNOWN_NS else None,
         undecided=either,
+        at_end=cases.at_end is not None and bool(cases.at_end[row]),
     )

@@ -44,7 +44,7 @@ class Used:
     ts: Nanoseconds
     err: Nanoseconds
     host: npt.NDArray[np.int16]
-    drift_ppm: npt.NDArray[np.float64]
+    counter: npt.NDArray[np.void]
     times: npt.NDArray[np.int32]
     """How often each occurred."""
     undecided: Mask
@@ -106,7 +106,7 @@ def flow_of_repeat(graph: RepeatGraph, repeat: int, ends: tuple[int, int]) -> tu
         ts=b.ts[there],
         err=b.err[there],
         host=b.host[there],
-        drift_ppm=graph.drift_ppm[b.host[there]],
+        counter=graph.counters[b.host[there]],
         times=b.times[there],
         undecided=origins.undecided[there],
         made=made,

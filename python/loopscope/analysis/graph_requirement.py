@@ -31,7 +31,7 @@ from loopscope.experiment.measures import SAMPLING
 if TYPE_CHECKING:
     from loopscope.analysis.measured_graph import MeasuredFlow
     from loopscope.analysis.window import RepeatTimes
-    from loopscope.experiment import Requirement
+    from loopscope.experiment import MessagePath, Requirement
 
 
 def cases_of(
@@ -48,9 +48,10 @@ def cases_of(
     if requirement.kind == "age" and flow.joins:
         cases = _ages(requirement, flow, times)
     elif not path.messages.path.uses(*flow.ends) & SAMPLING:
+        times = times.of_parts(path.messages.path)
         cases = cases_of_list(replace(requirement, hop=None), _as_list(path, flow), times)
     elif requirement.kind == "time":
-        cases = _first_uses(requirement, flow, times)
+        cases = _first_uses(requirement, flow, path.messages.path, times)
     else:
         raise ValueError(f"{requirement.kind} is said of parts that take every message")
     return _open(cases) if flow.doubtful else cases
@@ -63,13 +64,16 @@ def _as_list(path: MeasuredGraph, flow: MeasuredFlow) -> MeasuredPath:
     return MeasuredPath(path.messages.along(way), [path.dropped[way[0]], *after])
 
 
-def _first_uses(requirement: Requirement, flow: MeasuredFlow, times: RepeatTimes) -> Cases:
+def _first_uses(
+    requirement: Requirement, flow: MeasuredFlow, path: MessagePath, times: RepeatTimes
+) -> Cases:
     assert requirement.op is not None and requirement.limit_ns is not None
     sent = flow.sent
     used, undecided = sent.fate == Fate.USED, sent.fate == Fate.UNDECIDED
     inside, edge = times.within(requirement.window, sent.repeat, (sent.ts, sent.err))
     inside &= sent.fate != Fate.SUPERSEDED
-    passed, unsure = cut_off(times, requirement.limit_ns, sent.repeat, sent.ts, sent.err)
+    end = times.end(path)
+    passed, unsure = cut_off(end, requirement.limit_ns, sent.repeat, sent.ts, sent.err)
     judged = used | undecided | passed
     beyond = int((inside & ~judged).sum())
     cases = timed(

@@ -11,6 +11,7 @@ from loopscope.analysis.deadline import Cases, judge
 from loopscope.analysis.expectation import Verdict
 from loopscope.analysis.expectation import judge as judge_bracket
 from loopscope.analysis.graph_requirement import cases_of
+from loopscope.analysis.keys import PLAIN, Keys
 from loopscope.analysis.measured import printed, significant, some_dropped
 from loopscope.analysis.measured_graph import MeasuredGraph
 from loopscope.analysis.periodic import Recurrence, recurrence
@@ -54,7 +55,7 @@ def judge_requirement(
 ) -> ExpectationResult:
     """Raises `ValueError` where its path has no such hop."""
     nothing: str | None
-    unit_of, others = UNITS[requirement.kind], None
+    unit_of, others, keys = UNITS[requirement.kind], None, PLAIN
     if requirement.event is not None:
         found = _recurrence(run, requirement, times)
         if isinstance(found, str):
@@ -67,10 +68,12 @@ def judge_requirement(
         path, hop = measured[requirement.path], requirement.hop
         cases = cases_of(requirement, path, times)
         nothing = _nobody(requirement, path)
+        keys = path.messages.keys_at((path.messages.path.loop if hop is None else (hop.start,))[0])
         if isinstance(path, MeasuredGraph):
             flow = path.loop if hop is None else path.part((hop.start, hop.end))
             others = flow.others if flow.doubtful else None
-            unit_of = "use" if requirement.kind == "age" and flow.joins else unit_of
+            if requirement.kind == "age" and flow.joins:
+                unit_of, keys = "use", flow.uses.keys
     judgement = judge(cases, requirement.allowed)
     if not len(cases):
         where = "in its time" if requirement.window is not None else "before the run's end"
@@ -80,6 +83,11 @@ def judge_requirement(
     reason = judgement.broken
     if judgement.verdict is Verdict.UNKNOWN:
         reason = others or _doubt(unit_of, cases)
+    elif judgement.verdict is Verdict.FAIL and all(each.at_end for each in judgement.deciding):
+        reason = (
+            "only from the last update to the end, when no newer data came; a time that ends "
+            "before (between … and …) leaves that out"
+        )
     return ExpectationResult(
         text=requirement.text,
         verdict=judgement.verdict,
@@ -88,7 +96,7 @@ def judge_requirement(
         is_time=False,
         reason=reason,
         counts=judgement.counts,
-        deciding=tuple(_since_zero(each, times) for each in judgement.deciding),
+        deciding=tuple(_shown(each, times, keys) for each in judgement.deciding),
         deciding_count=judgement.deciding_count,
     )
 
@@ -201,5 +209,7 @@ def _span(stat: str, bracket: Bracket) -> str:
     return f"{show(bracket.lower)} to {show(bracket.upper)}"
 
 
-def _since_zero(case: Case, times: RepeatTimes) -> Case:
-    return replace(case, at_ns=case.at_ns - int(times.zero[case.repeat]))
+def _shown(case: Case, times: RepeatTimes, keys: Keys) -> Case:
+    """As results hold it: its time since time zero, its message by its key."""
+    at = case.at_ns - int(times.zero[case.repeat])
+    return replace(case, at_ns=at, id=keys.shown(int(case.id)))

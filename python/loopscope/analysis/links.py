@@ -17,6 +17,8 @@ from loopscope.analysis.results import LinkResult, Share
 from loopscope.timeline import Run, RunError
 
 ROUTER = "_router"
+PROCESS = "_links"
+"""Of the router."""
 _FILE = f"hosts/{ROUTER}/components/_links/files/links.json"
 _Z99 = 2.5758293035489
 
@@ -38,7 +40,7 @@ def read_links(run: Run) -> tuple[tuple[LinkResult, ...], list[str]]:
                 )
             continue
         try:
-            links, doubts = _of_repeat(json.loads(file.read_text()), repeat)
+            links, doubts = _of_repeat(json.loads(file.read_text(encoding="utf-8")), repeat)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunError(f"{file}: not an account of links: {error}") from error
         found += links
@@ -68,7 +70,7 @@ def share(found: int, of: int, asked: float | None, spread: float = 1.0) -> Shar
 
 def _hosts(file: Path) -> list[str]:
     try:
-        return [str(host) for host in json.loads(file.read_text())["hosts"]]
+        return [str(host) for host in json.loads(file.read_text(encoding="utf-8"))["hosts"]]
     except (OSError, ValueError, KeyError) as error:
         raise RunError(f"{file}: not an account of links: {error}") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ from loopscope.analysis.account import UNACCOUNTED, Missing, missing_events
 from loopscope.analysis.quantity import duration, half_width, number
 from loopscope.analysis.regularity import regularity
 from loopscope.analysis.results import TIMES, IntervalResult, PathResult
+from loopscope.analysis.split import PathSplits
 from loopscope.analysis.statistic import Bracket, Exact, Sample
 from loopscope.analysis.window import choices
 from loopscope.experiment.expectation import COUNTS
@@ -56,6 +58,11 @@ class MeasuredInterval:
         before, after = self.missing.before, self.missing.after
         if stat == "count":
             return Bracket(self.count, self.count, self.count + self.uncounted)
+        if stat == "sent":
+            before = self.missing.before
+            return Bracket(self.at_first, self.at_first, self.at_first + before)
+        if stat == "received":
+            return Bracket(self.received, self.received, self.received + self.hidden)
         if stat in COUNTS and self.at_first == 0:
             return None
         if stat == "lost":
@@ -119,12 +126,18 @@ class MeasuredInterval:
         """The most messages that `count` may lack."""
         return self.hidden
 
+    @property
+    def received(self) -> int:
+        """Messages that were at both ends."""
+        return self.at_first - self.lost
+
     def result(self) -> IntervalResult:
         brackets = {name: self.sample.bracket(name) for name in TIMES}
         return IntervalResult(
             first=str(self.intervals.first),
             last=str(self.intervals.last),
             count=self.count,
+            sent=self.at_first,
             lost=self.lost,
             duplicates=self.duplicates,
             times={name: printed(bracket) for name, bracket in brackets.items()},
@@ -203,16 +216,33 @@ class MeasuredPath:
             raise ValueError(f"its events are 0 to {last}, in this order")
         return MeasuredInterval(self.messages, ends, self.dropped)
 
+    @cached_property
+    def _splits(self) -> PathSplits:
+        if self._link_events is None:
+            return PathSplits(((),) * len(self.hops))
+        return self._link_events.splits(self.messages)
+
     def result(self) -> PathResult:
-        links = self._link_events
+        repeats = np.unique(self.messages.repeat).tolist()
+        alone = {}
+        if len(repeats) > 1:
+            chosen = {each: self.messages.chosen(self.messages.repeat == each) for each in repeats}
+            alone = {each: MeasuredPath(of, self.dropped) for each, of in chosen.items()}
         hops = tuple(
-            replace(hop.result(), splits=links.splits(self.messages, *ends) if links else ())
-            for hop, ends in zip(self.hops, self.messages.path.hops, strict=True)
+            replace(
+                hop.result(),
+                splits=self._splits.hops[i],
+                by_repeat={n: each.hops[i].result() for n, each in alone.items()} or None,
+            )
+            for i, hop in enumerate(self.hops)
         )
-        return PathResult(self.messages.path.name, self.loop.result(), hops)
+        loops = {n: each.loop.result() for n, each in alone.items()} or None
+        loop = replace(self.loop.result(), by_repeat=loops)
+        return PathResult(self.messages.path.name, loop, hops, self._splits.unsplit)
 
     def problems(self) -> list[str]:
-        return path_problems(self.messages.path, self.dropped, [self.loop, *self.hops])
+        found = path_problems(self.messages.path, self.dropped, [self.loop, *self.hops])
+        return [*found, *self._splits.problems]
 
 
 def dropped_of(run: Run, path: MessagePath) -> list[int]:
@@ -235,10 +265,11 @@ def path_problems(
         intervals = part.intervals
         if len(backwards := intervals.contradictions):
             worst = backwards[intervals.length[backwards].argmin()]
+            key = intervals.keys.shown(int(intervals.id[worst]))
             found.append(
                 f"path {path.name}, {part.name}: {len(backwards)} messages arrived before they "
-                f"were sent by more than the clock's error (worst: {path.key} "
-                f"{intervals.id[worst]} of repeat {intervals.repeat[worst]}, "
+                f"were sent by more than the clock's error (worst: {path.key} {key} "
+                f"of repeat {intervals.repeat[worst]}, "
                 f"{duration(int(intervals.length[worst]))} "
                 f"{half_width(int(intervals.err[worst]))}); that error was too small"
             )

@@ -81,7 +81,9 @@ class MeasuredFlow(MeasuredInterval):
             start=sent.ts[reached],
             length=sent.length[reached],
             err=sent.width[reached],
+            keys=graph.keys_at(first),
         )
+        self._keys_of_uses = graph.keys_at(last)
         fates = np.bincount(sent.fate, minlength=len(Fate))
         self.lost, self.unused, self.superseded, self.undecided, self.complete = map(int, fates)
         self.at_first = len(sent.id)
@@ -117,6 +119,7 @@ class MeasuredFlow(MeasuredInterval):
             start=used.ts[made],
             length=used.age[made],
             err=self._widths(used.width[made]),
+            keys=self._keys_of_uses,
         )
 
     def bracket(self, stat: str) -> Bracket | None:
@@ -124,7 +127,12 @@ class MeasuredFlow(MeasuredInterval):
         if stat == "age":
             return self.ages.bracket("max")
         before, after = self.missing.before, self.missing.after
-        if stat == "count" and self._whole:
+        if stat == "received":
+            if self.doubtful:
+                return Bracket(self.received, 0, None)
+            more = self.missing.unseen_arrivals(self.lost)
+            return Bracket(self.received, self.received, self.received + more)
+        if stat == "sent" or (stat == "count" and self._whole):
             return Bracket(self.at_first, self.at_first, self.at_first + before)
         counts = {
             "count": self.complete,
@@ -148,7 +156,7 @@ class MeasuredFlow(MeasuredInterval):
 
     def arrivals(self) -> Arrivals:
         of = self.used
-        return Arrivals(of.repeat, of.ts, of.err, of.host, of.drift_ppm)
+        return Arrivals(of.repeat, of.ts, of.err, of.host, of.counter)
 
     @property
     def others(self) -> str:

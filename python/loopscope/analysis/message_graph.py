@@ -16,13 +16,20 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from loopscope.analysis.half_width import half_widths
+from loopscope.analysis.half_width import (
+    COUNTER,
+    NO_COUNTER,
+    half_widths,
+    nearest,
+    on_one_host,
+)
 from loopscope.analysis.joins import Link, by_number, latest, tied, window
+from loopscope.analysis.keys import PLAIN, Keys, read_graph_keys
 from loopscope.analysis.messages import (
     Messages,
     Stamps,
     by_host,
-    drifts,
+    counters,
     host_codes,
     joined,
     stamps_at,
@@ -106,12 +113,12 @@ class RepeatGraph:
         self,
         path: MessagePath,
         messages: Sequence[Occurrences],
-        drift_ppm: npt.NDArray[np.float64],
+        counters: npt.NDArray[np.void],
     ) -> None:
-        """`drift_ppm` by the code of a host."""
+        """`counters` by the code of a host."""
         self.path = path
         self.messages = messages
-        self.drift_ppm = drift_ppm
+        self.counters = counters
         self.links = [self._link(edge) for edge in path.edges]
         sources = {source for source, _ in path.ends}
         begins = [int(messages[each].ts[0]) for each in sources if len(messages[each])]
@@ -219,7 +226,7 @@ class RepeatGraph:
         a, b = self.messages[first], self.messages[last]
         host = a.host[start]
         return half_widths(
-            length, a.err[start] + b.err[end], self.drift_ppm[host], host == b.host[end]
+            length, a.err[start] + b.err[end], self.counters[host], host == b.host[end]
         )
 
     def hop(self, number: int, end: Places) -> tuple[Nanoseconds, Nanoseconds, Mask]:
@@ -274,19 +281,14 @@ class RepeatGraph:
         if edge.field is not None:
             own = edge.field == self.path.keys[edge.end]
             return by_number(used, None if own else edge.field, input)
-        nearest = self._nearest(used)
+        order = self._nearest(used)
         if edge.window_ns is None:
-            return latest(used, input, nearest, self._nearest(input))
-        wander = np.ceil(2e-6 * self.drift_ppm[used.host] * edge.window_ns) + 1
-        return window(used, input, edge.window_ns, nearest, wander)
+            return latest(used, input, order, self._nearest(input))
+        wander = on_one_host(edge.window_ns, self.counters[used.host])
+        return window(used, input, edge.window_ns, order, wander)
 
     def _nearest(self, messages: Occurrences) -> npt.NDArray[np.float64]:
-        """How near stamps of the clock of each message must be for their order to be open, ns: the
-        greatest Δ ≤ ⌈2·drift·Δ⌉ + 1. NaN where the drift is not known."""
-        share = 2e-6 * self.drift_ppm[messages.host]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            nearest = np.ceil(2 / (1 - share)) - 1
-        return np.where(share < 1, nearest, np.nan)
+        return nearest(self.counters[messages.host])
 
 
 class MessageGraph:
@@ -297,12 +299,14 @@ class MessageGraph:
         path: MessagePath,
         repeats: Mapping[int, RepeatGraph],
         hosts: Mapping[str, int],
-        drift_ppm: Mapping[tuple[int, str], float],
+        counters: Mapping[tuple[int, str], tuple[float, float]],
+        keys: Sequence[Keys],
     ) -> None:
-        """`hosts` and `drift_ppm` as for `Messages`."""
+        """`hosts` and `counters` as for `Messages`; `keys` by event."""
         self.path = path
         self.repeats = repeats
-        self._clocks = (hosts, drift_ppm)
+        self._keys = keys
+        self._clocks = (hosts, counters)
 
     def along(self, way: Sequence[int]) -> Messages:
         """The messages of the first of some events, each of which leads to the next ones, with
@@ -323,7 +327,12 @@ class MessageGraph:
             np.concatenate(ids),
             [joined(each) for each in stamps],
             *self._clocks,
+            keys=self._keys[first],
         )
+
+    def keys_at(self, event: int) -> Keys:
+        """What the numbers of the messages at an event stand for."""
+        return self._keys[event]
 
     def any_at(self, event: int) -> bool:
         """Whether one was seen there."""
@@ -338,7 +347,11 @@ class MessageGraph:
     def write(self, run: Run) -> None:
         """`tables/path-<name>.parquet` of each repeat. Raises `RunError`."""
         for repeat, graph in self.repeats.items():
-            pieces = [piece for sink in self.path.sinks for piece in _pieces(repeat, graph, sink)]
+            pieces = [
+                piece
+                for sink in self.path.sinks
+                for piece in _pieces(repeat, graph, sink, self._keys)
+            ]
             write_table(run, repeat, self.path.name, pieces)
 
     def problems(self) -> Iterator[str]:
@@ -370,25 +383,30 @@ def read_graph(
     """The messages of a path that is a graph, of all repeats or of one, and what is wrong with
     them.
 
-    Raises `RunError` where a key or a field that holds a number is no integer column.
+    Raises `RunError` where an event does not have its key or a field that holds a number.
     """
-    hosts, drift = host_codes(run), drifts(run)
-    by_repeat = by_host(drift, hosts, max(run.repeats))
-    wanted: list[list[str]] = [[] for _ in path.events]
+    hosts, of_host = host_codes(run), counters(run)
+    by_repeat = by_host(of_host, hosts, max(run.repeats), COUNTER, NO_COUNTER)
+    keys = read_graph_keys(run, path)
+    wanted: list[dict[str, Keys]] = [{} for _ in path.events]
     for edge in path.edges:
         if edge.field is not None and edge.field != path.keys[edge.end]:
-            wanted[edge.end].append(edge.field)
+            wanted[edge.end][edge.field] = keys[edge.end, edge.field]
+    numbers = [
+        None if key is None else (key, keys[event, key]) for event, key in enumerate(path.keys)
+    ]
     repeats, absent = {}, {}
     for repeat in run.repeats if only is None else (only,):
         messages = []
-        for event, key, fields in zip(path.events, path.keys, wanted, strict=True):
-            found = read_occurrences(run, repeat, event, key, hosts, path.name, fields)
+        for event, key, fields in zip(path.events, numbers, wanted, strict=True):
+            found = read_occurrences(run, repeat, event, key, hosts, fields)
             if found is None:
                 absent[event] = f"path {path.name}: no {event.entity} was recorded at all"
                 found = Occurrences.none(fields)
             messages.append(found)
         repeats[repeat] = RepeatGraph(path, messages, by_repeat[repeat])
-    graph = MessageGraph(path, repeats, hosts, drift)
+    of_events = [PLAIN if key is None else key[1] for key in numbers]
+    graph = MessageGraph(path, repeats, hosts, of_host, of_events)
     return graph, [*absent.values(), *graph.problems()]
 
 
@@ -403,7 +421,9 @@ def _better(a: Uses, b: Uses) -> Uses:
     )
 
 
-def _pieces(repeat: int, graph: RepeatGraph, sink: int) -> list[partial[dict[str, pa.Array]]]:
+def _pieces(
+    repeat: int, graph: RepeatGraph, sink: int, keys: Sequence[Keys]
+) -> list[partial[dict[str, pa.Array]]]:
     """Of the table's rows of one sink."""
     kept = graph.kept(sink)
     origins = graph.all_origins(sink)
@@ -411,7 +431,9 @@ def _pieces(repeat: int, graph: RepeatGraph, sink: int) -> list[partial[dict[str
     firsts = {source: graph.uses(source, sink) for source in sources}
     starts = range(kept.start, kept.stop, ROWS) or [kept.start]
     return [
-        partial(_rows, repeat, graph, sink, origins, firsts, slice(a, min(a + ROWS, kept.stop)))
+        partial(
+            _rows, repeat, graph, sink, origins, firsts, slice(a, min(a + ROWS, kept.stop)), keys
+        )
         for a in starts
     ]
 
@@ -423,6 +445,7 @@ def _rows(
     origins: Mapping[int, Origins],
     uses: Mapping[int, Uses],
     rows: slice,
+    keys: Sequence[Keys],
 ) -> dict[str, pa.Array]:
     path, end = graph.path, np.arange(rows.start, rows.stop)
     size = len(end)
@@ -434,7 +457,10 @@ def _rows(
     nothing = np.full(size, NEVER)
     for event, messages in enumerate(graph.messages):
         place = places.get(event, nothing)
-        columns[f"key_{event}"] = _taken(messages.id, place)
+        columns[f"key_{event}"] = numbers = _taken(messages.id, place)
+        values = keys[event].column(numbers)
+        if values is not None:
+            columns[f"key_value_{event}"] = values
         columns[f"ts_{event}"] = _taken(messages.ts, place)
         columns[f"err_{event}"] = _taken(messages.err, place)
     for number, edge in enumerate(path.edges):

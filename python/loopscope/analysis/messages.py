@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from loopscope.analysis.half_width import half_widths
+from loopscope.analysis.half_width import COUNTER, NO_COUNTER, half_widths
+from loopscope.analysis.keys import PLAIN, Keys, read_list_keys
 from loopscope.analysis.occurrences import NOWHERE, Occurrences, read_occurrences
 from loopscope.analysis.path_table import ROWS, write_table
 from loopscope.analysis.regularity import Arrivals
@@ -43,6 +44,8 @@ class Intervals:
     length: Nanoseconds
     err: Nanoseconds
     """Half-width of `length`."""
+    keys: Keys = PLAIN
+    """What the ids stand for."""
 
     @property
     def contradictions(self) -> npt.NDArray[np.intp]:
@@ -75,14 +78,24 @@ class Messages:
         id: npt.NDArray[np.int64],
         stamps: Sequence[Stamps],
         hosts: Mapping[str, int],
-        drift_ppm: Mapping[tuple[int, str], float],
+        counters: Mapping[tuple[int, str], tuple[float, float]],
         costs: Mapping[tuple[int, str], tuple[float, float]] | None = None,
+        keys: Keys = PLAIN,
+        begins: Mapping[int, int] | None = None,
     ) -> None:
-        """`hosts` are the codes in the stamps. `costs` are what an event costs, ns and half-width,
-        by repeat and host; to be subtracted. Every host of a message has one then.
+        """`hosts` are the codes in the stamps. `keys` are what the ids stand for. `costs` are
+        what an event costs, ns and half-width, by repeat and host; to be subtracted. Every host of
+        a message has one then.
         """
         self.path = path
-        self._given = (hosts, drift_ppm, costs)
+        if begins is None:
+            first = stamps[0].ts
+            numbers = np.unique(repeat).tolist()
+            begins = {each: int(first[repeat == each].min()) for each in numbers}
+        self.begins = begins
+        """When the first message of each repeat set out, also where it is left out."""
+        self._given = (hosts, counters, costs, keys, begins)
+        self.keys = keys
         self._stamps = stamps
         self.repeat = repeat
         self.id = id
@@ -93,15 +106,12 @@ class Messages:
         self._hosts = hosts
         self.host: list[npt.NDArray[np.int16]] = [each.host for each in stamps]
         """Codes of where each message was seen, by which clock; of what was not seen, anything."""
-        self._drift = by_host(drift_ppm, hosts, int(repeat.max(initial=0)))
+        repeats = int(repeat.max(initial=0))
+        self._counters = by_host(counters, hosts, repeats, COUNTER, NO_COUNTER)
         self._costs = None
         if costs is not None:
             self._costs = tuple(
-                by_host(
-                    {of: cost[part] for of, cost in costs.items()},
-                    hosts,
-                    int(repeat.max(initial=0)),
-                )
+                by_host({of: cost[part] for of, cost in costs.items()}, hosts, repeats)
                 for part in (0, 1)
             )
 
@@ -130,6 +140,7 @@ class Messages:
             start=start,
             length=length,
             err=err,
+            keys=self.keys,
         )
 
     def half_widths_between(self, first: int, begins: Rows, last: int, ends: Rows) -> Nanoseconds:
@@ -141,7 +152,7 @@ class Messages:
         if not one_host.any():
             return err
         length = self.ts[last][ends] - self.ts[first][begins]
-        return half_widths(length, err, self._drift[self.repeat[begins], host], one_host)
+        return half_widths(length, err, self._counters[self.repeat[begins], host], one_host)
 
     def chosen(self, rows: Mask) -> Messages:
         """Some of the messages."""
@@ -149,6 +160,10 @@ class Messages:
             Stamps(*(getattr(each, name)[rows] for name in _COLUMNS)) for each in self._stamps
         ]
         return Messages(self.path, self.repeat[rows], self.id[rows], stamps, *self._given)
+
+    def keys_at(self, event: int) -> Keys:
+        """What the numbers of the messages at an event stand for."""
+        return self.keys
 
     def any_at(self, event: int) -> bool:
         """Whether one was seen there."""
@@ -182,8 +197,8 @@ class Messages:
         here = np.flatnonzero(self.seen[event])
         here = here[np.lexsort((self.ts[event][here], self.repeat[here]))]
         repeat, host = self.repeat[here], self.host[event][here]
-        drift = self._drift[repeat, host]
-        return Arrivals(repeat, self.ts[event][here], self.err[event][here], host, drift)
+        counter = self._counters[repeat, host]
+        return Arrivals(repeat, self.ts[event][here], self.err[event][here], host, counter)
 
     def write(self, run: Run) -> None:
         """`tables/path-<name>.parquet` of each repeat. Raises `RunError`."""
@@ -197,6 +212,8 @@ class Messages:
     def _part(self, rows: slice) -> dict[str, pa.Array]:
         """The columns of some rows."""
         columns = {"repeat": pa.array(self.repeat[rows]), "id": pa.array(self.id[rows])}
+        if (values := self.keys.column(self.id[rows])) is not None:
+            columns["key"] = values
         for event, seen in enumerate(self.seen):
             unseen = ~seen[rows]
             columns[f"ts_{event}"] = pa.array(self.ts[event][rows], mask=unseen)
@@ -223,10 +240,10 @@ def read_messages(
     `costs` as for `Messages`.
 
     A message is a distinct key at the path's first event. Where it was seen at an event more than
-    once, the first occurrence counts. Raises `RunError` where the key is no integer column of an
-    event's table.
+    once, the first occurrence counts. Raises `RunError` where an event's table does not have the
+    key.
     """
-    hosts = host_codes(run)
+    hosts, keys = host_codes(run), read_list_keys(run, path)
     repeats: list[npt.NDArray[np.int32]] = []
     ids: list[npt.NDArray[np.int64]] = []
     kept: list[Mask] = []
@@ -234,13 +251,13 @@ def read_messages(
     absent: dict[PathEvent, None] = {}
     strangers = 0
     for repeat in run.repeats:
-        first = _read(run, repeat, path, 0, hosts, absent)
+        first = _read(run, repeat, path, 0, keys, hosts, absent)
         repeats.append(np.full(len(first), repeat, np.int32))
         ids.append(first.id)
         # The messages that set out within this time of their repeat's first are left out.
         kept.append(first.ts >= first.ts[:1].sum() + path.trim_ns)
         for event in range(len(path.events)):
-            each = _read(run, repeat, path, event, hosts, absent) if event else first
+            each = _read(run, repeat, path, event, keys, hosts, absent) if event else first
             place = each.find(first.id) if event else np.arange(len(first))
             if event == len(path.events) - 1:
                 strangers += len(each) - int((place != NOWHERE).sum())
@@ -248,7 +265,14 @@ def read_messages(
     problems = [f"path {path.name}: no {each.entity} was recorded at all" for each in absent]
     of_events = [joined(each) for each in stamps]
     messages = Messages(
-        path, np.concatenate(repeats), np.concatenate(ids), of_events, hosts, drifts(run), costs
+        path,
+        np.concatenate(repeats),
+        np.concatenate(ids),
+        of_events,
+        hosts,
+        counters(run),
+        costs,
+        keys,
     )
     if path.trim_ns:
         messages = messages.chosen(np.concatenate(kept))
@@ -272,21 +296,26 @@ def host_codes(run: Run) -> dict[str, int]:
     return {name: code for code, name in enumerate(sorted(names))}
 
 
-def drifts(run: Run) -> dict[tuple[int, str], float]:
-    """Bound on the difference between a host's rate and its mean, ppm, by repeat and host."""
+def counters(run: Run) -> dict[tuple[int, str], tuple[float, float]]:
+    """What each host's counter claims (`COUNTER`), by repeat and host. Runs of earlier versions do
+    not say what its processors' are apart."""
     return {
-        (row["repeat"], row["host"]): row["drift_ppm"]
-        for row in run.hosts.select("repeat", "host", "drift_ppm").to_pyarrow().to_pylist()
+        (row["repeat"], row["host"]): (row["drift_ppm"], row.get("apart_ns") or 0.0)
+        for row in run.hosts.to_pyarrow().to_pylist()
         if row["drift_ppm"] is not None
     }
 
 
 def by_host(
-    values: Mapping[tuple[int, str], float], hosts: Mapping[str, int], repeats: int
-) -> npt.NDArray[np.float64]:
-    """By repeat and the code of a host; NaN where there is none, and for other clocks than its
+    values: Mapping[tuple[int, str], Any],
+    hosts: Mapping[str, int],
+    repeats: int,
+    dtype: npt.DTypeLike = np.float64,
+    none: Any = np.nan,
+) -> npt.NDArray[Any]:
+    """By repeat and the code of a host; `none` where there is none, and for other clocks than its
     counter."""
-    found = np.full((repeats + 1, 2 * len(hosts)), np.nan)
+    found = np.full((repeats + 1, 2 * len(hosts)), np.array(none, dtype))
     for (repeat, host), value in values.items():
         if repeat <= repeats and host in hosts:
             found[repeat, hosts[host]] = value
@@ -298,10 +327,11 @@ def _read(
     repeat: int,
     path: MessagePath,
     event: int,
+    keys: Keys,
     hosts: Mapping[str, int],
     absent: dict[PathEvent, None],
 ) -> Occurrences:
-    found = read_occurrences(run, repeat, path.events[event], path.key, hosts, path.name)
+    found = read_occurrences(run, repeat, path.events[event], (path.key, keys), hosts)
     if found is None:
         absent[path.events[event]] = None
         return Occurrences.none()

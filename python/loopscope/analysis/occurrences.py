@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import ibis
 import numpy as np
 
-from loopscope.timeline import RunError, UnknownTableError
+from loopscope.timeline import UnknownTableError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from loopscope.analysis.keys import Keys
     from loopscope.analysis.statistic import Nanoseconds
     from loopscope.experiment import PathEvent
     from loopscope.timeline import Run
@@ -105,35 +106,34 @@ def read_occurrences(
     run: Run,
     repeat: int,
     event: PathEvent,
-    key: str | None,
+    key: tuple[str, Keys] | None,
     hosts: Mapping[str, int],
-    path: str,
-    fields: Sequence[str] = (),
+    fields: Mapping[str, Keys] | None = None,
 ) -> Occurrences | None:
     """None where no such event was recorded in any repeat.
 
-    `key` None: every occurrence is a message, numbered from 0 by time. `hosts` are the codes of
-    hosts; of stamps that are not of the host's counter, as many more. Raises `RunError` where the
-    key, or another of `fields`, is no integer column.
+    `key` are the fields that number messages, with the numbers of their values; None: every
+    occurrence is a message, numbered from 0 by time. `hosts` are the codes of hosts; of stamps that
+    are not of the host's counter, as many more. `fields` hold the numbers of other messages.
     """
     try:
         table = run.table(event.table)
     except UnknownTableError:
         return None
-    for name in (*([key] if key else []), *fields):
-        if name not in table.columns or not table[name].type().is_integer():
-            raise RunError(
-                f"path {path}: {name} is no integer field of {event.entity}; "
-                f"its fields: {', '.join(table.columns)}"
-            )
+    fields = fields or {}
     here = table.filter(table.repeat == repeat, table.process == event.component)
     if key is not None:
-        here = here.filter(here[key].notnull())
+        here = key[1].numbered(here, key[0], "_id")
+    for number, (name, keys) in enumerate(fields.items()):
+        here = keys.numbered(here, name, f"_field_{number}", required=False)
+    if key is None and any(keys.values is not None for keys in fields.values()):
+        # They are numbered in their order, which a join does not keep.
+        here = here.order_by("ts", "counter", "id")
     by_host = here.group_by("host").agg(counted=here.counter.count(), n=here.count())
     at = by_host.to_pyarrow().to_pylist()
     chosen: dict[str, Any] = {"ts": here.ts, "err": here.err_ns}
     if key is not None:
-        chosen["id"] = here[key].cast("int64")
+        chosen["id"] = here["_id"]
     # What no counter stamped is as if of another host: its clock has a rate of its own.
     other = ibis.cases((here.counter.isnull(), len(hosts)), else_=0)
     of_one = len(at) <= 1 and all(row["counted"] in (0, row["n"]) for row in at)
@@ -141,7 +141,8 @@ def read_occurrences(
         # Text costs more than all the rest, and a component has one host.
         code = ibis.cases(*((here.host == row["host"], hosts[row["host"]]) for row in at))
         chosen["host"] = (code + other).cast("int16")
-    chosen |= {f"field_{name}": here[name].cast("int64") for name in fields}
+    names = {name: f"_field_{number}" for number, name in enumerate(fields)}
+    chosen |= {column: here[column] for column in names.values()}
     rows = here.select(**chosen).to_pyarrow()
     ts, err = rows["ts"].to_numpy(), rows["err"].to_numpy()
     if of_one:
@@ -155,7 +156,7 @@ def read_occurrences(
         id[in_time] = np.arange(len(ts))
     else:
         id = rows["id"].to_numpy()
-    columns = {name: _column(rows[f"field_{name}"]) for name in fields}
+    columns = {name: _column(rows[column]) for name, column in names.items()}
     return Occurrences(id, ts, err, host, columns)
 
 

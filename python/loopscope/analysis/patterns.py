@@ -17,8 +17,8 @@ import numpy as np
 
 from loopscope.analysis.account import UNACCOUNTED, Missing, missing_events
 from loopscope.analysis.expectation import Verdict, judge, overall
-from loopscope.analysis.half_width import half_widths
-from loopscope.analysis.messages import drifts
+from loopscope.analysis.half_width import COUNTER, NO_COUNTER, half_widths
+from loopscope.analysis.messages import counters
 from loopscope.analysis.quantity import duration, half_width, number
 from loopscope.analysis.results import PATTERN_TIMES, PatternResult, PatternRow
 from loopscope.analysis.statistic import Bracket, Sample
@@ -52,7 +52,7 @@ def measure_pattern(run: Run, pattern: Pattern) -> tuple[PatternResult, list[str
     keys = ["repeat", "message_type", "consumer", "id"]
     due = sent.join(pairs.rename(consumer="process"), "message_type")
     messages = due.left_join(received.rename(consumer="process"), keys).to_pyarrow()
-    of_row = _by_row(messages, drifts(run))
+    of_row = _by_row(messages, counters(run))
     count = received.group_by("message_type", "process").agg(n=received.count())
     arrived = {(r["message_type"], r["process"]): r["n"] for r in count.to_pyarrow().to_pylist()}
     dropped = _dropped(run, pattern)
@@ -156,7 +156,7 @@ def _judge(
 
 
 def _by_row(
-    messages: pa.Table, drift: dict[tuple[int, str], float]
+    messages: pa.Table, counters: dict[tuple[int, str], tuple[float, float]]
 ) -> dict[tuple[int, str], _Latencies]:
     """By type and consumer."""
     index = messages["message_type"].to_numpy()
@@ -165,13 +165,12 @@ def _by_row(
     columns = ("due", "ts", "late_ns", "within_ns", "err_ns", "received_ts", "received_err")
     of = {name: messages[name].fill_null(0).to_numpy() for name in columns}
     hosts = [np.array(messages[name].to_pylist(), dtype=object) for name in ("host", "host_right")]
-    rates = [
-        drift.get(key, np.nan) for key in zip(messages["repeat"].to_pylist(), hosts[0], strict=True)
-    ]
+    sent_on = zip(messages["repeat"].to_pylist(), hosts[0], strict=True)
+    counter = np.array([counters.get(key, NO_COUNTER) for key in sent_on], COUNTER)
     # Between the stamps first: only they are on counters, and only there one host's wander counts.
     between = of["received_ts"] - of["ts"]
     stamps = of["err_ns"] + of["received_err"]
-    err = half_widths(between, stamps, np.array(rates, dtype=float), hosts[0] == hosts[1])
+    err = half_widths(between, stamps, counter, hosts[0] == hosts[1])
     slew = np.ceil(np.abs(of["late_ns"]) * (SLEW_PPM / 1e6)).astype(np.int64)
     err = err + of["within_ns"] + slew
     length = of["received_ts"] - of["due"]
@@ -223,7 +222,9 @@ def _events(run: Run, pattern: Pattern, end: str, problems: list[str]) -> ibis.T
                 f"pattern {pattern.name}: {field} is no integer field of {entity}; "
                 f"its fields: {', '.join(table.columns)}"
             )
-    known = table.filter(*(table[field].notnull() for field in fields))
+    # A number beyond all types of messages is none of theirs.
+    typed = table.mutate(message_type=table.message_type.try_cast("int64"))
+    known = typed.filter(*(typed[field].notnull() for field in fields))
     cast = {name: known[name].cast(kind) for name, kind in (_STAMP | fields).items()}
     return known.select(host=known.host.cast("string"), **cast)
 

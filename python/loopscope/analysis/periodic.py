@@ -14,7 +14,9 @@ import numpy as np
 
 from loopscope.analysis.account import missing_events
 from loopscope.analysis.deadline import Cases, Doubt, compare
-from loopscope.analysis.messages import by_host, drifts, host_codes
+from loopscope.analysis.half_width import COUNTER, NO_COUNTER
+from loopscope.analysis.keys import PLAIN
+from loopscope.analysis.messages import by_host, counters, host_codes
 from loopscope.analysis.occurrences import read_occurrences
 from loopscope.analysis.regularity import Arrivals, regularity
 
@@ -75,17 +77,17 @@ def recurrence(
 ) -> Recurrence | None:
     """Of an event at its component. None where no such event was recorded at all."""
     hosts = host_codes(run)
-    bounds = by_host(drifts(run), hosts, max(run.repeats, default=0))
+    bounds = by_host(counters(run), hosts, max(run.repeats, default=0), COUNTER, NO_COUNTER)
     columns: list[tuple[npt.NDArray[Any], ...]] = []
     for repeat in run.repeats:
-        here = read_occurrences(run, repeat, event, None, hosts, "", ["id"])
+        here = read_occurrences(run, repeat, event, None, hosts, {"id": PLAIN})
         if here is None:
             return None
         of = np.full(len(here), repeat, np.int32)
-        drift = bounds[repeat][here.host]
-        columns.append((of, here.ts, here.err, here.host, drift, here.fields["id"].values))
-    repeats, ts, err, host, drift, number = map(np.concatenate, zip(*columns, strict=True))
-    arrivals = Arrivals(repeats, ts, err, host, drift)
+        counter = bounds[repeat][here.host]
+        columns.append((of, here.ts, here.err, here.host, counter, here.fields["id"].values))
+    repeats, ts, err, host, counter, number = map(np.concatenate, zip(*columns, strict=True))
+    arrivals = Arrivals(repeats, ts, err, host, counter)
     at = arrivals.intervals
     begin, end = (ts[at], err[at]), (ts[at + 1], err[at + 1])
     possible, edge = times.within(window, repeats[at], begin, end)

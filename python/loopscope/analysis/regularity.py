@@ -42,8 +42,8 @@ class Arrivals:
     err: Nanoseconds
     host: npt.NDArray[np.int16]
     """Codes."""
-    drift_ppm: npt.NDArray[np.float64]
-    """Of each one's clock; NaN where it is not known."""
+    counter: npt.NDArray[np.void]
+    """What each one's claims (`half_width.COUNTER`)."""
 
     @property
     def intervals(self) -> Rows:
@@ -65,7 +65,7 @@ class Arrivals:
         length = self.ts[last] - self.ts[first]
         one_clock = self.host[first] == self.host[last]
         stamps = self.err[first] + self.err[last]
-        return length, half_widths(length, stamps, self.drift_ppm[first], one_clock)
+        return length, half_widths(length, stamps, self.counter[first], one_clock)
 
 
 def regularity(

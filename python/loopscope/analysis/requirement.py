@@ -89,7 +89,7 @@ def _deadline(
     rows = np.flatnonzero(messages.seen[first])
     arrived = messages.seen[last][rows]
     passed, unsure = cut_off(
-        times,
+        times.end(messages.path),
         requirement.limit_ns,
         messages.repeat[rows],
         messages.ts[first][rows],
@@ -120,15 +120,15 @@ def _deadline(
 
 
 def cut_off(
-    times: RepeatTimes,
+    end: Nanoseconds,
     limit_ns: int,
     repeat: npt.NDArray[np.int32],
     start: Nanoseconds,
     err: Nanoseconds,
 ) -> tuple[Mask, Mask]:
-    """Of messages that did not come: whether their deadline may have passed before the run ended,
-    and whether it may not have."""
-    left = times.end[repeat] - start
+    """Of messages that did not come: whether their deadline may have passed before the `end` of
+    their repeat, and whether it may not have."""
+    left = end[repeat] - start
     return left + err >= limit_ns, left - err < limit_ns
 
 
@@ -318,6 +318,7 @@ def _ages(
         may_miss=cases.may_miss | unsure,
         optional=np.r_[(edge | close)[inside], end.optional] | unsure,
         doubt=Doubt(unseen, unseen + perhaps, unseen + perhaps),
+        at_end=np.r_[np.zeros(int(inside.sum()), np.bool_), np.ones(len(end.rows), np.bool_)],
     )
     cases = cases.chosen(order, np.zeros(len(of), np.bool_))
     return replace(cases, open=~cases.may_meet)
@@ -354,7 +355,7 @@ def _at_the_end(
 ) -> _AtTheEnd:
     first, last = ends
     assert requirement.op is not None and requirement.limit_ns is not None
-    until, spread = times.until(requirement.window)
+    until, spread = times.until(requirement.window, messages.path)
     newest: list[int] = []
     for repeat in np.unique(messages.repeat):
         here = arrived[messages.repeat[arrived] == repeat]

@@ -5,7 +5,6 @@ Times are whole nanoseconds; a mean is rounded to a tenth. What was not measured
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from loopscope.analysis.case import Case, CaseCounts
 from loopscope.analysis.expectation import Verdict
 from loopscope.analysis.path_result import GraphResult
+from loopscope.analysis.split_result import SplitResult
+from loopscope.strict_json import to_json
 
 if TYPE_CHECKING:
     from loopscope.analysis.measured_graph import MeasuredGraph
@@ -25,55 +26,6 @@ PATTERN_TIMES = ("min", "p50", "p99", "max")
 """The statistics of a pattern's rows, likewise."""
 
 
-SPLIT_TIMES = ("mean", "p50", "p99")
-"""The statistics of each part of a hop."""
-
-
-@dataclass(frozen=True)
-class PartResult:
-    """A part of the time of a hop's messages."""
-
-    times: Mapping[str, int | float | None]
-    """By the names in `SPLIT_TIMES`, ns."""
-    err_ns: int | None
-    """The largest half-width among them."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**{f"{name}_ns": self.times[name] for name in SPLIT_TIMES}, "err_ns": self.err_ns}
-
-
-@dataclass(frozen=True)
-class SplitResult:
-    """A hop over an emulated link: of each message before + emulated + after is the hop's time."""
-
-    sender: str
-    receiver: str
-    """Hosts."""
-    matched: int
-    """Messages seen at both ends of the hop and once on the link in between."""
-    unseen: int
-    """Messages that were not seen on the link in between."""
-    ambiguous: int
-    """Messages whose number several packets had that passed the link in between."""
-    before: PartResult
-    """From the hop's first event to the packet's arrival at the link."""
-    emulated: PartResult
-    """On the link: what was asked for and what the mover added."""
-    after: PartResult
-    """From the packet's departure to the hop's last event."""
-
-    def to_dict(self) -> dict[str, Any]:
-        parts = {"before": self.before, "emulated": self.emulated, "after": self.after}
-        return {
-            "from": self.sender,
-            "to": self.receiver,
-            "matched": self.matched,
-            "unseen": self.unseen,
-            "ambiguous": self.ambiguous,
-            **{name: part.to_dict() for name, part in parts.items()},
-        }
-
-
 @dataclass(frozen=True)
 class IntervalResult:
     """From one event to another: a whole path, or one of its hops."""
@@ -81,7 +33,9 @@ class IntervalResult:
     first: str
     last: str
     count: int
-    """Path: messages at its first event. Hop: messages seen at both ends."""
+    """Path: `sent`. Hop: `received`."""
+    sent: int
+    """Messages seen at the first end."""
     lost: int
     """Messages seen at the first end and not at the last."""
     duplicates: int
@@ -93,15 +47,30 @@ class IntervalResult:
     the trace dropped nothing."""
     splits: tuple[SplitResult, ...] = ()
     """Of a hop, where links' events were recorded: one for each emulated link that it goes over."""
+    by_repeat: Mapping[int, IntervalResult] | None = None
+    """The same of each repeat alone, where there are several: what is of all together hides how
+    they differ."""
+
+    @property
+    def received(self) -> int:
+        """Messages seen at both ends."""
+        return self.sent - self.lost
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "count": self.count,
+            "sent": self.sent,
+            "received": self.received,
             "lost": self.lost,
             "duplicates": self.duplicates,
             **{f"{name}_ns": self.times[name] for name in TIMES},
             "err_ns": self.err_ns,
+            **({} if self.by_repeat is None else {"by_repeat": _each(self.by_repeat)}),
         }
+
+
+def _each(by_repeat: Mapping[int, IntervalResult]) -> dict[str, Any]:
+    return {str(repeat): each.to_dict() for repeat, each in by_repeat.items()}
 
 
 @dataclass(frozen=True)
@@ -109,6 +78,9 @@ class PathResult:
     name: str
     loop: IntervalResult
     hops: tuple[IntervalResult, ...]
+    unsplit: str | None = None
+    """Why its hops are not split at the emulated links that they go over; None where they are, or
+    go over none."""
 
     def to_dict(self) -> dict[str, Any]:
         hops = [
@@ -120,7 +92,8 @@ class PathResult:
             }
             for hop in self.hops
         ]
-        return {**self.loop.to_dict(), "hops": hops}
+        why = {} if self.unsplit is None else {"unsplit": self.unsplit}
+        return {**self.loop.to_dict(), "hops": hops, **why}
 
 
 @dataclass(frozen=True)
@@ -237,9 +210,19 @@ class ValueResult:
     """Events that it is made of."""
     missing: int
     """The most events that may be missing from the trace."""
+    not_finite: int = 0
+    """Numbers among them that are NaN or infinite; `value` is of the others."""
+    by_repeat: Mapping[int, int | float | None] | None = None
+    """The value of each repeat alone, where there are several."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {key: each for key, each in vars(self).items() if key != "name"}
+        document = {key: each for key, each in vars(self).items() if key != "name"}
+        if not self.not_finite:
+            del document["not_finite"]
+        del document["by_repeat"]
+        if self.by_repeat is not None:
+            document["by_repeat"] = {str(repeat): each for repeat, each in self.by_repeat.items()}
+        return document
 
 
 @dataclass(frozen=True)
@@ -566,4 +549,4 @@ class Results:
 
     def to_json(self) -> str:
         """The content of `results.json`, which is what `loopscope run --json` prints."""
-        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
+        return to_json(self.to_dict(), indent=2, ensure_ascii=False) + "\n"

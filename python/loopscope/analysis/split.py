@@ -8,51 +8,120 @@ none is taken: other programs number their messages too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import ibis
 import numpy as np
 import pyarrow as pa
 
+from loopscope.analysis.half_width import COUNTER, NO_COUNTER, half_widths
 from loopscope.analysis.links import ROUTER, ports
+from loopscope.analysis.messages import counters
 from loopscope.analysis.patterns import SLEW_PPM
-from loopscope.analysis.results import SPLIT_TIMES, LinkResult, PartResult, SplitResult
+from loopscope.analysis.quantity import number
+from loopscope.analysis.results import LinkResult
+from loopscope.analysis.split_result import SPLIT_TIMES, PartResult, SplitResult
 from loopscope.analysis.statistic import Sample
+from loopscope.experiment.measures import fields_of
+from loopscope.timeline import RunError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loopscope.analysis.messages import Messages
     from loopscope.analysis.statistic import Bracket, Nanoseconds
+    from loopscope.experiment import MessagePath
     from loopscope.timeline import Run
 
 ENQUEUED, DEPARTED = "link.enqueued", "link.departed"
-KEY = "id"
-"""The field by which the router's events and a program's are of one message."""
+Link = tuple[str, str]
+"""From a host to a host."""
+
+
+@dataclass(frozen=True)
+class PathSplits:
+    """The hops of a path, split at emulated links."""
+
+    hops: tuple[tuple[SplitResult, ...], ...]
+    problems: tuple[str, ...] = ()
+    unsplit: str | None = None
+    """Why hops that go over emulated links are not split."""
 
 
 class LinkEvents:
     """What the router told of packets."""
 
-    def __init__(self, run: Run, links: Sequence[LinkResult]) -> None:
-        self._links = {(each.sender, each.receiver) for each in links}
+    def __init__(
+        self, run: Run, links: Sequence[LinkResult], message: Mapping[str, Any] | None = None
+    ) -> None:
+        """`message` says where packets carry their message's number (`Emulation.message`)."""
+        self._links = sorted({(each.sender, each.receiver) for each in links})
+        self._place: dict[str, Any] = {"offset": 0, "width": 8, "order": "little"} | dict(
+            message or {}
+        )
         self._packets: ibis.Table | None = None
         if self._links and ENQUEUED in run.tables and DEPARTED in run.tables:
             self._packets = _packets(run)
-            rows = run.hosts.select("repeat", "host", "drift_ppm").to_pyarrow().to_pylist()
-            self._drift = {row["repeat"]: row["drift_ppm"] for row in rows if row["host"] == ROUTER}
+            self._counter = {
+                repeat: of for (repeat, host), of in counters(run).items() if host == ROUTER
+            }
 
-    def splits(self, messages: Messages, first: int, last: int) -> tuple[SplitResult, ...]:
-        """Of the messages between two events, for each emulated link that they went over."""
-        if self._packets is None or messages.path.key != KEY:
-            return ()
+    def splits(self, messages: Messages) -> PathSplits:
+        """Of the messages between neighbouring events, for each emulated link that they went
+        over."""
+        path = messages.path
+        over = [self._over(messages, *ends) for ends in path.hops]
+        if not any(over):
+            return PathSplits(((),) * len(over))
+        if messages.keys.lowest_bits(messages.id) is None:
+            why = "is of several fields" if len(fields_of(path.key)) > 1 else "is no whole number"
+            return PathSplits(
+                ((),) * len(over),
+                unsplit=f"The hops of path {path.name} are not split: the key {path.key} {why}, "
+                "and packets are known by one.",
+            )
+        found: list[tuple[SplitResult, ...]] = []
+        unknown: dict[Link, list[tuple[str, int]]] = {}
+        for (first, last), links in zip(path.hops, over, strict=True):
+            of_hop = []
+            for link, rows in links.items():
+                split, passed = self._split(messages, first, last, link, rows)
+                of_hop.append(split)
+                if passed:
+                    hop = f"{path.events[first]} → {path.events[last]}"
+                    unknown.setdefault(link, []).append((hop, split.unseen))
+            found.append(tuple(of_hop))
+        return PathSplits(
+            tuple(found),
+            tuple(self._unknown(path, link, hops) for link, hops in unknown.items()),
+        )
+
+    def _over(self, messages: Messages, first: int, last: int) -> dict[Link, npt.NDArray[np.bool_]]:
+        """Which of the messages that were at both events went over each link."""
+        if self._packets is None:
+            return {}
         both = messages.seen[first] & messages.seen[last]
-        found = []
-        for link in sorted(self._links):
-            rows = (messages.on(first, link[0]) & messages.on(last, link[1]))[both]
-            if rows.any():
-                found.append(self._split(messages, first, last, link, rows))
-        return tuple(found)
+        found = {
+            link: (messages.on(first, link[0]) & messages.on(last, link[1]))[both]
+            for link in self._links
+        }
+        return {link: rows for link, rows in found.items() if rows.any()}
+
+    def _unknown(self, path: MessagePath, link: Link, hops: Sequence[tuple[str, int]]) -> str:
+        """Packets passed, and none of them has a number of these messages."""
+        place = self._place
+        if place["offset"]:
+            where = f"{place['width']} bytes from offset {place['offset']} on"
+        else:
+            where = f"first {place['width']} bytes"
+        names, count = ", ".join(name for name, _ in hops), number(sum(n for _, n in hops))
+        return (
+            f"path {path.name}, {names}: no packet on the link {link[0]} → {link[1]} carries the "
+            f"{path.key} of any of {count} messages, so it is not known what the link took of "
+            f"their time. It was looked for in the {where}, {place['order']}-endian, of the "
+            "payload: say where it is by network: {message: {offset, width, order}}"
+        )
 
     def _split(
         self,
@@ -61,14 +130,19 @@ class LinkEvents:
         last: int,
         link: tuple[str, str],
         rows: npt.NDArray[np.bool_],
-    ) -> SplitResult:
-        """`rows` are those of the messages at both ends that went over this link."""
+    ) -> tuple[SplitResult, bool]:
+        """`rows` are those of the messages at both ends that went over this link. And whether none
+        was seen on it, though packets passed while most of them were on their way."""
         both = messages.seen[first] & messages.seen[last]
         intervals = messages.intervals(first, last)
         start, end = messages.ts[first][both][rows], messages.ts[last][both][rows]
         start_err, end_err = messages.err[first][both][rows], messages.err[last][both][rows]
         length, repeat = intervals.length[rows], intervals.repeat[rows]
-        hop = {"row": np.arange(len(length)), "repeat": repeat, "id": intervals.id[rows]}
+        numbers = messages.keys.lowest_bits(intervals.id[rows])
+        assert numbers is not None
+        # The router tells no sign, and of narrower numbers nothing beyond their bytes.
+        numbers = numbers & (1 << min(8 * self._place["width"], 63)) - 1
+        hop = {"row": np.arange(len(length)), "repeat": repeat, "id": numbers}
         hop |= {"not_before": start - start_err, "not_after": end + end_err}
         assert self._packets is not None
         carried = self._packets.filter(
@@ -78,11 +152,11 @@ class LinkEvents:
         column = {name: on_the_way[name].to_numpy() for name in on_the_way.column_names}
         once = column["packets"] == 1
         row = column["row"][once]
-        came, came_err, left, left_err = (
-            column[name][once] for name in ("came", "came_err", "left", "left_err")
+        came, came_err, left, left_err, own = (
+            column[name][once] for name in ("came", "came_err", "left", "left_err", "own")
         )
         emulated, after = left - came, end[row] - left
-        return SplitResult(
+        split = SplitResult(
             sender=link[0],
             receiver=link[1],
             matched=len(row),
@@ -90,43 +164,66 @@ class LinkEvents:
             ambiguous=int((~once).sum()),
             # Where the cost of recording is subtracted, it was the sender's.
             before=_part(length[row] - emulated - after, start_err[row] + came_err),
-            emulated=_part(emulated, self._on_router(repeat[row], emulated, came_err + left_err)),
+            emulated=_part(
+                emulated, self._on_router(repeat[row], emulated, came_err + left_err, own)
+            ),
             after=_part(after, left_err + end_err[row]),
         )
+        return split, len(once) == 0 and 2 * _passed(hop, carried) > len(length)
 
     def _on_router(
-        self, repeat: npt.NDArray[np.int32], length: Nanoseconds, err: Nanoseconds
+        self,
+        repeat: npt.NDArray[np.int32],
+        length: Nanoseconds,
+        err: Nanoseconds,
+        own: Nanoseconds,
     ) -> Nanoseconds:
-        """Half-widths of intervals on the router: its rate's, where those are less."""
-        drift = np.array([self._drift.get(each) or np.nan for each in repeat.tolist()], float)
-        wander = np.ceil(2e-6 * drift * length) + 1
-        narrow = wander < err
-        err[narrow] = wander[narrow].astype(np.int64)
-        return err
+        """Half-widths of intervals on the router: its rate's, where those are less. `own` is by how
+        much both ends may be from the readings of its counter that they were told by."""
+        of_repeat = [self._counter.get(each, NO_COUNTER) for each in repeat.tolist()]
+        one_host = np.ones(len(length), np.bool_)
+        found: Nanoseconds = np.minimum(
+            err, half_widths(length, err, np.array(of_repeat, COUNTER), one_host) + own
+        )
+        return found
 
 
 def _packets(run: Run) -> ibis.Table:
     """One row for each packet that went through a link: when the kernel saw it come, and when the
-    first of its copies was given to the device. The router writes both down a little later."""
+    first of its copies was given to the device."""
     key = ["repeat", "from", "to", "number"]
-    enqueued, departed = _back(run.table(ENQUEUED)), _back(run.table(DEPARTED))
+    enqueued, departed = _told(run, ENQUEUED), _told(run, DEPARTED)
     left = departed.group_by(key).agg(
-        left=departed.at.min(), left_err=departed.at_err.argmin(departed.at)
+        left=departed.ts.min(),
+        left_err=departed.err_ns.argmin(departed.ts),
+        left_own=departed.own.argmin(departed.ts),
     )
-    came = enqueued.select(*key, "id", came="at", came_err="at_err")
+    came = enqueued.select(*key, "id", came="ts", came_err="err_ns", came_own="own")
     names = _names(ports(run))
     packets = came.join(left, key)
     for end, port in (("sender", "from"), ("receiver", "to")):
         named = names.rename({port: "port", end: "name"})
         packets = packets.join(named, ["repeat", port])
     columns = ["repeat", "sender", "receiver", "id", "came", "came_err", "left", "left_err"]
-    return packets.select(columns)
+    return packets.select(*columns, own=packets.came_own + packets.left_own)
 
 
-def _back(events: ibis.Table) -> ibis.Table:
-    """With the instant that an event is of, and how far the kernel may slew its clock meanwhile."""
-    slew = (events.ago_ns * (SLEW_PPM / 1e6)).ceil().cast("int64")
-    return events.mutate(at=events.ts - events.ago_ns, at_err=events.err_ns + slew)
+def _told(run: Run, name: str) -> ibis.Table:
+    """With what `err_ns` has beside the counter's: the event was told of `ago_ns` later, and the
+    kernel may slew its clock meanwhile.
+
+    Raises `RunError` where the stamps are still those of the telling.
+    """
+    events = run.table(name)
+    if events.counter.count().to_pyarrow().as_py():
+        raise RunError(
+            f"{run.path}: {name} was made by an earlier version, with other stamps; make it again: "
+            f"loopscope report {run.path}"
+        )
+    own = (events.ago_ns * (SLEW_PPM / 1e6)).ceil().cast("int64")
+    if "within_ns" in events.columns:
+        own += events.within_ns.cast("int64")
+    return events.mutate(own=own)
 
 
 def _names(hosts: Mapping[int, list[str]]) -> ibis.Table:
@@ -159,8 +256,27 @@ def _candidates(hop: ibis.Table, carried: ibis.Table) -> ibis.Table:
         came_err=joined.came_err.argmin(joined.came),
         left=joined.left.min(),
         left_err=joined.left_err.argmin(joined.left),
+        own=joined.own.max(),
     )
     return by_row.order_by("row")
+
+
+def _passed(hop: Mapping[str, npt.NDArray[Any]], carried: ibis.Table) -> int:
+    """How many rows of `hop` any packet may have been, whatever its number."""
+    columns = ("repeat", "came", "came_err", "left", "left_err")
+    packets = carried.select(*columns).to_pyarrow()
+    repeat, came, came_err, left, left_err = (packets[name].to_numpy() for name in columns)
+    count = 0
+    for each in np.unique(repeat):
+        of_repeat, here = repeat == each, hop["repeat"] == each
+        latest_arrival, earliest = (came + came_err)[of_repeat], (left - left_err)[of_repeat]
+        order = np.argsort(latest_arrival)
+        # Of the packets from one on, the first departure.
+        departure = np.minimum.accumulate(earliest[order][::-1])[::-1]
+        place = np.searchsorted(latest_arrival[order], hop["not_before"][here])
+        soonest = np.r_[departure, np.iinfo(np.int64).max][place]
+        count += int((soonest <= hop["not_after"][here]).sum())
+    return count
 
 
 def _part(length: Nanoseconds, err: Nanoseconds) -> PartResult:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,9 +11,10 @@ from loopscope.analysis.analyse import AnalysisError, analyse
 from loopscope.analysis.expectation import Verdict, overall
 from loopscope.analysis.results import Results, StatisticResult
 from loopscope.experiment import Experiment, Statistic, from_manifest
-from loopscope.timeline import Run, open_run, points_of, read_manifest
+from loopscope.strict_json import to_json
+from loopscope.timeline import Run, open_run, points_of, read_manifest, read_point, run_id
 
-NOT_RUN = "it was not run"
+COMPLETE, FAILED, NOT_RUN = "complete", "failed", "not run"
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,17 @@ class PointResult:
     params: Mapping[str, str | int | float | bool]
     results: Results | None
     """None where nothing was measured."""
-    error: str | None
+    status: str = COMPLETE
+    """How it ended, as the run has it, or `not run`."""
+    failure: str | None = None
     """Why it failed, if it did."""
+
+    @property
+    def error(self) -> str | None:
+        """Why there is nothing to be said of it."""
+        if self.status == COMPLETE and self.failure is None:
+            return None
+        return self.failure or f"it was {self.status}"
 
     @property
     def verdict(self) -> Verdict | None:
@@ -53,18 +62,19 @@ class SweepResults:
     points: tuple[PointResult, ...]
 
     @property
-    def failed(self) -> list[PointResult]:
-        """The points that failed or were not reached."""
+    def without(self) -> list[PointResult]:
+        """The points that there is nothing to be said of: they failed, or were not run to their
+        end."""
         return [point for point in self.points if point.error is not None]
 
     @property
     def verdict(self) -> Verdict | None:
         """The worst of the points; None where nothing was expected.
 
-        What a point that failed would have shown nobody knows, so without a FAIL it is UNKNOWN.
+        What such a point would have shown nobody knows, so without a FAIL it is UNKNOWN.
         """
         verdicts = [point.verdict for point in self.points if point.verdict is not None]
-        if self.failed:
+        if self.without:
             verdicts.append(Verdict.UNKNOWN)
         return overall(verdicts)
 
@@ -77,7 +87,7 @@ class SweepResults:
 
     def to_json(self) -> str:
         """The content of `results.json`, which is what `loopscope run --json` prints."""
-        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
+        return to_json(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
 
 
 def wanted(experiment: Experiment) -> list[Statistic]:
@@ -106,15 +116,13 @@ def analyse_sweep(
     statistics = wanted(experiment)
     points = []
     for point in experiment.points:
-        said = manifest.get("points", {}).get(point.name, {})
-        why = said.get("error")
-        if why is None and said.get("status") != "complete":
-            why = f"it was {said['status']}" if "status" in said else NOT_RUN
+        said = read_point(path, manifest, point.name)
+        status = said.get("status", NOT_RUN)
         results = None
-        if point.name in there and said.get("status") == "complete":
+        if point.name in there and status == COMPLETE:
             run = open_run(path, point.name)
             results = analyse(run, statistics=statistics)
             seen(run, results)
             results = replace(results, messages={}, graph_messages={})
-        points.append(PointResult(point.name, point.params, results, why))
-    return SweepResults(path.resolve().name, experiment, tuple(points))
+        points.append(PointResult(point.name, point.params, results, status, said.get("error")))
+    return SweepResults(run_id(path, manifest), experiment, tuple(points))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from loopscope.analysis.account import UNACCOUNTED
+from loopscope.analysis.endings import unfinished
+from loopscope.analysis.keys import read_keys
+from loopscope.analysis.quantity import number as shown
 from loopscope.analysis.results import ValueResult
 from loopscope.analysis.statistic import nearest_rank, quantile
 from loopscope.timeline import RunError, UnknownTableError
@@ -20,20 +24,39 @@ if TYPE_CHECKING:
     from loopscope.timeline import Run
 
 
+@dataclass(frozen=True)
+class Samples:
+    """The finite numbers of a value, in the order of repeats and time."""
+
+    repeat: npt.NDArray[np.int32]
+    ts: npt.NDArray[np.int64]
+    x: npt.NDArray[np.float64]
+    """In the value's unit."""
+    not_finite: int
+    """So many more are NaN or infinite."""
+    without_key: int
+    """Events that have none of the key by which numbers are added up; they are in no sum."""
+
+    @staticmethod
+    def none() -> Samples:
+        nothing = np.empty(0, np.int64)
+        return Samples(nothing.astype(np.int32), nothing, nothing.astype(np.float64), 0, 0)
+
+
 def measure_value(run: Run, value: Value) -> tuple[ValueResult, list[str]]:
     """The number, over the events of all repeats, and what makes it doubtful.
 
     Raises `RunError` where its field is no number.
     """
     problems = []
-    samples: npt.NDArray[np.float64] = np.empty(0)
+    samples = Samples.none()
     count = 0
     try:
         if value.field is None:
             count = int(_events(run, value).count().to_pyarrow().as_py())
         else:
-            samples = read_samples(run, value)[2]
-            count = len(samples)
+            samples = read_samples(run, value)
+            count = len(samples.x) + samples.not_finite
     except UnknownTableError:
         problems.append(f"value {value.name}: no {value.entity} was recorded at all")
     missing = _missing(run, value)
@@ -42,7 +65,20 @@ def measure_value(run: Run, value: Value) -> tuple[ValueResult, list[str]]:
             f"value {value.name}: events of {value.entity} may be missing from the trace; it is of "
             "what was recorded"
         )
-    number = count if value.stat == "count" else _statistic(samples, value.stat)
+    if samples.not_finite:
+        problems.append(
+            f"value {value.name}: {shown(samples.not_finite)} of {shown(count)} numbers are not "
+            f"finite (NaN or infinite); {value.stat} is of the others"
+        )
+    if samples.without_key:
+        problems.append(
+            f"value {value.name}: {shown(samples.without_key)} events have no {value.per}; they "
+            "are left out"
+        )
+    number = count if value.stat == "count" else _statistic(samples.x, value.stat)
+    if number is not None and not math.isfinite(number):
+        problems.append(f"value {value.name}: {value.stat} is larger than a number here can be")
+        number = None
     result = ValueResult(
         name=value.name,
         entity=value.entity,
@@ -53,28 +89,55 @@ def measure_value(run: Run, value: Value) -> tuple[ValueResult, list[str]]:
         unit=value.unit,
         count=count,
         missing=missing,
+        not_finite=samples.not_finite,
+        by_repeat=_by_repeat(run, value, samples) if len(run.repeats) > 1 else None,
     )
     return result, problems
 
 
-def read_samples(
-    run: Run, value: Value
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Repeat, global time and number, in the value's unit, of each event, in this order.
+def _by_repeat(run: Run, value: Value, samples: Samples) -> dict[int, int | float | None]:
+    found: dict[int, int | float | None] = {}
+    for repeat in run.repeats:
+        if value.stat == "count" and value.field is None:
+            try:
+                events = _events(run, value)
+            except UnknownTableError:
+                continue
+            here = events.filter(events.repeat == repeat).count()
+            found[repeat] = int(here.to_pyarrow().as_py())
+            continue
+        of = samples.x[samples.repeat == repeat]
+        if value.stat == "count":
+            # Which repeat those are of that are not finite is not kept.
+            found[repeat] = None if samples.not_finite else len(of)
+            continue
+        number = _statistic(of, value.stat)
+        found[repeat] = number if number is not None and math.isfinite(number) else None
+    return found
+
+
+def read_samples(run: Run, value: Value) -> Samples:
+    """Of each event, or of each key of `per` the sum.
 
     Raises `UnknownTableError` where no such event was recorded.
     """
     table = _events(run, value)
     field, per = value.field, value.per
-    for name in (field, per):
-        if name is not None and not (name in table.columns and table[name].type().is_numeric()):
-            raise RunError(
-                f"value {value.name}: {name} is no number of {value.entity}; "
-                f"its fields: {', '.join(table.columns)}"
-            )
+    if field not in table.columns or not table[field].type().is_numeric():
+        raise RunError(
+            f"value {value.name}: {field} is no number of {value.entity}; "
+            f"its fields: {', '.join(table.columns)}"
+        )
     chosen = table.filter(table[field].notnull())
-    chosen = chosen.select("repeat", "ts", x=table[field].cast("float64"), per=table[per or "ts"])
-    rows = chosen.order_by("repeat", "ts", "per", "x").to_pyarrow()
+    without_key = 0
+    if per is not None:
+        keys = read_keys([(chosen, per, value.entity)], f"value {value.name}")
+        chosen = keys.numbered(chosen, per, "_per", required=False)
+        without_key = int(chosen["_per"].isnull().sum().to_pyarrow().as_py() or 0)
+        chosen = chosen.filter(chosen["_per"].notnull())
+    columns = {"x": chosen[field].cast("float64"), "per": chosen["_per" if per else "ts"]}
+    rows = chosen.select("repeat", "ts", **columns).order_by("repeat", "ts", "per", "x")
+    rows = rows.to_pyarrow()
     repeat, ts, x, keys = (rows[name].to_numpy() for name in ("repeat", "ts", "x", "per"))
     if per is not None:
         repeat, ts, x = _added(repeat, ts, x, keys)
@@ -82,8 +145,13 @@ def read_samples(
     for number in np.unique(repeat):
         here = np.flatnonzero(repeat == number)
         kept.append(here[value.skip_first : max(0, len(here) - value.skip_last)])
-    chosen_rows = np.concatenate(kept)
-    return repeat[chosen_rows], ts[chosen_rows], x[chosen_rows] * value.scale
+    judged = np.concatenate(kept)
+    with np.errstate(over="ignore"):
+        scaled = x[judged] * value.scale
+    finite = np.isfinite(scaled)
+    rows_ = judged[finite]
+    not_finite = int((~finite).sum())
+    return Samples(repeat[rows_], ts[rows_], scaled[finite], not_finite, without_key)
 
 
 def _added(
@@ -95,11 +163,11 @@ def _added(
     """One row for each key of each repeat: the last instant, the sum; in order of time."""
     order = np.lexsort((ts, keys, repeat))
     repeat, ts, x, keys = repeat[order], ts[order], x[order], keys[order]
-    first = np.r_[True, (np.diff(repeat) != 0) | (np.diff(keys) != 0)] if len(x) else np.empty(0)
-    begins = np.flatnonzero(first)
-    ends = np.r_[begins[1:], len(x)]
-    sums = np.array([math.fsum(x[a:b]) for a, b in zip(begins, ends, strict=True)])
-    repeat, ts = repeat[begins], ts[ends - 1] if len(x) else ts
+    differ = (np.diff(repeat) != 0) | (np.diff(keys) != 0)
+    begins = np.flatnonzero(np.r_[True, differ][: len(x)])
+    ends = np.r_[begins[1:], len(x)][: len(begins)]
+    sums = np.array([_sum(x[a:b]) for a, b in zip(begins, ends, strict=True)])
+    repeat, ts = repeat[begins], ts[ends - 1]
     order = np.lexsort((ts, repeat))
     return repeat[order], ts[order], sums[order]
 
@@ -118,12 +186,13 @@ def _statistic(samples: npt.NDArray[np.float64], stat: str) -> float | None:
     if stat == "last":
         return float(samples[-1])
     if stat == "sum":
-        return math.fsum(samples)
-    mean = math.fsum(samples) / n
-    if stat == "mean":
-        return mean
-    if stat == "deviation":
-        return math.sqrt(math.fsum((samples - mean) ** 2) / n)
+        return _sum(samples)
+    if stat in ("mean", "deviation"):
+        mean = _sum(samples) / n
+        if stat == "mean":
+            return mean
+        with np.errstate(over="ignore", invalid="ignore"):
+            return math.sqrt(_sum((samples - mean) ** 2) / n)
     if stat in ("min", "max"):
         return float(samples.min() if stat == "min" else samples.max())
     q = quantile(stat)
@@ -131,16 +200,30 @@ def _statistic(samples: npt.NDArray[np.float64], stat: str) -> float | None:
     return float(np.sort(samples)[nearest_rank(q, n) - 1])
 
 
+def _sum(values: npt.NDArray[np.float64]) -> float:
+    """Exact before it is rounded; NaN where no number can be."""
+    try:
+        return math.fsum(values)
+    except (OverflowError, ValueError):
+        return math.nan
+
+
 def _missing(run: Run, value: Value) -> int:
     """The most events that may be missing from the time line."""
     total = 0
+    cut_short = unfinished(run)
     for repeat in run.repeats:
         accounts = [
             each
             for each in run.accounts
             if each.repeat == repeat and value.component in (None, each.process)
         ]
-        if not accounts:
+        having = {
+            each.process
+            for each in accounts
+            if value.component or any(site.entity == value.entity for site in each.sites)
+        }
+        if not accounts or any((repeat, each) in cut_short for each in having):
             return UNACCOUNTED
         total += sum(each.missing_at(value.entity) for each in accounts)
     return total

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from loopscope.analysis.measured_graph import MeasuredGraph
     from loopscope.analysis.messages import Mask
     from loopscope.analysis.statistic import Nanoseconds
-    from loopscope.experiment import Expectation, PathEvent, TimeWindow
+    from loopscope.experiment import Expectation, MessagePath, PathEvent, TimeWindow
     from loopscope.timeline import Run
 
 ENUMERATED = 4
@@ -29,26 +30,41 @@ ENUMERATED = 4
 class RepeatTimes:
     """Of each repeat: its time zero, and until when it surely went on.
 
-    Time zero is the first occurrence of any of some events; the end is that of the last event of
-    all that were recorded.
+    Time zero is the first occurrence of any of some events; the end, of a path, that of the last
+    event of the programs that it goes through. What others recorded afterwards, the links' router
+    among them, does not say that these still ran.
     """
 
     def __init__(self, run: Run, events: Iterable[PathEvent]) -> None:
         self._run = run
         self._events = dict.fromkeys((each.table, each.component) for each in events)
         self._size = max(run.repeats, default=0) + 1
+        self._ends: dict[frozenset[str], Nanoseconds] = {}
+        self._whole: MessagePath | None = None
 
     @property
     def zero(self) -> Nanoseconds:
         """By number of repeat; 0 where none of the events occurred."""
         return self._zeros[0]
 
-    @cached_property
-    def end(self) -> Nanoseconds:
+    def of_parts(self, whole: MessagePath) -> RepeatTimes:
+        """The same for parts of a path, which go on for as long as the whole path does."""
+        times = copy(self)
+        times._whole = whole
+        return times
+
+    def end(self, path: MessagePath) -> Nanoseconds:
         """By number of repeat."""
+        programs = frozenset(event.component for event in (self._whole or path).events)
+        if programs not in self._ends:
+            self._ends[programs] = self._end(programs)
+        return self._ends[programs]
+
+    def _end(self, programs: frozenset[str]) -> Nanoseconds:
         found = np.full(self._size, -UNKNOWN_NS)
         for name in self._run.tables:
             table = self._run.table(name)
+            table = table.filter(table.process.isin(sorted(programs)))
             ends = table.group_by("repeat").agg(end=(table.ts - table.err_ns).max())
             for row in ends.to_pyarrow().to_pylist():
                 found[row["repeat"]] = max(found[row["repeat"]], row["end"])
@@ -74,9 +90,12 @@ class RepeatTimes:
             possible, sure = possible & (low < window.until_ns), sure & (high < window.until_ns)
         return possible, possible & ~sure
 
-    def until(self, window: TimeWindow | None) -> tuple[Nanoseconds, Nanoseconds]:
-        """Of each repeat the window's end or its own, the earlier, and its half-width."""
-        end, err = self.end, np.zeros_like(self.end)
+    def until(
+        self, window: TimeWindow | None, path: MessagePath
+    ) -> tuple[Nanoseconds, Nanoseconds]:
+        """Of each repeat the window's end or the path's, the earlier, and its half-width."""
+        end = self.end(path)
+        err = np.zeros_like(end)
         if window is None or window.until_ns is None:
             return end, err
         zero, low, high = self._zeros

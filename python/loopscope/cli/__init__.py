@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import signal
 import sys
@@ -27,6 +29,7 @@ from loopscope.cli import (  # noqa: E402
     export,
     figure,
     import_,
+    interrupt,
     live,
     net,
     query,
@@ -36,7 +39,7 @@ from loopscope.cli import (  # noqa: E402
     resume,
     run,
 )
-from loopscope.cli.exits import INTERRUPTED, USAGE  # noqa: E402
+from loopscope.cli.exits import INTERRUPTED, USAGE, file_error  # noqa: E402
 
 app = typer.Typer(
     name="loopscope",
@@ -88,14 +91,31 @@ def _options(
     pass
 
 
+def _speak_utf8() -> None:
+    """In an ASCII locale too: terminals know it, results have µ and → in them, and what the host
+    side prints is UTF-8 anyway."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name == "ascii":
+            # Names of files come as what is no text there, and go out as the bytes that they were.
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape")
+
+
 def main() -> None:
     """The console script."""
     try:
-        signal.signal(signal.SIGINT, _python_interrupt)
+        _speak_utf8()
+        # Who runs this in the background may have it ignored, and that is left so.
+        if _python_interrupt is signal.default_int_handler:
+            interrupt.heed()
         try:
             app()
         finally:
             sys.stdout.flush()
+    except SystemExit as end:
+        # Typer makes an exit code of the interrupt, and says nothing.
+        if end.__context__ is not None and isinstance(end.__context__.__cause__, KeyboardInterrupt):
+            print("loopscope: interrupted", file=sys.stderr)
+        raise
     except KeyboardInterrupt:
         print("loopscope: interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
@@ -106,6 +126,15 @@ def main() -> None:
     except OSError as error:
         # Nothing more can be said on a disk that is full, so what is still buffered goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        file = f"{error.filename}: " if error.filename else ""
-        print(f"loopscope: {file}{error.strerror or error}", file=sys.stderr)
+        print(f"loopscope: {file_error(error)}", file=sys.stderr)
+        sys.exit(USAGE)
+    except Exception as error:
+        from loopscope.timeline import is_interrupt, table_error
+
+        if is_interrupt(error):
+            print("loopscope: interrupted", file=sys.stderr)
+            sys.exit(INTERRUPTED)
+        if (what := table_error(error)) is None:
+            raise
+        print(f"loopscope: {what}", file=sys.stderr)
         sys.exit(USAGE)

@@ -26,7 +26,7 @@ def account_of(folder: Path, progress: Progress) -> dict[str, Any]:
 
     with drafted(folder) as draft:
         summary: dict[str, Any] = json.loads(_native.build_record(folder, draft, progress.amount))
-    loss = json.loads((folder / "loss.json").read_text())
+    loss = json.loads((folder / "loss.json").read_text(encoding="utf-8"))
     triggers = folder / "triggers.json"
     described = _entities(folder)
     states = _states(folder, described, summary["events"])
@@ -61,7 +61,7 @@ def account_of(folder: Path, progress: Progress) -> dict[str, Any]:
             if "bucket" in rows[0]
         },
         "units": {entity: row["unit"] for entity, row in described.items() if row["unit"]},
-        "triggers": json.loads(triggers.read_text()) if triggers.exists() else [],
+        "triggers": json.loads(triggers.read_text(encoding="utf-8")) if triggers.exists() else [],
     }
 
 
@@ -151,14 +151,14 @@ def show(accounts: Mapping[str, dict[str, Any]]) -> None:
     """Prints them on stderr: the program's own output has stdout."""
     console = Console(stderr=True, highlight=False)
     for name, account in accounts.items():
-        if not account["entities"]:
+        if not account["entities"] and not account["emitted"]:
             console.print(
                 f"{name}: no events: no program with loopscope's instrumentation ran, or nothing "
                 "that it has was asked for",
                 markup=False,
                 soft_wrap=True,
             )
-        else:
+        elif account["entities"]:
             console.print(_table(name, account))
         for line in _lines(name, account):
             console.print(line, markup=False, soft_wrap=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 
 from loopscope.cli import exits
 from loopscope.cli.terminal import TerminalProgress
+from loopscope.strict_json import to_json
 
 if TYPE_CHECKING:
     from loopscope.experiment import Experiment, Graph, Problem
@@ -66,13 +66,16 @@ def analyse(
 ) -> None:
     from loopscope.analysis import AnalysisError
     from loopscope.control import RunFailed
-    from loopscope.graph.make import check, make, read_source
+    from loopscope.graph.make import check, make, notes_of, read_source
     from loopscope.graph.mistake import GraphError
     from loopscope.report import show_analyses
     from loopscope.timeline import RunError
 
     if steps:
-        typer.echo(json.dumps(_steps(), indent=2) if as_json else _steps_for_people(), nl=False)
+        typer.echo(
+            to_json(_steps(), indent=2) if as_json else _steps_for_people(),
+            nl=False,
+        )
         return
     if not runs:
         exits.end(exits.USAGE, "analyse: name a run directory, or ask for --steps")
@@ -90,6 +93,8 @@ def analyse(
             source = read_source(runs, point)
             if mistakes := check(chosen, source):
                 tell(file, mistakes)
+                raise typer.Exit(exits.USAGE)
+            notes = notes_of(chosen, source)
             written = make(chosen, name, source, opened, folder, progress.stage)
         if output is None:
             show_analyses(runs[0])
@@ -97,16 +102,16 @@ def analyse(
         exits.end(exits.USAGE, str(error))
     except OSError as error:
         exits.end_of_file_error(error)
-    _show(folder, written, as_json)
+    _show(folder, written, notes, as_json)
 
 
-def analyse_again(run: Path) -> None:
+def analyse_again(run: Path) -> bool:
     """Makes the graph of a run's experiment, and those whose output is in the run, on this machine.
 
-    Ends with exit 2 where one does not fit the run's tables.
+    Whether all could be made; on stderr why not.
     """
     from loopscope.graph.engine import DuckDB
-    from loopscope.graph.make import FOLDER, check, kept_graphs, make, read_source
+    from loopscope.graph.make import FOLDER, check, kept_graphs, make, notes_of, read_source
     from loopscope.graph.mistake import GraphError
     from loopscope.report import show_analyses
 
@@ -116,26 +121,32 @@ def analyse_again(run: Path) -> None:
         if experiment.analyse.pipelines:
             graphs[experiment.name] = experiment.analyse
         if not graphs:
-            return
+            return True
         source = read_source([run])
+        whole = True
         for name, graph in sorted(graphs.items()):
             if mistakes := check(graph, source):
                 own = name == experiment.name
                 tell(run / "experiment.yaml" if own else run / FOLDER / name, mistakes)
+                whole = False
+                continue
+            for note in notes_of(graph, source):
+                typer.echo(f"loopscope: {note}", err=True)
             with TerminalProgress(verbose=False) as progress, DuckDB() as engine:
                 make(graph, name, source, engine, run / FOLDER / name, progress.stage)
         show_analyses(run)
+        return whole
     except GraphError as error:
-        exits.end(exits.USAGE, str(error))
+        typer.echo(f"loopscope: {error}", err=True)
     except OSError as error:
-        exits.end_of_file_error(error)
+        typer.echo(f"loopscope: {exits.file_error(error)}", err=True)
+    return False
 
 
 def tell(file: Path, mistakes: Sequence[Found]) -> None:
-    """Prints mistakes with their places and ends with exit 2."""
+    """Prints mistakes with their places."""
     for problem in problems(file, mistakes):
         typer.echo(_formatted(problem), err=True)
-    raise typer.Exit(exits.USAGE)
 
 
 def problems(file: Path, mistakes: Sequence[Found]) -> list[Problem]:
@@ -216,7 +227,7 @@ def _prepare(runs: Sequence[Path], engine: Engine, progress: TerminalProgress) -
 
     repeats: list[tuple[Experiment, Path]] = []
     points: list[tuple[str, str]] = []
-    for run in runs:
+    for run in {run.resolve(): run for run in runs}.values():
         for name in points_of(run):
             opened = open_run(run, name)
             tables = [directory / "tables" for directory in opened.repeats.values()]
@@ -249,7 +260,7 @@ def _make_paths(place: tuple[str, str]) -> None:
     measure(open_run(*place))
 
 
-def _show(folder: Path, written: Sequence[Written], as_json: bool) -> None:
+def _show(folder: Path, written: Sequence[Written], notes: Sequence[str], as_json: bool) -> None:
     here = Path.cwd()
     shown = folder.relative_to(here) if folder.is_relative_to(here) else folder
     if as_json:
@@ -261,14 +272,22 @@ def _show(folder: Path, written: Sequence[Written], as_json: bool) -> None:
                 "rows": each.rows,
                 "files": [str(file) for file in each.files],
                 "columns": dict(each.columns),
+                "units": dict(each.units),
                 "problem": each.problem,
             }
             for each in written
         ]
-        typer.echo(json.dumps({"folder": str(folder), "outputs": outputs}, indent=2))
+        typer.echo(
+            to_json(
+                {"folder": str(folder), "outputs": outputs, "notes": list(notes)},
+                indent=2,
+            )
+        )
         return
     from loopscope.analysis.quantity import number
 
+    for note in notes:
+        typer.echo(f"loopscope: {note}", err=True)
     width = max((len(each.name) for each in written), default=0)
     for each in written:
         files = ", ".join(str(file.relative_to(folder)) for file in each.files)

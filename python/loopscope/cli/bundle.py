@@ -34,13 +34,13 @@ def bundle(
         opened = [open_run(run, points_of(run)[0]) for run in runs]
     except RunError as error:
         exits.end(exits.USAGE, str(error))
-    file = output or Path(f"{opened[0].path.parent.name}-{opened[0].id}.tar.gz")
+    file = output or Path(f"{opened[0].path.parent.name}-{opened[0].path.name}.tar.gz")
     try:
         with TerminalProgress(verbose=False) as progress:
             files, size = write_bundle([run.path for run in opened], file, progress.stage)
     except OSError as error:
         exits.end_of_file_error(error)
     packed = file.stat().st_size
-    reports = [f"loopscope report runs/{run.path.parent.name}/{run.id}" for run in opened]
+    reports = [f"loopscope report runs/{run.path.parent.name}/{run.path.name}" for run in opened]
     typer.echo(f"{file}: {files} files, {size / 1e6:.1f} MB in {packed / 1e6:.1f} MB")
     typer.echo(f"elsewhere: tar -xzf {file.name}, then {'; '.join(reports)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,8 @@ import typer
 
 from loopscope.cli import exits
 from loopscope.cli.experiment_file import overrides, problems_of_graph
+from loopscope.cli.programs import problems_of_programs
+from loopscope.strict_json import to_json
 
 if TYPE_CHECKING:
     from loopscope.experiment import Problem
@@ -35,7 +36,7 @@ def check(
     from loopscope.experiment import described, format_problem, is_graph, json_schema, load
 
     if schema:
-        typer.echo(json.dumps(json_schema(), indent=2))
+        typer.echo(to_json(json_schema(), indent=2))
         return
     if file is None:
         exits.end(exits.USAGE, "check: name the experiment file, or ask for --schema")
@@ -46,13 +47,13 @@ def check(
         problems = find_problems(file, overrides(param or []))
         if not any(problem.severity == "error" for problem in problems):
             experiment = load(file, overrides(param or []))
-            problems += problems_of_graph(file, experiment)
+            problems += problems_of_graph(file, experiment) + problems_of_programs(file, experiment)
             graphs = {path.name: lines for path in experiment.paths if (lines := described(path))}
     errors = [problem for problem in problems if problem.severity == "error"]
     if as_json:
         found = [dataclasses.asdict(problem) for problem in problems]
         told = {"file": str(file), "ok": not errors, "problems": found, "graphs": graphs}
-        typer.echo(json.dumps(told))
+        typer.echo(to_json(told))
     else:
         for problem in problems:
             typer.echo(format_problem(problem), err=True)

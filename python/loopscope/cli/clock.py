@@ -16,7 +16,7 @@ HELP_SERVE = """Be the reference, whose counter is the time of all hosts, until 
 
 loopscope clock serve --key clock.key
 """
-HELP_JOIN = """Follow a reference until Ctrl-C.
+HELP_JOIN = """Follow a reference until Ctrl-C; waits for it as long as it takes.
 
 loopscope clock join reference:27182 --key clock.key
 """

@@ -16,6 +16,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from loopscope.strict_json import to_json
+
 HELP = "List what this machine offers and lacks for loopscope, and what each absence costs."
 
 SO_TIMESTAMPING = 37
@@ -44,7 +46,7 @@ def doctor(
 ) -> None:
     findings = list(examine())
     if as_json:
-        typer.echo(json.dumps({"findings": [asdict(finding) for finding in findings]}))
+        typer.echo(to_json({"findings": [asdict(finding) for finding in findings]}))
         return
     console = Console(highlight=False)
     for finding in findings:
@@ -72,6 +74,8 @@ def examine() -> Iterator[Finding]:
     yield _cost("network namespaces", namespaces, "yes", "not in this kernel", "no local testbed")
     yield _counter()
     yield _clock_source()
+    yield from _processors()
+    yield _machine()
     yield _stamps()
     yield _hardware_clocks()
     shm = os.access("/dev/shm", os.W_OK)
@@ -100,7 +104,7 @@ def _cost(what: str, ok: bool, yes: str, no: str, cost: str) -> Finding:
 
 
 def _flags() -> set[str]:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("flags"):
             return set(line.split(":", 1)[1].split())
     return set()
@@ -122,7 +126,7 @@ def _counter() -> Finding:
 
 def _clock_source() -> Finding:
     path = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
-    source = path.read_text().strip() if path.exists() else "unknown"
+    source = path.read_text(encoding="utf-8").strip() if path.exists() else "unknown"
     good = source in ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter")
     return _cost(
         "the counter as kernel clock source",
@@ -131,6 +135,23 @@ def _clock_source() -> Finding:
         source,
         "the kernel distrusts the counter: clocks of several CPUs may disagree, and the probes "
         "refuse it",
+    )
+
+
+def _machine() -> Finding:
+    """A virtual machine that is moved or set back; its counter may not show it."""
+    what = "notice of a virtual machine's moves and snapshots"
+    device = Path("/dev/vmclock0")
+    if "hypervisor" not in _flags() and platform.machine() != "aarch64":
+        return Finding(what, True, "the machine is not virtual")
+    return _cost(
+        what,
+        os.access(device, os.R_OK),
+        f"VMClock, {device}",
+        f"{device} is not readable" if device.exists() else f"no {device} (VMClock)",
+        "of a virtual machine that is moved to another host or set back to a snapshot, only what "
+        "its counter or CLOCK_BOOTTIME shows is noticed: until probes contradict it, bounds may be "
+        "wrong",
     )
 
 
@@ -170,6 +191,34 @@ def _host_binary() -> Finding:
         return Finding("loopscope-host", False, "not found", str(error))
 
 
+def _processors() -> Iterator[Finding]:
+    from loopscope.testbed import TestbedError, dormant, host_binary
+
+    try:
+        binary = host_binary()
+    except TestbedError:
+        # Told by another finding.
+        return
+    command: list[str | Path] = [binary, "clock", "processors"]
+    done = subprocess.run(
+        command, capture_output=True, encoding="utf-8", check=False, env=dormant()
+    )
+    what = "one counter for all processors"
+    if done.returncode:
+        said = done.stderr.strip() or f"exit status {done.returncode}"
+        yield Finding(what, False, said, "no clocks between hosts")
+        return
+    found = json.loads(done.stdout)
+    within, pairs = f"{found['within_ns']:.0f} ns", found["pairs"]
+    yield _cost(
+        what,
+        found["refused"] is None,
+        f"within {within} of each other, by {pairs} pairs; times between hosts are that much wider",
+        str(found["refused"]),
+        f"no clocks between hosts: probes refuse counters more than {found['limit_ns']} ns apart",
+    )
+
+
 def _movers() -> Iterator[Finding]:
     from loopscope.testbed import TestbedError, dormant, host_binary
 
@@ -179,7 +228,9 @@ def _movers() -> Iterator[Finding]:
         # Told by the finding before.
         return
     command: list[str | Path] = [binary, "emulate", "--probe", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=dormant())
+    done = subprocess.run(
+        command, capture_output=True, encoding="utf-8", check=False, env=dormant()
+    )
     if done.returncode:
         said = done.stderr.strip() or f"exit status {done.returncode}"
         yield Finding("emulated links", False, said, "no link can be emulated")
@@ -196,7 +247,7 @@ def _governor() -> Finding:
     path = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     if not path.exists():
         return Finding("frequency governor", True, "none visible (fixed, or the host's business)")
-    governor = path.read_text().strip()
+    governor = path.read_text(encoding="utf-8").strip()
     return _cost(
         "frequency governor",
         governor == "performance",

@@ -36,7 +36,10 @@ def entities(
     except TestbedError as error:
         exits.end(exits.USAGE, str(error))
     done = subprocess.run(
-        [binary, "entities", "--json", "--", target], capture_output=True, text=True, check=False
+        [binary, "entities", "--json", "--", target],
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
     )
     if done.returncode != 0:
         exits.end(exits.USAGE, done.stderr.strip().removeprefix("loopscope-host: "))

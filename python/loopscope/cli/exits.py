@@ -25,8 +25,14 @@ def end(code: int, message: str) -> NoReturn:
     raise typer.Exit(code)
 
 
+def file_error(error: OSError) -> str:
+    """What cannot be read or written and why, for people."""
+    file = f"{error.filename}: " if error.filename else ""
+    return f"{file}{error.strerror or error}"
+
+
 def end_of_file_error(error: OSError) -> NoReturn:
     """Ends the command with what cannot be read or written and why."""
     if error.filename is None:
         raise error  # of our own output: its reader went away, or its disk is full; `main` tells
-    end(USAGE, f"{error.filename}: {error.strerror}")
+    end(USAGE, file_error(error))

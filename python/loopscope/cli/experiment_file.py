@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import typer
 
 from loopscope.cli import exits
 from loopscope.experiment import Experiment, ExperimentErrors, Problem, format_problem, load
+from loopscope.strict_json import to_json
 
 
 def overrides(params: list[str]) -> dict[str, str]:
@@ -21,21 +25,29 @@ def overrides(params: list[str]) -> dict[str, str]:
     return values
 
 
-def load_or_end(file: Path, params: list[str]) -> Experiment:
-    """The experiment, or exit 2 with all that is wrong with its file."""
+def load_or_end(file: Path, params: list[str], as_json: bool = False) -> Experiment:
+    """The experiment, or exit 2 with all that is wrong with its file; ``as_json``: on stdout too,
+    as one object."""
     try:
         experiment = load(file, overrides(params))
     except ExperimentErrors as errors:
-        for problem in errors.problems:
-            typer.echo(format_problem(problem), err=True)
-        raise typer.Exit(exits.USAGE) from None
+        _end(file, errors.problems, as_json)
+    if mistakes := problems_of_graph(file, experiment):
+        _end(file, [*experiment.warnings, *mistakes], as_json)
     for problem in experiment.warnings:
         typer.echo(format_problem(problem), err=True)
-    if mistakes := problems_of_graph(file, experiment):
-        for problem in mistakes:
-            typer.echo(format_problem(problem), err=True)
-        raise typer.Exit(exits.USAGE)
     return experiment
+
+
+def _end(file: Path, problems: Sequence[Problem], as_json: bool) -> NoReturn:
+    for problem in problems:
+        typer.echo(format_problem(problem), err=True)
+    if as_json:
+        found = [dataclasses.asdict(problem) for problem in problems]
+        errors = sum(problem.severity == "error" for problem in problems)
+        why = f"{file}: {errors} problem" + ("s" if errors > 1 else "")
+        typer.echo(to_json({"verdict": None, "error": why, "problems": found}))
+    raise typer.Exit(exits.USAGE)
 
 
 def problems_of_graph(file: Path, experiment: Experiment) -> list[Problem]:

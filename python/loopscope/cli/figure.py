@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from loopscope.cli import exits
+from loopscope.strict_json import to_json
 
 if TYPE_CHECKING:
     from loopscope.report.catalogue import Wanted
     from loopscope.report.source import Source
 
-HELP = "Draw figures of a run as SVG, PDF and PNG, each with its numbers as CSV."
+HELP = (
+    "Draw figures of a run, a recording or an import as SVG, PDF and PNG, each with its numbers "
+    "as CSV."
+)
 
 
 def _complete(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -35,7 +38,8 @@ def figure(
     run: Annotated[
         Path,
         typer.Argument(
-            help="A run directory, for example runs/pipeline/latest.", show_default=False
+            help="A run directory, for example runs/pipeline/latest; a recording or an import.",
+            show_default=False,
         ),
     ],
     name: Annotated[
@@ -66,8 +70,13 @@ def figure(
         str, typer.Option("--width", help="Columns of a page: one (3.5 in) or two (7.16 in).")
     ] = "two",
     message: Annotated[
-        int | None,
-        typer.Option("--message", metavar="ID", help="Of waterfall and timeline: this message."),
+        str | None,
+        typer.Option(
+            "--message",
+            metavar="KEY",
+            help="Of waterfall and timeline: the message with this key; of several fields as "
+            "'7, left'.",
+        ),
     ] = None,
     repeat: Annotated[
         int | None, typer.Option("--repeat", metavar="N", help="Only this repeat.")
@@ -88,7 +97,13 @@ def figure(
         typer.Option("--against", metavar="PARAM", help="Of mean-deviation: the parameter."),
     ] = None,
     point: Annotated[
-        str | None, typer.Option("--point", metavar="NAME", help="Of this point of a sweep.")
+        str | None,
+        typer.Option(
+            "--point",
+            metavar="NAME",
+            help="Of this point of a sweep. Default: of each, in its folder; what compares points, "
+            "of all together.",
+        ),
     ] = None,
     listing: Annotated[
         bool, typer.Option("--list", help="Say what can be drawn, and draw nothing.")
@@ -97,13 +112,14 @@ def figure(
 ) -> None:
     from loopscope.analysis import AnalysisError
     from loopscope.cli.terminal import TerminalProgress
-    from loopscope.report.catalogue import Choice, draw, figures_of, parse
+    from loopscope.report.catalogue import Choice, draw, parse, places
     from loopscope.report.samples import FigureError
     from loopscope.report.source import Source
-    from loopscope.timeline import RunError, points_of
+    from loopscope.timeline import RunError, is_recorded, points_of
 
     try:
-        points_of(run)  # says what is wrong with a path that is no run
+        if not is_recorded(run):
+            points_of(run)  # says what is wrong with a path that is no run
         source = Source(run.resolve(), point)
         if listing:
             _print_listing(source, as_json)
@@ -119,19 +135,19 @@ def figure(
             formats=formats.split(","),  # type: ignore[arg-type]
         )
         wanted = parse(source, name or [], choice)
-        folder = figures_of(source) if output is None else output
         drawn = []
         with TerminalProgress(verbose=False) as progress:
             for number, each in enumerate(wanted, start=1):
                 if len(wanted) > 1:
                     progress.stage(f"figure {number} of {len(wanted)}: {each.stem}")
-                drawn.append((each, draw(source, each, folder, choice)))
+                for of, folder in places(source, each, output):
+                    drawn.append((each, draw(of, each, folder, choice)))
     except (AnalysisError, FigureError, RunError) as error:
         exits.end(exits.USAGE, str(error))
     except OSError as error:
         exits.end_of_file_error(error)
     if as_json:
-        typer.echo(json.dumps({"figures": [_told(*each) for each in drawn]}, indent=2))
+        typer.echo(to_json({"figures": [_told(*each) for each in drawn]}, indent=2))
         return
     for _, files in drawn:
         kinds = ", ".join(file.suffix[1:] for file in files[1:])
@@ -171,7 +187,7 @@ def _print_listing(source: Source, as_json: bool) -> None:
             name: {"what": kind.what, "of": kind.of, "takes": [f"--{each}" for each in kind.takes]}
             for name, kind in KINDS.items()
         }
-        typer.echo(json.dumps({"kinds": kinds, "of": subjects, "own": own}, indent=2))
+        typer.echo(to_json({"kinds": kinds, "of": subjects, "own": own}, indent=2))
         return
     wide = max(map(len, KINDS))
     typer.echo("kinds, and what they are of")

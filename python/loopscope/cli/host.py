@@ -20,9 +20,9 @@ def binary() -> Path:
         exits.end(exits.USAGE, str(error))
 
 
-def attend(words: Sequence[str | Path]) -> int:
+def attend(words: Sequence[str | Path], descriptors: Sequence[int] = ()) -> int:
     """Runs ``loopscope-host WORDS`` to its end, whatever this program is told; its exit code, as a
-    shell tells it."""
+    shell tells it. It gets these descriptors."""
     from loopscope.testbed import dormant
 
     program = binary()
@@ -31,6 +31,7 @@ def attend(words: Sequence[str | Path]) -> int:
     process = subprocess.Popen(
         [program, *words],
         env=dormant(),
+        pass_fds=descriptors,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):

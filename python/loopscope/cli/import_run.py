@@ -12,6 +12,7 @@ import typer
 
 from loopscope.cli import exits
 from loopscope.cli.terminal import TerminalProgress
+from loopscope.strict_json import to_json
 
 if TYPE_CHECKING:
     from loopscope.timeline import Run
@@ -63,7 +64,7 @@ def import_into_run(
         exits.end(exits.USAGE, str(error))
     except OSError as error:
         exits.end_of_file_error(error)
-    summary = json.loads((directory / "tables" / "summary.json").read_text())
+    summary = json.loads((directory / "tables" / "summary.json").read_text(encoding="utf-8"))
     prefix = f"imports/{called}/"
     (found,) = (
         each
@@ -71,7 +72,7 @@ def import_into_run(
         if each["host"] == host and each["source"].startswith(prefix)
     )
     if as_json:
-        typer.echo(json.dumps(found))
+        typer.echo(to_json(found))
     else:
         _show(found, run, directory)
 

@@ -16,7 +16,8 @@ HELP_TRIGGER = """Write the flight recorders of a record, an attach or a run tha
 
 loopscope trigger
 
-PID is of the recording, of the run, or of the program that was attached to.
+PID is of the recording, of the run, or of the program that was attached to; a run is also called by
+the end of its folder's name.
 """
 HELP_ENABLE = """Record entities from now on in a recording that goes on.
 
@@ -32,7 +33,7 @@ Patterns = Annotated[
     list[str], typer.Argument(metavar="GLOB…", help="Patterns on group:name.", show_default=False)
 ]
 To = Annotated[
-    int | None,
+    str | None,
     typer.Option(
         "--to",
         metavar="PID",
@@ -45,7 +46,7 @@ Name = Annotated[str, typer.Option("--stream", metavar="NAME", help="In which of
 
 def trigger(
     pid: Annotated[
-        int | None,
+        str | None,
         typer.Argument(metavar="[PID]", help="Which. [default: the only one]", show_default=False),
     ] = None,
     stream: Annotated[
@@ -55,7 +56,7 @@ def trigger(
     as_json: AsJson = False,
 ) -> None:
     words = ["trigger", *([] if stream is None else ["--stream", stream])]
-    host([*words, *([] if pid is None else [str(pid)])], as_json)
+    host([*words, *([] if pid is None else [pid])], as_json)
 
 
 def enable(
@@ -70,7 +71,7 @@ def disable(
     _choose("disable", patterns, to, stream, as_json)
 
 
-def _choose(verb: str, patterns: Sequence[str], to: int | None, stream: str, as_json: bool) -> None:
+def _choose(verb: str, patterns: Sequence[str], to: str | None, stream: str, as_json: bool) -> None:
     from loopscope.experiment import check_pattern
 
     try:
@@ -78,7 +79,7 @@ def _choose(verb: str, patterns: Sequence[str], to: int | None, stream: str, as_
             check_pattern(pattern)
     except ValueError as error:
         exits.end(exits.USAGE, str(error))
-    target = [] if to is None else ["--to", str(to)]
+    target = [] if to is None else ["--to", to]
     host([verb, *target, "--stream", stream, "--", *patterns], as_json)
 
 
@@ -96,7 +97,9 @@ def answer(words: Sequence[str]) -> str:
     except TestbedError as error:
         exits.end(exits.USAGE, str(error))
     command: list[str | Path] = [binary, *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=dormant())
+    done = subprocess.run(
+        command, capture_output=True, encoding="utf-8", check=False, env=dormant()
+    )
     if done.stderr:
         print(done.stderr.replace("loopscope-host: ", "loopscope: "), end="", file=sys.stderr)
     if done.returncode:

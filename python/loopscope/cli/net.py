@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+import sys
+from typing import Annotated, Any
 
 import typer
 
 from loopscope.cli import exits, live
+from loopscope.strict_json import to_json
 
 HELP = "Show and change the emulated links of a run that goes on."
 HELP_SHOW = """Show what each emulated link was asked for and what it has done so far.
@@ -25,18 +27,78 @@ back: loss=none.
 app = typer.Typer(help=HELP, no_args_is_help=True)
 
 To = Annotated[
-    int | None,
+    str | None,
     typer.Option(
-        "--to", metavar="PID", help="Which router. [default: the only one]", show_default=False
+        "--to",
+        metavar="RUN",
+        help="Of which run: the end of its folder's name, or a process id. [default: the only one]",
+        show_default=False,
     ),
 ]
 
 
 @app.command("show", help=HELP_SHOW)
 def show(to: To = None, as_json: live.AsJson = False) -> None:
-    typer.echo(
-        live.answer(["net", *_router(to), "show", *(["--json"] if as_json else [])]), nl=False
-    )
+    said = live.answer(["net", *_router(to), "show"])
+    if as_json:
+        typer.echo(said, nl=False)
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("link", "asked", "in", "out", "dropped", "delay p50", "p99", "max"):
+        table.add_column(heading, justify="left" if heading in ("link", "asked") else "right")
+    for link in json.loads(said):
+        table.add_row(*_cells(link))
+    # A file or a pipe has no width of its own.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    console.print(table, markup=False)
+
+
+def _cells(link: dict[str, Any]) -> list[str]:
+    from loopscope.analysis.quantity import duration
+
+    now = link["segments"][-1]
+    dropped = ", ".join(f"{cause} {n}" for cause, n in now["dropped"].items() if n)
+    delays = [now["delay_ns"][name] for name in ("p50", "p99", "max")]
+    return [
+        f"{link['from']} -> {link['to']}",
+        _asked(now["asked"]),
+        str(now["in"]["packets"]),
+        str(now["out"]["packets"]),
+        dropped or "0",
+        *("–" if ns is None else duration(round(ns)) for ns in delays),
+    ]
+
+
+def _asked(settings: dict[str, Any]) -> str:
+    """As the file would say it: `delay=20ms loss=1%`; of what has several numbers, its JSON."""
+    from loopscope.experiment import quantity
+    from loopscope.experiment.quantity import DURATION, RATE
+
+    words = []
+    for name, value in settings.items():
+        if not value:
+            continue
+        if name == "delay_ns":
+            words.append(f"delay={quantity.format(value, DURATION)}")
+        elif name == "rate_bps":
+            words.append(f"rate={quantity.format(value, RATE)}")
+        elif name in ("duplicate", "corrupt"):
+            words.append(f"{name}={_share(value)}")
+        elif name == "loss" and value["kind"] == "independent" and not value["correlation"]:
+            words.append(f"loss={_share(value['probability'])}")
+        elif name == "jitter" and value["distribution"] == "normal" and not value["correlation"]:
+            words.append(f"jitter={quantity.format(value['ns'], DURATION)}")
+        else:
+            words.append(f"{name}={to_json(value)}")
+    return " ".join(words) or "–"
+
+
+def _share(probability: float) -> str:
+    return f"{100 * probability:.6g}%"
 
 
 @app.command("set", help=HELP_SET)
@@ -57,13 +119,13 @@ def set_settings(
     in_force = {}
     for source, target in pairs:
         name = f"{source} -> {target}"
-        said = live.answer(["net", *_router(to), "set", name, json.dumps(change)])
+        said = live.answer(["net", *_router(to), "set", name, to_json(change)])
         in_force[name] = json.loads(said)
         if not as_json:
             typer.echo(f"{name}: {' '.join(settings)}")
     if as_json:
-        typer.echo(json.dumps(in_force))
+        typer.echo(to_json(in_force))
 
 
-def _router(to: int | None) -> list[str]:
-    return [] if to is None else ["--to", str(to)]
+def _router(to: str | None) -> list[str]:
+    return [] if to is None else ["--to", to]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import math
 import sys
+from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from loopscope.cli import exits
+from loopscope.cli.text_table import printable_lines, text_table
+from loopscope.strict_json import to_json_or_null
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,14 +22,15 @@ if TYPE_CHECKING:
 SHOWN = 100
 """Rows on a terminal; all of them elsewhere."""
 
-HELP = "Ask a run's tables in SQL; without a query, list them."
+HELP = "Ask the tables of a run, a recording or an import in SQL; without a query, list them."
 
 
 def query(
     run: Annotated[
         Path,
         typer.Argument(
-            help="A run directory, for example runs/pipeline/latest.", show_default=False
+            help="A run directory, for example runs/pipeline/latest; a recording or an import.",
+            show_default=False,
         ),
     ],
     sql: Annotated[
@@ -41,7 +43,12 @@ def query(
         ),
     ] = None,
     point: Annotated[
-        str | None, typer.Option("--point", metavar="NAME", help="Of this point of a sweep.")
+        str | None,
+        typer.Option(
+            "--point",
+            metavar="NAME",
+            help="Of this point of a sweep. Default: all, in the column `point`.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per row.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
@@ -50,12 +57,13 @@ def query(
     import pyarrow as pa
 
     from loopscope.export import printable
-    from loopscope.timeline import RunError, open_run
+    from loopscope.timeline import RunError, open_tables
 
     if as_json and as_csv:
         exits.end(exits.USAGE, "--json and --csv exclude each other")
     try:
-        opened = open_run(run, point)
+        opened = open_tables(run, point)
+        tell_missing(opened)
         batches = distinct(_listing(opened) if sql is None else _answer(opened, sql))
         if as_json:
             _print_json(batches)
@@ -65,6 +73,15 @@ def query(
             _print(printable(batches))
     except (RunError, duckdb.Error, pa.ArrowException) as error:
         exits.end(exits.USAGE, str(error))
+
+
+def tell_missing(run: Run) -> None:
+    """Says which points of a sweep are not among its tables."""
+    from loopscope.timeline import AllPoints
+
+    if isinstance(run, AllPoints) and run.without:
+        names = ", ".join(run.without)
+        typer.echo(f"loopscope: not run to their end, and not in the tables: {names}", err=True)
 
 
 def _listing(run: Run) -> pa.RecordBatchReader:
@@ -77,14 +94,24 @@ def _listing(run: Run) -> pa.RecordBatchReader:
 
 
 def _answer(run: Run, sql: str) -> pa.RecordBatchReader:
+    from duckdb import ExpectedResultType, StatementType
+
     from loopscope.timeline import RunError, is_interrupt
 
     con = run.register().con
+    statements = con.extract_statements(sql)
+    if not statements:
+        raise RunError("the query is empty: ask with SELECT")
+    *before, last = statements
+    rows = last.expected_result_type == [ExpectedResultType.QUERY_RESULT]
+    if not rows and last.type not in (StatementType.COPY, StatementType.EXPORT):
+        raise RunError("the query gives no rows: ask with SELECT, or write them with COPY … TO")
     try:
-        relation = con.sql(sql)
-        if relation is None:
-            raise RunError("the query gives no rows: ask with SELECT")
-        answer: pa.RecordBatchReader = relation.to_arrow_reader()
+        for statement in before:
+            con.execute(statement)
+        # A relation is read as it is asked for; what writes is done when it is executed.
+        done = con.sql(last.query) if rows else con.execute(last)
+        answer: pa.RecordBatchReader = done.to_arrow_reader()
     except RuntimeError as error:
         if not is_interrupt(error):
             raise
@@ -113,23 +140,27 @@ def distinct(batches: pa.RecordBatchReader) -> pa.RecordBatchReader:
 
 
 def _print_json(batches: pa.RecordBatchReader) -> None:
+    nulls = 0
     for batch in batches:
         for row in batch.to_pylist():
             # What JSON has no form for (times, intervals) is text.
-            typer.echo(json.dumps(_json(row), default=str))
+            text, count = to_json_or_null(_json(row), default=str)
+            nulls += count
+            typer.echo(text)
+    if nulls:
+        told = f"{nulls} values that are NaN or infinite are null: JSON has no form for them"
+        typer.echo(f"loopscope: {told}", err=True)
 
 
 def _json(value: Any) -> Any:
-    """Whole sums are numbers (DuckDB's have 128 bits), not-a-number and the infinities, which JSON
-    does not have, are null, bytes are hexadecimal."""
+    """The value in JSON's types: whole sums are numbers (DuckDB's have 128 bits), bytes are
+    hexadecimal."""
     if isinstance(value, dict):
         return {key: _json(each) for key, each in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_json(each) for each in value]
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
     return value.hex() if isinstance(value, bytes) else value
 
 
@@ -142,26 +173,37 @@ def _print_csv(batches: pa.RecordBatchReader) -> None:
 
 
 def _print(batches: pa.RecordBatchReader) -> None:
+    names = batches.schema.names
+    kinds = (str(field.type) for field in batches.schema)
+    numbers = [kind.startswith(("int", "uint", "double", "float", "decimal")) for kind in kinds]
+    tty = sys.stdout.isatty()
+    shown: list[tuple[Any, ...]] = []
+    count = 0
+    for batch in batches:
+        count += len(batch)
+        wanted = batch.slice(0, SHOWN - len(shown)) if tty else batch
+        shown += zip(*(column.to_pylist() for column in wanted.columns), strict=True)
+    if not tty:
+        # In one go: a line at a time would take longer than the query.
+        sys.stdout.write("\n".join([*text_table(names, numbers, shown), ""]))
+        return
+    _print_folded(names, numbers, shown)
+    if count > SHOWN:
+        typer.echo(f"{count} rows, the first {SHOWN} shown: --csv or --json prints all")
+
+
+def _print_folded(names: list[str], numbers: list[bool], rows: Iterable[tuple[Any, ...]]) -> None:
+    """On a terminal: what is too wide for it is folded."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    tty = sys.stdout.isatty()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for field in batches.schema:
-        number = str(field.type).startswith(("int", "uint", "double", "float", "decimal"))
-        table.add_column(field.name, justify="right" if number else "left", overflow="fold")
-    count = 0
-    for batch in batches:
-        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            count += 1
-            if not tty or count <= SHOWN:
-                table.add_row(*(_text(value) for value in row))
-    console = Console(highlight=False, width=None if tty else 10_000)
-    console.print(table)
-    if tty and count > SHOWN:
-        console.print(f"{count} rows, the first {SHOWN} shown: --csv or --json prints all")
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)
+    for name, number in zip(names, numbers, strict=True):
+        justify: Literal["left", "right"] = "right" if number else "left"
+        header = Text("\n".join(printable_lines(name)))
+        table.add_column(header, justify=justify, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text("\n".join(printable_lines(value))) for value in row))
+    Console(highlight=False).print(table)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import os
 import re
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ import typer
 
 from loopscope.cli import exits, host
 from loopscope.experiment import Stream, StreamFilter
+from loopscope.strict_json import to_json
 
 Output = Annotated[
     Path,
@@ -140,15 +140,16 @@ def _count(option: str, text: str) -> int:
 
 
 @contextlib.contextmanager
-def streams_file(streams: Sequence[Stream]) -> Iterator[list[str]]:
-    """The host side's options that tell it the streams."""
+def streams_file(streams: Sequence[Stream]) -> Iterator[int]:
+    """A descriptor that the host side reads the streams from."""
     from loopscope.experiment import streams_document
 
-    # Not on its standard input, which is the program's.
-    with tempfile.NamedTemporaryFile("w", prefix="loopscope-", suffix=".json") as file:
+    # Not on its standard input, which is the program's, and not in a file that would stay behind if
+    # this program were killed.
+    with open(os.memfd_create("loopscope-streams"), "w", encoding="utf-8") as file:
         file.write(streams_document(streams))
         file.flush()
-        yield ["--streams", file.name]
+        yield file.fileno()
 
 
 def run_host(
@@ -160,8 +161,11 @@ def run_host(
     ``streams`` is None where the host side knows them.
     """
     with contextlib.ExitStack() as files:
-        options = [] if streams is None else files.enter_context(streams_file(streams))
-        return host.attend([verb, "--quiet", *options, *words])
+        if streams is None:
+            return host.attend([verb, "--quiet", *words])
+        descriptor = files.enter_context(streams_file(streams))
+        options = ["--streams", f"/proc/self/fd/{descriptor}"]
+        return host.attend([verb, "--quiet", *options, *words], [descriptor])
 
 
 def recorded_streams(output: Path) -> list[str]:
@@ -201,6 +205,6 @@ def report(output: Path, streams: Iterable[str], code: int, as_json: bool) -> No
     if as_json:
         # What there is of the main stream stands at the top, for scripts that know no other.
         main = accounts.get("main", {})
-        typer.echo(json.dumps({"output": str(output), "exit": code, **main, "streams": accounts}))
+        typer.echo(to_json({"output": str(output), "exit": code, **main, "streams": accounts}))
     else:
         show(accounts)

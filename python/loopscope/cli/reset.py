@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from loopscope.cli import exits
+from loopscope.strict_json import to_json
 
 HELP = "Remove what any crashed run or recorder left: processes, namespaces, links, directories."
 
@@ -25,13 +26,15 @@ def reset(
     except TestbedError as error:
         exits.end(exits.RUN_FAILED, str(error))
     # Only the host side changes a machine; it also owns the ledger that says what was made.
-    done = subprocess.run([binary, "reset", "--json"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [binary, "reset", "--json"], capture_output=True, encoding="utf-8", check=False
+    )
     try:
         report = json.loads(done.stdout)
     except ValueError:
         exits.end(exits.RUN_FAILED, f"reset failed: {done.stderr.strip() or done.returncode}")
     if as_json:
-        typer.echo(json.dumps(report))
+        typer.echo(to_json(report))
     else:
         for kind, title in (("removed", "removed"), ("in_use", "left alone, in use")):
             for item in report[kind]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import typer
 from rich.console import Console
 
 from loopscope.analysis import AnalysisError, Results, SweepResults, analyse, analyse_sweep
@@ -13,8 +17,33 @@ from loopscope.report.plots import Recorder
 from loopscope.timeline import open_run, read_manifest
 
 
-def judge(path: Path, point: str | None = None) -> tuple[Results | SweepResults, Path]:
-    """Results of a run whose tables exist, and the report that was written of them.
+@dataclass
+class Judged:
+    """What a run came to. What of it could not be written, is no reason not to say it."""
+
+    results: Results | SweepResults
+    folder: Path
+    """Where the report and the results go."""
+    unwritten: list[str] = field(default_factory=list)
+    """Files, and why not."""
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Takes down what cannot be written."""
+        try:
+            yield
+        except OSError as error:
+            place = error.filename or self.folder
+            self.unwritten.append(f"cannot write {place}: {error.strerror or error}")
+
+    @property
+    def report(self) -> Path:
+        """The page."""
+        return self.folder / "report.html"
+
+
+def judge(path: Path, point: str | None = None) -> Judged:
+    """Results of a run whose tables exist; their report is written.
 
     ``point`` asks for that point of a sweep alone, and its own report.
     """
@@ -26,20 +55,37 @@ def judge(path: Path, point: str | None = None) -> tuple[Results | SweepResults,
     recorder = Recorder(experiment)
     if experiment.points and point is None:
         sweep = analyse_sweep(path, recorder.see)
-        return sweep, write_sweep(path, sweep, recorder.drawn(sweep))
+        judged = Judged(sweep, path)
+        with judged.writing():
+            write_sweep(path, sweep, recorder.drawn(sweep))
+        return judged
     run = open_run(path, point)
     results = analyse(run)
     recorder.see(run, results)
-    return results, write_report(run, results, own=recorder.drawn(None))
+    judged = Judged(results, run.output)
+    with judged.writing():
+        write_report(run, results, own=recorder.drawn(None))
+    return judged
 
 
-def show(results: Results | SweepResults, report: Path) -> None:
-    """Prints table, verdicts, loss and the report's place."""
-    console = Console(highlight=False)
-    if isinstance(results, SweepResults):
-        render_sweep(results, console)
+def show(judged: Judged, as_json: bool) -> None:
+    """Prints table, verdicts, loss and the report's place, or the results as JSON; on stderr what
+    could not be written."""
+    if as_json:
+        typer.echo(judged.results.to_json(), nl=False)
     else:
-        render_terminal(results, console)
-    here = Path.cwd()
-    place = report.relative_to(here) if report.is_relative_to(here) else report
-    console.print(f"report: {place}", markup=False, soft_wrap=True)
+        _show(judged)
+    for problem in judged.unwritten:
+        typer.echo(f"loopscope: {problem}", err=True)
+
+
+def _show(judged: Judged) -> None:
+    console = Console(highlight=False)
+    if isinstance(judged.results, SweepResults):
+        render_sweep(judged.results, console)
+    else:
+        render_terminal(judged.results, console)
+    if judged.report.exists() and not judged.unwritten:
+        here, place = Path.cwd(), judged.report
+        place = place.relative_to(here) if place.is_relative_to(here) else place
+        console.print(f"report: {place}", markup=False, soft_wrap=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,10 +10,15 @@ import typer
 from loopscope import __version__
 from loopscope.cli import exits
 from loopscope.cli.experiment_file import load_or_end
+from loopscope.cli.interrupt import endings_too
 from loopscope.cli.terminal import TerminalProgress
+from loopscope.strict_json import to_json
 
 if TYPE_CHECKING:
     from loopscope.analysis import Results, SweepResults
+    from loopscope.cli.results import Judged
+    from loopscope.control import RunDirectory
+    from loopscope.experiment import Experiment
 
 HELP = "Run an experiment and judge it."
 
@@ -52,59 +56,82 @@ def run(
         bool, typer.Option("--verbose", "-v", help="Show what the components print.")
     ] = False,
 ) -> None:
-    experiment = load_or_end(file, param or [])
+    experiment = load_or_end(file, param or [], as_json)
     if junit is not None and not junit.absolute().parent.is_dir():
         exits.end(exits.USAGE, f"--junit {junit}: there is no such folder")
     if junit is not None and junit.is_dir():
         exits.end(exits.USAGE, f"--junit {junit}: this is a folder: name a file")
-    # Slow imports come after the file is known to be good.
-    from loopscope.cli.analyse import analyse_again
-    from loopscope.control import RunFailed, RunInterrupted, run_experiment
+    with endings_too():
+        try:
+            directory, judged = _run(experiment, file.read_bytes(), runs, stop, verbose)
+        except _Ended as end:
+            if junit is not None:
+                _write_junit(junit, experiment.name, end.why)
+            if as_json:
+                typer.echo(to_json({"verdict": None, "error": end.why}))
+            exits.end(end.code, end.why)
+        # Slow imports, as below.
+        from loopscope.cli.analyse import analyse_again
+        from loopscope.cli.results import show
 
-    source = file.read_bytes()
-    failed: tuple[int, str] | None = None
+        told = junit is None or _write_junit(junit, experiment.name, judged.results)
+        show(judged, as_json)
+        made = analyse_again(directory.path)
+    if directory.failed_points:
+        some = f"{len(directory.failed_points)} of {len(experiment.points)} points failed"
+        exits.end(exits.RUN_FAILED, f"{some}: {', '.join(directory.failed_points)}")
+    # A CI system that has no verdicts to read must not take the run for passed.
+    whole = told and made and not judged.unwritten
+    code = exits.of_verdict(judged.results.verdict)
+    raise typer.Exit(code or (exits.PASS if whole else exits.USAGE))
+
+
+class _Ended(Exception):
+    """A run that came to no verdict."""
+
+    def __init__(self, code: int, why: str) -> None:
+        self.code, self.why = code, why
+        super().__init__(why)
+
+
+def _run(
+    experiment: Experiment, source: bytes, runs: Path, stop: bool, verbose: bool
+) -> tuple[RunDirectory, Judged]:
+    """Runs and judges. Raises _Ended."""
+    # Slow imports come after the file is known to be good.
+    from loopscope.control import RunFailed, RunInterrupted, run_experiment
+    from loopscope.timeline import is_interrupt
+
     with TerminalProgress(verbose) as progress:
         try:
             directory = run_experiment(experiment, source, runs, __version__, progress, stop)
         except RunFailed as error:
-            failed = exits.RUN_FAILED, str(error)
+            raise _Ended(exits.RUN_FAILED, str(error)) from None
         except RunInterrupted as error:
-            failed = exits.INTERRUPTED, f"interrupted; {error}"
+            raise _Ended(exits.INTERRUPTED, f"interrupted; {error}") from None
         except OSError as error:
-            failed = exits.RUN_FAILED, str(error)
-        else:
+            raise _Ended(exits.RUN_FAILED, exits.file_error(error)) from None
+        where = f"is in {directory.path}; to judge it: loopscope report {directory.path}"
+        try:
             progress.stage("analysing")
             from loopscope.analysis import AnalysisError
             from loopscope.cli.results import judge
             from loopscope.timeline import RunError
 
             try:
-                results, report = judge(directory.path)
+                judged = judge(directory.path)
             except (AnalysisError, RunError) as error:
-                failed = exits.RUN_FAILED, f"{error}\nwhat was measured is in {directory.path}"
-            else:
-                directory.write_results(results.to_json())
-                directory.describe(verdict=results.to_dict()["verdict"])
-    if failed:
-        code, why = failed
-        if junit is not None:
-            _write_junit(junit, experiment.name, why)
-        if as_json:
-            typer.echo(json.dumps({"verdict": None, "error": why}))
-        exits.end(code, why)
-    told = junit is None or _write_junit(junit, experiment.name, results)
-    if as_json:
-        typer.echo(results.to_json(), nl=False)
-    else:
-        from loopscope.cli.results import show
-
-        show(results, report)
-    analyse_again(directory.path)
-    if directory.failed_points:
-        some = f"{len(directory.failed_points)} of {len(experiment.points)} points failed"
-        exits.end(exits.RUN_FAILED, f"{some}: {', '.join(directory.failed_points)}")
-    # A CI system that has no verdicts to read must not take the run for passed.
-    raise typer.Exit(exits.of_verdict(results.verdict) or (exits.PASS if told else exits.USAGE))
+                what = f"{error}\nwhat was measured {where}"
+                raise _Ended(exits.RUN_FAILED, what) from None
+            with judged.writing():
+                directory.write_results(judged.results.to_json())
+                directory.describe(verdict=judged.results.to_dict()["verdict"])
+        except (KeyboardInterrupt, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not is_interrupt(error):
+                raise
+            what = f"interrupted; all that was to be measured {where}"
+            raise _Ended(exits.INTERRUPTED, what) from None
+    return directory, judged
 
 
 def _write_junit(file: Path, experiment: str, outcome: Results | SweepResults | str) -> bool:

@@ -6,7 +6,7 @@ from loopscope.control.foreign import CannotAdd
 from loopscope.control.foreign import add as add_foreign
 from loopscope.control.progress import Progress, Silent
 from loopscope.control.run import run_experiment
-from loopscope.control.rundir import RunDirectory
+from loopscope.control.rundir import RunDirectory, mark_killed, settle
 from loopscope.control.timeline import make_timeline, make_timelines
 
 __all__ = [
@@ -20,5 +20,7 @@ __all__ = [
     "drafted",
     "make_timeline",
     "make_timelines",
+    "mark_killed",
     "run_experiment",
+    "settle",
 ]

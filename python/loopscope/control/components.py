@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +16,10 @@ from loopscope.control.failure import (
     PhaseTimedOut,
     RunFailed,
     describe_exit,
+    printable,
 )
 from loopscope.control.router import LINKS
-from loopscope.experiment import Component, ExitReady
+from loopscope.experiment import Component, ExitReady, LineReady, PhasesReady, PortReady
 from loopscope.testbed._proto import agent_pb2 as pb
 from loopscope.testbed.patience import within
 
@@ -25,6 +27,19 @@ LAST_LINES = 40
 
 # How long after the first failure another one may still turn out to be earlier.
 SETTLE_S = 0.3
+
+
+class Limit:
+    """The time that something may take, from now on."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end = asyncio.get_running_loop().time() + seconds
+
+    @property
+    def left_s(self) -> float:
+        """What is left of it."""
+        return max(self._end - asyncio.get_running_loop().time(), 0)
 
 
 @dataclass
@@ -42,6 +57,8 @@ class State:
     signal: int | None = None
     exited: bool = False
     stopped_by_us: bool = False
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Bytes that were not kept of ``stdout`` and ``stderr``, where there are any."""
     failed_at_ns: int | None = None
     lines: int = 0
     stdout: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
@@ -50,7 +67,7 @@ class State:
     def take_line(self, line: str, stderr: bool) -> None:
         """Keeps a line that the component printed."""
         self.lines += 1
-        (self.stderr if stderr else self.stdout).append((self.lines, line))
+        (self.stderr if stderr else self.stdout).append((self.lines, printable(line)))
 
     @property
     def last_lines(self) -> tuple[str, ...]:
@@ -63,6 +80,21 @@ class State:
     @property
     def expected_code(self) -> int:
         return self.spec.ready.code if isinstance(self.spec.ready, ExitReady) else 0
+
+    def waits_for(self, phase: str) -> str:
+        """What has to happen before it is done with ``phase``."""
+        if not self.started:
+            return "to be started"
+        if self.ready:
+            return f'its "done" of phase {phase}'
+        ready = self.spec.ready
+        if isinstance(ready, PortReady):
+            return f"port {ready.port}, on which nothing listens (TCP) and which nothing has (UDP)"
+        if isinstance(ready, LineReady):
+            return f"a line on its stdout with {ready.text!r} in it"
+        if isinstance(ready, PhasesReady):
+            return "its hello: it is to speak the phase protocol (`ready:` can say otherwise)"
+        return f"its end with exit status {self.expected_code}"
 
     def failure(self, pending: bool) -> str | None:
         """Why this component has failed, if it has. ``pending``: it is being waited for."""
@@ -96,18 +128,23 @@ class Components:
             state.take_line(event.output.line, event.output.stderr)
             return
         if what == "phase_hello":
-            state.phases = list(event.phase_hello.phases)
+            state.phases = [printable(name) for name in event.phase_hello.phases]
         elif what == "phase_done":
             state.done.add(event.phase_done.phase)
             state.values.update(json.loads(event.phase_done.values_json or "{}"))
         elif what == "phase_failed":
-            state.error = event.phase_failed.error
+            state.error = printable(event.phase_failed.error)
             state.failed_at_ns = state.failed_at_ns or event.at_monotonic_ns
         elif what == "ready":
             state.ready = True
         elif what == "exited":
             state.exited = True
             state.stopped_by_us = event.exited.stopped_by_us
+            left_out = {
+                "stdout": event.exited.stdout_left_out,
+                "stderr": event.exited.stderr_left_out,
+            }
+            state.left_out = {name: count for name, count in left_out.items() if count}
             if event.exited.WhichOneof("how") == "signal":
                 state.signal = event.exited.signal
             else:
@@ -117,7 +154,7 @@ class Components:
             self._changed.notify_all()
 
     async def lose_agent(self, why: str) -> None:
-        """A host's agent went away while the run needed it."""
+        """A host's agent went away while the run needed it, or what it reports cannot be used."""
         self._lost_agent = self._lost_agent or why
         async with self._changed:
             self._changed.notify_all()
@@ -134,11 +171,8 @@ class Components:
             if name != LINKS
         }
 
-    async def barrier(
-        self, phase: str, timeout_s: float, waiting: Callable[[], Sequence[str]]
-    ) -> None:
+    async def barrier(self, phase: str, limit: Limit, waiting: Callable[[], Sequence[str]]) -> None:
         """Returns when ``waiting()`` is empty. Raises ComponentsFailed or PhaseTimedOut."""
-        deadline = asyncio.get_running_loop().time() + timeout_s
         async with self._changed:
             while True:
                 if self._failures(phase, waiting()):
@@ -147,17 +181,21 @@ class Components:
                     break
                 if not waiting():
                     return
-                remaining = deadline - asyncio.get_running_loop().time()
                 try:
-                    await within(remaining, self._changed.wait())
+                    await within(limit.left_s, self._changed.wait())
                 except asyncio.TimeoutError:
-                    raise self._timed_out(phase, timeout_s, waiting()) from None
+                    raise self.timed_out(phase, limit, waiting()) from None
+        await self.raise_failure(phase, waiting)
+
+    async def raise_failure(self, phase: str, waiting: Callable[[], Sequence[str]]) -> None:
+        """Raises RunFailed with what has failed; returns if nothing has."""
         # Events of several hosts arrive in any order: what failed first is known a little later.
         await asyncio.sleep(SETTLE_S)
         failures = self._failures(phase, waiting())
-        if self._lost_agent and not failures:
+        if failures:
+            raise ComponentsFailed(failures, self._running())
+        if self._lost_agent:
             raise RunFailed(self._lost_agent)
-        raise ComponentsFailed(failures, self._running())
 
     def cannot_start(self, spec: Component, phase: str, why: str) -> ComponentsFailed:
         """The failure of a component that could not be started at all."""
@@ -189,12 +227,14 @@ class Components:
             if state.started and not state.exited
         ]
 
-    def _timed_out(self, phase: str, timeout_s: float, waiting: Sequence[str]) -> PhaseTimedOut:
+    def timed_out(self, phase: str, limit: Limit, waiting: Sequence[str]) -> PhaseTimedOut:
+        """The failure of a phase whose time is over before ``waiting`` are done."""
         lines = []
         for name in waiting:
             state = self.states[name]
             lines.append(f"still not done: {name} on {state.spec.host}")
-            lines.append(f"  command: {' '.join(state.spec.argv)}")
+            lines.append(f"  it waits for {state.waits_for(phase)}")
+            lines.append(f"  command: {printable(shlex.join(state.spec.argv))}")
             if state.last_lines:
                 lines.append(f"  its last {len(state.last_lines)} lines:")
                 lines += [f"    {line}" for line in state.last_lines]
@@ -203,4 +243,4 @@ class Components:
         others = [name for name in self._running() if name.split(" ")[0] not in waiting]
         if others:
             lines.append(f"stopped because of that: {', '.join(others)}")
-        return PhaseTimedOut(phase, timeout_s, waiting, lines)
+        return PhaseTimedOut(phase, limit.seconds, waiting, lines)

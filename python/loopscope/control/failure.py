@@ -16,6 +16,14 @@ class RunInterrupted(Exception):
     """The run was interrupted (exit code 130)."""
 
 
+def printable(text: str) -> str:
+    """The text with all escaped that a terminal would act on, but tabs and the ends of lines."""
+    return "".join(
+        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
 def describe_exit(code: int | None, signal_number: int | None) -> str:
     """``exit status 3`` or ``killed by SIGKILL (9)``."""
     if signal_number is not None:
@@ -44,7 +52,7 @@ class ComponentFailure:
         """For people, the cause first."""
         out = [
             f"{self.component} on {self.host} failed in phase {self.phase}: {self.what}",
-            f"  command: {shlex.join(self.command)}",
+            f"  command: {printable(shlex.join(self.command))}",
         ]
         if self.last_lines is None:
             return out

@@ -11,6 +11,7 @@ from typing import Any
 from loopscope import _native
 from loopscope.control.failure import RunFailed
 from loopscope.experiment import Experiment
+from loopscope.strict_json import to_json
 
 IMPORT_VERSION = 1
 
@@ -36,7 +37,7 @@ def sources(experiment: Experiment, repeat: Path) -> list[Source]:
         if folder.name.startswith("."):
             continue
         try:
-            given = json.loads(file.read_text())
+            given = json.loads(file.read_text(encoding="utf-8"))
             if given["version"] != IMPORT_VERSION:
                 raise ValueError(f"version {given['version']} is not known")
             name = f"imports/{folder.name}/{given['trace']}"
@@ -77,7 +78,7 @@ def add(repeat: Path, trace: Path, host: str, name: str, clock: str | None) -> P
             "from": str(trace.resolve()),
             "clock": clock,
         }
-        (partial / "import.json").write_text(json.dumps(about, indent=2) + "\n")
+        (partial / "import.json").write_text(to_json(about, indent=2) + "\n", encoding="utf-8")
         partial.replace(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -108,7 +109,7 @@ def _processes(host: Path) -> Iterator[tuple[int, str]]:
 def _read(file: Path) -> dict[str, Any]:
     """A document that the agent wrote; empty where it came to none."""
     try:
-        document = json.loads(file.read_text())
+        document = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except ValueError as error:

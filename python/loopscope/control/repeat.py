@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from itertools import takewhile
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from loopscope import __version__
-from loopscope.control import router
-from loopscope.control.components import Components, State
-from loopscope.control.failure import RunFailed
+from loopscope.control import probe_plan, router
+from loopscope.control.components import Components, Limit, State
+from loopscope.control.failure import RunFailed, printable
+from loopscope.control.interruption import Interruption
+from loopscope.control.probe_losses import ProbeLosses
 from loopscope.control.progress import Progress
+from loopscope.control.unwritten import write_unwritten
 from loopscope.experiment import (
     Component,
     ExitReady,
@@ -27,8 +30,11 @@ from loopscope.experiment import (
     quantity,
     streams_of_host,
 )
+from loopscope.files import write_whole
+from loopscope.strict_json import to_json
 from loopscope.testbed import AgentError, Host, LocalTestbed, TestbedError
 from loopscope.testbed._proto import agent_pb2 as pb
+from loopscope.testbed.patience import to_the_end, within
 
 # Components that come before the first phase have this long to become ready.
 START_TIMEOUT_S = 10.0
@@ -39,37 +45,59 @@ ANY_ADDRESS = "0.0.0.0"
 GATE_S = 0.05
 
 
-def testbed(experiment: Experiment, run_id: str) -> LocalTestbed:
-    """The experiment's testbed, not yet made."""
+def testbed(experiment: Experiment, run_id: str, directory: Path) -> LocalTestbed:
+    """The experiment's testbed, not yet made, whose hosts write into ``directory``."""
     return LocalTestbed(
         run_id,
         experiment.hosts,
+        directory,
         data_network=experiment.network.data,
         clock_network=experiment.network.clock,
         data_mtu=experiment.network.mtu,
         synthetic_seed=experiment.clocks.seed,
         router=router.is_needed(experiment),
+        probes_on_data=experiment.clock.network == "data",
+        folder=experiment.folder,
     )
 
 
-async def execute(
-    experiment: Experiment, run_id: str, directory: Path, progress: Progress
-) -> dict[str, float]:
-    """Runs the experiment once and leaves its files in ``directory``; each phase's seconds.
+@dataclass(frozen=True)
+class Executed:
+    """What is to be said of a repeat: each phase's seconds, the phase in which a component ended
+    that was to go on, and whether the hosts had each other's Ethernet addresses from the start."""
 
-    Whatever happens, components are ended, what they left is fetched, and the testbed is removed.
+    phases: dict[str, float]
+    left: dict[str, str]
+    knows_neighbours: bool
+
+
+async def execute(
+    experiment: Experiment,
+    run_id: str,
+    directory: Path,
+    progress: Progress,
+    interruption: Interruption,
+) -> Executed:
+    """Runs the experiment once, its files in ``directory``.
+
+    Whatever happens, components are ended, their files are closed, and the testbed is removed.
     Raises RunFailed with the first cause.
     """
     progress.stage(f"making {len(experiment.hosts)} hosts")
-    bed = testbed(experiment, run_id)
+    bed = testbed(experiment, run_id, directory)
     try:
         async with bed:
             repeat = Repeat(experiment, bed, progress)
             try:
-                return await repeat.run()
+                return Executed(await repeat.run(), repeat.left, bed.knows_neighbours)
             finally:
-                # Also when interrupted: what was measured is kept.
-                await asyncio.shield(repeat.collect(directory))
+                # A second interruption ends the collecting as well.
+                more = 0 if interruption.asked else 1
+                try:
+                    await to_the_end(repeat.collect(directory), more)
+                finally:
+                    if interruption.asked:
+                        progress.note(repeat.collected)
     except (AgentError, TestbedError) as error:
         raise RunFailed(str(error)) from None
     finally:
@@ -96,7 +124,13 @@ class Repeat:
         self._followers = list(bed.hosts.values())[1:]
         self._probing_peers: list[Host] = []
         self._probes: dict[str, Counter[str]] = defaultdict(Counter)
+        self._losses = ProbeLosses()
+        self._bursts = asyncio.Semaphore(probe_plan.BURSTS)
         self._collecting = False
+        self.left: dict[str, str] = {}
+        """The phase in which a component ended that was to go on."""
+        self._finished: dict[str, pb.FinishTraceReply] = {}
+        """Hosts whose files are closed in good order, and what they count."""
         self._noted: set[str] = set()
 
     async def run(self) -> dict[str, float]:
@@ -117,7 +151,8 @@ class Repeat:
         before = [c for c in self._experiment.components if c.start is None]
         self._progress.stage("starting components")
         await self._start(before, START)
-        await self._components.barrier(START, START_TIMEOUT_S, lambda: self._unready(before))
+        limit = Limit(START_TIMEOUT_S)
+        await self._components.barrier(START, limit, lambda: self._unready(before))
         for phase in self._experiment.phases:
             if phase.measured and not any(name in seconds for name in measured):
                 await self._gate()
@@ -125,10 +160,33 @@ class Repeat:
             self._progress.phase(phase.name, phase.timeout_ns / 1e9, phase.measured)
             await self._phase(phase)
             seconds[phase.name] = time.monotonic() - began
+            self._note_left(phase.name)
+        await self._drain()
         return seconds
 
+    def _note_left(self, phase: str) -> None:
+        """Tells of components that ended by themselves, with 0, though nobody waits for that."""
+        for spec in self._experiment.components:
+            state = self._state(spec)
+            if (
+                state.exited
+                and not isinstance(spec.ready, ExitReady)
+                and spec.name not in self.left
+            ):
+                self.left[spec.name] = phase
+                self._progress.note(
+                    f"{spec.name} on {spec.host} ended by itself in phase {phase} (exit status 0)"
+                )
+
+    async def _drain(self) -> None:
+        """Waits for what is still under way to somebody."""
+        drain_ns = self._experiment.drain_ns
+        if drain_ns and any(not self._state(c).exited for c in self._experiment.components):
+            self._progress.stage(f"waiting {_time(drain_ns)} for messages on their way")
+            await asyncio.sleep(drain_ns / 1e9)
+
     async def collect(self, directory: Path) -> None:
-        """Ends everything and fetches the hosts' files."""
+        """Ends everything and has the hosts close their files."""
         self._collecting = True
         self._progress.stage("ending components")
         # Links last: what others say as they end goes through them, and so may the last probes.
@@ -143,13 +201,26 @@ class Repeat:
         await self._each(self._stop_clock, self._clocks_running[1:])
         await self._each(self._stop_clock, self._clocks_running[:1])
         self._write_cost(directory / "clock.json")
+        for line in self._losses.lines():
+            self._progress.note(line)
         if self._emulates_clock:
             await self._each(self._end, routers)
         await self._each(self._finish_trace)
-        await self._each(lambda host: host.agent.fetch(directory / "hosts" / host.name))
+        for line in write_unwritten(directory / "hosts", self._finished):
+            self._progress.note(line)
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
+
+    @property
+    def collected(self) -> str:
+        """From which hosts, for people."""
+        hosts = [host for host in self._hosts if host != router.NAME]
+        rest = [host for host in hosts if host not in self._finished]
+        text = f"collected from {len(hosts) - len(rest)} of {len(hosts)} hosts"
+        if rest:
+            text += f"; of {', '.join(rest)} there is what was written until its agent ended"
+        return text
 
     async def _each(
         self, ask: Callable[[Host], Awaitable[object]], hosts: Iterable[Host] | None = None
@@ -174,20 +245,45 @@ class Repeat:
             )
 
     async def _watch(self, host: Host) -> None:
+        """Takes what the host's agent reports. Whatever ends that early ends the run."""
         try:
             async for event in host.agent.watch():
-                if event.WhichOneof("what") == "output":
-                    output = event.output
-                    self._progress.output(host.name, event.component, output.line, output.stderr)
-                if event.WhichOneof("what") == "triggered":
-                    await self._pass_on(host, event.triggered)
-                elif event.WhichOneof("what") == "departures":
-                    await self._tell_where_it_ends(event.departures)
-                else:
-                    await self._components.take(event)
+                await self._take(host, event)
+            why = f"host {host.name}: its agent has ended"
         except AgentError as error:
-            if not self._collecting:
-                await self._components.lose_agent(str(error))
+            why = str(error)
+        except Exception as error:
+            why = (
+                f"host {host.name}: what its agent reports cannot be used: "
+                f"{type(error).__name__}: {error}; please report this"
+            )
+            if self._collecting:
+                self._progress.note(why)
+        if not self._collecting:
+            await self._components.lose_agent(why)
+
+    async def _take(self, host: Host, event: pb.Event) -> None:
+        what = event.WhichOneof("what")
+        if what == "triggered":
+            await self._pass_on(host, event.triggered)
+            return
+        if what == "departures":
+            await self._tell_where_it_ends(event.departures)
+            return
+        if what == "output":
+            line = printable(event.output.line)
+            self._progress.output(host.name, event.component, line, event.output.stderr)
+        await self._components.take(event)
+        if what == "exited":
+            self._note_left_out(self._components.states[event.component])
+
+    def _note_left_out(self, state: State) -> None:
+        for name, count in state.left_out.items():
+            kept = quantity.format(state.spec.output_bytes, quantity.SIZE)
+            self._progress.note(
+                f"{state.spec.name} on {state.spec.host}: {count} bytes of its {name} were left "
+                f"out, beyond {kept}; `output:` of the component keeps more"
+            )
 
     async def _pass_on(self, host: Host, triggered: pb.Triggered) -> None:
         """Triggers the same flight recorder on the other hosts, and tells."""
@@ -218,7 +314,8 @@ class Repeat:
             return
         self._progress.stage("starting the links")
         await self._start(self._links, START)
-        await self._components.barrier(START, START_TIMEOUT_S, lambda: self._unready(self._links))
+        limit = Limit(START_TIMEOUT_S)
+        await self._components.barrier(START, limit, lambda: self._unready(self._links))
 
     @property
     def _emulates_clock(self) -> bool:
@@ -246,48 +343,61 @@ class Repeat:
         )
         self._clocks_running.append(reference)
         exchange = self._experiment.clock
+        rate_hz = self._rate_hz
+        if rate_hz < exchange.rate_hz:
+            self._progress.note(
+                f"each of {len(followers)} hosts probes the reference {rate_hz:.3g} times a "
+                f"second, not {exchange.rate_hz:.3g}: one reference answers all of them"
+            )
 
         async def follow(host: Host) -> None:
             its = reference.clock_address
             if self._on_data and host is not self._router:
                 its = reference.data_address
-            await host.agent.start_clock_follower(
-                self._probed_at(host),
-                f"{its}:{port}",
-                key,
-                rate_hz=exchange.rate_hz,
-                burst=exchange.burst,
-                wander_ppm=exchange.wander_ppm,
-                realtime_step=steps.get(host.name),
-            )
+            async with self._bursts:
+                await host.agent.start_clock_follower(
+                    self._probed_at(host),
+                    f"{its}:{port}",
+                    key,
+                    rate_hz=rate_hz,
+                    burst=exchange.burst,
+                    wander_ppm=exchange.wander_ppm,
+                    realtime_step=steps.get(host.name),
+                )
             self._clocks_running.append(host)
 
         await asyncio.gather(*(follow(host) for host in followers))
+
+    @property
+    def _rate_hz(self) -> float:
+        """Exchanges a second of each follower with the reference."""
+        return probe_plan.rate_hz(self._experiment.clock.rate_hz, len(self._hosts) - 1)
 
     def _probed_at(self, host: Host) -> str:
         on_data = self._on_data and host is not self._router
         return host.data_address if on_data else host.clock_address
 
     async def _start_mesh(self) -> None:
-        """Has each follower probe those before it too. What of that cannot begin is noted: no time
-        rests on it."""
+        """Has followers probe each other too. What of that cannot begin is noted: no time rests on
+        it."""
         if not self._experiment.clock.mesh or len(self._followers) < 2:
             return
+        plan = probe_plan.peers([host.name for host in self._followers])
+        rate_hz = probe_plan.edge_hz(sum(map(len, plan.values())))
+        probed = {name for peers in plan.values() for name in peers}
         answering: dict[str, str] = {}
 
         async def answer(host: Host) -> None:
             answering[host.name] = f"{self._probed_at(host)}:{await host.agent.answer_peers()}"
 
         async def probe(host: Host) -> None:
-            before = takewhile(lambda other: other is not host, self._followers)
-            peers = {each.name: answering[each.name] for each in before if each.name in answering}
+            peers = {name: answering[name] for name in plan[host.name] if name in answering}
             if peers:
-                await host.agent.probe_peers(peers)
+                await host.agent.probe_peers(peers, rate_hz)
                 self._probing_peers.append(host)
 
-        # Nobody is after the last one.
-        await self._each(answer, self._followers[:-1])
-        await self._each(probe, self._followers)
+        await self._each(answer, [host for host in self._followers if host.name in probed])
+        await self._each(probe, [host for host in self._followers if host.name in plan])
 
     async def _gate(self) -> None:
         """Waits until the time of every host is known as well as the file asks for."""
@@ -322,32 +432,34 @@ class Repeat:
         }
 
     async def _stop_peers(self, host: Host) -> None:
-        for peer in await host.agent.stop_peers():
+        async with self._bursts:
+            ends = await host.agent.stop_peers()
+        losses, name = self._losses, f"host {host.name}"
+        for peer in ends:
             if peer.error:
-                self._progress.note(f"host {host.name} could not probe {peer.name}: {peer.error}")
+                text = f"could not probe {peer.name}: {peer.error}"
+                losses.remark("hosts that another one could not probe", name, text)
             elif not peer.answered:
-                self._progress.note(f"host {host.name}: {peer.name} answered none of its probes")
+                text = f"{peer.name} answered none of its probes"
+                losses.remark("hosts that did not answer another one's probes", name, text)
             else:
-                self._note_lost(host, peer, f"probes of {peer.name}")
+                what = f"probes of {peer.name}"
+                losses.lose("probes between followers", name, what, peer.sent, peer.lost)
             if peer.contradictions:
-                self._progress.note(
-                    f"host {host.name}: its time and {peer.name}'s contradict each other in "
-                    f"{peer.contradictions} of {peer.answered} probes"
+                text = (
+                    f"its time and {peer.name}'s contradict each other in {peer.contradictions} of "
+                    f"{peer.answered} probes"
                 )
+                losses.remark("contradictions of two hosts' times", name, text)
             self._count_traffic(host, peer)
 
     async def _stop_clock(self, host: Host) -> None:
-        reply = await host.agent.stop_clock()
-        self._note_lost(host, reply, "probes")
+        async with self._bursts:
+            reply = await host.agent.stop_clock()
+        reference = host is self._clocks_running[0]
+        kind = "answers of the reference" if reference else "probes of the reference"
+        self._losses.lose(kind, f"host {host.name}", "probes", reply.sent, reply.lost)
         self._count_traffic(host, reply)
-
-    def _note_lost(self, host: Host, reply: pb.StopClockReply | pb.PeerEnd, what: str) -> None:
-        # Who is not told the session because others ask at the same time asks again.
-        lost = {cause: n for cause, n in reply.lost.items() if cause != "unknown-session"}
-        if lost:
-            causes = ", ".join(f"{cause} {n}" for cause, n in sorted(lost.items()))
-            total = sum(lost.values())
-            self._progress.note(f"host {host.name}: {total} of {reply.sent} {what} lost ({causes})")
 
     def _count_traffic(self, host: Host, reply: pb.StopClockReply | pb.PeerEnd) -> None:
         self._probes[host.name].update(packets=reply.packets, bytes=reply.bytes)
@@ -359,36 +471,53 @@ class Repeat:
         cost = {
             "version": 1,
             "network": self._experiment.clock.network,
+            "rate_hz": self._rate_hz,
             "seconds": time.monotonic() - self._clocks_began,
             "hosts": dict(sorted(self._probes.items())),
         }
-        file.write_text(json.dumps(cost, indent=2) + "\n")
+        write_whole(file, to_json(cost, indent=2) + "\n")
 
     async def _finish_trace(self, host: Host) -> None:
-        for problem in (await host.agent.finish_trace()).problems:
+        self._finished[host.name] = reply = await host.agent.finish_trace()
+        for problem in reply.problems:
             self._progress.note(f"host {host.name}: {problem}")
 
     async def _start(self, components: Sequence[Component], phase: str) -> None:
+        """Starts components, on each host in the file's order, on all hosts at the same time."""
+        failed: dict[str, AgentError] = {}
+
+        async def start_on(host: str) -> None:
+            for spec in components:
+                # What fails ends the run, so nobody else need start.
+                if spec.host == host and not failed:
+                    try:
+                        await self._start_one(spec)
+                    except AgentError as error:
+                        failed[spec.name] = error
+
+        await asyncio.gather(*(start_on(host) for host in {spec.host for spec in components}))
         for spec in components:
-            agent = self._hosts[spec.host].agent
-            readiness = _readiness(spec)
-            streams = (
-                router.streams(self._experiment)
-                if spec.name == router.LINKS
-                else streams_of_host(self._experiment, spec.host)
-            )
-            try:
-                await agent.start(
-                    spec.name,
-                    spec.argv,
-                    spec.env,
-                    spec.config,
-                    readiness,
-                    streams,
-                )
-            except AgentError as error:
-                raise self._components.cannot_start(spec, phase, error.what) from None
-            self._components.states[spec.name].started = True
+            if spec.name in failed:
+                raise self._components.cannot_start(spec, phase, failed[spec.name].what)
+
+    async def _start_one(self, spec: Component) -> None:
+        streams = (
+            router.streams(self._experiment)
+            if spec.name == router.LINKS
+            else streams_of_host(self._experiment, spec.host)
+        )
+        await self._hosts[spec.host].agent.start(
+            spec.name,
+            spec.argv,
+            spec.env,
+            spec.config,
+            _readiness(spec),
+            streams,
+            inherit=spec.environment,
+            user=spec.user,
+            output_limit=spec.output_bytes,
+        )
+        self._state(spec).started = True
 
     def _unready(self, components: Sequence[Component]) -> list[str]:
         return [c.name for c in components if not self._state(c).ready]
@@ -397,31 +526,52 @@ class Repeat:
         return self._components.states[spec.name]
 
     async def _phase(self, phase: Phase) -> None:
-        timeout_s = phase.timeout_ns / 1e9
+        limit = Limit(phase.timeout_ns / 1e9)
         beginning = [c for c in self._experiment.components if c.start == phase.name]
-        await self._start(beginning, phase.name)
-        entered = False
         asked: list[Component] = []
 
         def waiting() -> list[str]:
             pending = self._unready(beginning)
-            if entered:
-                pending += [c.name for c in asked if phase.name not in self._state(c).done]
-            return pending
+            return pending + [c.name for c in asked if phase.name not in self._state(c).done]
 
+        await self._in_time(phase.name, limit, self._start(beginning, phase.name), waiting)
         # A program that starts in this phase says which phases it knows before it can be asked.
         speakers = [c for c in beginning if isinstance(c.ready, PhasesReady)]
         if speakers:
-            await self._components.barrier(phase.name, timeout_s, lambda: self._unready(speakers))
+            await self._components.barrier(phase.name, limit, lambda: self._unready(speakers))
         every = [*self._links, *self._experiment.components]
-        asked = [c for c in every if self._takes_part(c, phase)]
+        asked += [c for c in every if self._takes_part(c, phase)]
+        await self._in_time(phase.name, limit, self._enter(asked, phase), waiting)
+        await self._components.barrier(phase.name, limit, waiting)
+
+    async def _in_time(
+        self,
+        phase: str,
+        limit: Limit,
+        work: Coroutine[Any, Any, None],
+        waiting: Callable[[], Sequence[str]],
+    ) -> None:
+        """Does a phase's ``work`` within its time. Raises PhaseTimedOut."""
+        try:
+            await within(limit.left_s, work)
+        except asyncio.TimeoutError:
+            raise self._components.timed_out(phase, limit, waiting()) from None
+
+    async def _enter(self, components: Sequence[Component], phase: Phase) -> None:
+        """Tells components to begin a phase, all at the same time."""
         peers = self._components.peers(lambda host: self._hosts[host].data_address)
-        for spec in asked:
-            await self._hosts[spec.host].agent.enter_phase(
-                spec.name, phase.name, phase.measured, peers
-            )
-        entered = True
-        await self._components.barrier(phase.name, timeout_s, waiting)
+        peers_json = to_json(peers)
+
+        async def enter(spec: Component) -> None:
+            agent = self._hosts[spec.host].agent
+            await agent.enter_phase(spec.name, phase.name, phase.measured, peers_json)
+
+        entered = await asyncio.gather(*map(enter, components), return_exceptions=True)
+        for outcome in entered:
+            if isinstance(outcome, BaseException):
+                # One that has ended is refused too, and how it ended says more.
+                await self._components.raise_failure(phase.name, lambda: [])
+                raise outcome
 
     def _takes_part(self, spec: Component, phase: Phase) -> bool:
         state = self._state(spec)

@@ -16,6 +16,8 @@ from loopscope.testbed import Host
 
 # No name in an experiment file begins with _.
 LINKS = "_links"
+# Among the hosts.
+NAME = "_router"
 
 
 def is_needed(experiment: Experiment) -> bool:
@@ -46,7 +48,8 @@ def links(experiment: Experiment, hosts: Mapping[str, Host], router: Host) -> Co
 def streams(experiment: Experiment) -> str:
     """What is recorded there, whatever the experiment's own streams are; empty: nothing."""
     emulation = experiment.network.emulation
-    # Of what the kernel does with a packet there are no events.
-    if emulation is None or not emulation.trace or emulation.mover == "netem":
+    if emulation is None:
         return ""
-    return streams_document([main_stream(["link:*"])])
+    # Of what the kernel does with a packet there are no events. Changes of links are always told.
+    packets = emulation.trace and emulation.mover != "netem"
+    return streams_document([main_stream(["link:*" if packets else "link:set"])])

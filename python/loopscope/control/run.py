@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
 
 from loopscope.control.failure import RunFailed, RunInterrupted
+from loopscope.control.interruption import Interruption
 from loopscope.control.progress import Progress
 from loopscope.control.repeat import execute
-from loopscope.control.rundir import RunDirectory
+from loopscope.control.rundir import RunDirectory, settle
 from loopscope.control.timeline import make_timeline
 from loopscope.experiment import Experiment
-
-T = TypeVar("T")
 
 
 def run_experiment(
@@ -35,102 +29,99 @@ def run_experiment(
     ``stop`` says otherwise: ``failed_points`` of the directory tells of it.
     """
     directory = RunDirectory(root, experiment, source, version)
+    run = _Run(directory, progress)
     status = "failed"
     try:
         if experiment.points:
-            _run_points(experiment, directory, progress, stop)
+            run.points(experiment, stop)
         else:
-            directory.describe(phases=_run_repeats(experiment, directory, progress))
+            run.repeats(experiment)
         if not directory.failed_points:
             status = "complete"
         return directory
     except (RunInterrupted, KeyboardInterrupt):
-        status = "interrupted"
-        raise RunInterrupted(_kept(directory)) from None
+        # What comes after the last repeat can be made again at any time.
+        whole = run.executed == max(1, len(experiment.points)) * experiment.repeat
+        status = "complete" if whole else "interrupted"
+        what = "all that was to be measured" if whole else "what was measured"
+        raise RunInterrupted(_kept(directory, what)) from None
     except RunFailed as error:
         raise RunFailed(f"{error}\n{_kept(directory)}") from None
     finally:
-        directory.describe(status=status)
-
-
-def _run_repeats(
-    experiment: Experiment,
-    directory: RunDirectory,
-    progress: Progress,
-    point: str = "base",
-    prefix: str = "",
-) -> list[dict[str, float]]:
-    """The phases' seconds of each repeat. ``prefix`` tells the hosts of this point from others'."""
-    phases = []
-    for number in range(1, experiment.repeat + 1):
-        if experiment.repeat > 1:
-            progress.stage(f"repeat {number} of {experiment.repeat}")
-        path = directory.repeat(number, point)
-        token = f"{directory.token}{prefix}"
-        token += f"{number:x}" if experiment.repeat > 1 else ""
-        phases.append(_interruptible(execute(experiment, token, path, progress), progress))
-        progress.stage("making the time line")
-        make_timeline(experiment, path, progress)
-    return phases
-
-
-def _run_points(
-    experiment: Experiment, directory: RunDirectory, progress: Progress, stop: bool
-) -> None:
-    """Every point of the sweep, one after the other, whatever becomes of the others."""
-    count = len(experiment.points)
-    for number, point in enumerate(experiment.points, start=1):
-        progress.point(f"point {number} of {count}: {point.name}")
-        directory.describe_point(point.name, status="running")
-        status, error = "interrupted", None
         try:
-            # Letters, so that it cannot be taken for a repeat's number.
-            prefix = f"p{number}r" if point.experiment.repeat > 1 else f"p{number}"
-            phases = _run_repeats(point.experiment, directory, progress, point.name, prefix)
-            directory.describe_point(point.name, phases=phases)
-            status = "complete"
-        except RunFailed as failure:
-            status, error = "failed", str(failure)
-            progress.note(f"point {point.name} failed: {failure}")
-            directory.describe_point(point.name, error=error)
-        finally:
-            directory.describe_point(point.name, status=status)
-        if error is not None:
-            directory.failed_points[point.name] = error
-            if stop:
-                break
-    progress.point("")
+            directory.describe(status=status)
+        except OSError as error:
+            # What the run came to is more than that its disk is full now.
+            progress.note(f"cannot write {error.filename}: {error.strerror}")
 
 
-def _kept(directory: RunDirectory) -> str:
-    return f"what was measured is in {directory.path}; to see it: loopscope report {directory.path}"
+class _Run:
+    """A run in progress."""
+
+    def __init__(self, directory: RunDirectory, progress: Progress) -> None:
+        self._directory = directory
+        self._progress = progress
+        self._interruption = Interruption(progress)
+        self.executed = 0
+        """Repeats that came to their end, of all points."""
+
+    def repeats(self, experiment: Experiment, point: str = "base", prefix: str = "") -> None:
+        """``prefix`` tells the hosts of this point from others'."""
+        phases: list[dict[str, float]] = []
+        left: list[dict[str, str]] = []
+        seeded = [experiment.of_repeat(number + 1) for number in range(experiment.repeat)]
+        if experiment.seeds:
+            self._directory.describe(point, seeds=[each.seeds for each in seeded])
+        for number in range(1, experiment.repeat + 1):
+            if experiment.repeat > 1:
+                self._progress.stage(f"repeat {number} of {experiment.repeat}")
+            path = self._directory.repeat(number, point)
+            token = f"{self._directory.token}{prefix}"
+            token += f"{number:x}" if experiment.repeat > 1 else ""
+            of_repeat = seeded[number - 1]
+            work = execute(of_repeat, token, path, self._progress, self._interruption)
+            try:
+                executed = self._interruption.run(work)
+            finally:
+                settle(path)
+            phases.append(executed.phases)
+            left.append(executed.left)
+            neighbours = "permanent" if executed.knows_neighbours else "asked"
+            self._directory.describe(point, phases=phases, left=left, neighbours=neighbours)
+            self.executed += 1
+            if self._interruption.asked:
+                raise RunInterrupted
+            self._progress.stage("making the time line")
+            make_timeline(experiment, path, self._progress)
+
+    def points(self, experiment: Experiment, stop: bool) -> None:
+        """Every point of the sweep, one after the other, whatever becomes of the others."""
+        count = len(experiment.points)
+        for number, point in enumerate(experiment.points, start=1):
+            self._progress.point(f"point {number} of {count}: {point.name}")
+            self._directory.describe(point.name, status="running")
+            before, said = self.executed, {"status": "interrupted"}
+            try:
+                # Letters, so that it cannot be taken for a repeat's number.
+                prefix = f"p{number}r" if point.experiment.repeat > 1 else f"p{number}"
+                self.repeats(point.experiment, point.name, prefix)
+                said = {"status": "complete"}
+            except RunFailed as failure:
+                said = {"status": "failed", "error": str(failure)}
+                self._progress.note(f"point {point.name} failed: {failure}")
+                self._directory.failed_points[point.name] = str(failure)
+                if self._interruption.asked:
+                    raise RunInterrupted from None
+                if stop:
+                    break
+            except (RunInterrupted, KeyboardInterrupt):
+                if self.executed - before == point.experiment.repeat:
+                    said = {"status": "complete"}
+                raise
+            finally:
+                self._directory.describe(point.name, **said)
+        self._progress.point("")
 
 
-def _interruptible(work: Coroutine[Any, Any, T], progress: Progress) -> T:
-    """Runs ``work`` so that SIGINT, SIGTERM and SIGHUP end it in good order."""
-
-    async def main() -> T:
-        loop = asyncio.get_running_loop()
-        task = asyncio.ensure_future(work)
-        count = 0
-
-        def interrupt() -> None:
-            nonlocal count
-            count += 1
-            if count == 1:
-                progress.note("interrupted: ending the programs and removing what was made")
-                task.cancel()
-            elif count == 2:
-                progress.note("still cleaning up; once more leaves the rest to: loopscope reset")
-            else:
-                # The agents see their input close and clean up by themselves.
-                os._exit(130)
-
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, interrupt)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            raise RunInterrupted from None
-
-    return asyncio.run(main())
+def _kept(directory: RunDirectory, what: str = "what was measured") -> str:
+    return f"{what} is in {directory.path}; to see it: loopscope report {directory.path}"

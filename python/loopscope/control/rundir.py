@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
+import stat
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from loopscope.experiment import Experiment
+from loopscope.files import write_whole
+from loopscope.strict_json import to_json
 
 MANIFEST_VERSION = 1
+POINT_VERSION = 1
+POINT = "point.json"
 
 
 class RunDirectory:
@@ -27,6 +34,10 @@ class RunDirectory:
         """Points of the sweep that failed, each with the reason."""
         self.path = root / experiment.name / self.id
         self.path.mkdir(parents=True)
+        # Tells who reads it that the run goes on, for as long as this process lives.
+        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(self._lock, fcntl.LOCK_SH)
         (self.path / "experiment.yaml").write_bytes(source)
         self._manifest: dict[str, Any] = {
             "version": MANIFEST_VERSION,
@@ -36,7 +47,8 @@ class RunDirectory:
             "status": "running",
             "experiment": experiment.to_manifest(),
         }
-        self._write()
+        self._point: tuple[str, dict[str, Any]] = ("", {})
+        self.describe()
         self._link_latest()
 
     def repeat(self, number: int, point: str = "base") -> Path:
@@ -45,27 +57,72 @@ class RunDirectory:
         path.mkdir(parents=True)
         return path
 
-    def describe(self, **entries: Any) -> None:
-        """Adds to the manifest."""
-        self._manifest.update(entries)
-        self._write()
-
-    def describe_point(self, name: str, **entries: Any) -> None:
-        """Adds to what the manifest says of a point of the sweep."""
-        self._manifest.setdefault("points", {}).setdefault(name, {}).update(entries)
-        self._write()
+    def describe(self, point: str = "base", **entries: Any) -> None:
+        """Adds to what is said of the run, or of a point of its sweep, which has a file of its own:
+        there may be many. Points are described one after the other."""
+        if point == "base":
+            self._manifest.update(entries)
+            write_whole(self.path / "manifest.json", _document(self._manifest))
+            return
+        if self._point[0] != point:
+            self._point = point, {"version": POINT_VERSION}
+        self._point[1].update(entries)
+        (self.path / point).mkdir(exist_ok=True)
+        write_whole(self.path / point / POINT, _document(self._point[1]))
 
     def write_results(self, text: str) -> None:
         """Keeps what ``run --json`` prints."""
-        (self.path / "results.json").write_text(text)
-
-    def _write(self) -> None:
-        draft = self.path / ".manifest.json"
-        draft.write_text(json.dumps(self._manifest, indent=2) + "\n")
-        draft.replace(self.path / "manifest.json")
+        write_whole(self.path / "results.json", text)
 
     def _link_latest(self) -> None:
         link = self.path.parent / "latest"
         draft = self.path.parent / f".latest-{self.token}"
         draft.symlink_to(self.path.name)
         os.replace(draft, link)
+
+
+def settle(repeat: Path) -> None:
+    """Makes what the hosts left in a repeat's directory a part of the run: who may read the run may
+    read it, and of what programs left only files stay.
+    """
+    _open_to_readers(repeat)
+    for files in repeat.glob("hosts/*/components/*/files"):
+        _keep_files_only(files)
+
+
+def _open_to_readers(repeat: Path) -> None:
+    """Agents keep private what they write. Nobody else can write there, but in the programs' own
+    folders, which are left alone."""
+    readers = repeat.stat().st_mode & 0o055
+    for place, folders, names in os.walk(repeat / "hosts"):
+        folder = Path(place)
+        folder.chmod(folder.stat().st_mode | readers)
+        if folder.match("components/*/files"):
+            folders.clear()
+            continue
+        for file in (folder / name for name in names):
+            file.chmod(file.stat().st_mode | readers & 0o044)
+
+
+def _keep_files_only(files: Path) -> None:
+    """Removes sockets, pipes, and links, which may lead anywhere."""
+    # By opened folders: a process of the program's that lives still cannot lead elsewhere.
+    for _, folders, names, folder in os.fwalk(files):
+        for name in (*folders, *names):
+            with suppress(FileNotFoundError):
+                kind = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+                if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+                    os.unlink(name, dir_fd=folder)
+
+
+def mark_killed(run: Path) -> None:
+    """Writes down of a run whose controller was killed that it was: of the run and of the point
+    that it was at. Raises OSError."""
+    for file in (run / "manifest.json", *run.glob(f"*/{POINT}")):
+        said = json.loads(file.read_text(encoding="utf-8"))
+        if said.get("status") == "running":
+            write_whole(file, _document({**said, "status": "killed"}))
+
+
+def _document(value: dict[str, Any]) -> str:
+    return to_json(value, indent=2) + "\n"

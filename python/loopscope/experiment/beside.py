@@ -1,4 +1,4 @@
-"""Files beside the experiment file: texts for programs, message tables, steps in Python."""
+"""Files beside the experiment file: for programs, message tables, steps in Python."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .source import (
     text_of,
 )
 
-# The phase protocol's longest line is 64 KiB, in which characters may be escaped.
+# Programs with an older library read lines of 64 KiB, in which characters may be escaped.
 _LONGEST = 48 * 1024
 
 
@@ -65,6 +65,29 @@ def put_in(root: Tree, file: str) -> tuple[Tree, list[Problem]]:
         made[component] = tree
     components = Mapping(components.mark, made, components.keys)
     return Mapping(root.mark, {**root.items, "components": components}, root.keys), problems
+
+
+def bare_names(root: Tree, file: str) -> list[Problem]:
+    """Warnings of words of commands that name a file beside this one, which they do not reach."""
+    problems = []
+    folder = Path(file).parent
+    for component, _, tree in entries(child(root, "components")):
+        for i, word in enumerate(elements(child(tree, "run"))):
+            name = text_of(word)
+            if i == 0 or not name or name.startswith(("./", "../", "/", "-")):
+                continue
+            try:
+                is_here = (folder / name).is_file()
+            except (OSError, ValueError):
+                continue
+            if is_here:
+                place = (word.mark.line, word.mark.column, dotted(("components", component, "run")))
+                message = (
+                    f"{name!r} is a file beside this one, but the component runs in a folder of "
+                    f"its own: write ./{name} if the file is meant"
+                )
+                problems.append(Problem(file, *place, message, severity="warning"))
+    return problems
 
 
 def message_tables(

@@ -25,7 +25,12 @@ def load(path: str | Path, overrides: Mapping[str, str]) -> Experiment:
         experiment, problems = from_text(text, str(path), overrides)
     if experiment is None:
         raise ExperimentErrors(problems)
-    return experiment
+    folder = str(Path(path).absolute().parent)
+    points = (
+        replace(point, experiment=replace(point.experiment, folder=folder))
+        for point in experiment.points
+    )
+    return replace(experiment, folder=folder, points=tuple(points))
 
 
 def check(path: str | Path, overrides: Mapping[str, str]) -> list[Problem]:
@@ -80,6 +85,7 @@ def _resolved(
     except ValidationError as error:
         problems += explain.problems(error, tree, file)
     problems += rules.problems(tree, file)
+    problems += beside.bare_names(tree, file)
     tables, wrong = beside.message_tables(tree, file)
     problems += wrong
     modules, wrong = beside.modules(tree, file)

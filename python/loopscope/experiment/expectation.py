@@ -19,7 +19,7 @@ from .measures import RATE, Operator, Stat, TimeWindow
 from .problem import nearest
 from .requirement import RequirementLine
 
-COUNTS = ("count", "lost", "duplicates", "superseded")
+COUNTS = ("count", "sent", "received", "lost", "duplicates", "superseded")
 SPELLINGS: dict[str, Stat] = {**{stat: stat for stat in get_args(Stat)}, "p99.9": "p999"}
 OF_EVENTS: tuple[Stat, ...] = (RATE, "jitter")
 """Of messages at an event, and of occurrences of one."""

@@ -80,6 +80,8 @@ class Constant:
     """A number, text, truth value, or None for null."""
 
     value: int | float | str | bool | None
+    unit: str = ""
+    """Of a quantity: the base unit that ``value`` is in."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +150,9 @@ def _parser(text: str) -> Any:
             and token.token_type in (TokenType.VAR, TokenType.IDENTIFIER)
             and token.start == before.end + 1
         ):
-            tokens[-1] = Token(
-                TokenType.NUMBER, _in_base_unit(before.text + token.text), col=before.col
-            )
+            text = before.text + token.text
+            _quantity(text)
+            tokens[-1] = Token(TokenType.NUMBER, text, col=before.col)
         else:
             tokens.append(token)
         if token.token_type == TokenType.DAMP:
@@ -163,7 +165,8 @@ def _parser(text: str) -> Any:
     return found[0]
 
 
-def _in_base_unit(text: str) -> str:
+def _quantity(text: str) -> tuple[int | float, str]:
+    """A quantity's value in its base unit, and that."""
     dimension = quantity.dimension_of(text)
     if dimension is None:
         units = [unit for each in quantity.DIMENSIONS for unit in each.units]
@@ -173,7 +176,8 @@ def _in_base_unit(text: str) -> str:
             f"{text!r} is no quantity such as 5ms or 1500B", number + close if close else None
         )
     value = quantity.parse(text, dimension)
-    return str(value.numerator) if value.denominator == 1 else repr(float(value))
+    exact = value.denominator == 1
+    return value.numerator if exact else float(value), dimension.base
 
 
 _BINARY = {
@@ -214,7 +218,7 @@ class _Reading:
         if kind == "Column" and not tree.args.get("table"):
             return Column(tree.name)
         if kind == "Literal":
-            return Constant(tree.this if tree.is_string else self.number(tree.this))
+            return Constant(tree.this) if tree.is_string else self.number(tree.this)
         if kind == "Boolean":
             return Constant(bool(tree.this))
         if kind == "Null":
@@ -224,7 +228,7 @@ class _Reading:
         if kind == "Neg":
             made = self.node(tree.this, inside)
             if isinstance(made, Constant) and isinstance(made.value, int | float):
-                return Constant(-made.value)
+                return Constant(-made.value, made.unit)
             return Call("negative", (made,))
         if kind == "Is" and type(tree.expression).__name__ == "Null":
             return self.call("is null", [tree.this], inside)
@@ -278,11 +282,14 @@ class _Reading:
             raise FormulaError(f"{name}() has {len(arguments)} arguments: write {function.what}")
         return self.call(name, arguments, name if name in AGGREGATES else inside)
 
-    def number(self, text: str) -> int | float:
+    def number(self, text: str) -> Constant:
         try:
             value = int(text)
         except ValueError:
-            return float(text)
+            try:
+                return Constant(float(text))
+            except ValueError:
+                return Constant(*_quantity(text))
         if value >= 2**63:
             raise FormulaError(f"{text} does not fit in 64 bits")
-        return value
+        return Constant(value)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag
@@ -22,17 +22,20 @@ DOCUMENT_NAMES: Final = {"delay": "delay_ns", "rate": "rate_bps", "burst": "burs
 
 NONE: Final = "none"
 
+# Who leaves out the unit of a share of packets means per cent, not the ppm of clocks.
+_SHARE: Final = replace(RATIO, example="1%")
+
 
 @dataclass(frozen=True)
 class Probability(Rule):
     """A ratio from 0% to 100%, as a number from 0 to 1."""
 
     def read(self, value: object, names: Names) -> float:
-        Quantity(RATIO, "0%", "100%").read(value, names)
-        return float(quantity.parse(value, RATIO) / 10**6)
+        Quantity(_SHARE, "0%", "100%").read(value, names)
+        return float(quantity.parse(value, _SHARE) / 10**6)
 
     def schema(self) -> JsonSchema:
-        return Quantity(RATIO, "0%", "100%").schema()
+        return Quantity(_SHARE, "0%", "100%").schema()
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
+
+from loopscope.strict_json import to_json
 
 from . import plan, quantity
 from .link import DOCUMENT_NAMES, WIRE, Link
@@ -70,6 +71,7 @@ def emulation(network: Network, hosts: tuple[str, ...]) -> plan.Emulation | None
         mover=network.mover,
         wait=network.wait,
         seed=network.seed,
+        message=None if network.message is None else network.message.model_dump(),
         trace=network.trace,
         links=tuple(links),
     )
@@ -98,6 +100,7 @@ def document(experiment: plan.Experiment, ports: Sequence[Mapping[str, str]]) ->
         "seed": emulation.seed,
         "mover": emulation.mover,
         "wait": emulation.wait,
+        **({} if emulation.message is None else {"message": emulation.message}),
         "ports": list(ports),
         "links": [
             {
@@ -264,17 +267,17 @@ def _mistake(
     from loopscope import _native
 
     given = {name: value for name, value in state.items() if value is not None}
-    mistake = _native.check_link(json.dumps(given))
+    mistake = _native.check_link(to_json(given))
     if mistake is None and is_netem:
         if given.get("mtu") == device_mtu:
             given.pop("mtu", None)
-        mistake = _native.check_netem(json.dumps(given))
+        mistake = _native.check_netem(to_json(given))
     return mistake
 
 
 def _without_netem(network: Tree | None, report: Report) -> None:
     """Refuses what the kernel's netem does not have, besides single settings."""
-    for key in ("wait", "seed", "trace"):
+    for key in ("wait", "seed", "trace", "message"):
         given = child(network, key)
         if given is not None:
             message = f"netem has no {key}: use mover: auto, or leave it out"
@@ -338,7 +341,7 @@ def _sections(
 
 def _unused(network: Tree | None, report: Report) -> None:
     """Warns of what is said of a mover that has nothing to move."""
-    for key in ("mover", "wait"):
+    for key in ("mover", "wait", "message"):
         given = child(network, key)
         if given is not None:
             message = f"{key} does nothing: no link is impaired; impair one, or set emulate: true"

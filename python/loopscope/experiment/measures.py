@@ -5,12 +5,15 @@ Times are whole nanoseconds.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
 Scalar = str | int | float | bool
 Stat = Literal[
     "count",
+    "sent",
+    "received",
     "lost",
     "duplicates",
     "min",
@@ -79,12 +82,25 @@ class PathEdge:
     window_ns: int | None = None
 
 
+_BETWEEN: Final = ", "
+
+
+def key_of(fields: Iterable[str]) -> str:
+    """A key of some fields as the plan has it, ``id`` or ``sensor, number``."""
+    return _BETWEEN.join(fields)
+
+
+def fields_of(key: str) -> tuple[str, ...]:
+    """The fields of such a key."""
+    return tuple(key.split(_BETWEEN))
+
+
 @dataclass(frozen=True)
 class Path:
-    """The events that a message goes through. ``key`` is the column that ties them together.
+    """The events that a message goes through. ``key`` is what ties them together (``fields_of``).
 
     Messages of the first ``trim_ns`` of each repeat are left out. A path that is a graph has
-    ``edges``, and for each event the column that numbers its messages (None: they have no numbers);
+    ``edges``, and for each event the key that numbers its messages (None: they have no numbers);
     its events are in an order in which each comes after what it is made of.
     """
 

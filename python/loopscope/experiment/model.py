@@ -68,7 +68,8 @@ class ClockExchange(Section):
     rate: Annotated[float, Quantity(FREQUENCY, "0.1Hz", "1kHz")] = Field(
         default="100Hz",
         validate_default=True,
-        description="Exchanges a second between the bursts, such as 100Hz.",
+        description="Exchanges a second between the bursts, such as 100Hz. Of more than twenty "
+        "hosts fewer: the first host answers 2000 a second of all together.",
     )
     burst: Annotated[int, Integer(2, 10_000)] = Field(
         default=100,
@@ -98,8 +99,24 @@ class ClockExchange(Section):
     )
     mesh: bool = Field(
         default=True,
-        description="Whether, of more than two hosts, each is also probed by those after it, ten "
-        "times a second: the report then says how well the times of any three agree.",
+        description="Whether, of more than two hosts, each also checks its time against at most "
+        "six others, up to ten times a second: the report then says how well times agree.",
+    )
+
+
+class MessageNumber(Section):
+    """Where packets carry the number of their message, in the payload of UDP and TCP."""
+
+    offset: Annotated[int, Quantity(SIZE, "0B", "65535B")] = Field(
+        default=0, description="Bytes before it, such as 4B. Default: 0B."
+    )
+    width: Annotated[int, Quantity(SIZE, "1B", "8B")] = Field(
+        default=8, description="Bytes of the number, 1B to 8B. Default: 8B."
+    )
+    order: Literal["little", "big"] = Field(
+        default="little",
+        description="Whether its least significant byte comes first (little) or its most "
+        "significant one (big, network order).",
     )
 
 
@@ -130,9 +147,16 @@ class Network(Section):
     seed: Annotated[int, Integer(0, 2**63 - 1)] = Field(
         default=1, description="Seed of the links' random choices."
     )
+    message: MessageNumber | None = Field(
+        default=None,
+        description="Where packets carry their message's number, by which the report splits hops "
+        "at emulated links: the key of a path, if that is one whole number. Default: the first "
+        "eight bytes, little-endian.",
+    )
     trace: Annotated[bool, values.Boolean()] = Field(
         default=True,
-        description="Whether what happens to emulated packets is recorded, as events link:*.",
+        description="Whether what happens to emulated packets is recorded, as events link:*. "
+        "Changes of links always are.",
     )
     data: Annotated[IPv4Network, values.Subnet()] = Field(
         default="10.77.0.0/24",
@@ -214,7 +238,9 @@ class Component(Section):
     host: Annotated[str, values.Reference("host")] = Field(description="Host that it runs on.")
     run: Annotated[list[str], values.Command()] = Field(
         description="Command: a line that is split into words as a shell splits them, or a list "
-        "of words. No shell runs it. Words are split before parameters are put in."
+        "of words. No shell runs it. Words are split before parameters are put in. Words that "
+        "begin with ./ or ../ are paths from this file's folder; it runs in a folder of its own, "
+        "what it leaves there is kept."
     )
     with_: dict[str, Any] = Field(
         default={},
@@ -226,7 +252,27 @@ class Component(Section):
     env: dict[
         Annotated[str, values.Identifier("an environment variable", reserved="LOOPSCOPE_")],
         Annotated[Scalar, values.Single("an environment variable")],
-    ] = Field(default={}, description="Environment variables, besides those of the agent.")
+    ] = Field(
+        default={}, description="Environment variables to set, besides those of `environment`."
+    )
+    environment: list[Annotated[str, values.Variables()]] | None = Field(
+        default=None,
+        description="Names of the variables that it inherits from the environment of `loopscope "
+        'run`, such as [PATH, ROS_*]. Default: ["*"], all of them; with `user` [PATH, LANG, '
+        "LANGUAGE, LC_*, TZ]. PATH is always set, and what begins with LOOPSCOPE_ is loopscope's.",
+    )
+    user: Annotated[str, values.User()] | None = Field(
+        default=None,
+        description="User of the host that it runs as, by name or number, with that user's groups, "
+        "HOME, USER, LOGNAME and SHELL. Default: who runs loopscope, which is root on the local "
+        "testbed.",
+    )
+    output: Annotated[int, Quantity(SIZE, "128KiB", "1024GiB")] = Field(
+        default="16MiB",
+        validate_default=True,
+        description="How much is kept of its stdout, and of its stderr: of more than that the "
+        "beginning and the last 64KiB. What is left out is counted and reported.",
+    )
     ready: Ready | None = Field(
         default=None,
         description="When the component counts as ready: `phases` (speaks the phase protocol), "
@@ -401,10 +447,11 @@ class Join(Section):
     window: Annotated[int | None, Quantity(DURATION, "1ns", "1h")] = Field(
         default=None, description="All that had arrived in the time before, such as 100ms."
     )
-    from_: Annotated[str, values.Identifier("a field")] | None = Field(
+    from_: Annotated[str, values.Key()] | None = Field(
         default=None,
         alias="from",
-        description="Field of the event that holds the number of the message that was used. "
+        description="Field of the event that holds the number of the message that was used (a list "
+        "where it is several). "
         "Default: of every, the field that numbers the input; of latest, the stamps tell.",
     )
 
@@ -417,17 +464,17 @@ class Step(Section):
     """An event of a path that is a graph."""
 
     event: Annotated[str, values.Event()] = Field(description="component/group:name.")
-    key: Annotated[str, values.Identifier("a field")] | None = Field(
+    key: Annotated[str, values.Key()] | None = Field(
         default=None,
-        description="id, or the name of an integer field: the number of this event's messages from "
-        "here on. Default: as at the event before; of every, as at its inputs. What joins by "
-        "latest or window needs none.",
+        description="id, the name of a field, or a list of several: what numbers this event's "
+        "messages from here on. Default: as at the event before; of every, as at its inputs. What "
+        "joins by latest or window needs none.",
     )
-    from_: Annotated[str, values.Identifier("a field")] | None = Field(
+    from_: Annotated[str, values.Key()] | None = Field(
         default=None,
         alias="from",
         description="Where the number is another than at the event before: the field that holds "
-        "the number of the message there, which this one was made of.",
+        "the number of the message there, which this one was made of; a list where it is several.",
     )
     after: Annotated[str, values.Event()] | None = Field(
         default=None,
@@ -467,10 +514,10 @@ def _kind_of_step(value: object) -> str | None:
 class Path(Section):
     """The events that a message goes through."""
 
-    key: Annotated[str, values.Identifier("a field")] = Field(
+    key: Annotated[str, values.Key()] = Field(
         default="id",
-        description="What ties a message's events together: id, or the name of an integer field "
-        "that every event of the path has.",
+        description="What ties a message's events together: id, or the name of a field that every "
+        "event of the path has (whole numbers, text or bytes), or a list of several such fields.",
     )
     events: list[
         Annotated[
@@ -588,6 +635,12 @@ class ExperimentFile(Section):
     phases: list[Phase] = Field(
         min_length=1,
         description="Stages of the run. Every component ends a phase before the next begins.",
+    )
+    drain: Annotated[int, Quantity(DURATION, "0s", "1h")] | None = Field(
+        default=None,
+        description="How long the components go on after the last phase, so that messages on their "
+        "way still arrive, such as 1s. Default: as long as the emulated links can hold a message "
+        "of any path (delay, jitter and queue, by their slowest settings), and 200ms more.",
     )
     trace: Trace = Field(default=Trace(), description="What is recorded.")
     measure: Measure = Field(

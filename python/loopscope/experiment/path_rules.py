@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import path_graph
-from .measures import Use
+from .measures import Use, key_of
 from .path_graph import Join, Shape, Step
 from .source import Location, Mapping, Mark, Scalar, Tree, child, elements, entries, text_of
 from .values import Names, Report
@@ -12,6 +12,12 @@ from .values import Names, Report
 def event_of(item: Tree) -> str | None:
     """The event that an entry of a path's events names."""
     return text_of(child(item, "event")) if isinstance(item, Mapping) else text_of(item)
+
+
+def key_text(tree: Tree | None) -> str | None:
+    """A key of one field or of several as the plan has it; None for one that cannot be read."""
+    fields = [text_of(item) for item in elements(tree)] or [text_of(tree)]
+    return None if None in fields else key_of(field for field in fields if field is not None)
 
 
 def events(paths: Tree | None) -> dict[str, tuple[str | None, ...]]:
@@ -61,7 +67,7 @@ def graphs_are_whole(root: Tree, known: Names, report: Report) -> None:
         steps = _steps(path)
         if steps is None:
             continue
-        key = text_of(child(path, "key")) or "id"
+        key = key_text(child(path, "key")) or "id"
         for mistake in path_graph.graph(steps, key, host_of)[1]:
             mark = _mark(items[mistake.step], mistake.place)
             where = (*place, "events", mistake.step, *mistake.place)
@@ -103,8 +109,8 @@ def _steps(path: Tree | None) -> list[Step] | None:
         joins = {name: _join(join) for name, _, join in entries(given)}
         step = Step(
             event=event,
-            key=text_of(child(item, "key")),
-            field=text_of(child(item, "from")),
+            key=key_text(child(item, "key")),
+            field=key_text(child(item, "from")),
             after=text_of(child(item, "after")),
             joins=None if given is None else joins,
             source=isinstance(source, Scalar) and source.value is True,
@@ -125,4 +131,4 @@ def _join(join: Tree) -> Join:
         use = "window"
     elif "every" in (text_of(join), text_of(child(join, "use"))):
         use = "every"
-    return Join(use, text_of(child(join, "from")))
+    return Join(use, key_text(child(join, "from")))

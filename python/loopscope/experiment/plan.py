@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from . import seeds
 from .measures import Expectation, Figure, Path, Pattern, Requirement, Scalar, Statistic, Value
 from .problem import Problem
 
@@ -77,7 +78,9 @@ class Component:
     ``start`` is the phase at whose beginning it starts, None: before the first phase. Its
     readiness belongs to the barrier of that phase (None: to the one before the first phase).
     ``phases`` are the phases it must take part in and no others, None: those its hello names;
-    it is None for a program that does not speak the phase protocol.
+    it is None for a program that does not speak the phase protocol. ``environment`` names the
+    variables that it inherits, with ``*`` behind the beginning of several; ``user`` None is who
+    runs loopscope; ``output_bytes`` are kept of its stdout and of its stderr.
     """
 
     name: str
@@ -89,6 +92,9 @@ class Component:
     start: str | None
     phases: tuple[str, ...] | None
     traces: tuple[ForeignTrace, ...] = ()
+    user: str | None = None
+    environment: tuple[str, ...] = ("*",)
+    output_bytes: int = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -159,7 +165,9 @@ class Link:
 class Emulation:
     """What the router between the hosts does. ``links`` are those that differ from a plain wire.
 
-    ``trace`` says whether the events of group ``link`` are recorded.
+    ``message`` says where packets carry their message's number: ``offset`` and ``width`` in bytes,
+    ``order`` of them; None: in the first eight bytes, little-endian. ``trace`` says whether the
+    events of group ``link`` are recorded.
     """
 
     mover: Literal["auto", "xdp", "tap", "netem"]
@@ -167,6 +175,7 @@ class Emulation:
     seed: int
     trace: bool
     links: tuple[Link, ...]
+    message: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -265,10 +274,12 @@ class Graph:
 class Experiment:
     """One experiment, ready to run.
 
-    ``phases`` are in the order in which they run; components, paths and expectations in the
-    file's order. ``trace`` are patterns on ``group:name``: what the main stream records;
-    ``streams`` are the others. ``points`` are those of the sweep, in order, none where nothing is
-    swept; the experiment itself is then the file with its parameters as they stand.
+    ``phases`` are in the order in which they run, and components go on for ``drain_ns`` after the
+    last one; components, paths and expectations are in the file's order. ``trace`` are patterns on
+    ``group:name``: what the main stream records; ``streams`` are the others. ``points`` are those
+    of the sweep, in order, none where nothing is swept; the experiment itself is then the file with
+    its parameters as they stand. ``folder`` is that of the file, absolute, where relative paths of
+    commands begin; empty: the current one.
     """
 
     name: str
@@ -294,7 +305,41 @@ class Experiment:
     analyse: Graph = field(default_factory=Graph)
     points: tuple[Point, ...] = ()
     warnings: tuple[Problem, ...] = ()
+    folder: str = ""
+    drain_ns: int = 0
     version: Literal[1] = MANIFEST_VERSION
+
+    @property
+    def seeds(self) -> dict[str, Any]:
+        """Of all that is drawn by chance and can be drawn again: the hidden clocks, the links, the
+        components whose configuration has one."""
+        found: dict[str, Any] = {}
+        if self.clocks.seed is not None:
+            found["clocks"] = self.clocks.seed
+        if self.network.emulation is not None and self.network.emulation.mover != "netem":
+            found["links"] = self.network.emulation.seed
+        of_programs = {c.name: c.config["seed"] for c in self.components if _has_seed(c)}
+        return {**found, "components": of_programs} if of_programs else found
+
+    def of_repeat(self, number: int) -> Experiment:
+        """The experiment as its repeat of this number (from 1) runs it: with seeds of its own, so
+        that repeats are samples of their own. The first one has those of the file."""
+        clocks, network = self.clocks, self.network
+        if clocks.seed is not None:
+            clocks = dataclasses.replace(clocks, seed=seeds.of_repeat(clocks.seed, number))
+        if network.emulation is not None:
+            seed = seeds.of_repeat(network.emulation.seed, number)
+            emulation = dataclasses.replace(network.emulation, seed=seed)
+            network = dataclasses.replace(network, emulation=emulation)
+        components = tuple(
+            dataclasses.replace(
+                c, config={**c.config, "seed": seeds.of_repeat(c.config["seed"], number)}
+            )
+            if _has_seed(c)
+            else c
+            for c in self.components
+        )
+        return dataclasses.replace(self, clocks=clocks, network=network, components=components)
 
     def to_manifest(self) -> dict[str, Any]:
         """The experiment in JSON's types, as manifest.schema.json describes it."""
@@ -309,6 +354,10 @@ class Point:
     name: str
     params: dict[str, Scalar]
     experiment: Experiment
+
+
+def _has_seed(component: Component) -> bool:
+    return type(component.config.get("seed")) is int
 
 
 def _json(value: Any) -> Any:

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from . import expectation, links, measures, model, order, path_graph, plan, rules, steps, study
+from . import (
+    drain,
+    expectation,
+    links,
+    measures,
+    model,
+    order,
+    path_graph,
+    plan,
+    rules,
+    seeds,
+    steps,
+    study,
+)
 from .problem import Problem
 from .requirement import RequirementLine, is_event
 from .statistic import Subject
@@ -26,6 +39,7 @@ def resolve(
     hosts = {name: component.host for name, component in file.components.items()}
     paths = tuple(_path(name, path, hosts) for name, path in file.measure.paths.items())
     events = {path.name: [str(event) for event in path.events] for path in paths}
+    emulation = links.emulation(file.network, tuple(file.hosts))
     return plan.Experiment(
         name=file.name,
         description=file.description,
@@ -37,7 +51,7 @@ def resolve(
             data=str(file.network.data),
             clock=str(file.network.clock),
             mtu=file.network.default.mtu,
-            emulation=links.emulation(file.network, tuple(file.hosts)),
+            emulation=emulation,
         ),
         params=dict(params),
         components=tuple(_component(name, c, phases) for name, c in file.components.items()),
@@ -57,6 +71,7 @@ def resolve(
         figures=tuple(_figure(name, figure, events) for name, figure in file.figures.items()),
         analyse=graph(file.analyse, modules),
         warnings=tuple(warnings),
+        drain_ns=drain.default_ns(emulation, paths) if file.drain is None else file.drain,
     )
 
 
@@ -106,13 +121,16 @@ def _component(name: str, component: model.Component, order: Sequence[str]) -> p
     phases = None
     if component.phases is not None:
         phases = tuple(phase for phase in order if phase in component.phases)
+    ready, config = _readiness(component), component.with_
+    if isinstance(ready, plan.PhasesReady) and seeds.takes_default(component.run):
+        config = {"seed": seeds.DEFAULT, **config}
     return plan.Component(
         name=name,
         host=component.host,
         argv=tuple(component.run),
-        config=component.with_,
+        config=config,
         env={variable: str(value) for variable, value in component.env.items()},
-        ready=_readiness(component),
+        ready=ready,
         start=component.start,
         phases=phases,
         traces=tuple(
@@ -121,7 +139,20 @@ def _component(name: str, component: model.Component, order: Sequence[str]) -> p
             else plan.ForeignTrace(each.path, each.clock)
             for each in component.traces
         ),
+        user=component.user,
+        environment=_environment(component),
+        output_bytes=component.output,
     )
+
+
+# What another user's program inherits where its component does not say: as of su or sudo.
+_OF_OTHERS = ("PATH", "LANG", "LANGUAGE", "LC_*", "TZ")
+
+
+def _environment(component: model.Component) -> tuple[str, ...]:
+    if component.environment is not None:
+        return tuple(component.environment)
+    return ("*",) if component.user is None else _OF_OTHERS
 
 
 def _readiness(component: model.Component) -> plan.Readiness:

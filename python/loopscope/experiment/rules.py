@@ -21,6 +21,9 @@ from .source import Location, Mapping, Mark, Scalar, Tree, child, elements, entr
 from .sweep import swept
 from .values import Names, Report
 
+# Hosts without a component that are each told of; of more there is one warning.
+FEW = 3
+
 
 def names(root: Tree, file: str) -> Names:
     """The names that the file gives to hosts, components, phases and paths."""
@@ -123,11 +126,17 @@ def _hosts(root: Tree, known: Names, report: Report) -> None:
     used = {text_of(child(component, "host")) for component in components}
     if not used or None in used or not used <= (known.hosts or set()):
         return
-    for i, item in enumerate(elements(child(root, "hosts"))):
-        name = text_of(item)
-        if name and name not in used:
-            message = f"no component runs on the host {name!r}"
-            report(item.mark, ("hosts", i), message, severity="warning")
+    hosts = [(i, item, text_of(item)) for i, item in enumerate(elements(child(root, "hosts")))]
+    idle = [(i, item, name) for i, item, name in hosts if name and name not in used]
+    if len(idle) > FEW:
+        i, item, _ = idle[0]
+        names = ", ".join(name for _, _, name in idle[:FEW])
+        message = f"no component runs on {len(idle)} of {len(hosts)} hosts: {names}, …"
+        report(item.mark, ("hosts", i), message, severity="warning")
+        return
+    for i, item, name in idle:
+        message = f"no component runs on the host {name!r}"
+        report(item.mark, ("hosts", i), message, severity="warning")
 
 
 def _links(root: Tree, known: Names, report: Report) -> None:
@@ -362,7 +371,7 @@ def _not_watched(root: Tree, name: str) -> str | None:
     path = child(child(child(root, "measure"), "paths"), name)
     if path_rules.is_graph(path):
         return f"the path {name!r} is a graph: only a list of events can trigger"
-    key = text_of(child(path, "key"))
+    key = path_rules.key_text(child(path, "key"))
     if key not in (None, "id"):
         return f"the path {name!r} goes by {key}: only one that goes by id can trigger"
     return None

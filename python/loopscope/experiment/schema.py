@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
+
+from loopscope.strict_json import to_json
 
 from .graph_file import GraphFile
 from .model import ExperimentFile
@@ -63,7 +64,7 @@ def manifest_schema() -> dict[str, Any]:
 def from_manifest(manifest: Mapping[str, Any]) -> Experiment:
     """The experiment of a manifest. Raises ValueError where it is none."""
     try:
-        return TypeAdapter(Experiment).validate_json(json.dumps(manifest))
+        return TypeAdapter(Experiment).validate_json(to_json(manifest))
     except ValidationError as error:
         first, *others = error.errors(include_url=False)
         place = dotted(first["loc"])
@@ -87,7 +88,7 @@ def published() -> dict[str, str]:
         "graph.schema.json": graph_schema(),
         "manifest.schema.json": manifest_schema(),
     }
-    return {name: json.dumps(schema, indent=2) + "\n" for name, schema in schemas.items()}
+    return {name: to_json(schema, indent=2) + "\n" for name, schema in schemas.items()}
 
 
 if __name__ == "__main__":

@@ -117,7 +117,9 @@ class Pair(Options):
     takes = "the starts"
     gives = (
         "run, point, repeat, the key, `start`, `end`, `duration` (ns), `err_ns` (ns: the sum of "
-        "both ends' half-widths, unknown where one is), and what `keep` names"
+        "both ends' half-widths, unknown where one is; of two events of one host, where both "
+        "tables still have `host` and `counter`, what its counter claims (`hosts`), if that is "
+        "less), and what `keep` names"
     )
     with_: Name = Field(alias="with", description="Pipeline or table of the ends.")
     key: Annotated[list[str], Columns(1)] = Field(
@@ -134,7 +136,8 @@ class PathOf(Options):
     short = "name"
     takes = "nothing: it stands first, in a pipeline without `from`"
     gives = (
-        "run, point, repeat, `id`, `start`, `start_err` (its half-width), `end`, `duration`, "
+        "run, point, repeat, `id` (and `key` where that is none of one whole number), `start`, "
+        "`start_err` (its half-width), `end`, `duration`, "
         "`err_ns` (the duration's half-width), in ns; null where a message was not seen at an end"
     )
     name: Annotated[str, values.Reference("path")] = Field(description="The path.")
@@ -293,12 +296,12 @@ class Merge(Options):
 
 
 class Deadline(Options):
-    """Counts the rows that met a limit, missed it, and those of which the width or a null leaves
-    it open."""
+    """Counts the rows that met a limit, missed it, and those of which the width leaves it open, as
+    `expect` does. A row without a time is a message that was lost, and missed it."""
 
     gives = (
         "`by`, `limit` (ns), `count`, `met`, `missed`, `undecided`, `allowed` (misses), `verdict` "
-        "(PASS, FAIL; UNKNOWN where the undecided ones decide)"
+        "(PASS, FAIL; UNKNOWN where the undecided ones decide, and of no row)"
     )
     of: Column = Field(default="duration", description="Column of the interval, ns.")
     width: Column = Field(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any
+
+from loopscope.strict_json import to_json
 
 from .measures import Path, PathEvent
 from .plan import MAIN, EntityTrigger, Experiment, PathTrigger, Stream
@@ -35,7 +36,7 @@ def streams_document(
         for path in paths
         if path.name == trigger.path
     ]
-    return json.dumps({"version": _VERSION, "streams": made, "deadlines": deadlines})
+    return to_json({"version": _VERSION, "streams": made, "deadlines": deadlines})
 
 
 def streams_of_host(experiment: Experiment, host: str) -> str:

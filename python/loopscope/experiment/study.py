@@ -36,10 +36,11 @@ class Value(Section):
     scale: Annotated[float, statistic.Number()] = Field(
         default=1.0, description="What the field is multiplied by to be in that unit, such as 8."
     )
-    per: Annotated[str, values.Identifier("a field")] | None = Field(
+    per: Annotated[str, values.Key()] | None = Field(
         default=None,
-        description="An integer field, such as id: the numbers of events that have the same there "
-        "are added up first, as those of several processes in one second.",
+        description="A field, such as id, or a list of several: the numbers of events that have "
+        "the same there are added up first, as those of several processes in one second. Events "
+        "that have none are left out.",
     )
     skip_first: Annotated[int, values.Integer(0, 1_000_000)] = Field(
         default=0, description="Events of each repeat to leave out at its beginning."

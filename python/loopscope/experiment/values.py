@@ -19,7 +19,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from . import clause, expectation, quantity, requirement
-from .measures import SAMPLING, Use
+from .measures import SAMPLING, Use, key_of
 from .params import REFERENCE
 from .path_graph import Shape
 from .plan import MAIN
@@ -254,6 +254,56 @@ class Identifier(Rule):
 
     def schema(self) -> JsonSchema:
         return {"type": "string", "pattern": f"^{_IDENTIFIER}$"}
+
+
+@dataclass(frozen=True)
+class Key(Rule):
+    """A field, or a list of several that name a message together."""
+
+    _field = Identifier("a field")
+
+    def read(self, value: object, names: Names) -> str:
+        if not isinstance(value, list):
+            return self._field.read(value, names)
+        fields = [self._field.read(each, names) for each in value]
+        if not fields:
+            wrong("a key has one field at least, such as id")
+        if twice := next((each for each in fields if fields.count(each) > 1), None):
+            wrong(f"the field {twice!r} is there twice")
+        return key_of(fields)
+
+    def schema(self) -> JsonSchema:
+        field = self._field.schema()
+        several = {"type": "array", "items": field, "minItems": 1, "uniqueItems": True}
+        return {"anyOf": [field, several]}
+
+
+@dataclass(frozen=True)
+class Variables(Rule):
+    """Names of environment variables: one, or with ``*`` at the end all that begin so."""
+
+    def read(self, value: object, names: Names) -> str:
+        pattern = text(value)
+        if not re.fullmatch(rf"\*|{_IDENTIFIER}\*?", pattern):
+            wrong(f"{pattern!r} is no environment variable: write NAME, BEGINNING* or *")
+        return pattern
+
+    def schema(self) -> JsonSchema:
+        return {"type": "string", "pattern": rf"^(\*|{_IDENTIFIER}\*?)$"}
+
+
+@dataclass(frozen=True)
+class User(Rule):
+    """A user of the host, by name or number."""
+
+    def read(self, value: object, names: Names) -> str:
+        user = str(value) if type(value) is int else text(value)
+        if not re.fullmatch(r"[0-9]+|[A-Za-z_][A-Za-z0-9_.-]*", user):
+            wrong(f"{user!r} is no user: write a name or a number, such as nobody")
+        return user
+
+    def schema(self) -> JsonSchema:
+        return {"type": ["string", "integer"]}
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,15 @@ processor of the host has a track with what ran on it. Times are ns on the run's
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from loopscope.analysis.keys import shown
 from loopscope.analysis.message_graph import read_graph
+from loopscope.experiment.measures import fields_of
 from loopscope.export.perfetto_graph import GraphFlows, Slice, slices
 
 if TYPE_CHECKING:
@@ -74,13 +77,14 @@ class _Writer:
         seen: Callable[[str], None],
     ) -> int:
         # Of one repeat at a time.
-        graphs = {
-            number: read_graph(run, path, repeat)[0].repeats[repeat]
-            for number, path in enumerate(paths)
-            if path.edges
-        }
         flows: list[_Flows | GraphFlows] = [_Flows(paths)]
-        flows += [GraphFlows(_first_flow(number), each) for number, each in graphs.items()]
+        graphs = {}
+        for number, path in enumerate(paths):
+            if path.edges:
+                graph, _ = read_graph(run, path, repeat)
+                keys = [graph.keys_at(event) for event in range(len(path.events))]
+                graphs[number] = graph.repeats[repeat], keys
+                flows.append(GraphFlows(_first_flow(number), *graphs[number]))
         for name in run.tables:
             seen(name)
             table = run.table(name)
@@ -94,7 +98,7 @@ class _Writer:
         for number, path in enumerate(paths):
             if number in graphs:
                 seen(f"paths.{path.name}")
-                self._graph(number, slices(graphs[number], repeat))
+                self._graph(number, slices(graphs[number][0], repeat, graphs[number][1]))
             elif path.name in run.paths:
                 seen(f"paths.{path.name}")
                 table = run.paths[path.name]
@@ -148,7 +152,8 @@ class _Writer:
         events = range(len(path.events))
         for batch in batches:
             columns = batch.to_pydict()
-            for i, message in enumerate(columns["id"]):
+            keys = columns.get("key", columns["id"])
+            for i, message in enumerate(shown([key]) for key in keys):
                 stamps = [columns[f"ts_{event}"][i] for event in events]
                 times = [ts for ts in stamps if ts is not None]
                 end = max(times)
@@ -339,11 +344,20 @@ class _Flows:
         leaves: list[int] = []
         ends: list[int] = []
         for number, key, last in self._at.get((entity, process), ()):
-            message = row.get(key)
+            message = _number([row.get(field) for field in fields_of(key)])
             if message is not None:
                 flow = _first_flow(number) | message & (1 << 56) - 1
                 (ends if last else leaves).append(flow)
         return leaves, ends
+
+
+def _number(key: Sequence[Any]) -> int | None:
+    """A number for a message's key; None where a field of it has no value."""
+    if None in key:
+        return None
+    if len(key) == 1 and isinstance(key[0], int):
+        return key[0]
+    return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=7).digest(), "big")
 
 
 def _first_flow(path: int) -> int:

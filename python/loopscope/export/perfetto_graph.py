@@ -4,19 +4,22 @@ from each message to those that were made of it."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from loopscope.analysis.flow import flow_of_repeat
+from loopscope.analysis.keys import shown
 from loopscope.analysis.message_graph import NEVER, Fate
 from loopscope.analysis.quantity import UNKNOWN_NS
+from loopscope.experiment.measures import fields_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from loopscope.analysis.keys import Keys
     from loopscope.analysis.message_graph import RepeatGraph
 
     Integers = npt.NDArray[np.int64]
@@ -33,11 +36,11 @@ class Slice:
     fields: Mapping[str, Any]
 
 
-def slices(graph: RepeatGraph, repeat: int) -> Iterator[Slice]:
+def slices(graph: RepeatGraph, repeat: int, keys: Sequence[Keys]) -> Iterator[Slice]:
     """One for each message of every beginning, until its last first use; then one for each message
-    and edge over which it was used, until its first use."""
+    and edge over which it was used, until its first use. `keys` are by event."""
     for source in graph.path.sources:
-        yield from _messages(graph, repeat, source)
+        yield from _messages(graph, repeat, source, keys[source])
     for edge in graph.path.edges:
         first, last = (str(graph.path.events[end]) for end in (edge.start, edge.end))
         track = f"{graph.path.name}: {first} → {last}"
@@ -46,10 +49,11 @@ def slices(graph: RepeatGraph, repeat: int) -> Iterator[Slice]:
         columns = (sent.id, sent.ts, sent.length, sent.width)
         for id, begin, length, err in zip(*(of[there].tolist() for of in columns), strict=True):
             end = begin + max(0, length)
-            yield Slice(track, f"→ {last}", begin, end, {"id": id, "err_ns": _known(err)})
+            fields = {"id": keys[edge.start].shown(id), "err_ns": _known(err)}
+            yield Slice(track, f"→ {last}", begin, end, fields)
 
 
-def _messages(graph: RepeatGraph, repeat: int, source: int) -> Iterator[Slice]:
+def _messages(graph: RepeatGraph, repeat: int, source: int, keys: Keys) -> Iterator[Slice]:
     path, kept = graph.path, graph.kept(source)
     messages = graph.messages[source]
     begin, end = messages.ts[kept], messages.ts[kept].copy()
@@ -68,7 +72,7 @@ def _messages(graph: RepeatGraph, repeat: int, source: int) -> Iterator[Slice]:
     )
     whole = path.name if len(path.sources) == 1 else f"{path.name}: {path.events[source]}"
     best = fates.max(axis=0)
-    for i, id in enumerate(messages.id[kept].tolist()):
+    for i, id in enumerate(map(keys.shown, messages.id[kept].tolist())):
         became = {
             str(path.events[sink]): Fate(fate).name.lower()
             for sink, fate in zip(sinks, fates[:, i].tolist(), strict=True)
@@ -86,17 +90,17 @@ class GraphFlows:
     """Ties each message's event to those of the messages that surely were made of it: a flow for
     each two, so that branches and joins have an arrow each."""
 
-    def __init__(self, first: int, graph: RepeatGraph) -> None:
-        """Flows are numbered from `first` on."""
+    def __init__(self, first: int, graph: RepeatGraph, keys: Sequence[Keys]) -> None:
+        """Flows are numbered from `first` on; `keys` by event."""
         path = graph.path
         self._at: dict[tuple[str, str], list[int]] = defaultdict(list)
         for event, each in enumerate(path.events):
             self._at[each.entity, each.component].append(event)
         self._keys = path.keys
         # A message's later occurrences are nothing's.
-        self._places: list[dict[int, int]] = [
-            {} if key is None else dict(zip(each.id.tolist(), range(len(each)), strict=True))
-            for key, each in zip(path.keys, graph.messages, strict=True)
+        self._places: list[dict[int | str, int]] = [
+            {} if key is None else {keys_.shown(id): i for i, id in enumerate(each.id.tolist())}
+            for key, keys_, each in zip(path.keys, keys, graph.messages, strict=True)
         ]
         self._seen = [0] * len(path.events)
         self._leaving: list[list[_Sorted]] = [[] for _ in path.events]
@@ -122,7 +126,8 @@ class GraphFlows:
     def _place(self, event: int, row: Mapping[str, Any]) -> int | None:
         key = self._keys[event]
         if key is not None:
-            return self._places[event].pop(row[key], None)
+            values = [row[field] for field in fields_of(key)]
+            return None if None in values else self._places[event].pop(shown(values), None)
         self._seen[event] += 1
         return self._seen[event] - 1
 

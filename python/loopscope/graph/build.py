@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from loopscope.experiment import AnalysisStep, Graph, MessagePath, Pipeline
 from loopscope.experiment.problem import nearest
 from loopscope.graph.mistake import SCOPE, Key, Mistake, scope
+from loopscope.graph.units import Units, after, by_name
 from loopscope.timeline import TABLES
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class Product:
     table: ibis.Table
     order: tuple[str, ...]
     options: Options
+    units: Mapping[str, str]
+    """Of those columns that have one."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,12 @@ class Context:
     made: dict[str, ibis.Table | None] = field(default_factory=dict)
     """Pipelines so far; None for one whose columns are not known."""
     opened: dict[str, ibis.Table] = field(default_factory=dict)
+    units: dict[str, Units] = field(default_factory=dict)
+    """Of the columns of each table of ``made``."""
     products: list[Product] = field(default_factory=list)
     pipeline: str = ""
+    given: Units = field(default_factory=dict)
+    """Of the columns of the pipeline's table so far."""
     label: str = ""
     """What the pipeline's rows are called where they are merged with others': what it is from."""
 
@@ -85,6 +92,15 @@ class Context:
         listed = "" if close else f" (there is: {', '.join(known)})"
         raise Mistake(f"there is no {what} {name!r}{listed}", keys, close)
 
+    def units_of(self, name: str) -> Units:
+        """Of the columns of a pipeline or table that there is."""
+        if name in self.units:
+            return self.units[name]
+        known = self.stored[name].units if name in self.stored else {}
+        if name == "hops":
+            known = next(each.units for of, each in self.stored.items() if of.startswith("paths."))
+        return by_name(self.table(name, ()).columns, known)
+
     def path(self, name: str, keys: tuple[Key, ...]) -> tuple[MessagePath, ibis.Table]:
         """A path and the table of its messages."""
         if self.paths is None:
@@ -107,7 +123,9 @@ class Context:
                 ("name",),
             )
         order = natural_order(table)
-        self.products.append(Product(kind, name, self.pipeline, table, order, options))
+        known = by_name(table.columns, self.given)
+        told = {name: unit for name, unit in known.items() if unit}
+        self.products.append(Product(kind, name, self.pipeline, table, order, options, told))
 
     def _opened(self, name: str) -> ibis.Table:
         if name not in self.opened:
@@ -149,6 +167,7 @@ def walk(graph: Graph, context: Context) -> Iterator[Found]:
             ):
                 context.produce("table", pipeline.name, table, {"format": "parquet"})
             context.made[pipeline.name] = context.engine.kept(table) if times > 1 else table
+            context.units[pipeline.name] = context.given
         except (Unknown, _At, Mistake) as error:
             context.made[pipeline.name] = None
             if isinstance(error, Mistake):
@@ -184,7 +203,9 @@ def _pipeline(pipeline: Pipeline, context: Context) -> ibis.Table:
             raise _At(where, mistake) from None
         except Unknown:
             pass
-    table = None if pipeline.source is None else context.table(pipeline.source, ())
+    table, context.given = None, {}
+    if pipeline.source is not None:
+        table, context.given = context.table(pipeline.source, ()), context.units_of(pipeline.source)
     for i, step in enumerate(pipeline.steps):
         try:
             table = _step(step, table, context)
@@ -198,6 +219,8 @@ def _step(step: AnalysisStep, table: ibis.Table | None, context: Context) -> ibi
     from loopscope.graph.steps import STEPS
 
     made: ibis.Table = STEPS[step.kind](context, table, step.options)
+    before = context.units_of(f"paths.{step.options['name']}") if table is None else context.given
+    context.given = after(step, made.columns, before, context.units_of)
     lower: dict[str, str] = {}
     for name in made.columns:
         other = lower.setdefault(name.lower(), name)

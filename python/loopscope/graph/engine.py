@@ -108,9 +108,9 @@ def as_types(table: ibis.Table, types: Mapping[str, str]) -> ibis.Table:
 def _cast(column: Any, dtype: str) -> Any:
     given = column.type()
     if given.is_floating():
-        # Not a number is no number, and there is one zero: engines order these differently.
-        zero = ibis.literal(0.0, given)
-        column = column.isnan().ifelse(ibis.null(given), (column == zero).ifelse(zero, column))
+        # What is not finite is no number, and there is one zero: engines order these differently.
+        zero, no_number = ibis.literal(0.0, given), column.isnan() | column.isinf()
+        column = no_number.ifelse(ibis.null(given), (column == zero).ifelse(zero, column))
     return column if str(given) == dtype else column.cast(dtype)
 
 

@@ -9,7 +9,6 @@ import ibis
 
 from loopscope.analysis.quantity import UNKNOWN_NS
 from loopscope.experiment.problem import nearest
-from loopscope.graph.formulas import whole_ratio
 from loopscope.graph.mistake import SCOPE, WHOLE, Mistake, column, repeats, scope
 
 if TYPE_CHECKING:
@@ -42,21 +41,68 @@ def pair(context: Context, table: ibis.Table, options: Options) -> ibis.Table:
         return each.mutate(_n=ibis.row_number().over(ibis.window(group_by=within, order_by=order)))
 
     starts, ends = numbered(table), numbered(ends)
+    counted = _counted(context, starts, ends, time, width)
     right = ends.select(
         **{f"_on_{name}": ends[name] for name in within},
         _on_n=ends["_n"],
         _end=ends[time],
         _width=ends[width],
+        **({f"_on_{name}": ends[name] for name in _COUNTER} if counted else {}),
     )
     alike = [starts[name] == right[f"_on_{name}"] for name in within]
     joined = starts.join(right, [*alike, starts["_n"] == right["_on_n"]], how="left")
-    return joined.select(
+    made = joined.select(
         *within,
         start=joined[time],
         end=joined["_end"],
         duration=joined["_end"] - joined[time],
         err_ns=added(joined[width], joined["_width"]),
         **{name: joined[name] for name in kept},
+        **({f"_{name}": joined[name] for name in _COUNTER} if counted else {}),
+        **({f"_on_{name}": joined[f"_on_{name}"] for name in _COUNTER} if counted else {}),
+    )
+    return _narrowed(context, made) if counted else made
+
+
+_COUNTER = ("host", "counter")
+"""Of a stamp: whose counter it was, and what that showed."""
+
+
+def _counted(context: Context, starts: ibis.Table, ends: ibis.Table, time: str, width: str) -> bool:
+    """Whether both tables have the stamps of events, and the hosts' rates are known."""
+    needed = {*SCOPE, *_COUNTER}
+    stamps = (time, width) == ("ts", "err_ns")
+    both = needed <= set(starts.columns) and needed <= set(ends.columns)
+    return stamps and both and "hosts" in context.stored
+
+
+def _narrowed(context: Context, made: ibis.Table) -> ibis.Table:
+    """Intervals between two stamps of one host's counter have the half-width that it claims for
+    them, where that is less, as in a path (`analysis.half_width`)."""
+    hosts = context.table("hosts", ("with",))
+    # Runs of earlier versions do not say what processors are apart.
+    apart = hosts["apart_ns"].fill_null(0) if "apart_ns" in hosts.columns else ibis.literal(0)
+    rates = hosts.select(
+        **{f"_at_{name}": hosts[name] for name in (*SCOPE, "host")},
+        _drift=hosts["drift_ppm"],
+        _apart=apart,
+    )
+    alike = [made[name] == rates[f"_at_{name}"] for name in SCOPE]
+    joined = made.join(rates, [*alike, made["_host"] == rates["_at_host"]], how="left")
+    length = joined["duration"].abs().cast("float64")
+    wander = (length * (joined["_drift"] * ibis.literal(2e-6, "float64"))).ceil()
+    wander = wander + joined["_apart"] + 1
+    one = (joined["_host"] == joined["_on_host"]) & (
+        joined["_counter"].notnull() & joined["_on_counter"].notnull()
+    )
+    narrower = one & (wander < joined["err_ns"])
+    widths = narrower.ifelse(wander.cast("int64"), joined["err_ns"])
+    names = [name for name in made.columns if not name.startswith("_")]
+    return joined.select(
+        **{
+            name: ibis.coalesce(widths, joined["err_ns"]) if name == "err_ns" else joined[name]
+            for name in names
+        }
     )
 
 
@@ -86,6 +132,7 @@ def path(context: Context, table: None, options: Options) -> ibis.Table:
     return messages.select(
         *shared,
         "id",
+        *(["key"] if "key" in messages.columns else []),
         start=start,
         start_err=messages[f"err_{first}"],
         end=end,
@@ -103,46 +150,3 @@ def _event(path: MessagePath, name: str | None, key: str, default: int) -> int:
             f"the path {path.name!r} has no event {name!r}", (key,), nearest(name, events)
         )
     return events.index(name)
-
-
-def deadline(context: Context, table: ibis.Table, options: Options) -> ibis.Table:
-    zero, one = ibis.literal(0, "int64"), ibis.literal(1, "int64")
-    value = column(table, options["of"], ("of",), WHOLE)
-    width = zero
-    if options["width"] != "none":
-        width = column(table, options["width"], ("width",), WHOLE)
-    for name in options["by"]:
-        column(table, name, ("by",))
-    limit = ibis.literal(options["limit"], "int64")
-    known = value.notnull() & width.notnull() & (width < ibis.literal(UNKNOWN_NS, "int64"))
-    met = known & (value + width < limit)
-    missed = known & (value - width >= limit)
-
-    def rows(condition: Any) -> Any:
-        return condition.ifelse(one, zero).fill_null(zero).sum().cast("int64").fill_null(zero)
-
-    grouped = table.group_by(options["by"]) if options["by"] else table
-    counts = grouped.aggregate(count=table.count(), met=rows(met), missed=rows(missed))
-    share = options["misses"].get("ppm")
-    if share is None:
-        allowed = ibis.literal(options["misses"]["rows"], "int64")
-    else:
-        # A share in billionths, so that the product of whole numbers is exact.
-        whole = counts["count"] * ibis.literal(round(share * 1000), "int64")
-        allowed = whole_ratio(whole, ibis.literal(10**9, "int64"))
-    undecided = counts["count"] - counts["met"] - counts["missed"]
-    verdict = ibis.cases(
-        (counts["missed"] > allowed, "FAIL"),
-        (counts["missed"] + undecided <= allowed, "PASS"),
-        else_="UNKNOWN",
-    )
-    return counts.select(
-        *options["by"],
-        limit=limit,
-        count=counts["count"],
-        met=counts["met"],
-        missed=counts["missed"],
-        undecided=undecided,
-        allowed=allowed,
-        verdict=verdict,
-    )

@@ -7,7 +7,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,19 @@ from loopscope.graph.build import Context, Found, Product, walk
 from loopscope.graph.engine import Engine, Types, types_of
 from loopscope.graph.mistake import GraphError, reason
 from loopscope.graph.outputs import write
-from loopscope.graph.tables import Stored, path_types, points_of, stored_tables
+from loopscope.graph.tables import Stored, path_types, points_of, stored_tables, units_of_points
 from loopscope.report.figures import FigureError
-from loopscope.timeline import Run, is_interrupt, open_run, read_manifest
+from loopscope.strict_json import to_json
+from loopscope.timeline import Run, is_interrupt, open_run, read_manifest, read_point, run_id
 from loopscope.timeline import points_of as points_with_tables
 
 VERSION = 1
 FOLDER = "analysis"
 """In a run's directory."""
+
+
+Repeat = tuple[str, str, int]
+"""Run, point and number."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,10 @@ class Source:
     tables: Mapping[str, Stored]
     paths: Mapping[str, MessagePath] | None
     """None: not known."""
+    repeats: tuple[Repeat, ...] = ()
+    """All that the tables may be of."""
+    notes: tuple[str, ...] = ()
+    """What was given and is not used, and why."""
 
 
 @dataclass(frozen=True)
@@ -51,18 +60,32 @@ class Written:
     rows: int
     columns: Mapping[str, str]
     problem: str | None = None
+    units: Mapping[str, str] = field(default_factory=dict)
+    """Of those columns that have one."""
 
 
 def read_source(paths: Sequence[Path], point: str | None = None) -> Source:
-    """Opens runs; ``point`` is that of a sweep, None: all that are whole.
+    """Opens runs, each once; ``point`` is that of a sweep, None: all that are whole.
 
     Raises RunError, and GraphError where runs do not go together.
     """
     runs: list[Run] = []
     swept: dict[str, Mapping[str, Any]] = {}
     known: dict[str, MessagePath] = {}
+    places: dict[str, Path] = {}
+    notes: list[str] = []
     for path in paths:
         manifest = read_manifest(path)
+        id = run_id(path, manifest)
+        first = places.setdefault(id, path)
+        if first is not path:
+            if "run" not in manifest and first.resolve() != path.resolve():
+                raise GraphError(
+                    f"{first} and {path} are both called {id}, and no manifest.json says whether "
+                    "they are one run: rename one of them"
+                )
+            notes.append(f"{path} is the run {id}, as is {first}: it is used once")
+            continue
         experiment = _experiment(path, manifest)
         if experiment is not None:
             swept |= points_of(experiment)
@@ -73,13 +96,41 @@ def read_source(paths: Sequence[Path], point: str | None = None) -> Source:
                         "runs before"
                     )
         names = points_with_tables(path) if point is None else [point]
-        said = manifest.get("points", {})
         for name in names:
-            if point is None and said.get(name, {}).get("status", "complete") != "complete":
-                continue  # of a point that failed nothing is said
+            said = read_point(path, manifest, name)
+            if point is None and said.get("status", "complete") != "complete":
+                notes.append(f"point {name} of the run {id} is left out: it is not complete")
+                continue
             runs.append(open_run(path, name))
     ids = tuple(dict.fromkeys(run.id for run in runs))
-    return Source(ids, stored_tables(runs, swept), known)
+    repeats = tuple((run.id, run.point, repeat) for run in runs for repeat in run.repeats)
+    return Source(ids, stored_tables(runs, swept), known, repeats, tuple(notes))
+
+
+def notes_of(graph: Graph, source: Source) -> list[str]:
+    """What was given and is in nothing that a graph makes: runs that are there twice, and repeats
+    that lack a table which it takes."""
+    context = _context(graph, source, Types(), closed=True)
+    for _ in walk(graph, context):
+        pass
+    return [*source.notes, *_lacking(context, source)]
+
+
+def _lacking(context: Context, source: Source) -> Iterator[str]:
+    """The repeats that lack a table."""
+    for table in sorted(context.opened):
+        parts = (part.columns for part in source.tables[table].parts)
+        there = {(part["run"], part["point"], part["repeat"]) for part in parts}
+        for run in source.runs:
+            of_run = [each for each in source.repeats if each[0] == run]
+            lacking = [each for each in of_run if each not in there]
+            if not lacking:
+                continue
+            where = f"the run {run}"
+            if len(lacking) < len(of_run):
+                where = "; ".join(f"repeat {n} of point {point}" for _, point, n in lacking)
+                where = f"the run {run} ({where})"
+            yield f"{where} has no table {table}: nothing that is made of it is of that"
 
 
 def check(graph: Graph, source: Source) -> list[Found]:
@@ -96,7 +147,8 @@ def check_before(graph: Graph, experiment: Experiment | None) -> list[Found]:
         points = points_of(experiment).values()
         paths = {path.name: path for path in experiment.paths}
         tables = {
-            f"paths.{path.name}": Stored((), path_types(path, points)) for path in experiment.paths
+            f"paths.{path.name}": Stored((), path_types(path, points), units_of_points(points))
+            for path in experiment.paths
         }
     source = Source((), tables, paths)
     return list(walk(graph, _context(graph, source, Types(), closed=False)))
@@ -128,6 +180,7 @@ def make(
             "version": VERSION,
             "name": name,
             "runs": list(source.runs),
+            "notes": [*source.notes, *_lacking(context, source)],
             "engine": {**engine.versions, "loopscope": __version__},
             "outputs": [
                 {
@@ -137,13 +190,15 @@ def make(
                     "files": [str(file.relative_to(folder)) for file in each.files],
                     "rows": each.rows,
                     "columns": dict(each.columns),
+                    "units": dict(each.units),
                     "problem": each.problem,
                 }
                 for each in written
             ],
             "graph": dataclasses.asdict(graph),
         }
-        (draft / "graph.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        text = to_json(document, indent=2)
+        (draft / "graph.json").write_text(text + "\n", encoding="utf-8")
     return written
 
 
@@ -172,7 +227,7 @@ def kept_graphs(run: Path) -> Iterator[tuple[str, Graph]]:
             document = json.loads(file.read_text(encoding="utf-8"))
             if document["version"] != VERSION:
                 raise ValueError(f"version {document['version']} is not known: {VERSION} is")
-            graph = TypeAdapter(Graph).validate_json(json.dumps(document["graph"]))
+            graph = TypeAdapter(Graph).validate_json(to_json(document["graph"]))
         except (KeyError, TypeError, ValueError) as error:
             raise GraphError(f"{file}: not a graph's definition: {error}") from None
         yield file.parent.name, graph
@@ -195,6 +250,7 @@ def _write(product: Product, engine: Engine, draft: Path, folder: Path) -> Writt
         rows=rows,
         columns=types_of(product.table),
         problem=problem,
+        units=product.units,
     )
 
 

@@ -14,6 +14,7 @@ from loopscope.analysis.quantity import duration, half_width
 from loopscope.export import write_batches
 from loopscope.graph.engine import ROWS, arrow_schema
 from loopscope.graph.mistake import WHOLE, Mistake, column, scope
+from loopscope.report.samples import unit_of_name
 
 if TYPE_CHECKING:
     from loopscope.graph.build import Context, Product
@@ -99,7 +100,7 @@ def _word(name: str, value: Any, half: int | None) -> str:
 
 def write(product: Product, engine: Engine, folder: Path) -> tuple[list[Path], int]:
     """Writes what a step leaves; the files, and how many rows they are of. Raises OSError."""
-    rows = engine.rows(product.table, product.order)
+    rows = _with_units(engine.rows(product.table, product.order), product.units)
     if product.kind == "table":
         form = product.options["format"]
         (folder / "tables").mkdir(parents=True, exist_ok=True)
@@ -113,6 +114,17 @@ def write(product: Product, engine: Engine, folder: Path) -> tuple[list[Path], i
     table = rows.read_all()
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     return list(_draw(product, table, folder / "figures")), table.num_rows
+
+
+def _with_units(rows: pa.RecordBatchReader, units: Mapping[str, str]) -> pa.RecordBatchReader:
+    """The same, with the metadata `unit` of columns whose names do not say theirs."""
+    schema = pa.schema(
+        field
+        if units.get(field.name, "") == unit_of_name(field.name)
+        else field.with_metadata({"unit": units.get(field.name, "")})
+        for field in rows.schema
+    )
+    return pa.RecordBatchReader.from_batches(schema, (batch.cast(schema) for batch in rows))
 
 
 class _Counted:

@@ -70,20 +70,26 @@ def grouped(
     """Groups of rows that follow each other, alike in ``by``, each when it is whole."""
     key: tuple[Any, ...] | None = None
     group = _Group(memory)
+    for found, part in stretches(batches, by):
+        if key is not None and found != key:
+            yield key, group
+            group = _Group(memory)
+        key = found
+        group.add(part)
+    if key is not None:
+        yield key, group
+
+
+def stretches(
+    batches: Batches, by: Sequence[str]
+) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
+    """Rows that follow each other in a batch, alike in ``by``, with their values there."""
     for batch in batches:
         starts = [0, *_changes(batch, by), batch.num_rows]
         for first, end in zip(starts, starts[1:], strict=False):
-            if first == end:
-                continue
-            part = batch.slice(first, end - first)
-            found = tuple(part[name][0].as_py() for name in by)
-            if key is not None and found != key:
-                yield key, group
-                group = _Group(memory)
-            key = found
-            group.add(part)
-    if key is not None:
-        yield key, group
+            if first < end:
+                part = batch.slice(first, end - first)
+                yield tuple(part[name][0].as_py() for name in by), part
 
 
 def _changes(batch: pa.RecordBatch, by: Sequence[str]) -> list[int]:

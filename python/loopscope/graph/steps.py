@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from loopscope.graph import groups, intervals, joins, outputs, rows, user
+from loopscope.graph import deadline, groups, intervals, joins, outputs, rows, user
 from loopscope.graph.build import Step
 
 STEPS: Final[Mapping[str, Step]] = {
@@ -21,7 +21,7 @@ STEPS: Final[Mapping[str, Step]] = {
     "as-of": joins.as_of,
     "pair": intervals.pair,
     "path": intervals.path,
-    "deadline": intervals.deadline,
+    "deadline": deadline.deadline,
     "resample": groups.resample,
     "group": groups.group,
     "histogram": groups.histogram,

@@ -8,17 +8,19 @@ unit.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loopscope.experiment import Experiment, MessagePath
-from loopscope.experiment.quantity import dimension_of, parse
+from loopscope.experiment.quantity import Dimension, dimension_of, parse
 from loopscope.graph.mistake import GraphError
+from loopscope.report.axis import UNITS
 from loopscope.timeline import TABLES
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     from loopscope.timeline import Run
 
@@ -35,10 +37,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Stored:
-    """A table in files. ``types`` are Ibis's, of all its columns in order."""
+    """A table in files. ``types`` are Ibis's, of all its columns in order. ``units`` are of columns
+    whose names do not say it."""
 
     parts: tuple[Part, ...]
     types: Mapping[str, str]
+    units: Mapping[str, str] = field(default_factory=dict)
 
 
 def stored_tables(
@@ -56,7 +60,36 @@ def stored_tables(
             known |= {f"point_{name}": _number(value) for name, value in swept.items()}
             for table, files in _files(directory).items():
                 parts.setdefault(table, []).append(Part(tuple(files), known))
-    return {name: Stored(tuple(found), _types(name, found)) for name, found in parts.items()}
+    units, values = units_of_points(points.values()), _units_of_values(runs)
+    return {
+        name: Stored(tuple(found), _types(name, found), units | values.get(name, {}))
+        for name, found in parts.items()
+    }
+
+
+def units_of_points(points: Iterable[Mapping[str, Scalar]]) -> dict[str, str]:
+    """Of the columns of swept parameters, where all values are quantities of one dimension."""
+    found: dict[str, set[Dimension | None]] = {}
+    for point in points:
+        for name, value in point.items():
+            of = dimension_of(value) if isinstance(value, str) else None
+            found.setdefault(f"point_{name}", set()).add(of)
+    same = {name: each.pop() for name, each in found.items() if len(each) == 1}
+    return {name: UNITS[of.base] for name, of in same.items() if of and of.base in UNITS}
+
+
+def _units_of_values(runs: Sequence[Run]) -> dict[str, dict[str, str]]:
+    """Of the column `value`, by table, as programs describe their events."""
+    import pyarrow.parquet
+
+    found: dict[str, set[str]] = {}
+    files = (each / "tables/entities.parquet" for run in runs for each in run.repeats.values())
+    for file in files:
+        if file.exists():
+            for row in pyarrow.parquet.read_table(file).to_pylist():
+                if row.get("unit"):
+                    found.setdefault(row["entity"].replace(":", ".", 1), set()).add(row["unit"])
+    return {table: {"value": each.pop()} for table, each in found.items() if len(each) == 1}
 
 
 def path_types(path: MessagePath, points: Iterable[Mapping[str, Scalar]] = ()) -> dict[str, str]:
@@ -101,20 +134,42 @@ def _types(table: str, parts: Sequence[Part]) -> dict[str, str]:
 
     of_part: dict[str, str] = {}
     of_file: dict[str, str] = {}
+    large: set[str] = set()
     for part in parts:
         for name, value in part.columns.items():
             of_part[name] = _wider(of_part.get(name), _type_of(value))
         for file in part.files:
-            for field in pyarrow.parquet.read_schema(file):
-                given = _held_as(field.type)
-                known = of_file.get(field.name, given)
+            footer = pyarrow.parquet.read_metadata(file)
+            schema = footer.schema.to_arrow_schema()
+            large |= _large(footer, {each.name for each in schema if str(each.type) == "uint64"})
+            for each in schema:
+                given = _held_as(each.type)
+                known = of_file.get(each.name, given)
                 if known != given and {known, given} != {"int64", "float64"}:
                     raise GraphError(
-                        f"{file}: the column {field.name} of {table} is {given} here and {known} "
+                        f"{file}: the column {each.name} of {table} is {given} here and {known} "
                         "in other repeats or runs"
                     )
-                of_file[field.name] = known if known == given else "float64"
+                of_file[each.name] = known if known == given else "float64"
+    of_file |= dict.fromkeys(large, "string")
     return {**of_part, **{name: each for name, each in of_file.items() if name not in of_part}}
+
+
+def _large(footer: pq.FileMetaData, unsigned: set[str]) -> set[str]:
+    """Columns with whole numbers of 2^63 and more, which no engine's numbers hold: they are texts
+    of digits, and still keys."""
+    if not footer.num_row_groups:
+        return set()
+    first = footer.row_group(0)
+    names = {i: first.column(i).path_in_schema for i in range(footer.num_columns)}
+    groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
+    found = set()
+    for i, name in names.items():
+        if name in unsigned:
+            told = (group.column(i).statistics for group in groups)
+            if any(each is not None and each.has_min_max and each.max >= 1 << 63 for each in told):
+                found.add(name)
+    return found
 
 
 def _held_as(given: pa.DataType) -> str:

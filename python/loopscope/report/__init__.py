@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from loopscope.files import write_whole
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -39,7 +41,7 @@ def write_report(run: Run, results: Results, own: Sequence[Drawn] = ()) -> Path:
     from loopscope.report.series import read_drawings
 
     target = run.output / "report.html"
-    target.write_text(page(run, results, read_drawings(run, results), own), encoding="utf-8")
+    write_whole(target, page(run, results, read_drawings(run, results), own))
     _draw_own(own, run.output)
     return target
 
@@ -52,7 +54,7 @@ def write_sweep(path: Path, results: SweepResults, own: Sequence[Drawn]) -> Path
     from loopscope.report.sweep_page import sweep_page
 
     target = path / "report.html"
-    target.write_text(sweep_page(path, results, own), encoding="utf-8")
+    write_whole(target, sweep_page(path, results, own))
     _draw_own(own, path)
     return target
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from loopscope.analysis.quantity import number
+from loopscope.files import write_whole
 from loopscope.report.samples import unit_of_name
 
 if TYPE_CHECKING:
@@ -41,10 +42,8 @@ def fill(run: Path) -> None:
     _, end, after = rest.partition(_END)
     if not (begin and end):
         return
-    unfinished = page.with_suffix(".unfinished")
     shown = "".join(_analyses(run))
-    unfinished.write_text(f"{before}{begin}{shown}{end}{after}", encoding="utf-8")
-    unfinished.replace(page)
+    write_whole(page, f"{before}{begin}{shown}{end}{after}")
 
 
 def _analyses(run: Path) -> Iterator[str]:
@@ -76,13 +75,15 @@ def _analyses(run: Path) -> Iterator[str]:
 
 def _table(file: Path, output: Mapping[str, Any]) -> str:
     table = _first_rows(file)
-    units = {name: unit_of_name(name) for name in table.column_names}
+    units = output.get("units")
+    if units is None:  # Of an earlier version.
+        units = {name: unit_of_name(name) for name in table.column_names}
     numeric = {
         name: output["columns"].get(name) in ("int64", "float64") for name in table.column_names
     }
     head = "".join(
-        f"<th{_class(numeric[name])}>{escape(name)}{f' ({unit})' if unit else ''}</th>"
-        for name, unit in units.items()
+        f"<th{_class(numeric[name])}>{escape(_heading(name, units.get(name)))}</th>"
+        for name in table.column_names
     )
     rows = "".join(
         "<tr>"
@@ -95,6 +96,10 @@ def _table(file: Path, output: Mapping[str, Any]) -> str:
         f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
         f"</div>{more}"
     )
+
+
+def _heading(name: str, unit: str | None) -> str:
+    return f"{name} ({unit})" if unit else name
 
 
 def _first_rows(file: Path) -> pa.Table:

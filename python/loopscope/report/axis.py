@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 Scalar = str | int | float | bool
-_UNITS = {"ns": "ns", "B": "B", "bit": "bit/s", "Hz": "Hz", "ppm": "ppm"}
+UNITS = {"ns": "ns", "B": "B", "bit": "bit/s", "Hz": "Hz", "ppm": "ppm"}
 """Of a dimension's base unit, the one that axes show."""
 
 
@@ -48,7 +48,7 @@ def places(values: Sequence[Scalar]) -> tuple[Floats, str, tuple[str, ...]]:
     dimensions = [dimension_of(value) if isinstance(value, str) else None for value in values]
     if dimensions and dimensions[0] is not None and len(set(dimensions)) == 1:
         exact = [float(parse(value, dimensions[0])) for value in values]
-        return np.array(exact), _UNITS[dimensions[0].base], ()
+        return np.array(exact), UNITS[dimensions[0].base], ()
     texts = list(dict.fromkeys(str(value) for value in values))
     found = np.array([texts.index(str(value)) for value in values], dtype=np.float64)
     return found, "", tuple(texts)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Literal
 
 from loopscope.analysis.messages import Messages
 from loopscope.report import figures
+from loopscope.report.beside import with_others, with_strokes
 from loopscope.report.canvas import FORMATS, STYLE, WIDTHS, Format, Width, save, write_csv
 from loopscope.report.samples import FigureError, missing
 from loopscope.report.source import Sampled, Source, chosen
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from loopscope.report.sketches import Sketch
@@ -32,7 +32,8 @@ Of = Literal["samples", "path", "pattern", "run"]
 class Choice:
     """What a person asked for besides the names. None: as it comes."""
 
-    message: int | None = None
+    message: str | None = None
+    """The key of one, as it is shown."""
     repeat: int | None = None
     from_ns: int | None = None
     until_ns: int | None = None
@@ -109,6 +110,17 @@ def names(source: Source) -> list[str]:
 def figures_of(source: Source) -> Path:
     """Where a run's figures go."""
     return (source.path if source.swept else source.run.output) / "figures"
+
+
+def places(source: Source, wanted: Wanted, folder: Path | None) -> list[tuple[Source, Path]]:
+    """What a figure is drawn of and where its files go: of a sweep for each point, but for what
+    compares points. `folder` is a person's choice. Raises `FigureError`."""
+    if not source.swept or wanted.kind in (OWN, "mean-deviation"):
+        return [(source, figures_of(source) if folder is None else folder)]
+    return [
+        (point, figures_of(point) if folder is None else folder / str(point.point))
+        for point in source.points
+    ]
 
 
 def _check(source: Source, choice: Choice) -> None:
@@ -261,7 +273,9 @@ def _heatmap(source: Source, of: str, choice: Choice) -> Made:
 def _of_samples(kind: str, source: Source, of: str, choice: Choice) -> Made:
     sampled = chosen(source.samples(of), choice.repeat, choice.from_ns, choice.until_ns)
     sketch = sketch_of(kind, sampled, choice)
-    sketch = _with_others(sketch, sampled, marked=kind == "scatter")
+    sketch = with_others(sketch, sampled, marked=kind == "scatter")
+    if kind == "scatter":
+        sketch = with_strokes(sketch, sampled, source.marks)
     figure = figures.compose(sketch, sampled.title, figures.size_of(choice.width))
     return Made(figure, chain([sketch.heading], sketch.rows))
 
@@ -287,37 +301,6 @@ def sketch_of(kind: str, sampled: Sampled, choice: Choice) -> Sketch:
     if choice.log is not None:
         columns["log"] = choice.log
     return figures.sketch(kind, sampled.table, columns, choice.width)
-
-
-def _with_others(sketch: Sketch, sampled: Sampled, marked: bool) -> Sketch:
-    """With what has no number: where `marked`, along the top where a message was lost."""
-    import numpy as np
-
-    from loopscope.analysis.quantity import number
-    from loopscope.report.palette import ORANGE
-
-    others = {what: each for what, each in sampled.without.items() if len(each)}
-    lost = np.sort(others.pop("lost").since) if "lost" in others else np.empty(0, np.int64)
-    notes = [f"{number(len(each))} {what}" for what, each in others.items()]
-    if len(lost):
-        told = ": marks along the top" if marked else ""
-        notes.append(f"{number(len(lost))} lost{told}")
-    sketch = replace(sketch, notes=[*sketch.notes, *notes])
-    if not len(lost) or not marked:
-        return sketch
-    painted = sketch.paint
-
-    def paint(axes: Axes) -> None:
-        painted(axes)
-        at = np.unique(np.round(lost / sketch.x.scale, 3))
-        top = axes.get_xaxis_transform()
-        axes.plot(at, [0.985] * len(at), "|", color=ORANGE, transform=top, rasterized=True)
-
-    in_series = sketch.heading[0] == "series"
-    blanks = [""] * (len(sketch.heading) - 1 - in_series)
-    first = ["lost"] if in_series else []
-    rows: Iterable[Row] = ([*first, int(ns), *blanks] for ns in lost)
-    return replace(sketch, paint=paint, rows=chain(sketch.rows, rows))
 
 
 def _mean_deviation(source: Source, of: str, choice: Choice) -> Made:
@@ -353,7 +336,8 @@ def _mean_deviation(source: Source, of: str, choice: Choice) -> Made:
     columns = {"x": "x", "x_label": against.replace("_", " "), "y": "value"}
     columns |= {"y_label": sampled.name, "y_unit": sampled.unit}
     if len(set(others)) > 1:
-        columns["series"] = "others"
+        # Each label says which parameters it is of.
+        columns |= {"series": "others", "series_label": ""}
     if sampled.bounded:
         err = np.concatenate([part.table["clock_error"].to_numpy() for part in parts])
         table = table.append_column("clock_error", pa.array(err))
@@ -466,7 +450,7 @@ _SAMPLES = (*_STRETCH, "log")
 
 KINDS: dict[str, RunKind] = {
     "scatter": RunKind("each message or event over time", "samples", _scatter, _SAMPLES),
-    "histogram": RunKind("how many took how long", "samples", _histogram, _STRETCH),
+    "histogram": RunKind("how many took how long", "samples", _histogram, _SAMPLES),
     "ccdf": RunKind("the share that took at least so long, on logarithmic axes", "samples", _ccdf,
                     _SAMPLES),
     "heatmap": RunKind("how many were where over time", "samples", _heatmap, _SAMPLES),

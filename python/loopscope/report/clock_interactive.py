@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from loopscope.analysis.quantity import UNKNOWN_NS
+from loopscope.analysis.quantity import half_width as told
 from loopscope.report.clock_series import SECONDS, ClockCurve, ClockDrawing, Mark, OffsetCurve
 from loopscope.report.interactive import axis_key, axis_names, figure_of, rounded, row_title
 from loopscope.report.palette import BLUE, ERROR, ORANGE, series_colour
 from loopscope.report.series import unit_of
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
 
 _HEIGHT = 260
 _LOW_HEIGHT = 190
@@ -18,8 +26,9 @@ _DISTURBED = "#d55e0040"
 
 OFFSET_CAPTION = (
     "How each host's clock wandered against the reference: its offset, less what its mean rate "
-    "explains; the band is the clock's hard error. The line is its rate against nominal. Where a "
-    "stripe is, a clock was disturbed and the time of events is unknown."
+    "explains; the band is the clock's hard error, with a gap where that is "
+    "unknown. The line is its rate against nominal. Where a stripe is, a clock was disturbed and "
+    "the time of events is unknown."
 )
 WIDTH_CAPTION = (
     "How well each host's time is known: the hard half-width holds whatever the network did, the "
@@ -48,8 +57,8 @@ def offsets(hosts: Sequence[ClockDrawing]) -> dict[str, Any]:
         scale, unit = unit_of(max(float(np.abs(curve.deviation_ns).max()) for curve in host.curves))
         for index, curve in enumerate(host.curves):
             on_offset = {"xaxis": time, "yaxis": offset, "showlegend": row == index == 0}
-            band = _band(curve.seconds, curve.deviation_ns, curve.err_ns, scale, unit)
-            data += [{**trace, **on_offset, **_shown(trace, on_offset)} for trace in band]
+            made = band(curve.seconds, curve.deviation_ns, curve.err_ns, scale, unit)
+            data += [{**trace, **on_offset, **_shown(trace, on_offset)} for trace in made]
             data.append({**on_offset, **_rate_trace(curve), "yaxis": rate})
         layout[axis_key(offset)]["title"] = {"text": f"offset ({unit})"}
         layout[axis_key(rate)] = {
@@ -108,8 +117,8 @@ def realtimes(hosts: Sequence[ClockDrawing]) -> dict[str, Any]:
         scale, unit = unit_of(max(map(_reach, host.realtime)))
         for index, curve in enumerate(host.realtime):
             on_offset = {"xaxis": time, "yaxis": offset, "showlegend": row == index == 0}
-            band = _band(curve.seconds, curve.offset_ns, curve.err_ns, scale, unit)
-            data += [{**trace, **on_offset, **_shown(trace, on_offset)} for trace in band]
+            made = band(curve.seconds, curve.offset_ns, curve.err_ns, scale, unit)
+            data += [{**trace, **on_offset, **_shown(trace, on_offset)} for trace in made]
         layout[axis_key(offset)]["title"] = {"text": f"ahead by ({unit})"}
         _name_row(layout, offset, host.host)
         layout["shapes"] += _marks(host.set_, time, offset)
@@ -181,25 +190,33 @@ def _shown(trace: Trace, row: Trace) -> Trace:
     return {"showlegend": bool(row["showlegend"]) and "name" in trace}
 
 
-def _band(x: Any, middle: Any, half_width: Any, scale: int, unit: str) -> list[dict[str, Any]]:
-    """The lower and the upper edge of the band, then the points."""
-    seconds, y = rounded(x, 6), middle / scale
-    err = np.nan_to_num(half_width) / scale
-    edge = {"type": "scatter", "x": seconds, "mode": "lines", "line": {"width": 0}}
-    edge |= {"hoverinfo": "skip"}
-    lower = {**edge, "y": rounded(y - err, 4)}
-    upper = {**edge, "y": rounded(y + err, 4), "name": "hard error"}
+def band(
+    x: Floats, middle: Floats, half_width: Floats, scale: int, unit: str
+) -> list[dict[str, Any]]:
+    """The band, with a gap where the half-width is unknown, then the points."""
+    y, err = middle / scale, half_width / scale
+    known = np.flatnonzero(~np.isnan(err))
+    outline: dict[str, list[float | None]] = {"x": [], "y": []}
+    for part in np.split(known, np.flatnonzero(np.diff(known) > 1) + 1) if len(known) else ():
+        back = part[::-1]
+        outline["x"] += [*rounded(x[part], 6), *rounded(x[back], 6), None]
+        low, high = y - err, y + err
+        outline["y"] += [*rounded(high[part], 4), *rounded(low[back], 4), None]
+    edge = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
     points = {
         "type": "scatter",
         "mode": "markers",
         "name": "offset",
-        "x": seconds,
+        "x": rounded(x, 6),
         "y": rounded(y, 4),
         "marker": {"size": 4, "color": BLUE},
-        "customdata": rounded(err, 4),
-        "hovertemplate": f"%{{x:.3f}} s: %{{y}} ± %{{customdata}} {unit}<extra></extra>",
+        "customdata": [
+            told(UNKNOWN_NS if np.isnan(ns) else math.ceil(ns)) for ns in half_width.tolist()
+        ],
+        "hovertemplate": f"%{{x:.3f}} s: %{{y}} {unit} %{{customdata}}<extra></extra>",
     }
-    return [lower, {**upper, "fill": "tonexty", "fillcolor": ERROR}, points]
+    filled = {"name": "hard error", "fill": "toself", "fillcolor": ERROR}
+    return [{**edge, **outline, **filled}, points]
 
 
 def _rate_trace(curve: ClockCurve) -> dict[str, Any]:

@@ -155,7 +155,9 @@ def _curve(of: Mapping[str, npt.NDArray[Any]], begin: int) -> tuple[ClockCurve, 
     slope = float((offset[-1] - offset[0]) / elapsed[-1]) if elapsed[-1] else 0.0
     deviation = offset - offset[0] - slope * elapsed
     err = of["err_ns"]
-    kept = np.union1d(thin(deviation, _POINTS), thin(np.nan_to_num(err), _POINTS))
+    # Where an error is unknown is as worth seeing as where it is large.
+    of_err = thin(np.nan_to_num(err), _POINTS), thin(np.isnan(err), _POINTS)
+    kept = np.unique(np.concatenate([thin(deviation, _POINTS), *of_err]))
     curve = ClockCurve(
         repeat=int(of["repeat"][0]),
         seconds=(ts[kept] - begin) / 1e9,

@@ -33,10 +33,12 @@ class Kind:
     """What else can be said: texts."""
 
 
+_FEW_LABELS = 3
 _TALL = 13
 """Characters to an inch of a figure's height, along the vertical axis."""
 _ERR = {"err": "hard half-width of it; null where unknown"}
 _SERIES = {"series": "a text or number: each has a colour of its own"}
+_KEY = {"series_label": "the title of the legend, with its unit"}
 _X = {"x_label": "what the axis shows, without the unit", "x_unit": "of the column, such as ns"}
 _Y = {"y_label": "likewise", "y_unit": "likewise"}
 _LOG = {"log": "axes with a logarithmic scale: x, y, x,y or none"}
@@ -46,25 +48,25 @@ KINDS: dict[str, Kind] = {
         "each sample over time, or against another number",
         {"x": "instant or number", "y": "number"},
         {**_ERR, **_SERIES},
-        {**_X, **_Y, **_LOG},
+        {**_X, **_Y, **_LOG, **_KEY},
     ),
     "histogram": Kind(
         "how many samples were how large",
         {"x": "number"},
         {**_ERR, **_SERIES},
-        {**_X, "y_label": "what is counted", "bins": "how many, from 1 to 1000"},
+        {**_X, **_LOG, **_KEY, "y_label": "what is counted", "bins": "how many, from 1 to 1000"},
     ),
     "ccdf": Kind(
         "the share of samples at least so large, on logarithmic axes",
         {"x": "number"},
         {**_ERR, **_SERIES},
-        {**_X, "y_label": "what shares are of", **_LOG},
+        {**_X, "y_label": "what shares are of", **_LOG, **_KEY},
     ),
     "mean-deviation": Kind(
         "mean and standard deviation of the samples at each x",
         {"x": "number, or text such as 10ms", "y": "number"},
         {**_ERR, **_SERIES, "deviation": "y is a mean already, and this its deviation"},
-        {**_X, **_Y, **_LOG},
+        {**_X, **_Y, **_LOG, **_KEY},
     ),
     "heatmap": Kind(
         "how many samples were where over time",
@@ -182,8 +184,12 @@ def paint(axes: Axes, sketch: Sketch, height: float) -> None:
     axes.set_xlabel(sketch.x.label)
     axes.set_ylabel(textwrap.fill(sketch.y.label, round(_TALL * height)))
     axes.grid(True)
-    if axes.get_legend_handles_labels()[1]:
-        axes.legend()
+    labels = axes.get_legend_handles_labels()[1]
+    if labels:
+        # Beside the axes it covers no curve.
+        beside = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5)}
+        many = beside if len(labels) > _FEW_LABELS else {}
+        axes.legend(title=sketch.key or None, title_fontsize=7, **many)
 
 
 def caption(axes: Axes, title: str | None, notes: Sequence[str], width: float) -> None:

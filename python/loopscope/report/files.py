@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
-from loopscope.analysis.quantity import UNKNOWN_NS
+from loopscope.analysis.quantity import UNKNOWN_NS, number
 from loopscope.analysis.results import PatternResult
 from loopscope.report.canvas import logarithmic
+from loopscope.report.marks_files import FORMS, draw_strokes
 from loopscope.report.palette import BLUE, ORANGE, TARGET, series_colour
 from loopscope.report.series import IntervalDrawing, PathDrawing, unit_of
 
@@ -27,11 +29,16 @@ def draw_hops(path: PathDrawing, width: float) -> Figure:
     rows = figure.subplots(n, 2, squeeze=False, width_ratios=(3, 1))
     for (left, right), hop in zip(rows, path.hops, strict=False):
         _scatter(left, hop)
+        draw_strokes(left, path.hops[0].strokes, numbers=left is rows[0][0])
         left.tick_params(labelbottom=left is rows[-1][0])
         left.set_title(f"{hop.first} → {hop.last}")
+        right.set_title(_counts(hop), loc="right", fontsize=6.5, color="0.35")
         _bars(right, hop)
-        right.set_xlabel(unit_of(hop.median_ns)[1], labelpad=0)
+        right.set_xlabel(f"time ({unit_of(hop.median_ns)[1]})", labelpad=0)
     rows[-1][0].set_xlabel(_SECONDS)
+    if path.hops and path.hops[0].strokes:
+        told = textwrap.fill(path.hops[0].strokes.caption(FORMS), round(width * 20))
+        figure.suptitle(told, fontsize=6.5, x=0.01, ha="left", color="0.35")
     return figure
 
 
@@ -67,10 +74,17 @@ def hops_rows(path: PathDrawing) -> Iterable[Row]:
     )
     for hop in path.hops:
         for each in hop.scatters:
-            columns = (each.id, each.seconds, each.ns, each.err_ns)
-            for id, seconds, ns, err in zip(*(of.tolist() for of in columns), strict=True):
+            columns = (of.tolist() for of in (each.seconds, each.ns, each.err_ns))
+            for id, seconds, ns, err in zip(each.id, *columns, strict=True):
                 told = "" if err >= UNKNOWN_NS else err
                 yield (f"{hop.first} → {hop.last}", each.repeat, id, seconds, ns, told)
+    yield from _strokes_rows(path)
+
+
+def _strokes_rows(path: PathDrawing) -> Iterable[Row]:
+    """What is marked, in the column of the hop's name."""
+    for stroke in path.hops[0].strokes.every:
+        yield ("; ".join(stroke.texts), "", "", stroke.seconds, "", "")
 
 
 def pattern_rows(result: PatternResult) -> Iterable[Row]:
@@ -79,6 +93,15 @@ def pattern_rows(result: PatternResult) -> Iterable[Row]:
     for row in result.rows:
         numbers = (row.target_ns, row.times["p99"], row.times["max"], row.err_ns)
         yield (row.message_type, row.receiver, *("" if ns is None else ns for ns in numbers))
+
+
+def _counts(hop: IntervalDrawing) -> str:
+    """How many messages a hop has, and how many of them each of its two plots shows."""
+    text = f"n = {number(hop.total)}"
+    if hop.shown < hop.total:
+        text += f", {number(hop.shown)} points, extremes kept"
+    outside = hop.histogram.below + hop.histogram.beyond
+    return f"{text}; {number(outside)} outside the bars" if outside else text
 
 
 def _scatter(axes: Axes, drawing: IntervalDrawing) -> None:
@@ -96,9 +119,11 @@ def _scatter(axes: Axes, drawing: IntervalDrawing) -> None:
         )
     if drawing.logarithmic:
         logarithmic(axes, axes.yaxis)
-    axes.set_ylabel(unit)
+    axes.set_ylabel(f"time ({unit})")
 
 
 def _bars(axes: Axes, drawing: IntervalDrawing) -> None:
     scale, _ = unit_of(drawing.median_ns)
     axes.stairs(drawing.histogram.counts, drawing.histogram.edges / scale, fill=True, color=BLUE)
+    if drawing.histogram.logarithmic:
+        logarithmic(axes, axes.xaxis)

@@ -67,21 +67,21 @@ def usual(
 
 
 def named(
-    graph: MeasuredGraph, id: int, repeat: int | None, ends: Ends | None = None
+    graph: MeasuredGraph, key: str, repeat: int | None, ends: Ends | None = None
 ) -> tuple[Fall, ...]:
-    """The message with this number, of every beginning, of every repeat or of one. Raises
+    """The message with this key, of every beginning, of every repeat or of one. Raises
     `FigureError`."""
     parts = list(_sent(graph, ends))
     found: list[Fall] = []
     for each in parts:
-        here = each.id == id
+        here = np.isin(each.id, graph.messages.keys_at(each.source).numbers_of(key))
         if repeat is not None:
             here &= each.repeat == repeat
         rows = [("", int(at)) for at in np.flatnonzero(here)]
         found += _falls(graph, each, rows, len(parts) > 1)
     if not found:
-        ids = np.concatenate([each.id for each in parts])
-        raise unknown(graph.messages.path, ids, id, repeat)
+        known = [(each.id, graph.messages.keys_at(each.source)) for each in parts]
+        raise unknown(graph.messages.path, known, key, repeat)
     return tuple(found)
 
 
@@ -143,7 +143,7 @@ def _falls(
             found[i] = Fall(
                 what=what,
                 repeat=number,
-                id=int(sent.id[row]),
+                id=graph.messages.keys_at(sent.source).shown(int(sent.id[row])),
                 steps=of,
                 total=int(sent.length[row]) if arrived else None,
                 err=err if arrived and err < UNKNOWN_NS else None,

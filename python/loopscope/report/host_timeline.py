@@ -14,6 +14,7 @@ from loopscope.report.palette import SERIES
 from loopscope.report.samples import FigureError
 from loopscope.report.series import unit_of
 from loopscope.report.thin import seen
+from loopscope.report.waterfall import with_key
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -79,35 +80,35 @@ class Window:
     end: int
 
 
-def around(messages: Messages, id: int | None, repeat: int | None) -> Window:
+def around(messages: Messages, key: str | None, repeat: int | None) -> Window:
     """A message's way, the slowest one's where none is named, and a tenth more at both ends.
 
     Raises `FigureError` where there is no such message.
     """
-    here = np.ones(len(messages), dtype=np.bool_) if id is None else messages.id == id
-    if repeat is not None:
-        here &= messages.repeat == repeat
+    if key is not None:
+        here = with_key(messages, key, repeat)
+    else:
+        here = messages.repeat == (messages.repeat if repeat is None else repeat)
     stamps = np.array(messages.ts)
     unseen = ~np.array(messages.seen)
     begin = np.where(unseen, np.iinfo(np.int64).max, stamps).min(axis=0)
     end = np.where(unseen, np.iinfo(np.int64).min, stamps).max(axis=0)
     rows = np.flatnonzero(here)
     if not len(rows):
-        which = "no message was seen" if id is None else f"no message with {messages.path.key} {id}"
-        raise FigureError(f"path {messages.path.name}: {which}")
+        raise FigureError(f"path {messages.path.name}: no message was seen")
     row = int(rows[np.argmax((end - begin)[rows])])
     return _with_margins(int(messages.repeat[row]), int(begin[row]), int(end[row]))
 
 
-def slowest(results: Results, id: int | None, repeat: int | None) -> Window | None:
+def slowest(results: Results, key: str | None, repeat: int | None) -> Window | None:
     """Around a message of the first path of which one was seen; None where none was."""
     from loopscope.report.graph_waterfall import named, usual
 
     for messages in results.messages.values():
         if len(messages):
-            return around(messages, id, repeat)
+            return around(messages, key, repeat)
     for graph in results.graph_messages.values():
-        falls = usual(graph, repeat)[-1:] if id is None else named(graph, id, repeat)
+        falls = usual(graph, repeat)[-1:] if key is None else named(graph, key, repeat)
         for fall in falls:
             ends = [step.start + step.length for step in fall.steps]
             return _with_margins(fall.repeat, fall.begin, fall.begin + max([0, *ends]))

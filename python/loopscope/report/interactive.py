@@ -6,12 +6,14 @@ Text and grid colours are left to the page, which knows whether it is light or d
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
 
 from loopscope.analysis.quantity import UNKNOWN_NS, duration, half_width, number
 from loopscope.analysis.results import PatternResult
+from loopscope.report.marks_interactive import add_strokes, strokes_caption
 from loopscope.report.palette import BLUE, ORANGE, TARGET, series_colour
 from loopscope.report.series import EndDrawing, IntervalDrawing, PathDrawing, Scatter, unit_of
 
@@ -42,11 +44,12 @@ def response_time(end: EndDrawing) -> dict[str, Any]:
 
 
 def over_time(drawing: IntervalDrawing) -> dict[str, Any]:
-    data = _scatters(drawing, "x", "y")
+    data = scatters(drawing, "x", "y")
     layout = {
         "xaxis": {"title": {"text": _SECONDS}},
         "yaxis": _interval_axis(drawing, "D2"),
     }
+    add_strokes(data, layout, drawing.strokes, ("x", "y"), "y3")
     return figure_of(data, layout, 380, legend=len(data) > 1)
 
 
@@ -54,7 +57,7 @@ def distribution(drawing: IntervalDrawing, name: str) -> dict[str, Any]:
     """`name` is what the horizontal axis shows."""
     _, unit = unit_of(drawing.median_ns)
     layout = {
-        "xaxis": {"title": {"text": f"{name} ({unit})"}},
+        "xaxis": {"title": {"text": f"{name} ({unit})"}, **_bars_axis(drawing)},
         "yaxis": {"title": {"text": drawing.what}},
         "bargap": 0.02,
     }
@@ -70,7 +73,7 @@ def hops(path: PathDrawing) -> dict[str, Any]:
         rows = [(n - row - 1) / n, (n - row - 0.28) / n]
         time, length = axis_names(2 * row)
         bin_, messages = axis_names(2 * row + 1)
-        for trace in _scatters(hop, time, length):
+        for trace in scatters(hop, time, length):
             data.append({**trace, "showlegend": row == 0 and len(hop.scatters) > 1})
         data.append(_bars(hop, bin_, messages))
         _, unit = unit_of(hop.median_ns)
@@ -82,7 +85,7 @@ def hops(path: PathDrawing) -> dict[str, Any]:
                 "anchor": time,
                 "nticks": 5,
             },
-            axis_key(bin_): {"domain": [0.76, 1], "anchor": messages, "nticks": 5},
+            axis_key(bin_): {"domain": [0.76, 1], "anchor": messages, **_bars_axis(hop)},
             axis_key(messages): {"domain": rows, "anchor": bin_, "nticks": 4},
         }
         layout[axis_key(bin_)]["ticksuffix"] = f" {unit}"
@@ -91,6 +94,8 @@ def hops(path: PathDrawing) -> dict[str, Any]:
         if row == n - 1:
             layout[axis_key(time)]["title"] = {"text": _SECONDS}
         layout["annotations"].append(row_title(_hop_title(hop), rows[1]))
+        free = None if row else axis_names(2 * n)[1]
+        add_strokes(data, layout, path.hops[0].strokes, (time, length), free)
     return figure_of(data, layout, 60 + _HOP_HEIGHT * n, legend=True)
 
 
@@ -141,6 +146,7 @@ def interval_caption(drawing: IntervalDrawing) -> str:
     else:
         shown = f"{number(drawing.total)} {drawing.what}."
     scale = " Logarithmic scale." if drawing.logarithmic else ""
+    scale += strokes_caption(drawing.strokes)
     if drawing.max_err_ns >= UNKNOWN_NS:
         return f"{shown} Of some the clock error is unknown.{scale}"
     return f"{shown} Clock error {half_width(drawing.max_err_ns)} at most.{scale}"
@@ -150,20 +156,28 @@ def hops_caption(hops: Sequence[IntervalDrawing]) -> str:
     text = "Left: over time. Right: how many messages took how long."
     if any(hop.shown < hop.total for hop in hops):
         text += " At the left a sample of the messages is shown, extremes kept."
-    if beyond := sum(hop.histogram.beyond for hop in hops):
-        text += f" At the right {number(beyond)} values of far tails are not shown."
+    text += strokes_caption(hops[0].strokes)
+    if outside := sum(hop.histogram.below + hop.histogram.beyond for hop in hops):
+        text += f" At the right {number(outside)} values of far tails are not shown."
     return text
 
 
 def histogram_caption(drawing: IntervalDrawing) -> str:
     found = drawing.histogram
     text = f"{number(drawing.total)} {drawing.what}."
+    if found.below:
+        text += f" {number(found.below)} below {duration(float(found.edges[0]))} are not shown."
     if found.beyond:
         text += f" {number(found.beyond)} above {duration(float(found.edges[-1]))} are not shown."
     return text
 
 
-def _scatters(drawing: IntervalDrawing, x: str, y: str) -> list[dict[str, Any]]:
+def plain(text: str) -> str:
+    """Text that Plotly, which reads some HTML in texts, shows as it is."""
+    return escape(text, quote=False)
+
+
+def scatters(drawing: IntervalDrawing, x: str, y: str) -> list[dict[str, Any]]:
     scale, unit = unit_of(drawing.median_ns)
     what = drawing.what.removesuffix("s")
     return [_scatter(each, what, scale, unit, x, y) for each in drawing.scatters]
@@ -171,7 +185,7 @@ def _scatters(drawing: IntervalDrawing, x: str, y: str) -> list[dict[str, Any]]:
 
 def _scatter(scatter: Scatter, what: str, scale: int, unit: str, x: str, y: str) -> dict[str, Any]:
     certainty = [
-        [int(i), "unknown" if e >= UNKNOWN_NS else float(e / scale)]
+        [plain(i) if isinstance(i, str) else i, "unknown" if e >= UNKNOWN_NS else float(e / scale)]
         for i, e in zip(scatter.id, scatter.err_ns, strict=False)
     ]
     return {
@@ -193,6 +207,22 @@ def _scatter(scatter: Scatter, what: str, scale: int, unit: str, x: str, y: str)
 def _bars(drawing: IntervalDrawing, x: str, y: str) -> dict[str, Any]:
     scale, unit = unit_of(drawing.median_ns)
     edges = drawing.histogram.edges / scale
+    if drawing.histogram.logarithmic:
+        # Plotly's bars have a width in the axis's own numbers: these do not.
+        counts = drawing.histogram.counts.tolist()
+        return {
+            "type": "scatter",
+            "mode": "lines",
+            "line": {"shape": "hv", "width": 0},
+            "fill": "tozeroy",
+            "fillcolor": BLUE,
+            "x": rounded(edges, 5),
+            "y": [*counts, 0],
+            "xaxis": x,
+            "yaxis": y,
+            "showlegend": False,
+            "hovertemplate": f"%{{x}} {unit} and more: %{{y}}<extra></extra>",
+        }
     bins = np.round(np.column_stack([edges[:-1], edges[1:]]), 4).tolist()
     return {
         "type": "bar",
@@ -208,9 +238,13 @@ def _bars(drawing: IntervalDrawing, x: str, y: str) -> dict[str, Any]:
     }
 
 
+def _bars_axis(drawing: IntervalDrawing) -> dict[str, Any]:
+    return {"type": "log", "dtick": 1} if drawing.histogram.logarithmic else {"nticks": 5}
+
+
 def _interval_axis(drawing: IntervalDrawing, dtick: int | str) -> dict[str, Any]:
     _, unit = unit_of(drawing.median_ns)
-    axis: dict[str, Any] = {"title": {"text": unit}}
+    axis: dict[str, Any] = {"title": {"text": f"time ({unit})"}}
     if drawing.logarithmic:
         return {**axis, "type": "log", "dtick": dtick}
     return {**axis, "rangemode": "tozero"}

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from loopscope.analysis.quantity import duration, half_width, number
-from loopscope.analysis.results import (
-    SPLIT_TIMES,
-    IntervalResult,
-    LinkResult,
-    PartResult,
-    Results,
-    Share,
-    SplitResult,
-)
+from loopscope.analysis.results import IntervalResult, LinkResult, Results, Share
+from loopscope.analysis.split_result import SPLIT_TIMES, PartResult, SplitResult
 from loopscope.report.rows import ABSENT, Cell
 
 _EMPTY = Cell("", None)
@@ -38,8 +32,12 @@ class Table:
 
 
 def tables(results: Results) -> list[Table]:
-    """Those that have rows."""
-    return [table for table in (_links(results), _splits(results)) if table.rows]
+    """Those that have rows; the last one's note says also of which paths nothing is split."""
+    found = [table for table in (_links(results), _splits(results)) if table.rows]
+    unsplit = " ".join(path.unsplit for path in results.paths if path.unsplit)
+    if found and unsplit:
+        found[-1] = replace(found[-1], note=f"{found[-1].note} {unsplit}")
+    return found
 
 
 def _links(results: Results) -> Table:
@@ -55,8 +53,9 @@ def _links(results: Results) -> Table:
     ]
     # A column in which there is nothing to see is left out.
     columns = [(head, cell) for head, cell in _COLUMNS if any(map(cell, links))]
+    ends = _ends(results.links)
     rows = tuple(
-        Row(_link(link, results.repeats), tuple(cell(link) or _ABSENT for _, cell in columns))
+        Row(_link(link, ends, results.repeats), tuple(cell(link) or _ABSENT for _, cell in columns))
         for link in links
     )
     return Table(
@@ -89,10 +88,26 @@ def _splits(results: Results) -> Table:
 _ABSENT = Cell(ABSENT, None)
 
 
-def _link(link: LinkResult, repeats: int) -> str:
+Segment = tuple[int, str, str, int]
+
+
+def _segment(link: LinkResult) -> Segment:
+    return link.repeat, link.sender, link.receiver, link.since_ns
+
+
+def _ends(links: Sequence[LinkResult]) -> dict[Segment, int]:
+    """Until when each link had its settings, in ns since the first measured phase began; those of
+    the last ones, which held until the end, are left out."""
+    ordered = sorted(map(_segment, links))
+    return {each: after[3] for each, after in pairwise(ordered) if each[:3] == after[:3]}
+
+
+def _link(link: LinkResult, ends: Mapping[Segment, int], repeats: int) -> str:
     since = f" from {duration(link.since_ns)}" if link.since_ns > 0 else ""
+    end = ends.get(_segment(link))
+    until = f" until {duration(end)}" if end is not None else ""
     repeat = f" repeat {link.repeat}" if repeats > 1 else ""
-    return f"{link.sender} → {link.receiver}{since}{repeat}"
+    return f"{link.sender} → {link.receiver}{since}{until}{repeat}"
 
 
 def _split(hop: IntervalResult, split: SplitResult) -> list[Row]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
@@ -50,6 +49,7 @@ from loopscope.report.rows import (
     value_source,
 )
 from loopscope.report.series import Drawings, EndDrawing, PathDrawing
+from loopscope.strict_json import to_json
 from loopscope.timeline import Run
 
 _FEW = 4
@@ -292,7 +292,7 @@ def interval_table(results: Results) -> str:
 
 def _interval_row(row: IntervalRow) -> str:
     cells = "".join(map(_cell, row.cells))
-    ends = f"{escape(row.first)} → {escape(row.last)}"
+    ends = escape(row.ends)
     if row.name:
         label = f'<strong>{escape(row.name)}</strong><span class="ends">{ends}</span>'
         return f'<tr class="path"><th>{label}</th>{cells}</tr>'
@@ -320,7 +320,11 @@ def _network_row(row: Row) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    return f'<td class="number" data-value="{_value(cell.value)}">{escape(cell.text)}</td>'
+    value, bracket, interval = cell.text.partition(" (")
+    shown = escape(value)
+    if bracket:
+        shown += f' <span class="ends">({escape(interval)}</span>'
+    return f'<td class="number" data-value="{_value(cell.value)}">{shown}</td>'
 
 
 def _value(value: float | None) -> str:
@@ -427,7 +431,7 @@ def _flattened(value: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str
 
 def _embedded(value: Any) -> str:
     """JSON that cannot end the script element it stands in."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+    return to_json(value, ensure_ascii=False).replace("<", "\\u003c")
 
 
 def _asset(name: str) -> str:

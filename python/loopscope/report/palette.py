@@ -9,6 +9,8 @@ SERIES = (BLUE, "#e69f00", "#009e73", "#cc79a7", "#56b4e9", ORANGE)
 """One per repeat, in turn."""
 TARGET = "#808080"
 """What was asked for, beside what was measured."""
+MARKS = {"link": "#808080", "trigger": "#b0307a"}
+"""What happened during the run, by its kind (`marks.py`)."""
 ERROR = "#2b8cc440"
 """The clock's error, as a band."""
 

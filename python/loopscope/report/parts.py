@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -55,7 +55,9 @@ class Part:
     intervals: Intervals
     """Of ages one for each use, which begins where the use is and has its number."""
     origin: Mapping[int, int]
-    """When the path's first message of each repeat set out."""
+    """When the path's first message of each repeat set out, be it one of the warm-up."""
+    hosts: frozenset[str]
+    """Those of the path's events."""
     without: Mapping[str, Instants]
     """Messages, or uses, that have no time, by what became of them."""
 
@@ -116,6 +118,7 @@ def ages_of(results: Results, path: str, ends: tuple[int, int]) -> Part:
         what="uses",
         intervals=flow.uses,
         origin=origin,
+        hosts=_hosts(graph.messages.path),
         without={
             name: Instants(used.repeat, _since(used.repeat, used.ts, origin)).chosen(rows)
             for name, rows in {
@@ -130,8 +133,7 @@ def _of_list(messages: Messages, ends: tuple[int, int]) -> Part:
     path, (first, last) = messages.path, ends
     if not 0 <= first < last < len(path.events):
         raise ValueError(f"{path.events[first]} does not come before {path.events[last]}")
-    repeats = np.unique(messages.repeat).tolist()
-    origin = {repeat: int(messages.ts[0][messages.repeat == repeat].min()) for repeat in repeats}
+    origin = {repeat: messages.begins[repeat] for repeat in np.unique(messages.repeat).tolist()}
     lost = messages.seen[first] & ~messages.seen[last]
     repeat, ts = messages.repeat[lost], messages.ts[first][lost]
     return Part(
@@ -141,6 +143,7 @@ def _of_list(messages: Messages, ends: tuple[int, int]) -> Part:
         what="messages",
         intervals=messages.intervals(first, last),
         origin=origin,
+        hosts=_hosts(path),
         without={"lost": Instants(repeat, _since(repeat, ts, origin))},
     )
 
@@ -157,19 +160,21 @@ def _of_graph(graph: MeasuredGraph, ends: tuple[int, int]) -> Part:
         what="messages",
         intervals=flow.shown,
         origin=origin,
+        hosts=_hosts(path),
         without={name: since.chosen(sent.fate == fate) for name, fate in _FATES.items()},
     )
 
 
+def _hosts(path: MessagePath) -> frozenset[str]:
+    return frozenset(event.host for event in path.events)
+
+
 def _origin_of(graph: MeasuredGraph) -> dict[int, int]:
-    return {repeat: min(begins) for repeat, begins in _begins(graph) if begins}
-
-
-def _begins(graph: MeasuredGraph) -> Iterator[tuple[int, list[int]]]:
-    """When each repeat's first message at each beginning set out, of those after the warm-up."""
-    for repeat, each in graph.messages.repeats.items():
-        stamps = (each.messages[source].ts[each.kept(source)] for source in each.path.sources)
-        yield repeat, [int(ts[0]) for ts in stamps if len(ts)]
+    return {
+        repeat: each.begin
+        for repeat, each in graph.messages.repeats.items()
+        if any(len(each.messages[of].ts[each.kept(of)]) for of in each.path.sources)
+    }
 
 
 def _since(

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loopscope.analysis.quantity import UNKNOWN_NS, number
-from loopscope.report.interactive import axis_key, axis_names, figure_of, rounded, row_title
+from loopscope.analysis.quantity import UNKNOWN_NS, half_width, number
+from loopscope.report.interactive import axis_key, axis_names, figure_of, plain, rounded, row_title
 from loopscope.report.palette import SERIES, TARGET
 from loopscope.report.samples import Series
 from loopscope.report.series import unit_of
 from loopscope.report.sketches import Tail, grid, tail
-from loopscope.report.waterfall import KINDS, Fall
+from loopscope.report.waterfall import KINDS, UNKNOWN, WHISKERS, Fall, Step
 
 if TYPE_CHECKING:
     from loopscope.analysis.messages import Intervals
@@ -35,13 +35,13 @@ CCDF_CAPTION = (
 )
 AGE_CAPTION = "Of the age the share is that of the uses."
 WATERFALL_CAPTION = (
-    "The messages of the median, the p99 and the greatest response time, hop by hop. Whiskers: "
-    "half-width of the hop's time. loopscope figure RUN waterfall --message ID draws any other."
+    "The messages of the median, the p99 and the greatest response time, hop by hop. "
+    f"{WHISKERS} loopscope figure RUN waterfall --message KEY draws any other."
 )
 GRAPH_WATERFALL_CAPTION = (
     "The messages of the median, the p99 and the greatest time to the last of the ends that they "
-    "reached, each with the edges over which it came to its first uses. Whiskers: half-width of "
-    "the edge's time. loopscope figure RUN waterfall --message ID draws any other, 'PATH[EVENT -> "
+    "reached, each with the edges over which it came to its first uses. "
+    f"{WHISKERS} loopscope figure RUN waterfall --message KEY draws any other, 'PATH[EVENT -> "
     "EVENT]' those of one end."
 )
 HEATMAP_CAPTION = "How many messages took how long, over time, all repeats together."
@@ -127,29 +127,13 @@ def waterfall(falls: Sequence[Fall]) -> dict[str, Any]:
         scale, unit = unit_of(max(ends, default=1))
         for between, name, colour in KINDS:
             steps = [step for step in fall.steps if step.between_hosts is between]
-            known = [None if step.err is None else step.err / scale for step in steps]
-            data.append(
-                {
-                    "type": "bar",
-                    "orientation": "h",
-                    "name": name,
-                    "legendgroup": name,
-                    "showlegend": column == 0,
-                    "xaxis": x,
-                    "yaxis": y,
-                    "base": [step.start / scale for step in steps],
-                    "x": [step.length / scale for step in steps],
-                    "y": [step.label for step in steps],
-                    "customdata": [
-                        "unknown" if err is None else round(err, 4) for err in known
-                    ],
-                    "error_x": {"type": "data", "array": [err or 0 for err in known], "width": 2,
-                                "thickness": 1, "color": TARGET},
-                    "marker": {"color": colour},
-                    "hovertemplate": f"%{{y}}: %{{x:.4g}} ± %{{customdata:.2g}} {unit}"
-                    "<extra></extra>",
-                }
-            )  # fmt: skip
+            for known in (True, False):
+                some = [step for step in steps if (step.err is not None) is known]
+                if known or some:
+                    bars = _bars(some, scale, unit)
+                    bars |= {"name": name, "legendgroup": name, "marker": {"color": colour}}
+                    shown = {"showlegend": known and column == 0, "xaxis": x, "yaxis": y}
+                    data.append({**bars, **shown})
         across = [column / len(falls), (column + 0.93) / len(falls)]
         layout[axis_key(x)] = {"domain": across, "anchor": y, "title": {"text": unit}}
         layout[axis_key(x)] |= {"rangemode": "tozero", "nticks": 6}
@@ -162,7 +146,7 @@ def waterfall(falls: Sequence[Fall]) -> dict[str, Any]:
             "showticklabels": column == 0,
             "automargin": True,
         }
-        lines = textwrap.wrap(fall.title, _TITLE)
+        lines = [plain(line) for line in textwrap.wrap(fall.title, _TITLE)]
         tall = max(tall, len(lines))
         title = {**row_title("<br>".join(lines), 1), "align": "left"}
         layout["annotations"].append({**title, "x": across[0]})
@@ -170,6 +154,26 @@ def waterfall(falls: Sequence[Fall]) -> dict[str, Any]:
     layout["legend"] = {"orientation": "h", "x": 0, **top}
     layout["margin"] = {"l": 64, "r": 20, "t": 44 + 16 * tall, "b": 44}
     return figure_of(data, layout, 114 + 16 * tall + 28 * len(labels), legend=True)
+
+
+def _bars(steps: Sequence[Step], scale: int, unit: str) -> Trace:
+    """Bars of a waterfall, of which all half-widths are known or none is."""
+    errs = [step.err for step in steps if step.err is not None]
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "base": [step.start / scale for step in steps],
+        "x": [step.length / scale for step in steps],
+        "y": [step.label for step in steps],
+        "customdata": [half_width(UNKNOWN_NS if s.err is None else s.err) for s in steps],
+        "hovertemplate": f"%{{y}}: %{{x:.4g}} {unit} %{{customdata}}<extra></extra>",
+        **(
+            {"error_x": {"type": "data", "array": [err / scale for err in errs], "width": 2,
+                         "thickness": 1, "color": TARGET}}
+            if len(errs) == len(steps)
+            else {"text": UNKNOWN, "textposition": "outside", "cliponaxis": False}
+        ),
+    }  # fmt: skip
 
 
 def heatmap(part: Part, among: int) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from matplotlib.ticker import NullLocator
 
 from loopscope.report.axis import Axis
 from loopscope.report.canvas import STYLE, WIDTHS, logarithmic, save, write_csv
+from loopscope.report.marks import caption_of
+from loopscope.report.marks_files import FORMS, draw_strokes
 from loopscope.report.palette import SERIES, series_colour
 from loopscope.report.plots import Curve, Drawn, Panels, Plot, fit_text
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _DASHES = ("-", "--", ":", "-.")
+_UNKNOWN = "bar unknown"
 _MARKERS = "osD^vPX*"
 _COLUMNS = 3
 _FEW = 200
@@ -51,6 +54,8 @@ def rows(drawn: Drawn) -> Iterable[Sequence[str | int | float]]:
             for each in panel.stretches:
                 for seconds, value in zip(each.seconds.tolist(), each.y.tolist(), strict=True):
                     yield [panel.point, each.repeat, each.label, seconds, value]
+            for stroke in panel.strokes.every:
+                yield [panel.point, "", "; ".join(stroke.texts), stroke.seconds, ""]
         return
     error = drawn.figure.error
     unit = f" ({drawn.y.unit})" if drawn.y.unit else ""
@@ -125,6 +130,13 @@ def _draw_curve(axes: Axes, plot: Plot, curve: Curve) -> None:
         capsize=2.5,
         label=label or None,
     )
+    if (unknown := curve.without_bar).any():
+        named = any(line.get_label() == _UNKNOWN for line in axes.lines)
+        axes.plot(
+            x[unknown], y[unknown], linestyle="none", zorder=3, color=colour,
+            markerfacecolor="white", label=None if named else _UNKNOWN,
+            marker=_MARKERS[curve.colour % len(_MARKERS)], markersize=3.5,
+        )  # fmt: skip
 
 
 def _panels(drawn: Panels, width: float) -> Figure:
@@ -156,6 +168,7 @@ def _panels(drawn: Panels, width: float) -> Figure:
                 rasterized=not few,
                 label=each.label or None,
             )
+        draw_strokes(axes, panel.strokes, numbers=n == 1)
         axes.set_title(panel.title, fontsize=7)
         axes.tick_params(labelbottom=index + columns >= n)
     if drawn.y.logarithmic:
@@ -164,7 +177,9 @@ def _panels(drawn: Panels, width: float) -> Figure:
         grid.flat[0].set_ylim(bottom=min(0.0, grid.flat[0].get_ylim()[0]))
     figure.supxlabel(drawn.x.label, fontsize=8)
     figure.supylabel(textwrap.fill(drawn.y.label, _TALL), fontsize=8)
-    figure.suptitle(drawn.title, fontsize=8, x=0.01, ha="left")
+    told = caption_of([panel.strokes for panel in drawn.panels], FORMS, named=True)
+    told = textwrap.fill(told, round(width * 15))
+    figure.suptitle(f"{drawn.title}\n{told}".rstrip(), fontsize=8, x=0.01, ha="left")
     if labels:
         grid.flat[0].legend(frameon=False, fontsize=6.5)
     return figure

@@ -10,6 +10,7 @@ import numpy as np
 from loopscope.analysis.quantity import number
 from loopscope.report.axis import Axis
 from loopscope.report.interactive import axis_key, axis_names, figure_of, rounded, row_title
+from loopscope.report.marks_interactive import add_strokes, strokes_caption
 from loopscope.report.palette import SERIES, series_colour
 from loopscope.report.plots import Curve, Drawn, Panels, Plot, fit_text
 
@@ -33,21 +34,26 @@ def plot_caption(drawn: Drawn) -> str:
         shown = f"{number(drawn.total)} messages or events."
         if drawn.shown < drawn.total:
             shown = f"{number(drawn.shown)} of {shown[:-1]} shown, extremes kept."
+        shown += strokes_caption(*(panel.strokes for panel in drawn.panels))
         return f"{shown} {files}"
     error = drawn.figure.error
     bars = f"Bars: {error.text} to both sides. " if error else ""
+    if any(curve.without_bar.any() for curve in drawn.curves):
+        bars = f"{bars[:-2]}; open marks: unknown. "
     doubt = np.concatenate([curve.doubt for curve in drawn.curves])
     if np.isfinite(doubt).any() and np.nanmax(doubt) > 0 and drawn.y.unit == "ns":
         from loopscope.analysis.quantity import half_width
 
-        bars += f"Clock error {half_width(int(np.nanmax(doubt)))} at most. "
+        unknown = int(np.isnan(doubt).sum())
+        more = f", of {number(unknown)} unknown" if unknown else ""
+        bars += f"Clock error {half_width(int(np.nanmax(doubt)))} at most{more}. "
     return bars + files
 
 
 def _plot(plot: Plot) -> dict[str, Any]:
     data: list[dict[str, Any]] = []
     for curve in plot.curves:
-        data += _curve(plot, curve)
+        data += traces_of(plot, curve)
     if plot.figure.compare == "identity":
         ends = np.array(
             [
@@ -77,7 +83,7 @@ def _plot(plot: Plot) -> dict[str, Any]:
     return figure_of(data, layout, 420, legend=any(trace["name"] for trace in data))
 
 
-def _curve(plot: Plot, curve: Curve) -> list[dict[str, Any]]:
+def traces_of(plot: Plot, curve: Curve) -> list[dict[str, Any]]:
     colour = SERIES[curve.colour % len(SERIES)]
     label, mode = curve.label, "lines+markers"
     made: list[dict[str, Any]] = []
@@ -102,6 +108,7 @@ def _curve(plot: Plot, curve: Curve) -> list[dict[str, Any]]:
         "type": "scatter",
         "mode": mode,
         "name": label,
+        "legendgroup": label,
         "x": rounded(curve.x / plot.x.scale, 6),
         "y": rounded(curve.y / plot.y.scale, 6),
         "line": {"color": colour, "width": 1.5, "dash": _DASHES[curve.dash % len(_DASHES)]},
@@ -110,8 +117,16 @@ def _curve(plot: Plot, curve: Curve) -> list[dict[str, Any]]:
         "hovertemplate": f"%{{text}}: %{{y}} {plot.y.shown}<extra></extra>",
     }
     if curve.bar is not None:
-        bars = np.nan_to_num(curve.bar) / plot.y.scale
-        trace["error_y"] = {"type": "data", "array": rounded(bars, 6), "thickness": 1, "width": 4}
+        # A null would be drawn as a bar of no height.
+        known = ~curve.without_bar
+        symbol = trace["marker"]["symbol"]
+        trace["marker"]["symbol"] = [symbol if each else f"{symbol}-open" for each in known]
+        height = rounded(curve.bar[known] / plot.y.scale, 6)
+        bars: dict[str, Any] = {"x": rounded(curve.x[known] / plot.x.scale, 6), "mode": "markers"}
+        bars |= {"y": rounded(curve.y[known] / plot.y.scale, 6), "name": "", "showlegend": False}
+        bars |= {"type": "scatter", "hoverinfo": "skip", "marker": {"size": 1, "color": colour}}
+        bars["error_y"] = {"type": "data", "array": height, "thickness": 1, "width": 4}
+        return [*made, trace, {**bars, "legendgroup": trace["legendgroup"]}]
     return [*made, trace]
 
 
@@ -153,11 +168,13 @@ def _panels(drawn: Panels) -> dict[str, Any]:
         if index:
             layout[axis_key(x)]["matches"] = "x"
             layout[axis_key(y)]["matches"] = "y"
+        add_strokes(data, layout, panel.strokes, (x, y), axis_names(n + index)[1], index == 0)
         if index + columns >= n:
             layout[axis_key(x)]["title"] = {"text": drawn.x.label}
         title = row_title(panel.title, down[1])
         layout["annotations"].append({**title, "x": across[0]})
-    return figure_of(data, layout, 70 + _PANEL_HEIGHT * lines, legend=bool(labels))
+    legend = bool(labels) or any(panel.strokes for panel in drawn.panels)
+    return figure_of(data, layout, 70 + _PANEL_HEIGHT * lines, legend=legend)
 
 
 def _axis(axis: Axis) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from loopscope.experiment import Experiment, Figure, expectation
 from loopscope.report.axis import Axis, Scalar, axis_of, places
+from loopscope.report.marks import Mark, Strokes, read_marks, strokes_over
 from loopscope.report.parts import ages_of, part_of, paths_of
 from loopscope.report.thin import thin
 
@@ -42,11 +43,17 @@ class Curve:
     x: Floats
     y: Floats
     bar: Floats | None
-    """Half the height of the error bars."""
+    """Half the height of the error bars; NaN where it is unknown."""
     doubt: Floats
     """How far the true y may be off, by the clocks; NaN where nothing bounds it."""
     fit: tuple[float, float] | None = None
     """Intercept and slope of the line that fits best."""
+
+    @property
+    def without_bar(self) -> npt.NDArray[np.bool_]:
+        """The points whose error bar is unknown."""
+        known = self.x if self.bar is None else self.bar
+        return np.isnan(known)
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,8 @@ class Panel:
     point: str
     title: str
     stretches: tuple[Stretch, ...]
+    strokes: Strokes = Strokes()
+    """What happened meanwhile; times count as those of the first y."""
 
 
 @dataclass(frozen=True)
@@ -109,13 +118,17 @@ class Recorder:
         """A point with its messages."""
         points = {point.name: point.params for point in self._experiment.points}
         params = points.get(run.point, {})
+        marks: tuple[Mark, ...] | None = None
         for figure in self._experiment.figures:
             if figure.x == TIME and _chosen(figure, params):
                 title = ", ".join(
                     f"{name} = {value}" for name, value in params.items() if name not in figure.only
                 )
-                stretches, total = _stretches(run, results, self._experiment, figure)
-                panel = Panel(run.point, title, stretches)
+                marks = read_marks(run) if marks is None else marks
+                stretches, strokes, total = _stretches(
+                    run, results, self._experiment, figure, marks
+                )
+                panel = Panel(run.point, title, stretches, strokes)
                 self._panels.setdefault(figure.name, []).append(panel)
                 self._total[figure.name] = self._total.get(figure.name, 0) + total
 
@@ -160,25 +173,32 @@ def fit_text(plot: Plot, curve: Curve) -> str:
 
 
 def _stretches(
-    run: Run, results: Results, experiment: Experiment, figure: Figure
-) -> tuple[tuple[Stretch, ...], int]:
+    run: Run, results: Results, experiment: Experiment, figure: Figure, marks: Sequence[Mark]
+) -> tuple[tuple[Stretch, ...], Strokes, int]:
     from loopscope.analysis.value import read_samples
     from loopscope.timeline import UnknownTableError
 
     found: list[tuple[int, str, npt.NDArray[np.int64], Floats]] = []
+    origin: Mapping[int, int] = {}
+    hosts: frozenset[str] | None = frozenset()
     for y in figure.y:
         label = figure.label(y.text)
         value = _value(experiment, y)
         if value is not None:
             try:
-                repeat, ts, samples = read_samples(run, value)
+                read = read_samples(run, value)
             except UnknownTableError:
                 continue
+            repeat, ts, samples = read.repeat, read.ts, read.x
+            first = {each: int(ts[repeat == each].min()) for each in np.unique(repeat).tolist()}
             since = ts.copy()
-            for number in np.unique(repeat):
-                since[repeat == number] -= ts[repeat == number].min()
+            for number, at in first.items():
+                since[repeat == number] -= at
+            origin, hosts = origin or first, None
         else:
             part = _part(results, y)
+            origin = origin or part.origin
+            hosts = None if hosts is None else hosts | part.hosts
             repeat, since = part.intervals.repeat, part.since
             samples = part.intervals.length.astype(np.float64)
         for number in np.unique(repeat):
@@ -193,7 +213,9 @@ def _stretches(
         total += len(samples)
         kept = thin(samples, max(4, _PANEL_POINTS // len(found)))
         stretches.append(Stretch(number, label, elapsed[kept] / 1e9, samples[kept]))
-    return tuple(stretches), total
+    ends = [end for each in stretches if len(each.seconds) for end in each.seconds[[0, -1]]]
+    shown = strokes_over(marks, origin, hosts, min(ends), max(ends)) if ends else Strokes()
+    return tuple(stretches), shown, total
 
 
 def _value(experiment: Experiment, y: Statistic) -> Value | None:

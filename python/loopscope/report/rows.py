@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loopscope.analysis.case import Case
 from loopscope.analysis.expectation import Verdict
@@ -42,10 +42,16 @@ class IntervalRow:
     first: str
     last: str
     cells: tuple[Cell, ...]
+    repeat: int | None = None
+    """Of a path in one repeat alone."""
 
     @property
     def label(self) -> str:
-        return self.name or f"  {self.first} → {self.last}"
+        return self.name or f"  {self.ends}"
+
+    @property
+    def ends(self) -> str:
+        return f"{self.first} → {self.last}" if self.repeat is None else f"repeat {self.repeat}"
 
 
 def headings(results: Results) -> list[str]:
@@ -55,11 +61,13 @@ def headings(results: Results) -> list[str]:
 
 
 def interval_rows(results: Results) -> list[IntervalRow]:
-    """Every path, each followed by its hops."""
+    """Every path, each followed by its repeats where there are several, and its hops."""
     duplicates = _has_duplicates(results)
     rows = []
     for path in results.paths:
         rows.append(_interval_row(path.name, path.loop, duplicates))
+        for repeat, alone in (path.loop.by_repeat or {}).items():
+            rows.append(replace(_interval_row(None, alone, duplicates), repeat=repeat))
         rows += [_interval_row(None, hop, duplicates) for hop in path.hops]
     return rows
 
@@ -110,6 +118,7 @@ def _case(case: Case) -> str:
     else:
         width = "± unknown" if case.err_ns is None else half_width(case.err_ns)
         text = f"{duration(case.value_ns)} {width}"
+    text += " at the end" if case.at_end else ""
     return text + (" (undecided)" if case.undecided else "")
 
 
@@ -139,11 +148,32 @@ def pattern_line(pattern: PatternResult) -> str:
 
 
 def value_rows(results: Results) -> list[tuple[ValueResult, str]]:
-    """Each value with its number and unit."""
+    """Each value with its number and unit, and those of single repeats."""
     return [
-        (each, ABSENT if each.value is None else quantity(each.value, each.unit))
-        for each in results.values
+        (each, _number_of(each.value, each.unit) + _of_repeats(each)) for each in results.values
     ]
+
+
+def _number_of(value: int | float | None, unit: str) -> str:
+    return ABSENT if value is None else quantity(value, unit)
+
+
+def _of_repeats(value: ValueResult) -> str:
+    """` (of each repeat 10, 12)`, or the least and the greatest of many; else empty."""
+    if value.by_repeat is None:
+        return ""
+    known = [each for each in value.by_repeat.values() if each is not None]
+    if len(value.by_repeat) <= SEVERAL:
+        each = ", ".join(_number_of(each, value.unit) for each in value.by_repeat.values())
+        return f" (of each repeat {each})"
+    if not known:
+        return ""
+    least, most = (quantity(each, value.unit) for each in (min(known), max(known)))
+    return f" (of each repeat {least} to {most})"
+
+
+SEVERAL = 4
+"""Of more repeats only the extremes are shown."""
 
 
 def value_source(value: ValueResult) -> str:

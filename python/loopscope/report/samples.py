@@ -86,6 +86,8 @@ class Samples:
     series: tuple[Series, ...]
     left_out: int
     """Rows that lack one of the numbers."""
+    key: str = ""
+    """What the series differ in, with its unit; empty of one series."""
 
     def every(self, role: str) -> Numbers:
         return np.concatenate([each.values[role] for each in self.series])
@@ -147,7 +149,13 @@ def read_samples(
         columns["err"] = replace(columns["err"], unit=of.unit)
         err = np.asarray(numbers["err"], dtype=np.float64)
         numbers["err"] = np.where(err >= UNKNOWN_NS, np.nan, err)
-    return Samples(columns, _series(rows, roles.get("series"), numbers), len(whole) - len(rows))
+    series = _series(rows, roles.get("series"), numbers)
+    key = ""
+    if "series" in roles:
+        field = table.schema.field(roles["series"])
+        given = options.get("series_label")
+        key = Column(_words(field.name), _unit(field)).heading if given is None else given
+    return Samples(columns, series, len(whole) - len(rows), key)
 
 
 def _series(rows: pa.Table, name: str | None, numbers: Mapping[str, Numbers]) -> tuple[Series, ...]:
@@ -210,6 +218,11 @@ def unit_of_name(name: str) -> str:
     """As the name of a column ends; empty where it says nothing."""
     if _TIMES.fullmatch(name) or _INSTANTS.fullmatch(name):
         return "ns"
+    return unit_of_suffix(name)
+
+
+def unit_of_suffix(name: str) -> str:
+    """As a name such as late_ms has it for its last word."""
     return _SUFFIXES.get(name.rpartition("_")[2], "") if "_" in name else ""
 
 

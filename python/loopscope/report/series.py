@@ -6,14 +6,15 @@ that no outlier disappears. Histograms are of all values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from loopscope.analysis.results import PatternResult, Results
 from loopscope.report.clock_series import ClockDrawing, read_clock_drawings
+from loopscope.report.marks import Mark, Strokes, read_marks, strokes_over
 from loopscope.report.parts import Part, ages_of, joins, part_of, paths_of
 from loopscope.report.thin import thin
 from loopscope.timeline import Run
@@ -30,7 +31,11 @@ _HOPS_POINTS = 8000
 _PATHS = 2
 """So many paths have so many points each; more have as many together, so that pages stay light."""
 _LOST_MARKS = 1000
+_TAILED = 8
+"""So many times the median is far from it: on a linear axis what is there flattens the rest."""
 _BINS = (12, 90)
+_FEWEST_LOGARITHMIC = 30
+"""Bins over several decades; the rule for a width is blind to a long tail."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +46,20 @@ class Scatter:
     seconds: Floats
     ns: npt.NDArray[np.int64]
     err_ns: npt.NDArray[np.int64]
-    id: npt.NDArray[np.int64]
+    id: list[int | str]
+    """Keys, as a person knows them."""
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """Of all values up to `edges[-1]` ns; `beyond` lie above it."""
+    """Counts of the values from `edges[0]` to `edges[-1]` ns; `below` and `beyond` lie outside."""
 
     edges: Floats
     counts: npt.NDArray[np.int64]
+    below: int
     beyond: int
+    logarithmic: bool = False
+    """Whether bins have an equal width in the logarithm of the values."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +77,8 @@ class IntervalDrawing:
     max_err_ns: int
     logarithmic: bool
     """Whether the greatest value would flatten the others on a linear axis."""
+    strokes: Strokes = Strokes()
+    """What happened meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -104,44 +115,63 @@ class Drawings:
 
 def read_drawings(run: Run, results: Results) -> Drawings:
     paths = paths_of(results)
+    marks, share = read_marks(run), max(1, len(paths) / _PATHS)
     return Drawings(
         patterns=results.patterns,
-        paths=tuple(_path(results, path, max(1, len(paths) / _PATHS)) for path in paths.values()),
+        paths=tuple(_path(results, path, share, marks) for path in paths.values()),
         clock=read_clock_drawings(run, results),
     )
 
 
-def histogram_of(values: npt.NDArray[Any], bins: int | None = None) -> Histogram:
-    """Bins by Freedman and Diaconis, within reason, or as many as are given.
+def histogram_of(
+    values: npt.NDArray[Any], bins: int | None = None, logarithmic: bool = False
+) -> Histogram:
+    """Counts in bins of equal width, by the rule of Freedman and Diaconis within limits, or in as
+    many bins as are given.
 
-    A tail farther above p99 than three times p99's distance from the median, so at most 1 %, is
-    counted and not drawn.
+    A tail of at most 1 % above p99, or below p1, is left out and counted where it would take more
+    than a third of the axis. Where `logarithmic`, bins have an equal width in the logarithm of the
+    values, and values of zero or less are left out and counted.
     """
+    if logarithmic:
+        above = values > 0
+        exponents = np.log10(values[above].astype(np.float64))
+        of = histogram_of(exponents, bins)
+        if bins is None and len(of.counts) < _FEWEST_LOGARITHMIC:
+            of = histogram_of(exponents, _FEWEST_LOGARITHMIC)
+        below = of.below + int((~above).sum())
+        return replace(of, edges=10**of.edges, below=below, logarithmic=True)
     # Of large whole numbers that differ little, floats tell only the differences apart.
     least = values.min() if values.dtype.kind == "i" else 0
     values = values - least
-    low, q1, middle, q3, p99, high = (
-        float(q) for q in np.quantile(values, [0, 0.25, 0.5, 0.75, 0.99, 1], method="inverted_cdf")
+    low, p1, q1, q3, p99, high = (
+        float(q) for q in np.quantile(values, [0, 0.01, 0.25, 0.75, 0.99, 1], method="inverted_cdf")
     )
-    end = min(high, p99 + 3 * (p99 - middle))
+    inner = p99 - p1
+    end = high if high - p99 <= inner / 2 or not inner else p99 + inner / 20
+    low = low if p1 - low <= inner / 2 or not inner else p1 - inner / 20
     width = 2 * (q3 - q1) / len(values) ** (1 / 3)
     fewest, most = _BINS
     if bins is None:
         bins = int(np.clip((end - low) / width, fewest, most)) if width > 0 else fewest
     counts, edges = np.histogram(values, bins=bins, range=(low, end if end > low else low + 1))
+    below = int((values < edges[0]).sum())
     return Histogram(
-        edges + float(least), counts.astype(np.int64), beyond=len(values) - int(counts.sum())
+        edges + float(least),
+        counts.astype(np.int64),
+        below=below,
+        beyond=len(values) - int(counts.sum()) - below,
     )
 
 
-def _path(results: Results, path: MessagePath, share: float) -> PathDrawing:
+def _path(results: Results, path: MessagePath, share: float, marks: Sequence[Mark]) -> PathDrawing:
     hops = {hop: part_of(results, path.name, hop) for hop in path.hops}
-    drawn = [_interval(hop, int(_HOPS_POINTS / share / len(hops))) for hop in hops.values()]
+    drawn = [_interval(hop, int(_HOPS_POINTS / share / len(hops)), marks) for hop in hops.values()]
     # A graph's figures over time have as many points together as a list's one.
     points = int(_RESPONSE_POINTS / share / sum(1 + joins(path, ends) for ends in path.ends))
     return PathDrawing(
         name=path.name,
-        ends=tuple(_end(results, path, ends, hops, points) for ends in path.ends),
+        ends=tuple(_end(results, path, ends, hops, points, marks) for ends in path.ends),
         hops=tuple(hop for hop in drawn if hop is not None),
     )
 
@@ -152,23 +182,24 @@ def _end(
     ends: tuple[int, int],
     hops: Mapping[tuple[int, int], Part],
     points: int,
+    marks: Sequence[Mark],
 ) -> EndDrawing:
     part = part_of(results, path.name, ends)
     way = path.between(*ends)
     lost = np.sort(part.lost.since) / 1e9
-    marks = np.linspace(0, len(lost) - 1, min(len(lost), _LOST_MARKS)).astype(int)
+    told = np.linspace(0, len(lost) - 1, min(len(lost), _LOST_MARKS)).astype(int)
     ages = ages_of(results, path.name, ends) if joins(path, ends) else None
     return EndDrawing(
         part=part,
-        response=_interval(part, points),
-        lost_seconds=lost[marks],
+        response=_interval(part, points, marks),
+        lost_seconds=lost[told],
         hops=tuple(part for hop, part in hops.items() if hop != ends and way.issuperset(hop)),
         ages=ages,
-        age=_interval(ages, points) if ages else None,
+        age=_interval(ages, points, marks) if ages else None,
     )
 
 
-def _interval(part: Part, points: int) -> IntervalDrawing | None:
+def _interval(part: Part, points: int, marks: Sequence[Mark]) -> IntervalDrawing | None:
     intervals = part.intervals
     total = len(intervals.length)
     if not total:
@@ -183,21 +214,27 @@ def _interval(part: Part, points: int) -> IntervalDrawing | None:
                 seconds=_seconds(intervals.start[kept], start),
                 ns=intervals.length[kept],
                 err_ns=intervals.err[kept],
-                id=intervals.id[kept],
+                id=[intervals.keys.shown(each) for each in intervals.id[kept].tolist()],
             )
         )
+    seconds = np.concatenate([scatter.seconds for scatter in scatters])
+    ends = float(seconds.min()), float(seconds.max())
     median = float(np.median(intervals.length))
+    # Bars of equal width would leave most of the axis to one message in a hundred.
+    tailed = float(np.quantile(intervals.length, 0.99)) > _TAILED * median
+    positive = bool(intervals.length.min() > 0)
     return IntervalDrawing(
         first=str(intervals.first),
         last=str(intervals.last),
         what=part.what,
         scatters=tuple(scatters),
-        histogram=histogram_of(intervals.length),
+        histogram=histogram_of(intervals.length, logarithmic=positive and tailed),
         total=total,
         shown=sum(len(scatter.ns) for scatter in scatters),
         median_ns=median,
         max_err_ns=int(intervals.err.max()),
-        logarithmic=bool(intervals.length.min() > 0 and intervals.length.max() > 8 * median),
+        logarithmic=positive and bool(intervals.length.max() > _TAILED * median),
+        strokes=strokes_over(marks, part.origin, part.hosts, *ends),
     )
 
 

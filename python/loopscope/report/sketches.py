@@ -47,6 +47,8 @@ class Sketch:
     """Of the CSV, in base units."""
     notes: Sequence[str]
     paint: Callable[[Axes], None]
+    key: str = ""
+    """What the series differ in, with its unit: the title of the legend."""
 
 
 def scatter(samples: Samples, options: Mapping[str, str], size: tuple[float, float]) -> Sketch:
@@ -91,20 +93,25 @@ def scatter(samples: Samples, options: Mapping[str, str], size: tuple[float, flo
             )
 
     heading, lines = _columns(samples, kept, ("x", "y", "err"))
-    return Sketch(x, y, heading, lines, [*notes, *samples.notes], paint)
+    return Sketch(x, y, heading, lines, [*notes, *samples.notes], paint, samples.key)
 
 
 def histogram(samples: Samples, options: Mapping[str, str], size: tuple[float, float]) -> Sketch:
+    log = options.get("log", "")
     values = samples.every("x")
-    whole = histogram_of(values, _number(options, "bins"))
+    if "x" in log and not (values > 0).any():
+        raise FigureError(f"log: no {samples.columns['x'].name} is above zero")
+    whole = histogram_of(values, _number(options, "bins"), "x" in log)
     edges = whole.edges
-    x = _axis(samples, "x", False)
-    y = Axis(options.get("y_label", "samples"), "", 1, "")
+    x = _axis(samples, "x", "x" in log)
+    y = Axis(options.get("y_label", "samples"), "", 1, "", "y" in log)
     counts = [np.histogram(each.values["x"], bins=edges)[0] for each in samples.series]
     notes = [f"n = {number(len(samples))}"]
-    if whole.beyond:
-        end = quantity(float(edges[-1]), samples.columns["x"].unit)
-        notes.append(f"{number(whole.beyond)} above {end} not shown")
+    outside = ((whole.below, "below", edges[0]), (whole.beyond, "above", edges[-1]))
+    for left_out, word, end in outside:
+        if left_out:
+            shown = quantity(float(end), samples.columns["x"].unit)
+            notes.append(f"{number(left_out)} {word} {shown} not shown")
     notes += _doubt(samples)
     several = len(counts) > 1
 
@@ -117,7 +124,8 @@ def histogram(samples: Samples, options: Mapping[str, str], size: tuple[float, f
                 color=SERIES[place % len(SERIES)],
                 label=in_legend(each.label) or None,
             )
-        axes.set_ylim(bottom=0)
+        # A bin with a single sample is to be seen on a logarithmic axis too.
+        axes.set_ylim(bottom=0.5 if y.logarithmic else 0)
 
     unit = samples.columns["x"].unit
     heading = ["series"] if several else []
@@ -129,7 +137,7 @@ def histogram(samples: Samples, options: Mapping[str, str], size: tuple[float, f
             for low, high, n in zip(edges[:-1], edges[1:], of.tolist(), strict=True):
                 yield [*name, _short(float(low)), _short(float(high)), n]
 
-    return Sketch(x, y, heading, rows(), [*notes, *samples.notes], paint)
+    return Sketch(x, y, heading, rows(), [*notes, *samples.notes], paint, samples.key)
 
 
 def ccdf(samples: Samples, options: Mapping[str, str], size: tuple[float, float]) -> Sketch:
@@ -172,7 +180,7 @@ def ccdf(samples: Samples, options: Mapping[str, str], size: tuple[float, float]
                 yield [*([each.label] if name else []), *told, _short(line[-1] / of.total)]
 
     heading = [*name, *told, "samples at least as large", "share"]
-    return Sketch(x, y, heading, rows(), [*notes, *samples.notes], paint)
+    return Sketch(x, y, heading, rows(), [*notes, *samples.notes], paint, samples.key)
 
 
 @dataclass(frozen=True)
@@ -272,7 +280,7 @@ def mean_deviation(
                 n = "" if point.count is None else point.count
                 yield [*([label] if name else []), shown, mean, point.deviation, err, n]
 
-    return Sketch(x, y, heading, rows(), [*notes, *samples.notes], paint)
+    return Sketch(x, y, heading, rows(), [*notes, *samples.notes], paint, samples.key)
 
 
 @dataclass(frozen=True)
@@ -362,7 +370,9 @@ def heatmap(samples: Samples, options: Mapping[str, str], size: tuple[float, flo
     for role in ("x", "y"):
         column = samples.columns[role]
         heading += [f"{column.heading} {end}" for end in ("from", "to")]
-    return Sketch(x, y, [*heading, "samples"], lines(), [*notes, *samples.notes], paint)
+    return Sketch(
+        x, y, [*heading, "samples"], lines(), [*notes, *samples.notes], paint, samples.key
+    )
 
 
 def grid(

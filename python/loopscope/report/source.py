@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from loopscope.analysis.measured_graph import MeasuredGraph
     from loopscope.analysis.messages import Messages
     from loopscope.experiment import Experiment, MessagePath
+    from loopscope.report.marks import Mark
     from loopscope.report.plots import Drawn
     from loopscope.report.series import Drawings
     from loopscope.timeline import Run
@@ -54,8 +55,12 @@ class Sampled:
     table: pa.Table
     """`since` (ns, the first of its repeat), `value`, `repeat`, and of times between instants
     `clock_error`, their half-width. In order of repeat and time."""
+    origin: Mapping[int, int]
+    """What `since` counts from, by repeat."""
     without: Mapping[str, Instants] = field(default_factory=dict)
     """What has no number, by what became of it."""
+    hosts: frozenset[str] | None = None
+    """Those that it is about; None: any."""
 
     @property
     def bounded(self) -> bool:
@@ -72,9 +77,9 @@ class Source:
     @cached_property
     def run(self) -> Run:
         """Raises `RunError` for a sweep of which no point is chosen."""
-        from loopscope.timeline import open_run
+        from loopscope.timeline import is_recorded, open_run, open_tables
 
-        return open_run(self.path, self.point)
+        return open_tables(self.path) if is_recorded(self.path) else open_run(self.path, self.point)
 
     @cached_property
     def whole(self) -> Experiment | None:
@@ -104,8 +109,15 @@ class Source:
 
     @cached_property
     def results(self) -> Results:
+        """Raises `FigureError` of what is no run."""
         from loopscope.analysis import analyse
+        from loopscope.timeline import is_recorded
 
+        if is_recorded(self.path):
+            raise FigureError(
+                f"{self.path} is a recording or an import: draw samples of its fields, such as "
+                f"`figure {self.path} scatter GROUP:NAME.FIELD`; --list shows them"
+            )
         return analyse(self.run)
 
     @cached_property
@@ -113,6 +125,13 @@ class Source:
         from loopscope.report.series import read_drawings
 
         return read_drawings(self.run, self.results)
+
+    @cached_property
+    def marks(self) -> tuple[Mark, ...]:
+        """What happened during the run."""
+        from loopscope.report.marks import read_marks
+
+        return read_marks(self.run)
 
     @property
     def paths(self) -> dict[str, MessagePath]:
@@ -246,12 +265,12 @@ class Source:
         if value.field is None:
             raise FigureError(f"{name} counts events: it has no samples that could be drawn")
         try:
-            repeat, ts, samples = read_samples(self.run, value)
+            samples = read_samples(self.run, value)
         except UnknownTableError as error:
             raise FigureError(f"{name}: no {value.entity} was recorded") from error
         title = f"{name}: {value.field} of {value.entity}"
-        table = _table(repeat, ts, samples)
-        return Sampled(name, name.replace("_", " "), title, "events", value.unit, table)
+        table, origin = _from_first(samples.repeat, samples.ts, samples.x)
+        return Sampled(name, name.replace("_", " "), title, "events", value.unit, table, origin)
 
     def _of_field(self, text: str, field: re.Match[str]) -> Sampled:
         table, name = f"{field['group']}.{field['event']}", field["field"]
@@ -270,7 +289,7 @@ class Source:
         columns = (found[column].to_numpy() for column in ("repeat", "ts", "value"))
         unit = self._unit(table.replace(".", ":", 1), name)
         label = name.replace("_", " ").removesuffix(" ns")
-        return Sampled(text, label, text, "events", unit, _table(*columns))
+        return Sampled(text, label, text, "events", unit, *_from_first(*columns))
 
     def _unit(self, entity: str, field: str) -> str:
         """As the program says of its values, else as the field's name does."""
@@ -321,23 +340,30 @@ def _within(
 def _sampled(part: Part) -> Sampled:
     """Every part of a path counts from the path's first message, so that figures stand together."""
     of = part.intervals
-    table = _table(of.repeat, of.start, of.length, of.err, part.since)
-    return Sampled(part.text, part.name, part.title, part.what, "ns", table, part.without)
+    table = _table(of.repeat, part.since, of.length, of.err)
+    named = part.text, part.name, part.title, part.what, "ns"
+    return Sampled(*named, table, part.origin, part.without, part.hosts)
+
+
+def _from_first(
+    repeat: npt.NDArray[np.int32], ts: npt.NDArray[np.int64], value: npt.NDArray[np.generic]
+) -> tuple[pa.Table, dict[int, int]]:
+    """The samples since the first of each repeat, and when these were."""
+    origin = {each: int(ts[repeat == each].min()) for each in np.unique(repeat).tolist()}
+    since = ts.copy()
+    for each, first in origin.items():
+        since[repeat == each] -= first
+    return _table(repeat, since, value), origin
 
 
 def _table(
     repeat: npt.NDArray[np.int32],
-    ts: npt.NDArray[np.int64],
+    since: npt.NDArray[np.int64],
     value: npt.NDArray[np.generic],
     err: npt.NDArray[np.int64] | None = None,
-    since: npt.NDArray[np.int64] | None = None,
 ) -> pa.Table:
     import pyarrow as pa
 
-    if since is None:
-        since = ts.copy()
-        for each in np.unique(repeat):
-            since[repeat == each] -= ts[repeat == each].min()
     columns = {"repeat": repeat, "since": since, "value": value}
     if err is not None:
         columns["clock_error"] = err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from loopscope.analysis import PointResult, SweepResults
 from loopscope.analysis.quantity import number
+from loopscope.analysis.sweep import FAILED
 from loopscope.report import analyses
 from loopscope.report.page import (
     badge,
@@ -40,8 +42,8 @@ def sweep_page(path: Path, sweep: SweepResults, own: Sequence[Drawn]) -> str:
         f"{analyses.PLACE}<section><h2>Environment</h2>{environment_table(environment)}</section>"
     )
     extent = f"{number(len(sweep.points))} points"
-    if sweep.failed:
-        extent += f", {number(len(sweep.failed))} of them failed"
+    for status, count in Counter(point.status for point in sweep.without).items():
+        extent += f", {number(count)} {status}"
     name = sweep.experiment.name
     return shell(name, sweep.run, extent, sweep.verdict, main, sweep.to_dict(), figures)
 
@@ -68,7 +70,8 @@ def _row(row: PointRow) -> str:
 
 def _ending(point: PointResult) -> str:
     if point.error is not None:
-        return '<span class="badge fail">failed</span>'
+        style = "fail" if point.status == FAILED else "unknown"
+        return f'<span class="badge {style}">{escape(point.status)}</span>'
     return "" if point.verdict is None else badge(point.verdict)
 
 

@@ -21,7 +21,7 @@ class PointRow:
     def ending(self) -> str:
         """The verdict, or that there is none."""
         if self.point.error is not None:
-            return "failed"
+            return self.point.status
         return "" if self.point.verdict is None else str(self.point.verdict)
 
 

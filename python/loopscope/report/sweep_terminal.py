@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from loopscope.analysis import PointResult, SweepResults, Verdict
+from loopscope.analysis.sweep import FAILED
 from loopscope.report.rows import deciding, measured
 from loopscope.report.sweep_rows import columns, parameters, point_rows
 from loopscope.report.terminal import STYLE
@@ -37,7 +38,9 @@ def _table(sweep: SweepResults) -> list[Text]:
     lines = [Text(line(heads), "dim")]
     for row, cells in zip(rows, texts, strict=True):
         verdict = row.point.verdict
-        style = STYLE[verdict] if verdict else STYLE[Verdict.FAIL] if row.ending else ""
+        style = STYLE[verdict] if verdict else ""
+        if row.point.error is not None:
+            style = STYLE[Verdict.FAIL if row.point.status == FAILED else Verdict.UNKNOWN]
         lines.append(Text.assemble(line(cells), _GAP, (row.ending, style)))
     return lines
 

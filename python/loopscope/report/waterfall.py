@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from loopscope.analysis.keys import Keys
     from loopscope.analysis.messages import Messages
     from loopscope.experiment import MessagePath
 
@@ -27,7 +29,11 @@ USUAL = ("p50", "p99", "max")
 """The messages that are shown where none is named: by nearest rank of their time."""
 _TITLE = 19
 """Characters of a title to an inch of a panel's width."""
-CAPTION = "Whiskers: half-width of the hop's time."
+_COMPARED = 10_000
+"""So many keys are compared with one that is not there."""
+UNKNOWN = "±?"
+"""Stands at a hop of which no half-width is known."""
+WHISKERS = f"Whiskers: half-width of each time, {UNKNOWN} where it is unknown."
 KINDS = ((True, "between hosts", BLUE), (False, "on one host", ORANGE))
 
 
@@ -53,7 +59,8 @@ class Fall:
     what: str
     """`p99`, or empty where the message was named."""
     repeat: int
-    id: int
+    id: int | str
+    """Its key, as a person knows it."""
     steps: tuple[Step, ...]
     total: int | None
     """None where it did not arrive; of several ends to the last that it reached."""
@@ -69,7 +76,7 @@ class Fall:
 
     @property
     def title(self) -> str:
-        which = f"message {self.id}"
+        which = f"message {_told(self.id)}"
         if self.of:
             which = f"{which} of {self.of}"
         if self.what:
@@ -101,25 +108,49 @@ def ranked(order: npt.NDArray[np.intp]) -> list[tuple[str, int]]:
     return found
 
 
-def named(messages: Messages, id: int, repeat: int | None) -> tuple[Fall, ...]:
+def named(messages: Messages, key: str, repeat: int | None) -> tuple[Fall, ...]:
     """The message with this key, of every repeat or of one. Raises `FigureError`."""
-    here = messages.id == id
+    here = with_key(messages, key, repeat)
+    found = sorted(zip(messages.repeat[here].tolist(), messages.id[here].tolist(), strict=True))
+    return _falls(messages, [("", *each) for each in found])
+
+
+def with_key(messages: Messages, key: str, repeat: int | None) -> npt.NDArray[np.bool_]:
+    """The messages with this key, of every repeat or of one. Raises `FigureError` where there are
+    none."""
+    here: npt.NDArray[np.bool_] = np.isin(messages.id, messages.keys.numbers_of(key))
     if repeat is not None:
         here &= messages.repeat == repeat
-    found = sorted(set(messages.repeat[here].tolist()))
-    if not found:
-        raise unknown(messages.path, messages.id, id, repeat)
-    return _falls(messages, [("", each, id) for each in found])
+    if not here.any():
+        raise unknown(messages.path, [(messages.id, messages.keys)], key, repeat)
+    return here
 
 
 def unknown(
-    path: MessagePath, ids: npt.NDArray[np.int64], id: int, repeat: int | None
+    path: MessagePath,
+    messages: Iterable[tuple[npt.NDArray[np.int64], Keys]],
+    key: str,
+    repeat: int | None,
 ) -> FigureError:
-    """That there is no message with this number."""
+    """That there is no message with this key among `messages`, and some keys that there are."""
     of = f" in repeat {repeat}" if repeat is not None else ""
-    known = f": they are {ids.min()} to {ids.max()}" if len(ids) else ""
-    key = path.key if not path.edges else "number"
-    return FigureError(f"path {path.name}: no message with {key} {id}{of}{known}")
+    found = [(each, keys) for numbers, keys in messages for each in np.unique(numbers).tolist()]
+    coded = any(keys.values is not None for _, keys in found)
+    if coded:
+        texts = list(dict.fromkeys(str(keys.shown(each)) for each, keys in found))
+        close = get_close_matches(key, texts[:_COMPARED], 3) or texts[:3]
+        known = f": of {number(len(texts))} some are {', '.join(map(_told, close))}"
+    else:
+        ids = [each for each, _ in found]
+        known = f": they are {min(ids)} to {max(ids)}" if ids else ""
+    name = ("key" if coded else "number") if path.edges else path.key
+    which = _told(key) if coded else key
+    return FigureError(f"path {path.name}: no message with {name} {which}{of}{known}")
+
+
+def _told(key: int | str) -> str:
+    """A text stands in quotes, so that it is seen where it ends."""
+    return f'"{key}"' if isinstance(key, str) else str(key)
 
 
 def _falls(messages: Messages, chosen: Sequence[tuple[str, int, int]]) -> tuple[Fall, ...]:
@@ -156,7 +187,15 @@ def _falls(messages: Messages, chosen: Sequence[tuple[str, int, int]]) -> tuple[
             err_ns = int(loop.err[at[0]])
             err_ns = None if err_ns >= UNKNOWN_NS else err_ns
         found.append(
-            Fall(what, repeat, id, tuple(fall), total, err_ns, begin=int(messages.ts[0][row]))
+            Fall(
+                what,
+                repeat,
+                messages.keys.shown(id),
+                tuple(fall),
+                total,
+                err_ns,
+                begin=int(messages.ts[0][row]),
+            )
         )
     return tuple(found)
 
@@ -191,7 +230,9 @@ def draw(falls: Sequence[Fall], width: float) -> Figure:
         for between, label, colour in KINDS
         if any(step.between_hosts is between for fall in falls for step in fall.steps)
     ]
-    figure.legend(handles=kinds, ncols=2, loc="outside upper right")
+    if any(step.err is None for fall in falls for step in fall.steps):
+        kinds.append(Patch(alpha=0, label=f"{UNKNOWN}: half-width unknown"))
+    figure.legend(handles=kinds, ncols=3 if width > 5 else 2, loc="outside upper right")
     return figure
 
 
@@ -227,12 +268,16 @@ def _draw_one(axes: Axes, fall: Fall, across: int) -> None:
     axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
     axes.set_xlabel(f"time since it set out ({unit})")
     title = fall.title if fall.repeat == 1 else f"{fall.title}, repeat {number(fall.repeat)}"
-    axes.set_title(textwrap.fill(title, across), fontsize=7)
+    axes.set_title(textwrap.fill(title, across), fontsize=7, parse_math=False)
 
 
 def _tell(axes: Axes, step: Step, place: int, scale: float, whole: int) -> None:
     """The hop's time, where there is room: after its bar, before it, or on it."""
-    doubt = step.err or 0
+    told = duration(step.length)
+    if step.err is None:
+        doubt, told = 0, f"{told} {UNKNOWN}"
+    else:
+        doubt = step.err
     begin, end = sorted((step.start, step.start + step.length))
     if end + doubt < 0.65 * whole:
         at, shift, align, colour = end + doubt, 4, "left", "black"
@@ -241,7 +286,7 @@ def _tell(axes: Axes, step: Step, place: int, scale: float, whole: int) -> None:
     else:
         at, shift, align, colour = (begin + end) // 2, 0, "center", "white"
     axes.annotate(
-        duration(step.length),
+        told,
         (at / scale, place + 0.22),
         (shift, 0),
         textcoords="offset points",

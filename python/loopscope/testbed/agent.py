@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from loopscope.strict_json import to_json
 from loopscope.testbed._proto import agent_pb2 as pb
 from loopscope.testbed._proto.agent_pb2_grpc import AgentStub
 
@@ -111,10 +111,11 @@ class Agent:
         port: int = (await self._ask("AnswerPeers", pb.AnswerPeersRequest(), 10)).port
         return port
 
-    async def probe_peers(self, peers: Mapping[str, str]) -> None:
-        """Has it probe others that answer, by name at "address:port", beside the reference."""
+    async def probe_peers(self, peers: Mapping[str, str], rate_hz: float) -> None:
+        """Has it probe others that answer, by name at "address:port", beside the reference, each so
+        many times a second."""
         named = [pb.ClockPeer(name=name, address=at) for name, at in peers.items()]
-        await self._ask("ProbePeers", pb.ProbePeersRequest(peers=named), 10)
+        await self._ask("ProbePeers", pb.ProbePeersRequest(peers=named, rate_hz=rate_hz), 10)
 
     async def stop_peers(self) -> Sequence[pb.PeerEnd]:
         """Ends that with a last burst; what came of each."""
@@ -134,25 +135,36 @@ class Agent:
         config: Mapping[str, Any],
         readiness: pb.Readiness,
         streams: str,
+        *,
+        inherit: Sequence[str],
+        user: str | None,
+        output_limit: int,
     ) -> int:
-        """Starts a component, which records ``streams`` (schema/streams.md); its process id."""
+        """Starts a component, which records ``streams`` (schema/streams.md); its process id.
+
+        It inherits the variables that ``inherit`` names and runs as ``user``, None: as the agent.
+        ``output_limit`` bytes are kept of each of its outputs.
+        """
         request = pb.StartRequest(
             component=component,
             command=list(command),
             environment=dict(environment),
-            config_json=json.dumps(config),
+            config_json=to_json(config),
             readiness=readiness,
             streams_json=streams,
+            inherit=list(inherit),
+            user=user or "",
+            output_limit=output_limit,
         )
         pid: int = (await self._ask("Start", request, 30)).pid
         return pid
 
     async def enter_phase(
-        self, component: str, phase: str, measured: bool, peers: Mapping[str, Any]
+        self, component: str, phase: str, measured: bool, peers_json: str
     ) -> None:
-        """Tells a component to begin a phase."""
+        """Tells a component to begin a phase; ``peers_json`` is the object of its peers."""
         request = pb.EnterPhaseRequest(
-            component=component, phase=phase, measured=measured, peers_json=json.dumps(peers)
+            component=component, phase=phase, measured=measured, peers_json=peers_json
         )
         await self._ask("EnterPhase", request, 10)
 
@@ -179,18 +191,6 @@ class Agent:
         reply: pb.FinishTraceReply = await self._ask("FinishTrace", pb.FinishTraceRequest(), 120)
         return reply
 
-    async def fetch(self, into: Path) -> int:
-        """Copies the host's files into a directory; the number of bytes."""
-        total = 0
-        try:
-            with _Files(self.host, into) as files:
-                async for chunk in self._stub.Fetch(pb.FetchRequest()):
-                    files.write(chunk.path, chunk.data, chunk.last)
-                    total += len(chunk.data)
-        except grpc.aio.AioRpcError as error:
-            raise AgentError(self.host, _what(error)) from None
-        return total
-
     async def shutdown(self, timeout: float = 30) -> list[str]:
         """Undoes everything and ends the agent; what could not be undone."""
         reply = await self._ask("Shutdown", pb.ShutdownRequest(), timeout)
@@ -206,33 +206,3 @@ def _what(error: grpc.aio.AioRpcError) -> str:
     if error.code() == grpc.StatusCode.UNAVAILABLE:
         return "its agent is gone"
     return error.details() or str(error.code().name)
-
-
-class _Files:
-    """Files that arrive in chunks, one after the other, below one directory."""
-
-    def __init__(self, host: str, into: Path) -> None:
-        self._host = host
-        self._into = into.resolve()
-        self._open: tuple[str, Any] | None = None
-
-    def __enter__(self) -> _Files:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._open:
-            self._open[1].close()
-
-    def write(self, path: str, data: bytes, last: bool) -> None:
-        if self._open is None or self._open[0] != path:
-            if self._open:
-                self._open[1].close()
-            target = (self._into / path).resolve()
-            if not target.is_relative_to(self._into):
-                raise AgentError(self._host, f"it sent a file outside its directory: {path}")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            self._open = (path, target.open("wb"))
-        self._open[1].write(data)
-        if last:
-            self._open[1].close()
-            self._open = None

@@ -14,7 +14,7 @@ from typing import IO
 
 from loopscope.testbed._proto import agent_pb2 as pb
 from loopscope.testbed.agent import Agent, AgentError
-from loopscope.testbed.patience import within
+from loopscope.testbed.patience import to_the_end, within
 
 
 class TestbedError(Exception):
@@ -34,7 +34,7 @@ class Host:
     port: str
     """The device of the router that its data link ends at."""
     data_link_address: str
-    """Ethernet address of its own end of it; empty: the kernel's choice."""
+    """Ethernet address of its own end of it."""
     agent: Agent
 
 
@@ -63,22 +63,28 @@ def host_binary() -> Path:
 class LocalTestbed:
     """Hosts made by the machine's agent. ``async with`` makes them and removes them.
 
-    With a ``router`` the data links end at it; else they are one bridge. ``problems`` lists
-    afterwards what could not be removed.
+    Each writes ``hosts/<host>/`` into ``directory``, so that what was measured stays whoever is
+    killed. With a ``router`` the data links end at it; else they are one bridge.
+    ``probes_on_data``: clock probes share them. Relative paths in commands begin in ``folder``,
+    else in the current one. ``problems`` lists afterwards what could not be removed.
     """
 
     def __init__(
         self,
         run_id: str,
         hosts: Sequence[str],
+        directory: Path,
         *,
         data_network: str,
         clock_network: str,
         data_mtu: int | None = None,
         synthetic_seed: int | None = None,
         router: bool = False,
+        probes_on_data: bool = False,
+        folder: str = "",
     ) -> None:
         self._run_id = run_id
+        self._directory = directory.absolute()
         self._request = pb.BuildTestbedRequest(
             hosts=list(hosts),
             data_network=data_network,
@@ -86,7 +92,8 @@ class LocalTestbed:
             data_mtu=data_mtu or 0,
             synthetic_seed=synthetic_seed,
             router=router,
-            working_directory=os.getcwd(),
+            probes_on_data=probes_on_data,
+            working_directory=folder or os.getcwd(),
             path=os.environ.get("PATH", os.defpath),
         )
         self._log: IO[bytes] | None = None
@@ -94,6 +101,8 @@ class LocalTestbed:
         self._agent: Agent | None = None
         self.hosts: dict[str, Host] = {}
         self.router: Host | None = None
+        self.knows_neighbours = False
+        """Whether every host has the others' Ethernet addresses from the start."""
         self.problems: list[str] = []
 
     async def __aenter__(self) -> LocalTestbed:
@@ -105,12 +114,12 @@ class LocalTestbed:
         try:
             await self._build()
         except BaseException:
-            await self._remove()
+            await to_the_end(self._remove())
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._remove()
+        await to_the_end(self._remove())
 
     async def _build(self) -> None:
         # Made and removed by the agent, through its ledger: it outlives neither of us.
@@ -130,7 +139,7 @@ class LocalTestbed:
                 "--socket",
                 socket,
                 "--dir",
-                scratch / "work",
+                self._directory,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=self._log,
@@ -151,6 +160,7 @@ class LocalTestbed:
         except AgentError as error:
             raise TestbedError(f"the testbed could not be made: {error}") from None
         self.hosts = {host.name: _host(host) for host in made.hosts}
+        self.knows_neighbours = made.neighbours
         if made.HasField("router"):
             self.router = _host(made.router)
 
@@ -161,6 +171,9 @@ class LocalTestbed:
         except asyncio.TimeoutError:
             raise TestbedError("the machine's agent was not ready within 10 s") from None
         if line != b"ready\n":
+            # It ends where it has nothing to read any more.
+            assert self._process.stdin is not None
+            self._process.stdin.close()
             await self._process.wait()
             raise TestbedError(f"the machine's agent ended at once:\n{self._said()}")
 

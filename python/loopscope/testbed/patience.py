@@ -1,4 +1,4 @@
-"""Waiting no longer than a time, without losing an interruption."""
+"""Waiting no longer than a time, or to the end whatever comes, without losing an interruption."""
 
 from __future__ import annotations
 
@@ -24,4 +24,22 @@ async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
             await asyncio.wait({task})
     if task.cancelled():
         raise asyncio.TimeoutError
+    return task.result()
+
+
+async def to_the_end(work: Coroutine[Any, Any, T], interruptions: int | None = None) -> T:
+    """What ``work`` returns, although this is cancelled meanwhile: so many times (None: any number
+    of times); one time more cancels the work as well.
+    """
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            if interruptions == 0:
+                task.cancel()
+                await asyncio.wait({task})
+                raise
+            if interruptions is not None:
+                interruptions -= 1
     return task.result()

@@ -1,30 +1,42 @@
 """Open a finished run and read its tables (`schema/run-directory.md`)."""
 
 from loopscope.timeline.foreign import ForeignTrace
-from loopscope.timeline.interrupt import is_interrupt
 from loopscope.timeline.loss import ProcessLoss, SiteLoss
-from loopscope.timeline.run import (
-    TABLES,
-    Run,
-    RunError,
-    UnknownTableError,
-    hops_of,
-    open_run,
-    points_of,
+from loopscope.timeline.manifest import (
+    JUDGED_BY,
+    KILLED,
+    goes_on,
     read_manifest,
+    read_point,
+    run_id,
+    write_judged_by,
 )
+from loopscope.timeline.recorded import AllPoints, is_recorded, open_tables
+from loopscope.timeline.run import TABLES, Run, UnknownTableError, hops_of, open_run, points_of
+from loopscope.timeline.table_error import RunError, explained, is_interrupt, table_error
 
 __all__ = [
+    "JUDGED_BY",
+    "KILLED",
     "ForeignTrace",
     "TABLES",
+    "AllPoints",
     "ProcessLoss",
     "Run",
     "RunError",
     "SiteLoss",
     "UnknownTableError",
+    "explained",
+    "goes_on",
     "hops_of",
     "is_interrupt",
+    "is_recorded",
     "open_run",
+    "open_tables",
     "points_of",
     "read_manifest",
+    "read_point",
+    "run_id",
+    "table_error",
+    "write_judged_by",
 ]

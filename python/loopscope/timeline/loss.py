@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+UNACCOUNTED = 1 << 62
+"""The number of events that may be missing from a process that gave no account, or no whole one."""
+
 
 @dataclass(frozen=True)
 class SiteLoss:
@@ -39,22 +42,34 @@ class ProcessLoss:
     """Records that a flight recorder replaced by newer ones."""
     final: int = 0
     """Records of the last states of counters and histograms: no hit, but on the time line."""
+    unknown: tuple[str, ...] = ()
+    """Why more may have happened than is counted."""
 
     @property
     def balanced(self) -> bool:
         return self.emitted == self.recorded + self.overwritten + self.dropped
 
     @property
+    def no_tables(self) -> int:
+        """Drops of a process that had no memory to count them by call site."""
+        by_site = sum(n for site in self.sites for n in site.dropped.values())
+        return max(0, self.dropped - self.torn - by_site)
+
+    @property
     def missing(self) -> int:
         """Events that were emitted and may not be on the time line, whatever the account says."""
+        if self.unknown:
+            return UNACCOUNTED
         return max(self.overwritten + self.dropped, self.emitted - self.recorded)
 
     def missing_at(self, entity: str) -> int:
         """The most events of `entity` that may be missing.
 
         Those that no call site accounts for (overwritten and torn records, an account that does
-        not balance) may be of any entity.
+        not balance or is not whole) may be of any entity.
         """
+        if self.unknown:
+            return UNACCOUNTED
         by_site = sum(n for site in self.sites for n in site.dropped.values())
         here = sum(n for site in self.sites if site.entity == entity for n in site.dropped.values())
         return here + max(0, self.missing - by_site)
@@ -68,7 +83,7 @@ def read_loss(path: Path, repeat: int, host: str) -> list[ProcessLoss]:
     processes.
     """
     try:
-        document = json.loads(path.read_text())
+        document = json.loads(path.read_text(encoding="utf-8"))
         processes = [_process(each, repeat, host) for each in document["processes"]]
         if (version := document["version"]) not in (1, 2):
             raise ValueError(f"version {version} is not known: 1 and 2 are")
@@ -105,4 +120,5 @@ def _process(given: Mapping[str, Any], repeat: int, host: str) -> ProcessLoss:
         sites=sites,
         overwritten=int(given.get("overwritten", 0)),
         final=int(given.get("final", 0)),
+        unknown=tuple(given.get("unknown", ())),
     )

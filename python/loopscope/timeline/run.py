@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loopscope.timeline.exits import Exit, read_exit
 from loopscope.timeline.foreign import ForeignTrace, read_foreign
 from loopscope.timeline.loss import ProcessLoss, read_loss
+from loopscope.timeline.manifest import read_json, read_manifest, read_point, run_id
+from loopscope.timeline.problems import told
+from loopscope.timeline.table_error import RunError
 
 if TYPE_CHECKING:
     import ibis
     from ibis.backends.duckdb import Backend
 
 
-TABLES = ("hosts", "clock", "entities", "foreign_clocks", "clock_events", "loop_residuals", "loss")
+TABLES = (
+    *("hosts", "clock", "entities", "foreign_clocks", "clock_events", "loop_residuals"),
+    *("loss", "triggers"),
+)
 """Of `tables/`, beside the paths."""
-
-
-class RunError(Exception):
-    """A run directory that cannot be read. The text says which file and what to do."""
 
 
 class UnknownTableError(RunError):
@@ -37,7 +39,7 @@ def open_run(path: str | Path, point: str | None = None) -> Run:
     root, points = _points(path)
     if point is None:
         if len(points) > 1:
-            raise RunError(f"{path} has several points; name one of: {', '.join(points)}")
+            raise RunError(f"{path} has several points; name one with --point: {', '.join(points)}")
         point = next(iter(points))
     if point not in points:
         raise RunError(f"{path} has no point {point!r}; it has: {', '.join(points)}")
@@ -45,7 +47,7 @@ def open_run(path: str | Path, point: str | None = None) -> Run:
     swept = {each["name"]: each for each in manifest.get("experiment", {}).get("points", ())}
     if point in swept:
         # What is said of a point is said of it alone.
-        how = manifest.get("points", {}).get(point, {})
+        how = read_point(root, manifest, point)
         manifest = {**manifest, "experiment": swept[point]["experiment"], **how}
     output = root if len(points) == 1 and point not in swept else root / point
     return Run(root, point, points[point], manifest, output)
@@ -62,12 +64,6 @@ def points_of(path: str | Path) -> list[str]:
     return [name for name in names if name in points] or list(points)
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
-    """What the run says of itself; empty where it has no manifest."""
-    file = path / "manifest.json"
-    return _json(file) if file.exists() else {}
-
-
 def _points(path: str | Path) -> tuple[Path, dict[str, dict[int, Path]]]:
     """The run's directory, and its points' repeats by name."""
     root = Path(path).resolve()
@@ -81,13 +77,17 @@ def _points(path: str | Path) -> tuple[Path, dict[str, dict[int, Path]]]:
     if not points:
         raise RunError(
             f"{path} is not a run directory: it has no <point>/<repeat>/hosts. "
-            "Give a directory like runs/<experiment>/latest."
+            "Give a directory like runs/<experiment>/latest, or where it fits a recording's or an "
+            "import's."
         )
     return root, points
 
 
 class Run:
     """One point of a run: the tables of all its repeats, each with a column `repeat` (int32)."""
+
+    _scope: tuple[str, ...] = ("repeat",)
+    """The columns that tell the rows of different repeats apart."""
 
     def __init__(
         self,
@@ -107,8 +107,8 @@ class Run:
 
     @property
     def id(self) -> str:
-        """`<UTC>-<id>`, the directory's own name."""
-        return self.path.name
+        """`<UTC>-<id>`, also of a copy."""
+        return run_id(self.path, self.manifest)
 
     @property
     def experiment(self) -> str:
@@ -117,8 +117,8 @@ class Run:
 
     @property
     def incomplete(self) -> str | None:
-        """How the run ended if it did not end well: `failed`, `interrupted`, or `running` if
-        nobody came to say. None for a run that is whole."""
+        """How the run ended if it did not end well: `failed`, `interrupted`, `killed`, or
+        `running`. None for a run that is whole."""
         status = self.manifest.get("status", "complete")
         return None if status == "complete" else str(status)
 
@@ -166,7 +166,7 @@ class Run:
         found: dict[int, set[str]] = {}
         for repeat, directory in self.repeats.items():
             summary = directory / "tables" / "summary.json"
-            events = _json(summary).get("events", {}) if summary.exists() else {}
+            events = read_json(summary).get("events", {}) if summary.exists() else {}
             found[repeat] = {event.replace(":", ".", 1) for event in events}
         return found
 
@@ -186,7 +186,7 @@ class Run:
         """
         if not self.paths:
             raise RunError(f"{self.path}: no path was measured, so there are no hops")
-        return hops_of(self.paths, ("repeat",))
+        return hops_of(self.paths, self._scope)
 
     def sql(self, query: str) -> ibis.Table:
         """A SELECT over all tables, by names such as `pipe.received`, `paths.loop`, `hops`."""
@@ -248,6 +248,11 @@ class Run:
         """`tables/loss.parquet` of every repeat: every process's account of its events."""
         return self._every("loss")
 
+    @property
+    def triggers(self) -> ibis.Table:
+        """`tables/triggers.parquet` of every repeat: every trigger of a flight recorder."""
+        return self._every("triggers")
+
     @cached_property
     def accounts(self) -> tuple[ProcessLoss, ...]:
         """Every process's account of its events, with its call sites, from `loss.json`."""
@@ -261,14 +266,22 @@ class Run:
         return tuple(accounts)
 
     @cached_property
+    def exits(self) -> tuple[Exit, ...]:
+        """How every component ended of which that is known, from `exit.json`."""
+        return tuple(
+            read_exit(file, repeat)
+            for repeat, directory in self.repeats.items()
+            for file in sorted(directory.glob("hosts/*/components/*/exit.json"))
+        )
+
+    @cached_property
     def problems(self) -> tuple[str, ...]:
         """What the making of the time line found wrong: damage, disagreement, doubtful clocks."""
-        found: list[str] = []
+        found = {}
         for repeat, directory in self.repeats.items():
             summary = directory / "tables" / "summary.json"
-            for each in _json(summary)["problems"] if summary.exists() else ():
-                found.append(f"{each['host']}, repeat {repeat}: {each['file']}: {each['what']}")
-        return tuple(found)
+            found[repeat] = read_json(summary)["problems"] if summary.exists() else []
+        return told(found)
 
     @cached_property
     def foreign(self) -> tuple[ForeignTrace, ...]:
@@ -276,7 +289,7 @@ class Run:
         found = []
         for repeat, directory in self.repeats.items():
             summary = directory / "tables" / "summary.json"
-            for each in _json(summary).get("foreign", ()) if summary.exists() else ():
+            for each in read_json(summary).get("foreign", ()) if summary.exists() else ():
                 found.append(read_foreign(each, repeat))
         return tuple(found)
 
@@ -284,7 +297,7 @@ class Run:
     def probes(self) -> tuple[Mapping[str, Any], ...]:
         """`clock.json` of each repeat that has it: what the clock probes put on their network."""
         files = (directory / "clock.json" for directory in self.repeats.values())
-        return tuple(_json(file) for file in files if file.exists())
+        return tuple(read_json(file) for file in files if file.exists())
 
     @cached_property
     def environment(self) -> Mapping[str, Mapping[str, Any]]:
@@ -292,7 +305,7 @@ class Run:
         found: dict[str, Mapping[str, Any]] = {}
         for directory in self.repeats.values():
             for file in sorted(directory.glob("hosts/*/env.json")):
-                found.setdefault(file.parent.name, _json(file))
+                found.setdefault(file.parent.name, read_json(file))
         return found
 
     @cached_property
@@ -323,10 +336,15 @@ class Run:
         self._database.raw_sql(f"CREATE OR REPLACE VIEW {place} AS {statement}")
         return self._database.table(name, database=schema)
 
+    def _scope_columns(self, repeat: int) -> str:
+        """What the rows of a repeat have before their own columns."""
+        return f"{repeat}::INTEGER AS repeat"
+
     def _select(self, table: str, repeat: int, paths: list[Path]) -> str:
         """The rows of a repeat's table, in order."""
+        names = ", ".join(f"'{name}'" for name in self._scope)
         select = (
-            f"SELECT {repeat}::INTEGER AS repeat, COLUMNS(c -> c <> 'repeat') "
+            f"SELECT {self._scope_columns(repeat)}, COLUMNS(c -> c NOT IN ({names})) "
             # A point's folder, delay=10ms, is no partition of its tables.
             f"FROM read_parquet([{_strings(paths)}], hive_partitioning = false)"
         )
@@ -371,16 +389,6 @@ def _repeats(point: Path) -> dict[int, Path]:
         if each.name.isascii() and each.name.isdigit() and (each / "hosts").is_dir()
     }
     return dict(sorted(found.items()))
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path}: {error}") from error
-    if not isinstance(document, dict):
-        raise RunError(f"{path}: expected an object")
-    return document
 
 
 def _quoted(name: str) -> str:

@@ -16,6 +16,7 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Uid;
 
 use super::mapping::Mapping;
+use crate::probe::entropy;
 
 /// Why there is no page to write.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +64,9 @@ pub(super) fn own(path: &Path, frequency: Frequency) -> Result<Owned, PageError>
     let failed = |error| PageError::Io { path: path.into(), error };
     let lock = lock(path).map_err(failed)?.ok_or_else(|| PageError::Taken { path: path.into() })?;
     let boot_id = boot_id().map_err(failed)?;
+    if path.symlink_metadata().is_ok_and(|there| !there.is_file()) {
+        remove_foreign(path).map_err(failed)?;
+    }
     let left = match open(path).map_err(failed)? {
         Some(file) if !begins_as_page(&file) => {
             return Err(PageError::Foreign { path: path.into() });
@@ -99,18 +103,64 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
+/// Attempts to have a name that another user takes again and again.
+const TRIES: u32 = 100;
+
+/// Removes what another user has made under a name of the service's, which in /dev/shm everybody can:
+/// he could hold its lock, or write to it.
+fn remove_foreign(path: &Path) -> io::Result<()> {
+    let metadata = match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        metadata => metadata?,
+    };
+    let owner = metadata.uid();
+    if owner == Uid::effective().as_raw() {
+        return Ok(());
+    }
+    let removed = if metadata.is_dir() { put_aside(path, owner) } else { fs::remove_file(path) };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io::Error::other(format!(
+            "user {owner} has made {} and it cannot be removed ({error}); have that user remove it, \
+             or start the service as root, or give the page another name",
+            path.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Takes another user's directory away from a name without a look into it: that user may go on
+/// changing what it holds. One that is not empty is renamed, to a name that nobody can have taken
+/// before; where the sticky bit is set, as in /dev/shm, only its owner and root may.
+fn put_aside(path: &Path, owner: u32) -> io::Result<()> {
+    match fs::remove_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+            fs::rename(path, beside(path, &format!(".of-user-{owner}-{:016x}", entropy()?)))
+        }
+        removed => removed,
+    }
+}
+
 /// A lock beside the page that its owner alone can take: on the page itself, which everyone may open,
 /// anyone could. `None` where another process has it.
 fn lock(path: &Path) -> io::Result<Option<Flock<File>>> {
     let name = beside(path, ".lock");
-    loop {
+    for _ in 0..TRIES {
+        remove_foreign(&name)?;
         let file = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(false)
             .mode(0o600)
-            .custom_flags(O_NOFOLLOW)
+            .custom_flags(O_NOFOLLOW | O_NONBLOCK)
             .open(&name)?;
+        let metadata = file.metadata()?;
+        if metadata.uid() != Uid::effective().as_raw() {
+            continue;
+        }
+        if metadata.mode() & 0o077 != 0 {
+            // Whoever may open it may lock it.
+            file.set_permissions(Permissions::from_mode(0o600))?;
+        }
         let lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => lock,
             Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
@@ -122,6 +172,7 @@ fn lock(path: &Path) -> io::Result<Option<Flock<File>>> {
             return Ok(Some(lock));
         }
     }
+    Err(io::Error::other(format!("another user makes {} again and again", name.display())))
 }
 
 /// What is at `path`; `None` where there is nothing, or what another user has made there, who may go
@@ -161,13 +212,20 @@ const fn version_and_size() -> u64 {
 }
 
 fn make(path: &Path, boot_id: &[u64; 2], frequency: Frequency) -> io::Result<Mapping> {
-    let new = beside(path, ".new");
-    // What a killed writer left; the lock is ours.
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&new)?;
+    let (new, mut tries) = (beside(path, ".new"), 0);
+    let file = loop {
+        remove_foreign(&new)?;
+        // What a killed writer left; the lock is ours.
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        tries += 1;
+        match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&new) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < TRIES => {}
+            made => break made?,
+        }
+    };
     file.set_len(SIZE as u64)?;
     let mapping = Mapping::of(&file)?.ok_or_else(|| io::Error::other("the file has no room"))?;
     let page = mapping.page();

@@ -35,6 +35,7 @@ pub fn on_true_counter(
     let chord = 2.0 / synthetic as f64 + 8.0 * f64::EPSILON;
     Some(State {
         anchor,
+        since: invert(state.since),
         stale: invert(state.stale.min(state.expires)),
         expires,
         global: loopscope_time::GlobalNs(state.global.0 + fraction.floor() as i64),

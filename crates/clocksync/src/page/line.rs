@@ -74,6 +74,8 @@ fn line(state: &State, words: &mut [u64; WORDS]) -> Result<(), OutOfRange> {
     // One unit more: half of it for the rate's rounding, half for those of the two products.
     words[word::DRIFT] = (rate * drift * scale).ceil() as u64 + 1;
     words[word::EXPIRES] = state.expires.0;
+    // Readers ask for it before the anchor alone.
+    words[word::SINCE] = state.since.0.min(state.anchor.0);
     // Two nanoseconds more: half of one by which the best guess is rounded, one that the reader cuts
     // off the growth, and the fraction's 2⁻³².
     words[word::WIDTH] = halves(
@@ -81,6 +83,7 @@ fn line(state: &State, words: &mut [u64; WORDS]) -> Result<(), OutOfRange> {
         nanoseconds("width after", state.above_ns, 2)?,
     );
     words[word::FINE] = halves(fine, nanoseconds("calibrated half-width", state.calibrated_ns, 1)?);
+    words[word::APART] = nanoseconds("distance of processors", state.apart_ns, 0)?.into();
     Ok(())
 }
 

@@ -63,12 +63,16 @@ impl Publisher {
         // more, or that the counter was disturbed.
         let ticks = |seconds: f64| (seconds * frequency.hz() as f64) as u64;
         let (lease, span) = (ticks(LEASE.as_secs_f64()), ticks(SPAN_S));
+        // Before, nobody watched the counter.
+        let began = ordered_counter();
+        let began = hidden.map_or(began, |clock| clock.apply(began));
         let mut publish = move |writer: &mut PageWriter| {
             let counter = ordered_counter();
             let counter = hidden.map_or(counter, |clock| clock.apply(counter));
             let Published { state, service } = now(counter);
             let state = State {
                 epoch: base.wrapping_add(state.epoch),
+                since: state.since.max(began),
                 stale: state.stale.min(Counter(counter.0 + lease)),
                 expires: state.expires.min(Counter(counter.0 + span)),
                 ..state

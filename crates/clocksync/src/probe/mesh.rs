@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::io::PipeReader;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use super::heard::Heard;
 use super::outcome::Outcome;
-use super::probing::{Pace, Probing};
+use super::pace::Pace;
+use super::probing::Probing;
 use super::socket::{self, StampedSocket};
 use super::{Counts, Order, ProbeError, Side, Worker};
 use crate::loops::{Residual, Residuals};
@@ -49,8 +51,14 @@ pub struct MeshConfig {
 /// A running mesh, of one host. Dropping it ends it at once, without the last bursts.
 pub struct Mesh {
     residuals: BTreeMap<String, Arc<Mutex<Residuals>>>,
+    /// The sides of the edges that could begin, by peer.
+    sides: BTreeMap<String, (Side, Arc<Mutex<Heard>>)>,
+    elsewhere: Elsewhere,
     worker: Worker<Ends>,
 }
+
+/// Where to probe peers from now on, for the thread to take.
+type Elsewhere = Arc<Mutex<BTreeMap<String, (StampedSocket, SocketAddr)>>>;
 
 type Ends = BTreeMap<String, Result<Counts, ProbeError>>;
 
@@ -72,24 +80,53 @@ impl Mesh {
             return Err(ProbeError::Setting("a mesh needs peers".into()));
         };
         let (mut edges, mut ended) = (Vec::new(), Ends::new());
-        let mut residuals = BTreeMap::new();
+        let (mut residuals, mut sides) = (BTreeMap::new(), BTreeMap::new());
         for Peer { name, address, side } in peers {
             let shared = Arc::<Mutex<Residuals>>::default();
             residuals.insert(name.clone(), shared.clone());
             let tell = judged_by(name.clone(), config.clone(), shared);
             let probing = StampedSocket::bind(&side)
-                .and_then(|socket| Probing::new(socket, side, address, pace, tell));
+                .and_then(|socket| Probing::new(socket, side.clone(), address, pace, tell));
             match probing {
-                Ok(probing) => edges.push((name, probing)),
+                Ok(probing) => {
+                    sides.insert(name.clone(), (side, probing.heard()));
+                    edges.push((name, probing));
+                }
                 Err(error) => {
                     ended.insert(name, Err(error));
                 }
             }
         }
-        let work = move |control| run(edges, ended, control, address);
+        let elsewhere = Elsewhere::default();
+        let to = elsewhere.clone();
+        let work = move |control| run(edges, ended, control, &to, address);
         let worker = Worker::spawn("clock-mesh", work)
             .map_err(|source| ProbeError::System { address, source })?;
-        Ok(Mesh { residuals, worker })
+        Ok(Mesh { residuals, sides, elsewhere, worker })
+    }
+
+    /// When each peer whose edge could begin answered last.
+    pub fn last_answers(&self) -> BTreeMap<String, Option<Instant>> {
+        let last =
+            |heard: &Arc<Mutex<Heard>>| heard.lock().unwrap_or_else(PoisonError::into_inner).last();
+        self.sides.iter().map(|(name, (_, heard))| (name.clone(), last(heard))).collect()
+    }
+
+    /// Probes a peer whose edge could begin at `address` from now on, from the address `own`.
+    pub fn redirect(
+        &mut self,
+        peer: &str,
+        own: IpAddr,
+        address: SocketAddr,
+    ) -> Result<(), ProbeError> {
+        let Some((side, _)) = self.sides.get(peer) else { return Ok(()) };
+        let side = Side { address: SocketAddr::new(own, 0), ..side.clone() };
+        let to = (StampedSocket::bind(&side)?, address);
+        let mut elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+        elsewhere.insert(peer.to_owned(), to);
+        drop(elsewhere);
+        self.worker.order(&Order::Redirect);
+        Ok(())
     }
 
     /// What the replies of each peer have said so far.
@@ -101,7 +138,7 @@ impl Mesh {
 
     /// Sends the last bursts and completes the logs.
     pub fn stop(self) -> Result<BTreeMap<String, EdgeEnd>, ProbeError> {
-        let Mesh { residuals, worker } = self;
+        let Mesh { residuals, worker, .. } = self;
         let mut ends = worker.stop()?;
         let end = |(name, shared): (String, Arc<Mutex<Residuals>>)| {
             let lost = || Err(ProbeError::Panicked);
@@ -139,6 +176,7 @@ fn run(
     mut edges: Vec<(String, Probing)>,
     mut ended: Ends,
     mut control: PipeReader,
+    elsewhere: &Elsewhere,
     address: SocketAddr,
 ) -> Result<Ends, ProbeError> {
     let mut stopping = false;
@@ -169,6 +207,19 @@ fn run(
                 edges.iter_mut().for_each(|(_, probing)| probing.last_burst());
             }
             Some(Order::Abandon) => return Ok(ended),
+            Some(Order::Redirect) => {
+                let mut to =
+                    std::mem::take(&mut *elsewhere.lock().unwrap_or_else(PoisonError::into_inner));
+                for (name, mut probing) in std::mem::take(&mut edges) {
+                    let moved = to
+                        .remove(&name)
+                        .map_or(Ok(()), |(socket, peer)| probing.redirect(socket, peer));
+                    match moved {
+                        Ok(()) => edges.push((name, probing)),
+                        Err(error) => drop(ended.insert(name, Err(error))),
+                    }
+                }
+            }
             None => {}
         }
     }

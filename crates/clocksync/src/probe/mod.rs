@@ -4,12 +4,14 @@
 //!
 //! Their sockets are bound by the calling thread, so they belong to its network namespace.
 
+mod demand;
 mod faults;
 mod hardware;
 mod heard;
 mod load;
 mod mesh;
 mod outcome;
+mod pace;
 mod packet;
 mod prober;
 mod probing;
@@ -182,8 +184,7 @@ impl Counts {
         for (cause, count) in other.lost {
             *self.lost.entry(cause).or_default() += count;
         }
-        self.traffic.packets += other.traffic.packets;
-        self.traffic.bytes += other.traffic.bytes;
+        self.traffic = self.traffic.and(other.traffic);
         self
     }
 
@@ -200,7 +201,7 @@ impl Counts {
 }
 
 /// A number that nobody can guess, not 0.
-fn entropy() -> io::Result<u64> {
+pub(crate) fn entropy() -> io::Result<u64> {
     let mut bytes = [0; 8];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(u64::from_ne_bytes(bytes).max(1))
@@ -210,9 +211,15 @@ fn entropy() -> io::Result<u64> {
 enum Order {
     /// Finish in good order.
     Stop,
+    /// Probe another address.
+    Redirect,
     /// The owner is gone: end at once.
     Abandon,
 }
+
+/// Orders as bytes in the worker's pipe. That it is closed is the third.
+const STOP: u8 = 1;
+const REDIRECT: u8 = 2;
 
 /// A thread of probes.
 #[derive(Debug)]
@@ -232,11 +239,20 @@ impl<T: Send + 'static> Worker<T> {
     }
 
     fn stop(mut self) -> Result<T, ProbeError> {
+        self.order(&Order::Stop);
+        self.join()
+    }
+
+    fn order(&mut self, order: &Order) {
+        let byte = match order {
+            Order::Stop => STOP,
+            Order::Redirect => REDIRECT,
+            Order::Abandon => return self.control = None,
+        };
         if let Some(control) = &mut self.control {
             // Fails only if the thread has ended, and then joining says why.
-            let _ = control.write_all(&[1]);
+            let _ = control.write_all(&[byte]);
         }
-        self.join()
     }
 
     /// Whether it has ended by itself, which only a failure makes it do.

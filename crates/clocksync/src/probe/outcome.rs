@@ -23,6 +23,8 @@ pub struct Outcome {
     /// The reference's session: with another one it has been started anew, and its counter may be
     /// another.
     pub session: u64,
+    /// How far the counters of two of the reference's processors may be apart, in its ticks.
+    pub apart: u64,
     /// What the other side takes global time to have been when it received the probe, if it told.
     pub reckoning: Option<Reckoning>,
 }
@@ -48,7 +50,9 @@ pub(super) struct Assembly {
     rows: BTreeMap<u64, (Instant, Row)>,
     follower: Frequency,
     /// Of the last reply.
-    reference: Option<(Frequency, u64)>,
+    reference: Option<(Frequency, u64, u64)>,
+    /// The last probe that was answered or given up.
+    settled: u64,
     tell: Box<dyn FnMut(&Outcome) + Send>,
 }
 
@@ -58,7 +62,7 @@ pub(super) struct Untold(pub(super) u64);
 
 impl Assembly {
     pub(super) fn of(follower: Frequency, tell: Box<dyn FnMut(&Outcome) + Send>) -> Assembly {
-        Assembly { rows: BTreeMap::new(), follower, reference: None, tell }
+        Assembly { rows: BTreeMap::new(), follower, reference: None, settled: 0, tell }
     }
 
     /// A probe goes out.
@@ -84,33 +88,54 @@ impl Assembly {
         now: Instant,
         reference: Frequency,
         session: u64,
+        apart: u64,
     ) -> Untold {
-        self.reference = Some((reference, session));
-        self.told(|seq, begun| seq + LATE <= answered && now >= begun + LATE_TIME)
+        self.reference = Some((reference, session, apart));
+        self.settle(answered, now)
+    }
+
+    /// Nothing of this probe will come any more. Tells as [`Self::tell`] does, so that no more is
+    /// kept while the reference is silent than while it answers.
+    pub(super) fn give_up(&mut self, seq: u64, now: Instant) -> Untold {
+        self.settle(seq, now)
+    }
+
+    fn settle(&mut self, seq: u64, now: Instant) -> Untold {
+        self.settled = self.settled.max(seq);
+        let settled = self.settled;
+        self.told(|seq, begun| seq + LATE <= settled && now >= begun + LATE_TIME)
     }
 
     /// Tells what is left; nothing if nothing was ever answered.
     pub(super) fn end(&mut self) {
-        // That the last stamps are missing is no loss.
-        let Untold(_) = self.told(|_, _| true);
+        if self.reference.is_some() {
+            // That the last stamps are missing is no loss.
+            let Untold(_) = self.told(|_, _| true);
+        }
     }
 
-    /// Tells pairs, in order, until one is neither complete nor `late`.
+    /// Tells pairs, in order, until one is neither complete nor `late`. Before the first answer there
+    /// is nothing to tell of them, and they are only forgotten.
     fn told(&mut self, late: impl Fn(u64, Instant) -> bool) -> Untold {
         let mut untold = 0;
-        let Some((reference, session)) = self.reference else { return Untold(0) };
         while let Some((&seq, &(begun, _))) = self.rows.first_key_value() {
             let seqs = [seq, pairs::partner(seq)];
             let pair = seqs.map(|seq| self.rows.get(&seq).map(|(_, row)| *row));
             if !late(seq, begun) && !pair.iter().flatten().all(|row| row.exchange.is_complete()) {
                 break;
             }
+            let Some((reference, session, apart)) = self.reference else {
+                for seq in seqs {
+                    self.rows.remove(&seq);
+                }
+                continue;
+            };
             let [mut first, mut second] = pair.map(Option::unwrap_or_default);
             pairs::judge(&mut first.exchange, &mut second.exchange, self.follower, reference);
             for (seq, Row { exchange, reckoning }) in seqs.into_iter().zip([first, second]) {
                 if self.rows.remove(&seq).is_some() {
                     untold += u64::from(exchange.t3.is_none() && exchange.t4.is_some());
-                    (self.tell)(&Outcome { seq, exchange, reference, session, reckoning });
+                    (self.tell)(&Outcome { seq, exchange, reference, session, apart, reckoning });
                 }
             }
         }
@@ -164,7 +189,7 @@ mod tests {
         fn tell(&mut self, answered: u64, ms: u64) -> (u64, Vec<(u64, bool, Pair)>) {
             let now = self.begun + Duration::from_millis(ms);
             let hz = Frequency::from_hz(1_000_000_000).unwrap();
-            let Untold(untold) = self.assembly.tell(answered, now, hz, 5);
+            let Untold(untold) = self.assembly.tell(answered, now, hz, 5, 0);
             let outcomes = std::mem::take(&mut *self.outcomes.lock().unwrap());
             let row = |o: &Outcome| (o.seq, o.exchange.t3.is_some(), o.exchange.forward);
             (untold, outcomes.iter().map(row).collect())
@@ -214,6 +239,33 @@ mod tests {
         assert_eq!(told.tell(0, 1), (0, vec![]));
         told.assembly.end();
         assert_eq!(told.outcomes.lock().unwrap().len(), 1);
+    }
+
+    /// A day of silence, and one before any answer, at more probes a second than there are then: what
+    /// is kept does not grow.
+    #[test]
+    fn a_day_of_silence_takes_no_memory() {
+        const GAP_MS: u64 = 100;
+        const DAY: u64 = 24 * 3600 * 1000 / GAP_MS;
+        for answered in [0, 4] {
+            let (mut told, mut seen, mut most) = (Told::new(), 0, 0);
+            for seq in 0..DAY {
+                let now = told.begun + Duration::from_millis(seq * GAP_MS);
+                told.assembly.begin(seq, now);
+                if seq < answered {
+                    told.answered(seq);
+                    seen += told.tell(seq, seq * GAP_MS).1.len() as u64;
+                } else if let Some(old) = seq.checked_sub(50).filter(|old| *old >= answered) {
+                    let Untold(_) = told.assembly.give_up(old, now);
+                    seen += std::mem::take(&mut *told.outcomes.lock().unwrap()).len() as u64;
+                }
+                most = most.max(told.assembly.rows.len());
+            }
+            assert!(most <= 64, "{most}");
+            // All but the last are told, once there is a reference to tell of.
+            let least = if answered > 0 { DAY - 64 } else { 0 };
+            assert!(seen >= least && (answered > 0 || seen == 0), "{seen}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The probe on the wire: 136 bytes, little-endian, the same in both directions, so that both legs
+//! The probe on the wire: 144 bytes, little-endian, the same in both directions, so that both legs
 //! carry as much and an answer is never larger than the question.
 
 use loopscope_time::{Counter, Frequency, GlobalNs};
@@ -10,8 +10,8 @@ use crate::record::Source;
 use crate::utc::{Reason, Standing};
 
 const MAGIC: [u8; 4] = *b"lscp";
-const VERSION: u8 = 5;
-const CODED: usize = 120;
+const VERSION: u8 = 6;
+const CODED: usize = 128;
 pub(super) const SIZE: usize = CODED + CODE;
 
 /// What a packet is for.
@@ -47,6 +47,10 @@ pub(super) struct Answer {
     /// What a host that follows another takes global time to have been when the probe was received;
     /// `None` where it does not know, or is the reference.
     pub(super) reckoning: Option<Reckoning>,
+    /// The follower is to stretch its probes' distances by two to this power.
+    pub(super) slower: u8,
+    /// How far the counters of two of the sender's processors may be apart, in its ticks.
+    pub(super) apart: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +72,8 @@ impl Packet {
     /// session (8), sequence number (8); of a reply frequency (8), span of reception (16), sequence
     /// number of the previous reply (8), its span of sending (16), UTC less global time (8), the
     /// error of that (8), why it is not known (1, 0: it is), the stratum (1), whether global time is
-    /// told (1), a zero, global time (8) and its half-width (8), else zeros; code (16).
+    /// told (1), by how much to slow down (1), global time (8) and its half-width (8), how
+    /// far processors are apart (8), else zeros; code (16).
     pub(super) fn encode(&self, key: &Key) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];
         let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
@@ -100,6 +105,8 @@ impl Packet {
                     }
                     Standing::Unsynchronised(reason) => put(100, &[reason as u8]),
                 }
+                put(103, &[answer.slower]);
+                put(120, &answer.apart.to_le_bytes());
                 if let Some(Reckoning { global, half_width_ns }) = answer.reckoning {
                     put(102, &[1]);
                     put(104, &global.0.to_le_bytes());
@@ -158,6 +165,8 @@ impl Packet {
                     }),
                     _ => return Err(Refusal::Malformed),
                 },
+                slower: bytes[103],
+                apart: u64_at(120),
             }),
             3 => Kind::Greeting,
             _ => return Err(Refusal::Malformed),
@@ -201,16 +210,21 @@ mod tests {
         });
         let previous = prop::option::of((any::<u64>(), span()));
         let answer = (1u64.., span(), previous, utc, prop::option::of(reckoning));
+        let answer = (answer, any::<u8>(), any::<u64>());
         prop_oneof![
             Just(Kind::Probe),
             Just(Kind::Greeting),
-            answer.prop_map(|(hz, received, previous, utc, reckoning)| Kind::Reply(Answer {
-                frequency: Frequency::from_hz(hz).unwrap(),
-                received,
-                previous,
-                utc,
-                reckoning,
-            })),
+            answer.prop_map(|((hz, received, previous, utc, reckoning), slower, apart)| {
+                Kind::Reply(Answer {
+                    frequency: Frequency::from_hz(hz).unwrap(),
+                    received,
+                    previous,
+                    utc,
+                    reckoning,
+                    slower,
+                    apart,
+                })
+            }),
         ]
     }
 
@@ -225,12 +239,14 @@ mod tests {
             previous: Some((0x44, Stamped { span: at(0x55, 0x66), source: Source::Hardware })),
             utc: Standing::Known { offset_ns: 0xbb, error_ns: 0xcc, stratum: 0xdd },
             reckoning: Some(Reckoning { global: GlobalNs(0xee), half_width_ns: 0xff }),
+            slower: 0x5a,
+            apart: 0x6b,
         };
         let kind = Kind::Reply(answer);
         let packet = Packet { kind, client: 0x77, nonce: 0x88, session: 0x99, seq: 0xaa };
         let bytes = packet.encode(&key);
         let mut expected = [0; CODED];
-        expected[..8].copy_from_slice(b"lscp\x05\x02\x01\x03");
+        expected[..8].copy_from_slice(b"lscp\x06\x02\x01\x03");
         let fields = [
             (8, 0x77),
             (12, 0x88),
@@ -246,14 +262,16 @@ mod tests {
             (92, 0xcc),
             (101, 0xdd),
             (102, 1),
+            (103, 0x5a),
             (104, 0xee),
             (112, 0xff),
+            (120, 0x6b),
         ];
         for (at, value) in fields {
             expected[at] = value;
         }
         assert_eq!(bytes[..CODED], expected);
-        assert_eq!(bytes.len(), 136);
+        assert_eq!(bytes.len(), 144);
         assert_eq!(bytes[CODED..], key.code(&expected));
     }
 

@@ -1,19 +1,22 @@
 //! A follower's side: a thread that probes the reference.
 
+use std::fmt;
 use std::io::PipeReader;
-use std::net::SocketAddr;
-use std::sync::mpsc;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use loopscope_time::Frequency;
 
 use super::heard::Heard;
 use super::outcome::{Observer, Outcome};
-use super::probing::{Pace, Probing};
+use super::pace::Pace;
+use super::probing::Probing;
 use super::socket::{self, StampedSocket};
 use super::{Counts, Order, ProbeError, Side, Worker};
-use crate::counter::require_invariant;
+use crate::counter::require_one;
 use crate::online::Online;
+use crate::skew;
 
 /// Exchanges a second between the bursts.
 pub const DEFAULT_RATE_HZ: f64 = 100.0;
@@ -41,23 +44,54 @@ pub struct ProberConfig {
 }
 
 /// A running prober. Dropping it ends it at once, without the last burst.
-#[derive(Debug)]
 pub struct Prober {
     answered: u64,
+    side: Box<Side>,
     online: Arc<Mutex<Online>>,
     heard: Arc<Mutex<Heard>>,
+    elsewhere: Elsewhere,
     worker: Worker,
+}
+
+/// Where to probe from now on, for the thread to take.
+type Elsewhere = Arc<Mutex<Option<(StampedSocket, SocketAddr)>>>;
+
+impl fmt::Debug for Prober {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prober").field("answered", &self.answered).finish_non_exhaustive()
+    }
 }
 
 impl Prober {
     /// Begins to probe; returns when the first burst is complete. Without any answer the burst is
     /// repeated for some seconds.
     pub fn start(config: ProberConfig) -> Result<Prober, ProbeError> {
-        require_invariant()?;
+        require_one(config.side.identity.frequency)?;
         Prober::on(StampedSocket::bind(&config.side)?, config)
     }
 
+    /// Begins to probe and waits for nobody: the reference may come later.
+    pub fn begin(config: ProberConfig) -> Result<Prober, ProbeError> {
+        require_one(config.side.identity.frequency)?;
+        Ok(Prober::spawn(StampedSocket::bind(&config.side)?, config)?.0)
+    }
+
     pub(super) fn on(socket: StampedSocket, config: ProberConfig) -> Result<Prober, ProbeError> {
+        let (address, reference) = (socket.address(), config.reference);
+        let (mut prober, first_burst) = Prober::spawn(socket, config)?;
+        match first_burst.recv() {
+            Ok(0) => Err(ProbeError::NoAnswer { address, reference }),
+            Ok(answered) => Ok(Prober { answered, ..prober }),
+            // The thread has ended before its first report.
+            Err(_) => Err(prober.worker.join().err().unwrap_or(ProbeError::Panicked)),
+        }
+    }
+
+    /// Also what hears how many exchanges the first burst completed.
+    fn spawn(
+        socket: StampedSocket,
+        config: ProberConfig,
+    ) -> Result<(Prober, Receiver<u64>), ProbeError> {
         let ProberConfig { side, reference, rate_hz, burst, wander, observer } = config;
         let pace = Pace::of(rate_hz, burst)?;
         let address = socket.address();
@@ -65,22 +99,34 @@ impl Prober {
         let of = move |reference| Online::follower(frequency, reference, wander);
         // Nothing is known before the reference tells its frequency.
         let online = Arc::new(Mutex::new(of(frequency)));
-        let tell = heard_by(online.clone(), of, observer);
+        let own_apart_ns = skew::of_this_machine().within() as f64 * frequency.ns_per_tick();
+        let tell = heard_by(online.clone(), own_apart_ns, of, observer);
         let (report, first_burst) = mpsc::channel();
-        let probing = Probing::new(socket, side, reference, pace, tell)?.of_a_clock(report);
+        let probing = Probing::new(socket, side.clone(), reference, pace, tell)?
+            .of_a_clock(report, online.clone());
         let heard = probing.heard();
-        let mut worker =
-            Worker::spawn("clock-prober", move |control| run(probing, control, address))
+        let elsewhere = Elsewhere::default();
+        let to = elsewhere.clone();
+        let worker =
+            Worker::spawn("clock-prober", move |control| run(probing, control, &to, address))
                 .map_err(|source| ProbeError::System { address, source })?;
-        match first_burst.recv() {
-            Ok(0) => Err(ProbeError::NoAnswer { address, reference }),
-            Ok(answered) => Ok(Prober { answered, online, heard, worker }),
-            // The thread has ended before its first report.
-            Err(_) => Err(worker.join().err().unwrap_or(ProbeError::Panicked)),
-        }
+        Ok((
+            Prober { answered: 0, side: Box::new(side), online, heard, elsewhere, worker },
+            first_burst,
+        ))
     }
 
-    /// Exchanges answered in the first burst.
+    /// Probes `reference` from now on, from the address `own`: the name that somebody gave has another
+    /// address.
+    pub fn redirect(&mut self, own: IpAddr, reference: SocketAddr) -> Result<(), ProbeError> {
+        let side = Side { address: SocketAddr::new(own, 0), ..(*self.side).clone() };
+        let to = (StampedSocket::bind(&side)?, reference);
+        *self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner) = Some(to);
+        self.worker.order(&Order::Redirect);
+        Ok(())
+    }
+
+    /// Exchanges answered in the first burst, if it was waited for.
     pub fn answered(&self) -> u64 {
         self.answered
     }
@@ -109,12 +155,20 @@ impl Prober {
 fn run(
     mut probing: Probing,
     mut control: PipeReader,
+    elsewhere: &Elsewhere,
     address: SocketAddr,
 ) -> Result<Counts, ProbeError> {
     while let Some(until) = probing.turn()? {
         let ordered = socket::wait(&[probing.socket()], &mut control, Some(until));
         match ordered.map_err(|source| ProbeError::System { address, source })? {
             Some(Order::Stop) => probing.last_burst(),
+            Some(Order::Redirect) => {
+                let to = elsewhere.lock().unwrap_or_else(PoisonError::into_inner).take();
+                // Of two orders at once the first has taken the second's.
+                if let Some((socket, reference)) = to {
+                    probing.redirect(socket, reference)?;
+                }
+            }
             Some(Order::Abandon) => break,
             None => {}
         }
@@ -125,6 +179,7 @@ fn run(
 /// Has what comes of probes seen by the follower's clock, and then by who asked for it.
 fn heard_by(
     online: Arc<Mutex<Online>>,
+    own_apart_ns: f64,
     of: impl Fn(Frequency) -> Online + Send + 'static,
     asked: Option<Observer>,
 ) -> Box<dyn FnMut(&Outcome) + Send> {
@@ -138,6 +193,9 @@ fn heard_by(
             }
             Some(_) => {}
         }
+        // Its stamps are of any of its processors, and so are those of the reference.
+        let far_apart_ns = outcome.apart as f64 * outcome.reference.ns_per_tick();
+        known.set_apart(own_apart_ns + 0.5 * far_apart_ns, own_apart_ns);
         known.see(&outcome.exchange);
         drop(known);
         if let Some(observer) = &asked {

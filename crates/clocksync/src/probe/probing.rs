@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,61 +12,25 @@ use loopscope_time::{Counter, Frequency};
 use super::heard::Heard;
 use super::load::Load;
 use super::outcome::{Assembly, Outcome, Row, Untold};
+use super::pace::{PAIR, Pace, Rhythm};
 use super::packet::{Answer, Kind, Packet, Stamped};
 use super::socket::{Arrival, Departure, StampedSocket, TURN};
 use super::surroundings::Surroundings;
 use super::{Cause, Counts, PATIENCE, ProbeError, Side, entropy};
 use crate::Span;
 use crate::key::Key;
+use crate::online::Online;
 use crate::record::{Moment, Observation, ProbeWriter, Source};
+use crate::skew;
 use crate::synthetic::SplitMix64;
 
-/// Probes of a pair.
-const PAIR: u32 = 2;
 /// How far apart they leave: more than a packet takes on a link of 100 Mbit/s, little enough that
 /// they meet the same queue.
 const PAIR_DISTANCE: Duration = Duration::from_micros(10);
-/// Exchanges a second in a burst.
-const BURST_HZ: f64 = 1000.0;
 /// From one burst for load to the next, at least.
 const BURST_PAUSE: Duration = Duration::from_secs(5);
-/// Between probes that ask for the reference's session.
-const GREETING_GAP: Duration = Duration::from_millis(20);
 /// How long the first answer is waited for.
 pub(super) const FIRST_ANSWER: Duration = Duration::from_secs(3);
-const RATES_HZ: RangeInclusive<f64> = 0.01..=1000.0;
-const BURSTS: RangeInclusive<u32> = 1..=10_000;
-
-/// How often is probed.
-#[derive(Clone, Copy)]
-pub(super) struct Pace {
-    /// Mean distance of pairs between the bursts.
-    gap: Duration,
-    /// Exchanges.
-    burst: u32,
-}
-
-impl Pace {
-    /// Exchanges a second, and of a burst, which is rounded up to pairs.
-    pub(super) fn of(rate_hz: f64, burst: u32) -> Result<Pace, ProbeError> {
-        if !RATES_HZ.contains(&rate_hz) {
-            return Err(ProbeError::Setting(format!(
-                "a probe rate of {rate_hz} Hz is not between {} Hz and {} Hz",
-                RATES_HZ.start(),
-                RATES_HZ.end()
-            )));
-        }
-        if !BURSTS.contains(&burst) {
-            return Err(ProbeError::Setting(format!(
-                "a burst of {burst} probes is not between {} and {}",
-                BURSTS.start(),
-                BURSTS.end()
-            )));
-        }
-        let gap = Duration::from_secs_f64(f64::from(PAIR) / rate_hz);
-        Ok(Pace { gap, burst: burst.next_multiple_of(PAIR) })
-    }
-}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -96,7 +59,7 @@ pub(super) struct Probing {
     socket: StampedSocket,
     log: ProbeWriter,
     /// `None`: somebody else on this host looks at them.
-    surroundings: Option<Surroundings>,
+    surroundings: Option<(Surroundings, Arc<Mutex<Online>>)>,
     key: Key,
     assembly: Assembly,
     counts: Counts,
@@ -115,7 +78,7 @@ pub(super) struct Probing {
     /// Even: the first of a pair.
     next_seq: u64,
     next_send: Instant,
-    pace: Pace,
+    rhythm: Rhythm,
     stage: Stage,
     /// `None`: no bursts for it.
     load: Option<Load>,
@@ -139,7 +102,8 @@ impl Probing {
         let system = |source| ProbeError::System { address: socket.address(), source };
         let mut random = SplitMix64::new(entropy().map_err(system)?);
         let frequency = side.identity.frequency;
-        let log = ProbeWriter::create(side.directory.as_deref(), &side.identity, side.filter)?;
+        let mut log = ProbeWriter::create(side.directory.as_deref(), &side.identity, side.filter)?;
+        log.log_processors(skew::of_this_machine().within())?;
         let now = Instant::now();
         Ok(Probing {
             socket,
@@ -159,7 +123,7 @@ impl Probing {
             asked: None,
             next_seq: 0,
             next_send: now,
-            pace,
+            rhythm: Rhythm::new(pace),
             stage: Stage::Greeting,
             load: None,
             next_extra: now,
@@ -170,8 +134,8 @@ impl Probing {
 
     /// A host's clock rests on it: it looks at other clocks too, sends more under load, and tells
     /// how many exchanges the first burst completed.
-    pub(super) fn of_a_clock(self, report: Sender<u64>) -> Probing {
-        let surroundings = Some(Surroundings::new(self.frequency));
+    pub(super) fn of_a_clock(self, report: Sender<u64>, online: Arc<Mutex<Online>>) -> Probing {
+        let surroundings = Some((Surroundings::new(self.frequency), online));
         Probing { surroundings, load: Some(Load::default()), report: Some(report), ..self }
     }
 
@@ -190,14 +154,14 @@ impl Probing {
             self.take_in()?;
             let now = Instant::now();
             self.expire(now)?;
-            if let Some(surroundings) = &mut self.surroundings {
-                surroundings.look_if_due(now, &mut self.socket, &mut self.log)?;
+            if let Some((surroundings, online)) = &mut self.surroundings {
+                surroundings.look_if_due(now, &mut self.socket, &mut self.log, online)?;
             }
             self.log.flush_if_due(now)?;
             let sending = match self.stage {
                 Stage::Greeting => {
                     if self.session != 0 {
-                        self.stage = Stage::First { left: self.pace.burst };
+                        self.stage = Stage::First { left: self.rhythm.pace.burst };
                         self.next_send = now;
                     } else if now >= self.give_up {
                         self.tell_starter();
@@ -209,7 +173,7 @@ impl Probing {
                         self.stage = Stage::Steady { extra: 0 };
                         self.tell_starter();
                     } else {
-                        self.stage = Stage::First { left: self.pace.burst };
+                        self.stage = Stage::First { left: self.rhythm.pace.burst };
                     }
                     true
                 }
@@ -224,7 +188,7 @@ impl Probing {
             }
             let deadline = self.pending.first_key_value().map(|(_, probe)| probe.deadline);
             let next_send = sending.then_some(self.next_send);
-            let look = self.surroundings.as_ref().map(Surroundings::due);
+            let look = self.surroundings.as_ref().map(|(surroundings, _)| surroundings.due());
             let dues = [deadline, next_send, self.log.due(), look];
             // There is one: where nothing is sent, something is pending.
             return Ok(Some(dues.into_iter().flatten().min().unwrap_or(now)));
@@ -233,9 +197,30 @@ impl Probing {
 
     /// Begins it, if there is anybody to answer it.
     pub(super) fn last_burst(&mut self) {
-        let left = if self.session == 0 { 0 } else { self.pace.burst };
+        let left = if self.session == 0 { 0 } else { self.rhythm.pace.burst };
         self.stage = Stage::Last { left };
         self.next_send = Instant::now();
+    }
+
+    /// Probes `reference` from now on, from another socket. It may be who answered before; where it
+    /// is not, its session tells.
+    pub(super) fn redirect(
+        &mut self,
+        socket: StampedSocket,
+        reference: SocketAddr,
+    ) -> Result<(), ProbeError> {
+        if matches!(self.stage, Stage::Last { .. }) {
+            return Ok(());
+        }
+        self.expire_all()?;
+        self.assembly.forget();
+        let before = std::mem::replace(&mut self.socket, socket);
+        self.counts.traffic = self.counts.traffic.and(before.traffic());
+        let now = Instant::now();
+        (self.reference, self.session, self.asked) = (reference, 0, None);
+        (self.stage, self.next_send, self.give_up) = (Stage::Greeting, now, now + FIRST_ANSWER);
+        self.rhythm.answered(0);
+        Ok(())
     }
 
     /// Completes the log.
@@ -243,7 +228,7 @@ impl Probing {
         self.expire_all()?;
         self.assembly.end();
         self.log.flush()?;
-        self.counts.traffic = self.socket.traffic();
+        self.counts.traffic = self.counts.traffic.and(self.socket.traffic());
         Ok(self.counts)
     }
 
@@ -258,12 +243,13 @@ impl Probing {
     /// Sends what is due, and plans what comes next.
     fn send(&mut self, now: Instant) -> Result<(), ProbeError> {
         let lateness = now.saturating_duration_since(self.next_send).as_nanos() as u64;
-        let burst_gap = Duration::from_secs_f64(f64::from(PAIR) / BURST_HZ);
+        let (steady_gap, burst_gap) = (self.rhythm.steady(), self.rhythm.burst());
         let gap = match &mut self.stage {
             Stage::Greeting => {
                 // Who is not there for so long may come yet.
-                let patient = now >= self.give_up;
-                self.next_send = now + if patient { self.pace.gap } else { GREETING_GAP };
+                self.next_send = now + self.rhythm.greeting(now < self.give_up);
+                // The one before came to nothing, or this one was not needed.
+                self.rhythm.unanswered();
                 return self.ask();
             }
             Stage::First { left } | Stage::Last { left } => {
@@ -274,11 +260,11 @@ impl Probing {
                 if self.load.as_mut().is_some_and(|load| load.sent_late(lateness)) {
                     self.loaded(now);
                 }
-                self.pace.gap
+                steady_gap
             }
             Stage::Steady { extra } => {
                 *extra -= PAIR;
-                burst_gap.min(self.pace.gap)
+                burst_gap
             }
         };
         // Between half and one and a half: a fixed rhythm could beat with something else's.
@@ -292,7 +278,7 @@ impl Probing {
         if let Stage::Steady { extra } = &mut self.stage
             && now >= self.next_extra
         {
-            *extra = self.pace.burst;
+            *extra = self.rhythm.pace.burst;
             self.next_extra = now + BURST_PAUSE;
             self.next_send = now;
         }
@@ -419,6 +405,9 @@ impl Probing {
             }
             self.session = session;
         }
+        if waited_for {
+            self.rhythm.answered(0);
+        }
     }
 
     fn reply(&mut self, arrival: &Arrival, seq: u64, answer: &Answer) -> Result<(), ProbeError> {
@@ -428,6 +417,7 @@ impl Probing {
         };
         probe.answered = true;
         self.counts.answered += 1;
+        self.rhythm.answered(answer.slower);
         let steady = probe.steady;
         let limits = Span { lo: probe.user.lo, hi: arrival.read };
         let user = Span { lo: arrival.read, hi: arrival.read };
@@ -458,8 +448,12 @@ impl Probing {
         {
             row.exchange.t3 = Some(sent.span);
         }
-        let Untold(untold) =
-            self.assembly.tell(seq, Instant::now(), answer.frequency, self.session);
+        let Answer { frequency, apart, .. } = *answer;
+        let untold = self.assembly.tell(seq, Instant::now(), frequency, self.session, apart);
+        self.miss(untold);
+    }
+
+    fn miss(&mut self, Untold(untold): Untold) {
         for _ in 0..untold {
             self.counts.lose(Cause::UntoldStamp);
         }
@@ -479,11 +473,14 @@ impl Probing {
             }
             let (user, stamped, answered) = (probe.user, probe.stamped, probe.answered);
             self.pending.remove(&seq);
-            if !answered {
-                self.counts.lose(Cause::NoReply);
-            }
             if !stamped {
                 self.unstamped(seq, user)?;
+            }
+            if !answered {
+                self.counts.lose(Cause::NoReply);
+                self.rhythm.unanswered();
+                let untold = self.assembly.give_up(seq, now);
+                self.miss(untold);
             }
         }
         Ok(())

@@ -11,27 +11,35 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use loopscope_time::{Counter, Frequency};
+use nix::time::ClockId;
 
+use super::demand::{self, Demand};
 use super::packet::{Answer, Kind, Packet, Stamped};
 use super::replay::ReplayWindow;
 use super::socket::{self, Arrival, Departure, Sent, StampedSocket, TURN};
 use super::surroundings::Surroundings;
 use super::{Cause, Counts, Order, PATIENCE, ProbeError, Side, Worker, entropy};
 use crate::Span;
-use crate::counter::require_invariant;
+use crate::counter::require_one;
 use crate::key::Key;
 use crate::loops::Reckoning;
 use crate::online::Online;
 use crate::record::{Moment, Observation, ProbeWriter, Source};
+use crate::skew;
+use crate::stamp::nanoseconds_of;
 use crate::utc::{Standing, Watch};
 
-/// Sessions of followers that are remembered.
-const SESSIONS: usize = 1024;
-/// Between two greetings. An ask may be a recorded one: at this pace, faster than which somebody
-/// would have to replay it to keep newcomers waiting, greetings are no load.
-const GREETING_GAP: Duration = Duration::from_micros(100);
-/// Stamps of replies that wait to be told to a follower: those of two pairs.
-const UNTOLD: usize = 4;
+/// Sessions of followers that are remembered: some 30 MB if there are so many.
+const SESSIONS: usize = 65_536;
+/// Greetings a second. An ask may be a recorded one, which anybody can send again: at this pace
+/// greetings take some hundredths of a processor, and to keep newcomers waiting somebody would have
+/// to send faster than that. All followers of a reference that is started anew ask at the same time:
+/// ten thousand of them know its session within seconds.
+const GREETINGS_HZ: u32 = 10_000;
+/// Greetings that may follow each other at once, as asks are read in turns.
+const GREETINGS_AT_ONCE: u32 = 256;
+/// Stamps of replies that wait to be told to a follower: older ones come too late for it.
+const UNTOLD: usize = 8;
 
 /// What replies tell besides their stamps.
 #[derive(Clone, Debug)]
@@ -48,6 +56,7 @@ pub enum Told {
 #[derive(Debug)]
 pub struct Responder {
     address: SocketAddr,
+    online: Arc<Mutex<Online>>,
     worker: Worker,
 }
 
@@ -59,7 +68,7 @@ impl Responder {
 
     /// As [`Self::start`]; replies tell what is known of other times.
     pub fn telling(side: Side, told: Told) -> Result<Responder, ProbeError> {
-        require_invariant()?;
+        require_one(side.identity.frequency)?;
         Responder::on(StampedSocket::bind(&side)?, side, told)
     }
 
@@ -72,9 +81,14 @@ impl Responder {
         let system = |source| ProbeError::System { address, source };
         let session = entropy().map_err(system)?;
         let frequency = side.identity.frequency;
-        let log = ProbeWriter::create(side.directory.as_deref(), &side.identity, side.filter)?;
+        let mut log = ProbeWriter::create(side.directory.as_deref(), &side.identity, side.filter)?;
+        let apart = skew::of_this_machine().within();
+        log.log_processors(apart)?;
+        // Of a follower its prober knows more.
+        let online = Arc::new(Mutex::new(skew::reference(frequency)));
         let answering = Answering {
             socket,
+            online: online.clone(),
             log,
             // A follower's prober looks at them.
             surroundings: (!matches!(told, Told::Global(_))).then(|| Surroundings::new(frequency)),
@@ -84,13 +98,21 @@ impl Responder {
             frequency,
             told,
             followers: HashMap::new(),
-            greeted: None,
+            greeted: Instant::now(),
+            demand: Demand::default(),
+            apart,
+            looked: (Instant::now(), 0),
             unstamped: VecDeque::new(),
         };
         let worker =
             Worker::spawn("clock-responder", move |control| answering.run(control, address))
                 .map_err(system)?;
-        Ok(Responder { address, worker })
+        Ok(Responder { address, online, worker })
+    }
+
+    /// What a reference, whose counter is the global clock, knows of that: when it was disturbed.
+    pub fn online(&self) -> Arc<Mutex<Online>> {
+        self.online.clone()
     }
 
     /// Where it answers.
@@ -107,6 +129,11 @@ impl Responder {
     pub fn stop(self) -> Result<Counts, ProbeError> {
         self.worker.stop()
     }
+}
+
+/// Nanoseconds that this thread has run.
+fn own_time() -> i64 {
+    nanoseconds_of(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
 
 /// A follower's session.
@@ -134,14 +161,20 @@ struct Answering {
     socket: StampedSocket,
     log: ProbeWriter,
     surroundings: Option<Surroundings>,
+    online: Arc<Mutex<Online>>,
     key: Key,
     counts: Counts,
     session: u64,
     frequency: Frequency,
     told: Told,
     followers: HashMap<Session, Follower>,
-    /// The last greeting.
-    greeted: Option<Instant>,
+    /// Until when the greetings so far have used up what may be sent of them.
+    greeted: Instant,
+    demand: Demand,
+    /// How far the counters of two processors may be apart, in ticks.
+    apart: u64,
+    /// When the demand was looked at, and the thread's own time then.
+    looked: (Instant, i64),
     /// By deadline.
     unstamped: VecDeque<Unstamped>,
 }
@@ -149,6 +182,7 @@ struct Answering {
 impl Answering {
     fn run(mut self, mut control: PipeReader, address: SocketAddr) -> Result<Counts, ProbeError> {
         let system = |source: io::Error| ProbeError::System { address, source };
+        self.looked = (Instant::now(), own_time());
         let mut ordered = None;
         loop {
             self.take_in()?;
@@ -157,9 +191,10 @@ impl Answering {
                 self.give_up_first()?;
             }
             if let Some(surroundings) = &mut self.surroundings {
-                surroundings.look_if_due(now, &mut self.socket, &mut self.log)?;
+                surroundings.look_if_due(now, &mut self.socket, &mut self.log, &self.online)?;
             }
             self.log.flush_if_due(now)?;
+            self.look_at_demand(now);
             match ordered {
                 Some(Order::Abandon) => break,
                 Some(Order::Stop) if self.unstamped.is_empty() => break,
@@ -178,6 +213,16 @@ impl Answering {
         self.log.flush()?;
         self.counts.traffic = self.socket.traffic();
         Ok(self.counts)
+    }
+
+    /// Decides once in a while whether followers are to slow down.
+    fn look_at_demand(&mut self, now: Instant) {
+        let (last, own) = self.looked;
+        let passed = now.saturating_duration_since(last);
+        if passed >= demand::WINDOW {
+            self.looked = (now, own_time());
+            self.demand.decide((self.looked.1 - own) as f64 / passed.as_nanos() as f64);
+        }
     }
 
     fn take_in(&mut self) -> Result<(), ProbeError> {
@@ -226,6 +271,13 @@ impl Answering {
         let user = Span { lo: arrival.read, hi: arrival.read };
         let received =
             self.socket.place(arrival.stamp, limits, user, Cause::NoRxStamp, &mut self.counts);
+        if arrival.stamp.is_some() {
+            let ticks = arrival.read.ticks_since(received.span.hi).max(0).cast_unsigned();
+            let ns = self.frequency.scale(Counter(ticks)).0.unsigned_abs();
+            // A stamp that is too old to be placed has waited for longer than any other.
+            let placed = received.source != Source::User;
+            self.demand.read(if placed { Duration::from_nanos(ns) } else { Duration::MAX });
+        }
         self.see(Moment::ProbeReceived, to, probe.seq, received)?;
 
         let received = Stamped { span: self.log.shown(received.span), ..received };
@@ -238,7 +290,8 @@ impl Answering {
                 (Standing::default(), Reckoning::of(&online, received.span))
             }
         };
-        let answer = Answer { frequency, received, previous, utc, reckoning };
+        let (slower, apart) = (self.demand.slower(), self.apart);
+        let answer = Answer { frequency, received, previous, utc, reckoning, slower, apart };
         let reply = Packet { kind: Kind::Reply(answer), ..probe };
         let Some(sent) = self.send(&reply, from)? else { return Ok(()) };
         self.counts.sent += 1;
@@ -255,7 +308,8 @@ impl Answering {
     /// Tells who does not know it the session, unless too many ask.
     fn greet(&mut self, probe: Packet, to: SocketAddr) -> Result<(), ProbeError> {
         let now = Instant::now();
-        let too_many = self.greeted.is_some_and(|last| now < last + GREETING_GAP);
+        let gap = Duration::from_secs(1) / GREETINGS_HZ;
+        let too_many = self.greeted > now + gap * GREETINGS_AT_ONCE;
         // One that knows none asks for it.
         if too_many || probe.session != 0 {
             self.counts.lose(Cause::UnknownSession);
@@ -263,7 +317,7 @@ impl Answering {
         if too_many {
             return Ok(());
         }
-        self.greeted = Some(now);
+        self.greeted = self.greeted.max(now) + gap;
         let greeting = Packet { kind: Kind::Greeting, session: self.session, ..probe };
         // Nobody waits for its stamp.
         self.send(&greeting, to).map(|_| ())
@@ -293,8 +347,11 @@ impl Answering {
     }
 
     fn stamped(&mut self, departure: &Departure) -> Result<(), ProbeError> {
-        let found = self.unstamped.iter().rposition(|reply| reply.key == departure.key);
-        let Some(reply) = found.and_then(|at| self.unstamped.remove(at)) else {
+        // Their numbers rise: where thousands wait, few are looked at.
+        let first = self.unstamped.front().map_or(0, |reply| reply.key);
+        let after = |key: u32| key.wrapping_sub(first);
+        let found = self.unstamped.binary_search_by_key(&after(departure.key), |r| after(r.key));
+        let Some(reply) = found.ok().and_then(|at| self.unstamped.remove(at)) else {
             // Of a greeting; or it came after its deadline and is counted.
             return Ok(());
         };
@@ -330,5 +387,68 @@ impl Answering {
         Stamped { span, source }: Stamped,
     ) -> Result<(), ProbeError> {
         Ok(self.log.log(&Observation { moment, peer, seq, span, source })?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, UdpSocket};
+
+    use super::super::packet;
+    use super::*;
+    use crate::record::Identity;
+
+    /// What the schema promises is what the code does.
+    #[test]
+    fn the_limits_are_those_of_the_schema() {
+        let schema = include_str!("../../../../schema/clock-log.md");
+        for promise in
+            [format!("at most {GREETINGS_HZ} a second"), format!("remembers {SESSIONS} of these")]
+        {
+            assert!(schema.contains(&promise), "{promise}");
+        }
+    }
+
+    /// Sends a probe; the reply, or none where the responder has counted the packet after it.
+    fn ask(socket: &UdpSocket, key: &Key, probe: Packet) -> Packet {
+        socket.send(&probe.encode(key)).unwrap();
+        let mut bytes = [0; packet::SIZE];
+        let length = socket.recv(&mut bytes).unwrap();
+        Packet::decode(&bytes[..length], key).unwrap()
+    }
+
+    /// Thousands of followers, each with a session: the first one's is known after the last one's, so
+    /// that a recorded probe of it is not answered again.
+    #[test]
+    fn thousands_of_followers_have_their_sessions_at_the_same_time() {
+        const FOLLOWERS: u32 = 3000;
+        let key = Key::new(&[7; 32]).unwrap();
+        let frequency = Frequency::from_hz(1_000_000_000).unwrap();
+        let identity =
+            Identity { host: "ref".into(), trace_uuid: [1; 16], clock_uuid: [2; 16], frequency };
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let (directory, filter, faults) = (None, None, None);
+        let side = Side { address, directory, identity, key: key.clone(), filter, faults };
+        let responder = Responder::start(side).unwrap();
+        let socket = UdpSocket::bind(address).unwrap();
+        socket.connect(responder.address()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let probe = |client: u32, session, seq| {
+            let nonce = u64::from(client) + 1;
+            Packet { kind: Kind::Probe, client, nonce, session, seq }
+        };
+        let session = ask(&socket, &key, probe(0, 0, 0)).session;
+        for client in 0..FOLLOWERS {
+            let reply = ask(&socket, &key, probe(client, session, 0));
+            assert!(matches!(reply.kind, Kind::Reply(_)));
+        }
+        // The replayed one gets no answer: the next that comes is to the new one.
+        for client in [0, FOLLOWERS / 2] {
+            socket.send(&probe(client, session, 0).encode(&key)).unwrap();
+            assert_eq!(ask(&socket, &key, probe(client, session, 1)).seq, 1);
+        }
+        let counts = responder.stop().unwrap();
+        assert_eq!(counts.answered, u64::from(FOLLOWERS) + 2);
+        assert_eq!(counts.lost.get(&Cause::ReplayedPacket), Some(&2));
     }
 }

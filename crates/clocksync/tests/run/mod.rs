@@ -1,5 +1,8 @@
 //! A run directory for tests: identities, sides, what babeltrace2 makes of a log.
 
+#[path = "../../../../tests/skip.rs"]
+pub mod skip;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -57,7 +60,7 @@ pub fn babeltrace_count(directory: &Path, name: &str) -> Option<usize> {
     let output = match Command::new("babeltrace2").arg(directory).output() {
         Ok(output) => output,
         Err(error) => {
-            eprintln!("SKIPPED: needs babeltrace2 to count events ({error})");
+            skip::skipped(&format!("needs babeltrace2 to count events ({error})"));
             return None;
         }
     };

@@ -148,7 +148,10 @@ pub struct Scenario {
     pub asymmetry: Asymmetry,
     /// No answers between these seconds.
     pub outage: Option<[f64; 2]>,
-    /// Of the follower's counter: second, nanoseconds, parts per billion.
+    /// What every message takes longer, ns: to the reference, and from it.
+    pub longer: [f64; 2],
+    /// A step of the follower's counter: second, nanoseconds, parts per billion. Negative nanoseconds are
+    /// those that the reference's jumps ahead, as a counter never goes back.
     pub step: Option<(f64, f64, i64)>,
     /// Share of exchanges whose reference stamps are lies.
     pub impossible: f64,
@@ -164,6 +167,7 @@ pub const QUIET: Scenario = Scenario {
     reordered: 0.0,
     asymmetry: Asymmetry { ns: 0.0, since: 0.0 },
     outage: None,
+    longer: [0.0; 2],
     step: None,
     impossible: 0.0,
 };
@@ -271,10 +275,12 @@ impl Scenario {
             random = Random(random.next() ^ u64::from(byte));
         }
         let mut own = SyntheticClock::new(seed, own);
+        let mut reference = SyntheticClock::new(seed, reference);
         if let Some((second, ns, rate_ppb)) = self.step {
-            own = own.with_step(Step { at: at(second * 1e9), ticks: at(ns).0 - BEGIN, rate_ppb });
+            let step = Step { at: at(second * 1e9), ticks: at(ns.abs()).0 - BEGIN, rate_ppb };
+            let stepped = if ns < 0.0 { &mut reference } else { &mut own };
+            *stepped = stepped.with_step(step);
         }
-        let reference = SyntheticClock::new(seed, reference);
         let mut stamps: [Conversion; 4] =
             std::array::from_fn(|_| Conversion { error: 0.0, last: 0.0 });
         let (mut completed, mut exchanges) = (Vec::new(), Vec::new());
@@ -308,9 +314,9 @@ impl Scenario {
         };
         let asymmetric = sent >= self.asymmetry.since * 1e9;
         let more = if asymmetric { self.asymmetry.ns } else { 0.0 };
-        let t2 = sent + delay(random, true) + more;
+        let t2 = sent + delay(random, true) + more + self.longer[0];
         let t3 = t2 + 5e3 + random.tail(10e3);
-        let t4 = t3 + delay(random, false);
+        let t4 = t3 + delay(random, false) + self.longer[1];
         let stopped = self.outage.is_some_and(|[from, to]| (from * 1e9..to * 1e9).contains(&sent));
         let (probe_lost, reply_lost) =
             (stopped || random.chance(self.loss), random.chance(self.loss));

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use object::read::{ReadCache, ReadRef};
@@ -24,14 +25,25 @@ const FILE: usize = 40;
 const LINE: usize = 48;
 const SIZE: usize = 64;
 
+/// What is read of a file, which may be another user's: more than any program has.
+const LARGEST_FILE: u64 = 4 << 30;
+const LARGEST_SECTION: u64 = 16 << 20;
+const LONGEST_TEXT: u64 = 64 << 10;
+
 /// Empty where the file has no such section.
 pub(super) fn read(path: &Path) -> Result<Vec<Found>, Error> {
     let unreadable = |source| Error::Read { path: path.to_owned(), source };
     let not_a_program =
         |what: &str| Error::NotAProgram { path: path.to_owned(), what: what.into() };
-    let file = File::open(path).map_err(unreadable)?;
-    if file.metadata().map_err(unreadable)?.is_dir() {
+    // O_NONBLOCK: nobody waits for the other end of a FIFO.
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = File::options().read(true).custom_flags(flags).open(path).map_err(unreadable)?;
+    let metadata = file.metadata().map_err(unreadable)?;
+    if metadata.is_dir() {
         return Err(unreadable(io::ErrorKind::IsADirectory.into()));
+    }
+    if !metadata.is_file() || metadata.len() > LARGEST_FILE {
+        return Err(not_a_program("not an ordinary file, or one of more than 4 GiB"));
     }
     let cache = ReadCache::new(file);
     let file = object::File::parse(&cache)
@@ -86,6 +98,9 @@ impl<'a, F: Object<'a>> Image<'a, F> {
 
     fn sites(&self) -> Result<Vec<Found>, String> {
         let Some(section) = self.file.section_by_name(SECTION) else { return Ok(Vec::new()) };
+        if section.size() > LARGEST_SECTION {
+            return Err(format!("{SECTION} has {} bytes", section.size()));
+        }
         let data = section.data().map_err(|error| error.to_string())?;
         let mut found = Vec::new();
         let mut at = 0;
@@ -94,7 +109,7 @@ impl<'a, F: Object<'a>> Image<'a, F> {
             let size = word(data, at, 4).ok_or_else(|| what("cut off".into()))? as usize;
             let site = data.get(at..at.saturating_add(size)).filter(|site| site.len() >= SIZE);
             let site = site.ok_or_else(|| what(format!("size {size}")))?;
-            let address = section.address() + at as u64;
+            let address = section.address().wrapping_add(at as u64);
             found.push(self.site(site, address).map_err(what)?);
             at += size;
         }
@@ -104,7 +119,7 @@ impl<'a, F: Object<'a>> Image<'a, F> {
     fn site(&self, site: &[u8], address: u64) -> Result<Found, String> {
         let number = |at: usize, size| word(site, at, size).unwrap_or(0);
         let pointer = |at: usize| {
-            let relocated = self.relocated.get(&(address + at as u64));
+            let relocated = self.relocated.get(&address.wrapping_add(at as u64));
             relocated.copied().unwrap_or_else(|| number(at, 8))
         };
         let kind = number(KIND, 4) as u32;
@@ -134,12 +149,15 @@ impl<'a, F: Object<'a>> Image<'a, F> {
     fn place(&self, address: u64) -> Result<Range<u64>, String> {
         let segment = self.segments.iter().find(|(range, _)| range.contains(&address));
         let (range, offset) = segment.ok_or_else(|| format!("nothing is at {address:#x}"))?;
-        Ok(offset + (address - range.start)..offset + (range.end - range.start))
+        let at = |address: u64| offset.saturating_add(address - range.start);
+        Ok(at(address)..at(range.end))
     }
 
     /// The text at an address, and the address after its NUL.
     fn text(&self, address: u64) -> Result<(String, u64), String> {
-        let bytes = self.data.read_bytes_at_until(self.place(address)?, 0);
+        let Range { start, end } = self.place(address)?;
+        let bytes =
+            self.data.read_bytes_at_until(start..end.min(start.saturating_add(LONGEST_TEXT)), 0);
         let bytes = bytes.map_err(|()| format!("no text at {address:#x}"))?;
         Ok((String::from_utf8_lossy(bytes).into_owned(), address + bytes.len() as u64 + 1))
     }

@@ -6,7 +6,7 @@ use super::layout::{Field, Integer, Order, Role};
 use super::paths::{Builder, Root, Roots, integers, set_role};
 use super::scope::{Scopes, Type};
 use super::syntax::{Entry, Item, ValueKind};
-use super::{Clock, EnvEntry, EnvValue, Event, ParseError, Place, Stream, Trace};
+use super::{Clock, EnvEntry, EnvValue, Event, ParseError, Place, Stream, Trace, Warnings};
 
 /// What a block sets, by key.
 #[derive(Default)]
@@ -16,14 +16,31 @@ struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Evaluates a block in a scope of its own.
-    fn new(items: &'a [Item], scopes: &mut Scopes) -> Result<Block<'a>, ParseError> {
+    /// Evaluates a block in a scope of its own; `roots` are the keys that have types, and `keys` those
+    /// of the others that have a meaning.
+    fn new(
+        items: &'a [Item],
+        keys: &[&str],
+        roots: &[&str],
+        scopes: &mut Scopes,
+    ) -> Result<Block<'a>, ParseError> {
         let mut block = Block::default();
         scopes.enter();
         for item in items {
             let again = match scopes.declaration(item)? {
                 None => false,
+                Some(Item::Entry(Entry { place, key, .. })) if roots.contains(&key.as_str()) => {
+                    return Err(place.error(format!("{key} is a type: write {key} := TYPE;")));
+                }
                 Some(Item::Entry(entry)) => block.entries.insert(&entry.key, entry).is_some(),
+                Some(Item::Assign { place, key, .. }) if keys.contains(&key.as_str()) => {
+                    return Err(place.error(format!("{key} is no type: write {key} = VALUE;")));
+                }
+                Some(Item::Assign { place, key, .. }) if !roots.contains(&key.as_str()) => {
+                    let what = format!("unknown key {key}, which is left out with its type");
+                    scopes.warnings.push(place.error(what));
+                    false
+                }
                 Some(Item::Assign { place, key, spec }) => {
                     let meant = scopes.meaning(spec, 0)?;
                     block.types.insert(key, (*place, meant)).is_some()
@@ -72,12 +89,21 @@ pub(super) fn trace(items: &[Item], bytes: usize) -> Result<Trace, ParseError> {
         return Err(place.error("a second trace block"));
     }
     // Byte order and clocks first: types before these blocks use them.
-    let order = byte_order(trace_place, trace_items)?;
+    let mut warnings = Warnings::new();
+    let order = byte_order(trace_place, trace_items, &mut warnings)?;
     let mut env = Vec::new();
     for (_, items) in blocks("env") {
         for item in items {
-            let Item::Entry(Entry { place, key, value }) = item else {
-                return Err(item.place().error("expected `key = value;`"));
+            let Entry { place, key, value } = match item {
+                Item::Entry(entry) => entry,
+                // Types of its own scope, which nothing in it can use.
+                Item::Alias { .. } | Item::Typedef { .. } => continue,
+                Item::Assign { place, key, .. } => {
+                    let what = format!("{key} is no type, and is left out: write {key} = VALUE");
+                    warnings.push(place.error(what));
+                    continue;
+                }
+                other => return Err(other.place().error("expected `key = value;`")),
             };
             let value = match &value.kind {
                 ValueKind::Number { .. } => EnvValue::Number(value.number()?),
@@ -88,11 +114,20 @@ pub(super) fn trace(items: &[Item], bytes: usize) -> Result<Trace, ParseError> {
     }
     let mut clocks: Vec<Clock> = Vec::new();
     for (place, items) in blocks("clock") {
-        let clock = clock(place, &Block::new(items, &mut Scopes::new(order, &[]))?)?;
-        if clocks.iter().any(|other| other.name == clock.name) {
-            return Err(place.error(format!("a second clock {}", clock.name)));
+        let mut scopes = Scopes::new(order, &[]);
+        let keys =
+            ["name", "uuid", "description", "freq", "precision", "offset_s", "offset", "absolute"];
+        let block = Block::new(items, &keys, &[], &mut scopes)?;
+        warnings.append(&mut scopes.warnings);
+        let clock = clock(place, &block, &mut warnings)?;
+        let what = format!("a second clock {}", clock.name);
+        match clocks.iter().find(|other| other.name == clock.name) {
+            Some(other) if Clock { place, ..other.clone() } == clock => {
+                warnings.push(place.error(format!("{what}, the same as the first")));
+            }
+            Some(_) => return Err(place.error(what)),
+            None => clocks.push(clock),
         }
-        clocks.push(clock);
     }
     let known = clocks.clone();
     let trace = Trace {
@@ -104,6 +139,7 @@ pub(super) fn trace(items: &[Item], bytes: usize) -> Result<Trace, ParseError> {
         streams: Vec::new(),
         slots: 0,
         doubled: None,
+        warnings,
         place: trace_place,
     };
     let mut reader = Reader {
@@ -113,32 +149,47 @@ pub(super) fn trace(items: &[Item], bytes: usize) -> Result<Trace, ParseError> {
         stream_by_id: HashMap::new(),
         events: Vec::new(),
     };
+    // Types outside of blocks may stand behind those that use them.
     for item in items {
-        reader.item(item)?;
+        match reader.scopes.outermost(item)? {
+            None | Some(Item::Block { .. }) => {}
+            Some(other) => return Err(other.place().error("expected a block or a type")),
+        }
+    }
+    for item in items {
+        if let Item::Block { place, keyword, items } = item {
+            reader.block(*place, keyword, items)?;
+        }
     }
     // An event may stand before its stream.
     for (place, block) in std::mem::take(&mut reader.events) {
         reader.event(place, &block)?;
     }
-    let mut trace = reader.trace;
-    trace.slots = reader.builder.slots;
-    trace.doubled = reader.scopes.doubled;
+    let Reader { mut trace, scopes, builder, .. } = reader;
+    trace.slots = builder.slots;
+    trace.doubled = scopes.doubled;
+    trace.warnings.extend(scopes.warnings);
+    let unknown = scopes.unknown.into_iter().filter(|(at, _)| !builder.connected.contains(at));
+    trace.warnings.extend(unknown.map(|(place, what)| place.error(what)));
     for stream in &mut trace.streams {
+        check_ids(stream)?;
         find_clock(&mut trace.packet_header, stream)?;
     }
     Ok(trace)
 }
 
-fn byte_order(place: Place, items: &[Item]) -> Result<Order, ParseError> {
+fn byte_order(place: Place, items: &[Item], warnings: &mut Warnings) -> Result<Order, ParseError> {
     let entry = items.iter().find_map(|item| match item {
         Item::Entry(entry) if entry.key == "byte_order" => Some(entry),
         _ => None,
     });
     let entry = entry.ok_or_else(|| place.error("the trace block has no byte_order"))?;
-    entry.value.order(None)
+    entry.value.order(None, warnings)
 }
 
-fn clock(place: Place, block: &Block) -> Result<Clock, ParseError> {
+fn clock(place: Place, block: &Block, warnings: &mut Warnings) -> Result<Clock, ParseError> {
+    block.unsigned("precision")?;
+    block.entries.get("description").map(|entry| entry.value.quoted()).transpose()?;
     let frequency = block.unsigned("freq")?.unwrap_or(1_000_000_000);
     if frequency == 0 {
         return Err(place.error("the clock's frequency is zero"));
@@ -149,7 +200,10 @@ fn clock(place: Place, block: &Block) -> Result<Clock, ParseError> {
         frequency,
         offset_s: block.signed("offset_s")?,
         offset: block.signed("offset")?,
-        absolute: block.entries.get("absolute").map_or(Ok(false), |entry| entry.value.truth())?,
+        absolute: match block.entries.get("absolute") {
+            Some(entry) => entry.value.truth(warnings)?,
+            None => false,
+        },
         place,
     })
 }
@@ -164,17 +218,14 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn item(&mut self, item: &'a Item) -> Result<(), ParseError> {
-        let Some(item) = self.scopes.declaration(item)? else { return Ok(()) };
-        let Item::Block { place, keyword, items } = item else {
-            return Err(item.place().error("expected a block or a type"));
-        };
-        match keyword.as_str() {
-            "trace" => self.trace_block(*place, items),
-            "stream" => self.stream(*place, items),
+    fn block(&mut self, place: Place, keyword: &str, items: &'a [Item]) -> Result<(), ParseError> {
+        match keyword {
+            "trace" => self.trace_block(place, items),
+            "stream" => self.stream(place, items),
             "event" => {
-                let block = Block::new(items, &mut self.scopes)?;
-                self.events.push((*place, block));
+                let keys = ["name", "id", "stream_id", "loglevel", "model.emf.uri"];
+                let block = Block::new(items, &keys, &["context", "fields"], &mut self.scopes)?;
+                self.events.push((place, block));
                 Ok(())
             }
             // Environment and clocks were read before; call sites say nothing of the streams.
@@ -183,7 +234,8 @@ impl<'a> Reader<'a> {
     }
 
     fn trace_block(&mut self, place: Place, items: &[Item]) -> Result<(), ParseError> {
-        let block = Block::new(items, &mut self.scopes)?;
+        let keys = ["major", "minor", "uuid", "byte_order"];
+        let block = Block::new(items, &keys, &["packet.header"], &mut self.scopes)?;
         let version = (block.unsigned("major")?, block.unsigned("minor")?);
         if version != (Some(1), Some(8)) {
             let shown = |part: Option<u64>| part.map_or("?".to_owned(), |part| part.to_string());
@@ -209,7 +261,8 @@ impl<'a> Reader<'a> {
     }
 
     fn stream(&mut self, place: Place, items: &[Item]) -> Result<(), ParseError> {
-        let block = Block::new(items, &mut self.scopes)?;
+        let roots = ["packet.context", "event.header", "event.context"];
+        let block = Block::new(items, &["id"], &roots, &mut self.scopes)?;
         let id = block.unsigned("id")?.unwrap_or(0);
         let mut roots = Roots::default();
         roots[0] = self.trace.packet_header.take();
@@ -232,6 +285,8 @@ impl<'a> Reader<'a> {
             ("packet_seq_num", Role::Sequence),
             ("events_discarded", Role::Discarded),
             ("cpu_id", Role::Cpu),
+            ("compression_scheme", Role::Compression),
+            ("encryption_scheme", Role::Encryption),
         ] {
             set_role(place, &mut packet_context, name, role)?;
         }
@@ -322,7 +377,7 @@ impl<'a> Reader<'a> {
     }
 
     fn event(&mut self, place: Place, block: &Block) -> Result<(), ParseError> {
-        if self.trace.streams.is_empty() {
+        if self.trace.streams.is_empty() && !block.entries.contains_key("stream_id") {
             // A trace without stream blocks has one stream of events without a header.
             self.add_stream(Stream {
                 id: 0,
@@ -380,6 +435,20 @@ impl<'a> Reader<'a> {
         stream.events.push(event);
         Ok(())
     }
+}
+
+/// Refuses a stream whose packets cannot say which of its classes an event is of.
+fn check_ids(stream: &mut Stream) -> Result<(), ParseError> {
+    let Stream { id, event_header, events, .. } = stream;
+    let mut found = false;
+    integers(event_header, &mut |_, integer| found |= integer.role == Role::EventId);
+    let [_, second, ..] = &events[..] else { return Ok(()) };
+    if found {
+        return Ok(());
+    }
+    Err(second.place.error(format!(
+        "a second event class of stream class {id}, whose event.header has no id to tell them apart"
+    )))
 }
 
 /// The clock that the stream's integers stand for; there may be one.

@@ -1,5 +1,6 @@
 //! How fields lie in a stream.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Byte order; of the bits too: the first ones of a byte are its low ones in little-endian fields.
@@ -39,6 +40,10 @@ pub enum Role {
     Discarded,
     /// The CPU.
     Cpu,
+    /// How its content is compressed, if that is not 0.
+    Compression,
+    /// How its content is encrypted, if that is not 0.
+    Encryption,
     /// Of the event header: the event's class.
     EventId,
 }
@@ -124,6 +129,26 @@ pub struct Structure {
     pub align: u64,
     /// In their order.
     pub members: Vec<Member>,
+    /// Of `members`; shared by all structures of a type.
+    pub(super) names: Arc<Names>,
+}
+
+/// Where each name is among the members of a structure; of a name that comes twice, the first.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Names(HashMap<String, usize>);
+
+impl Names {
+    pub fn new<'a>(names: impl Iterator<Item = &'a str>) -> Names {
+        let mut found = HashMap::new();
+        for (index, name) in names.enumerate() {
+            found.entry(name.to_owned()).or_insert(index);
+        }
+        Names(found)
+    }
+
+    pub fn index(&self, name: &str) -> Option<usize> {
+        self.0.get(name).copied()
+    }
 }
 
 /// One of several fields, as a tag says.

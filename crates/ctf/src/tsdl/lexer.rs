@@ -1,6 +1,6 @@
 //! Metadata text to tokens.
 
-use super::{ParseError, Place};
+use super::{ParseError, Place, Warnings};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token {
@@ -38,11 +38,15 @@ struct Lexer<'a> {
     text: &'a [u8],
     at: usize,
     place: Place,
+    warnings: &'a mut Warnings,
 }
 
 /// All tokens with their places, [`Token::End`] among them.
-pub(super) fn tokens(text: &[u8]) -> Result<Vec<(Place, Token)>, ParseError> {
-    let mut lexer = Lexer { text, at: 0, place: Place { line: 1, column: 1 } };
+pub(super) fn tokens(
+    text: &[u8],
+    warnings: &mut Warnings,
+) -> Result<Vec<(Place, Token)>, ParseError> {
+    let mut lexer = Lexer { text, at: 0, place: Place { line: 1, column: 1 }, warnings };
     let mut tokens = Vec::new();
     loop {
         lexer.skip_blank()?;
@@ -91,7 +95,9 @@ impl Lexer<'_> {
                 self.skip(2);
                 while !self.rest().starts_with(b"*/") {
                     if self.next().is_none() {
-                        return Err(begin.error("the comment has no end"));
+                        let what = "the comment has no end: the metadata may have been cut off";
+                        self.warnings.push(begin.error(what));
+                        break;
                     }
                 }
                 self.skip(2);
@@ -137,23 +143,28 @@ impl Lexer<'_> {
         let begin = self.place;
         let cut = || begin.error("the string has no end");
         let quote = self.next().ok_or_else(cut)?;
-        let mut bytes = Vec::new();
+        let (mut bytes, mut broken) = (Vec::new(), false);
         loop {
             let place = self.place;
             match self.next().ok_or_else(cut)? {
                 byte if byte == quote => break,
-                b'\\' => bytes.push(self.escape(place)?),
+                b'\\' => self.escape(place, &mut bytes)?,
                 0 => return Err(place.error("a NUL character in a string")),
-                byte => bytes.push(byte),
+                byte => {
+                    if byte == b'\n' && !std::mem::replace(&mut broken, true) {
+                        self.warnings.push(begin.error("a string over several lines: write \\n"));
+                    }
+                    bytes.push(byte);
+                }
             }
         }
         Ok(Token::Text(String::from_utf8_lossy(&bytes).into_owned()))
     }
 
     /// What stands after a backslash, as in C.
-    fn escape(&mut self, place: Place) -> Result<u8, ParseError> {
+    fn escape(&mut self, place: Place, out: &mut Vec<u8>) -> Result<(), ParseError> {
         let byte = self.next().ok_or_else(|| place.error("the string has no end"))?;
-        Ok(match byte {
+        out.push(match byte {
             b'a' => 7,
             b'b' => 8,
             b'f' => 12,
@@ -162,43 +173,58 @@ impl Lexer<'_> {
             b't' => b'\t',
             b'v' => 11,
             b'\\' | b'\'' | b'"' | b'?' => byte,
-            b'0'..=b'7' => self.digits(u32::from(byte - b'0'), 2, 8, place)?,
-            b'x' => {
-                if !self.rest().first().is_some_and(u8::is_ascii_hexdigit) {
-                    return Err(place.error("\\x without a hexadecimal digit"));
+            b'0'..=b'7' => {
+                let (value, _) = self.digits(u32::from(byte - b'0'), 2, 8);
+                if value > 255 {
+                    let what = format!("the escape sequence {value:#o} is above 255");
+                    self.warnings.push(place.error(what));
                 }
-                self.digits(0, 2, 16, place)?
+                value as u8
+            }
+            b'x' => match self.digits(0, 2, 16) {
+                (_, 0) => return Err(place.error("\\x without a hexadecimal digit")),
+                (value, _) => value as u8,
+            },
+            b'u' | b'U' => {
+                let most = if byte == b'u' { 4 } else { 8 };
+                let (value, count) = self.digits(0, most, 16);
+                let character = char::from_u32(value).filter(|_| count == most);
+                let character = character.ok_or_else(|| {
+                    let name = char::from(byte);
+                    place.error(format!("\\{name} without {most} digits of a character"))
+                })?;
+                out.extend(character.encode_utf8(&mut [0; 4]).bytes());
+                return Ok(());
             }
             other => {
                 let shown = char::from(other).escape_default();
                 return Err(place.error(format!("unknown escape sequence \\{shown}")));
             }
-        })
+        });
+        Ok(())
     }
 
-    fn digits(
-        &mut self,
-        mut value: u32,
-        most: usize,
-        radix: u32,
-        place: Place,
-    ) -> Result<u8, ParseError> {
-        for _ in 0..most {
+    /// Goes on with `value` by up to `most` digits; also how many there were.
+    fn digits(&mut self, mut value: u32, most: usize, radix: u32) -> (u32, usize) {
+        for count in 0..most {
             let digit = self.rest().first().and_then(|byte| char::from(*byte).to_digit(radix));
-            let Some(digit) = digit else { break };
+            let Some(digit) = digit else { return (value, count) };
             value = value * radix + digit;
             self.next();
         }
-        u8::try_from(value).map_err(|_| place.error("an escape sequence above 255"))
+        (value, most)
     }
 }
 
 /// Decimal, octal or hexadecimal, with C's suffixes.
 fn number(word: &str) -> Option<u64> {
-    let lower = word.to_ascii_lowercase();
-    let suffixes = ["ull", "llu", "ul", "lu", "ll", "u", "l"];
-    let digits = suffixes.iter().find_map(|s| lower.strip_suffix(s)).unwrap_or(&lower);
-    if let Some(hex) = digits.strip_prefix("0x") {
+    let digits = word.trim_end_matches(['u', 'U', 'l', 'L']);
+    let suffix = &word[digits.len()..];
+    let long = suffix.trim_matches(['u', 'U']);
+    if suffix.len() - long.len() > 1 || !["", "l", "L", "ll", "LL"].contains(&long) {
+        return None;
+    }
+    if let Some(hex) = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
         u64::from_str_radix(hex, 16).ok()
     } else if digits.len() > 1 && digits.starts_with('0') {
         u64::from_str_radix(digits, 8).ok()

@@ -12,6 +12,7 @@ mod parser;
 mod paths;
 mod scope;
 mod syntax;
+mod value;
 
 use std::collections::HashMap;
 
@@ -25,8 +26,11 @@ const DEPTH: usize = 64;
 
 const NS: i128 = 1_000_000_000;
 
+/// What CTF 1.8 forbids and is read all the same, as babeltrace2 does, with the place.
+type Warnings = Vec<ParseError>;
+
 /// A place in the metadata text, both from 1; 0 where it is in none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
     /// Line.
     pub line: usize,
@@ -81,6 +85,9 @@ pub struct Trace {
     /// Of a second member of one name in a body, if there is one: CTF has none, but programs of
     /// loopscope's that gave two fields one name have written it.
     pub doubled: Option<ParseError>,
+    /// What CTF 1.8 forbids in the text and was read all the same, as babeltrace2 does: what it
+    /// means is a guess. In the order of the text.
+    pub warnings: Vec<ParseError>,
     /// Of the trace block.
     pub place: Place,
 }
@@ -165,9 +172,14 @@ pub struct Event {
 impl Trace {
     /// Reads the content of a `metadata` file.
     pub fn read(bytes: &[u8]) -> Result<Trace, ParseError> {
-        let text = packets::text(bytes)?;
-        let items = parser::parse(lexer::tokens(&text)?)?;
-        blocks::trace(&items, text.len())
+        let mut warnings = Warnings::new();
+        let text = packets::text(bytes, &mut warnings)?;
+        let tokens = lexer::tokens(&text, &mut warnings)?;
+        let items = parser::parse(tokens, &mut warnings)?;
+        let mut trace = blocks::trace(&items, text.len())?;
+        trace.warnings.append(&mut warnings);
+        trace.warnings.sort_by_key(|warning| (warning.line, warning.column));
+        Ok(trace)
     }
 
     /// The text of an environment entry.

@@ -4,13 +4,49 @@ use super::lexer::Token;
 use super::syntax::{
     Declarator, Entry, Enumerator, Item, Length, Spec, SpecKind, Value, ValueKind,
 };
-use super::{DEPTH, ParseError, Place};
+use super::{DEPTH, ParseError, Place, Warnings};
 
-pub(super) struct Parser {
+pub(super) struct Parser<'a> {
     tokens: Vec<(Place, Token)>,
     at: usize,
     depth: usize,
+    warnings: &'a mut Warnings,
 }
+
+/// Words that no field and no type can have as its name (CTF 1.8.3, C.1.2).
+const RESERVED: [&str; 28] = [
+    "align",
+    "callsite",
+    "const",
+    "char",
+    "clock",
+    "double",
+    "enum",
+    "env",
+    "event",
+    "floating_point",
+    "float",
+    "integer",
+    "int",
+    "long",
+    "short",
+    "signed",
+    "stream",
+    "string",
+    "struct",
+    "trace",
+    "typealias",
+    "typedef",
+    "unsigned",
+    "variant",
+    "void",
+    "_Bool",
+    "_Complex",
+    "_Imaginary",
+];
+
+/// Those that a named type begins with.
+const TAGGED: [&str; 3] = ["struct", "variant", "enum"];
 
 /// Words that types are made of when they stand together.
 const TYPE_WORDS: [&str; 13] = [
@@ -33,8 +69,11 @@ const TYPE_WORDS: [&str; 13] = [
 const BLOCKS: [&str; 6] = ["trace", "env", "clock", "stream", "event", "callsite"];
 
 /// The statements of the whole text.
-pub(super) fn parse(tokens: Vec<(Place, Token)>) -> Result<Vec<Item>, ParseError> {
-    let mut parser = Parser { tokens, at: 0, depth: 0 };
+pub(super) fn parse(
+    tokens: Vec<(Place, Token)>,
+    warnings: &mut Warnings,
+) -> Result<Vec<Item>, ParseError> {
+    let mut parser = Parser { tokens, at: 0, depth: 0, warnings };
     let mut items = Vec::new();
     while parser.peek() != &Token::End {
         let place = parser.place();
@@ -45,14 +84,13 @@ pub(super) fn parse(tokens: Vec<(Place, Token)>) -> Result<Vec<Item>, ParseError
                 parser.expect(";")?;
                 items.push(Item::Block { place, keyword, items: items_of });
             }
-            Token::Symbol(";") => parser.at += 1,
             _ => items.push(parser.item()?),
         }
     }
     Ok(items)
 }
 
-impl Parser {
+impl Parser<'_> {
     fn peek(&self) -> &Token {
         &self.tokens[self.at].1
     }
@@ -104,15 +142,21 @@ impl Parser {
         }
     }
 
+    /// A name that the text gives to `what`.
+    fn name(&mut self, what: &str) -> Result<String, ParseError> {
+        let place = self.place();
+        let name = self.word()?;
+        check_name(place, &name, what)?;
+        Ok(name)
+    }
+
     /// `{ … }`
     fn body(&mut self) -> Result<Vec<Item>, ParseError> {
         self.deeper()?;
         self.expect("{")?;
         let mut items = Vec::new();
         while !self.accept("}") {
-            if !self.accept(";") {
-                items.push(self.item()?);
-            }
+            items.push(self.item()?);
         }
         self.depth -= 1;
         Ok(items)
@@ -136,7 +180,7 @@ impl Parser {
                 return Err(place.error("an alias of a pointer: alias the pointer's own type"));
             }
             self.expect(":=")?;
-            let name = self.named()?;
+            let name = self.alias_name()?;
             let pointers = self.pointers();
             self.expect(";")?;
             return Ok(Item::Alias { place, spec, pointers, name });
@@ -144,9 +188,7 @@ impl Parser {
         if self.is_word("typedef") {
             self.next();
             let spec = self.spec()?;
-            let declarators = self.declarators()?;
-            self.expect(";")?;
-            return Ok(Item::Typedef { spec, declarators });
+            return self.typedef(spec);
         }
         if let Some(length) = self.key_length() {
             let key = self.key(length);
@@ -161,9 +203,25 @@ impl Parser {
             return Ok(Item::Entry(Entry { place, key, value }));
         }
         let spec = self.spec()?;
-        let declarators = if self.is(";") { Vec::new() } else { self.declarators()? };
+        if self.is_word("typedef") {
+            self.next();
+            return self.typedef(spec);
+        }
+        if spec.kind.has_body() && TAGGED.iter().any(|word| self.is_word(word)) {
+            let place = self.place();
+            self.warnings.push(place.error("expected `;` before this: the type ends here"));
+            return Ok(Item::Field { spec, declarators: Vec::new() });
+        }
+        let declarators = if self.is(";") { Vec::new() } else { self.declarators("a field")? };
         self.expect(";")?;
         Ok(Item::Field { spec, declarators })
+    }
+
+    /// After the type and the keyword.
+    fn typedef(&mut self, spec: Spec) -> Result<Item, ParseError> {
+        let declarators = self.declarators("a type")?;
+        self.expect(";")?;
+        Ok(Item::Typedef { spec, declarators })
     }
 
     /// Tokens of the key before `=` or `:=`, if such a statement is next.
@@ -194,11 +252,15 @@ impl Parser {
 
     fn value(&mut self) -> Result<Value, ParseError> {
         let place = self.place();
-        let mut negative = false;
-        while self.is("-") || self.is("+") {
-            negative ^= self.next() == Token::Symbol("-");
+        if self.accept("(") {
+            self.deeper()?;
+            let value = self.value()?;
+            self.depth -= 1;
+            self.expect(")")?;
+            return Ok(value);
         }
-        let signed = self.place() != place;
+        let negative = self.accept("-");
+        let signed = negative || self.accept("+");
         let kind = match self.peek() {
             Token::Number(magnitude) => {
                 let magnitude = *magnitude;
@@ -237,22 +299,30 @@ impl Parser {
         }
     }
 
-    fn declarators(&mut self) -> Result<Vec<Declarator>, ParseError> {
+    /// Names of `what`, each with what is written around it.
+    fn declarators(&mut self, what: &str) -> Result<Vec<Declarator>, ParseError> {
         let mut declarators = Vec::new();
         loop {
             let pointers = self.pointers();
             let place = self.place();
-            let name = self.word()?;
+            let name = self.name(what)?;
+            if self.is(":") {
+                return Err(self.place().error(
+                    "a bit field of C is not supported: write integer { size = BITS; align = 1; }",
+                ));
+            }
             let mut lengths = Vec::new();
             while self.accept("[") {
                 let place = self.place();
-                let length = match self.peek() {
-                    Token::Number(count) => {
-                        let count = *count;
-                        self.next();
-                        Length::Fixed(count)
+                let value = self.value()?;
+                let length = match value.kind {
+                    ValueKind::Number { .. } => Length::Fixed(value.unsigned()?),
+                    ValueKind::Path(path) => Length::Path(path),
+                    ValueKind::Text(name) => {
+                        let what = format!("{name:?} is a string: write it without quotes");
+                        self.warnings.push(value.place.error(what));
+                        Length::Path(vec![name])
                     }
-                    _ => Length::Path(self.path()?),
                 };
                 self.expect("]")?;
                 lengths.push((place, length));
@@ -264,18 +334,29 @@ impl Parser {
         }
     }
 
+    /// The name after `:=`: `u32`, `unsigned long`, `struct page`.
+    fn alias_name(&mut self) -> Result<String, ParseError> {
+        if TAGGED.iter().any(|word| self.is_word(word)) {
+            return Ok(format!("{} {}", self.word()?, self.name("a type")?));
+        }
+        self.named()
+    }
+
     /// The name of an alias, of one word or several.
     fn named(&mut self) -> Result<String, ParseError> {
-        let mut name = self.word()?;
-        if name == "const" {
-            name = self.word()?;
+        while self.is_word("const") {
+            self.next();
         }
-        if TYPE_WORDS.contains(&name.as_str()) {
-            while matches!(self.peek(), Token::Word(word) if TYPE_WORDS.contains(&word.as_str())) {
-                let word = self.word()?;
-                if word != "const" {
-                    name = format!("{name} {word}");
-                }
+        let place = self.place();
+        let mut name = self.word()?;
+        if !TYPE_WORDS.contains(&name.as_str()) {
+            check_name(place, &name, "a type")?;
+            return Ok(name);
+        }
+        while matches!(self.peek(), Token::Word(word) if TYPE_WORDS.contains(&word.as_str())) {
+            let word = self.word()?;
+            if word != "const" {
+                name = format!("{name} {word}");
             }
         }
         Ok(name)
@@ -299,7 +380,7 @@ impl Parser {
             }
             "struct" => {
                 self.next();
-                let name = self.optional_word()?;
+                let name = self.optional_name()?;
                 let body = if self.is("{") { Some(self.body()?) } else { None };
                 let mut align = None;
                 if self.is_word("align") && self.peek_after(1) == &Token::Symbol("(") {
@@ -311,7 +392,7 @@ impl Parser {
             }
             "variant" => {
                 self.next();
-                let name = self.optional_word()?;
+                let name = self.optional_name()?;
                 let mut tag = None;
                 if self.accept("<") {
                     tag = Some(self.path()?);
@@ -322,7 +403,7 @@ impl Parser {
             }
             "enum" => {
                 self.next();
-                let name = self.optional_word()?;
+                let name = self.optional_name()?;
                 let mut container = None;
                 if self.accept(":") {
                     self.deeper()?;
@@ -334,17 +415,19 @@ impl Parser {
             }
             _ => SpecKind::Named(self.named()?),
         };
-        let empty = match &kind {
-            SpecKind::Struct { name, body, .. } => name.is_none() && body.is_none(),
-            SpecKind::Variant { name, body, .. } => name.is_none() && body.is_none(),
-            SpecKind::Enum { name, body, .. } => name.is_none() && body.is_none(),
-            _ => false,
+        // The container goes with the body.
+        let whole = match &kind {
+            SpecKind::Struct { name: None, .. }
+            | SpecKind::Variant { name: None, .. }
+            | SpecKind::Enum { name: None, .. } => kind.has_body(),
+            SpecKind::Enum { container: Some(_), .. } => kind.has_body(),
+            _ => true,
         };
-        if empty { Err(self.unexpected("a name or `{`")) } else { Ok(Spec { place, kind }) }
+        if whole { Ok(Spec { place, kind }) } else { Err(self.unexpected("a name or `{`")) }
     }
 
-    fn optional_word(&mut self) -> Result<Option<String>, ParseError> {
-        if matches!(self.peek(), Token::Word(_)) { self.word().map(Some) } else { Ok(None) }
+    fn optional_name(&mut self) -> Result<Option<String>, ParseError> {
+        if matches!(self.peek(), Token::Word(_)) { self.name("a type").map(Some) } else { Ok(None) }
     }
 
     /// `{ key = value; … }` of a type.
@@ -361,6 +444,9 @@ impl Parser {
 
     /// After the opening brace.
     fn enumerators(&mut self) -> Result<Vec<Enumerator>, ParseError> {
+        if self.is("}") {
+            return Err(self.place().error("an enumeration without labels"));
+        }
         let mut found = Vec::new();
         while !self.accept("}") {
             let place = self.place();
@@ -384,6 +470,27 @@ impl Parser {
             }
         }
         Ok(found)
+    }
+}
+
+fn check_name(place: Place, name: &str, what: &str) -> Result<(), ParseError> {
+    if !RESERVED.contains(&name) {
+        return Ok(());
+    }
+    let remedy = match what {
+        "a field" => format!("write _{name}, which readers show as {name}"),
+        _ => "choose another one".to_owned(),
+    };
+    Err(place.error(format!("`{name}` is a reserved word, and no name of {what}: {remedy}")))
+}
+
+impl SpecKind {
+    fn has_body(&self) -> bool {
+        match self {
+            SpecKind::Struct { body, .. } | SpecKind::Variant { body, .. } => body.is_some(),
+            SpecKind::Enum { body, .. } => body.is_some(),
+            _ => false,
+        }
     }
 }
 

@@ -1,6 +1,11 @@
 //! From types to fields at their places: lengths and tags find the fields that they name.
 
-use super::layout::{Choice, Field, Integer, List, ListLength, Member, Role, Structure, Variant};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::layout::{
+    Choice, Enumeration, Field, Integer, List, ListLength, Member, Role, Structure, Variant,
+};
 use super::scope::{self, Reference, Type};
 use super::{ParseError, Place};
 
@@ -35,9 +40,17 @@ struct Pending {
     reference: Reference,
 }
 
+/// The places of each label among an enumeration's mappings.
+type PlacesByLabel = HashMap<String, Vec<usize>>;
+
 /// Makes fields of types.
 pub(super) struct Builder {
     pub slots: usize,
+    /// The places of the lengths and tags that have found their fields.
+    pub connected: HashSet<Place>,
+    /// By an enumeration's address: it, which keeps the address its own, and where in its ranges each
+    /// label is.
+    labels: HashMap<usize, (Arc<Enumeration>, PlacesByLabel)>,
     /// How many more fields there may be: types that are used many times within each other would
     /// need more memory than any.
     left: usize,
@@ -46,7 +59,12 @@ pub(super) struct Builder {
 impl Builder {
     /// For a metadata text of so many bytes.
     pub fn new(bytes: usize) -> Builder {
-        Builder { slots: 0, left: 100_000 + 16 * bytes }
+        Builder {
+            slots: 0,
+            connected: HashSet::new(),
+            labels: HashMap::new(),
+            left: 100_000 + 16 * bytes,
+        }
     }
 
     /// Puts a structure into its root, and finds what its lengths and tags are.
@@ -89,7 +107,7 @@ impl Builder {
                 let members = self.members(&structure.members, here, pending)?;
                 let aligns = members.iter().map(|member| member.field.align());
                 let align = aligns.fold(structure.align, u64::max);
-                Field::Structure(Structure { align, members })
+                Field::Structure(Structure { align, members, names: structure.names.clone() })
             }
             Type::Variant(options, tag) => {
                 let Some(reference) = tag else {
@@ -146,6 +164,7 @@ impl Builder {
         let name = reference.path.join(".");
         let (target_root, target) = find(root, here, &reference.path, roots)
             .ok_or_else(|| place.error(format!("there is no field {name} before this one")))?;
+        self.connected.insert(place);
         let target = field_at(&mut roots[target_root as usize], &target);
         let names = match target {
             Field::Enumeration(_, names) => Some(names.clone()),
@@ -171,9 +190,12 @@ impl Builder {
                     return Err(place.error(format!("the tag {name} is not an enumeration")));
                 };
                 (variant.tag, variant.signed) = (slot, signed);
+                let address = Arc::as_ptr(&names).addr();
+                let (names, labels) = self.labels.entry(address).or_insert_with(|| by_label(names));
                 for (option, member) in variant.options.iter().enumerate() {
-                    let of_option = names.ranges.iter().filter(|range| range.0 == member.name);
-                    let choices = of_option.map(|(_, low, high)| (*low, *high));
+                    let of_option = labels.get(&member.name).into_iter().flatten();
+                    let ranges = of_option.map(|index| &names.ranges[*index]);
+                    let choices = ranges.map(|(_, low, high)| (*low, *high));
                     variant.choices.extend(choices.map(|(low, high)| Choice { low, high, option }));
                 }
             }
@@ -181,6 +203,15 @@ impl Builder {
         }
         Ok(())
     }
+}
+
+/// An enumeration, and where in its ranges each label is.
+fn by_label(names: Arc<Enumeration>) -> (Arc<Enumeration>, HashMap<String, Vec<usize>>) {
+    let mut labels: HashMap<String, Vec<usize>> = HashMap::new();
+    for (index, (label, ..)) in names.ranges.iter().enumerate() {
+        labels.entry(label.clone()).or_default().push(index);
+    }
+    (names, labels)
 }
 
 /// Root and indexes of the field that `path`, written at `here`, means.
@@ -213,10 +244,10 @@ fn descend(field: &Field, path: &[String], before: usize) -> Option<Vec<usize>> 
     let mut field = field;
     for name in path {
         let limit = if found.is_empty() { before } else { usize::MAX };
-        let members = field.members().iter().take(limit);
-        let index = members.into_iter().position(|member| member.name == *name)?;
+        let Field::Structure(structure) = field else { return None };
+        let index = structure.names.index(name).filter(|index| *index < limit)?;
         found.push(index);
-        field = &field.members()[index].field;
+        field = &structure.members[index].field;
     }
     Some(found)
 }
@@ -293,6 +324,7 @@ pub(super) fn set_role(
             (Field::Integer(integer), ListLength::Fixed(16)) if integer.size == 8 => Some(integer),
             _ => None,
         },
+        (_, Role::Uuid) => None,
         (Field::Integer(integer) | Field::Enumeration(integer, _), _) => Some(integer),
         _ => None,
     };
@@ -305,6 +337,8 @@ pub(super) fn set_role(
             }
             Ok(())
         }
+        // The specification names no type for these: another one is data.
+        None if [Role::Cpu, Role::Compression, Role::Encryption].contains(&role) => Ok(()),
         None => Err(place.error(format!("the field {name} has not the type that it must have"))),
     }
 }

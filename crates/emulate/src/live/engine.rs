@@ -126,6 +126,10 @@ impl<M: Mover> Engine<M> {
     /// and what went wrong.
     pub fn close(&mut self) -> (Vec<Losses>, Vec<String>) {
         self.router.close();
-        (self.mover.losses(), self.course.problems())
+        let mut losses = self.mover.losses();
+        for (losses, reserved) in losses.iter_mut().zip(self.router.reserved()) {
+            losses.reserved = *reserved;
+        }
+        (losses, self.course.problems())
     }
 }

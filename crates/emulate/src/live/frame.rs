@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use crate::address::Address;
 use crate::model::Packet;
+use crate::settings::{ByteOrder, MessageField};
 
 /// Bytes of an Ethernet header.
 pub const HEADER: usize = 14;
@@ -51,14 +52,27 @@ impl Frame {
         &self.bytes
     }
 
-    /// The message's number as loopscope's generators write it: the first up to eight bytes of the
-    /// payload of UDP or TCP, little-endian, without the sign's bit; 0 without any.
-    pub fn message(&self) -> u64 {
+    /// The message's number, which stands in `field` of the payload of UDP or TCP, without the sign's
+    /// bit. Of a little-endian field that the payload's end cuts off, the missing bytes are 0. 0 where
+    /// there is no field.
+    pub fn message(&self, field: MessageField) -> u64 {
         let payload = payload(&self.bytes).unwrap_or_default();
+        let field_bytes = payload.get(usize::from(field.offset)..).unwrap_or_default();
+        let width = usize::from(field.width).min(8);
+        let found = &field_bytes[..field_bytes.len().min(width)];
         let mut number = [0; 8];
-        let length = payload.len().min(8);
-        number[..length].copy_from_slice(&payload[..length]);
-        u64::from_le_bytes(number) & i64::MAX as u64
+        let number = match field.order {
+            ByteOrder::Little => {
+                number[..found.len()].copy_from_slice(found);
+                u64::from_le_bytes(number)
+            }
+            ByteOrder::Big if found.len() == width => {
+                number[8 - width..].copy_from_slice(found);
+                u64::from_be_bytes(number)
+            }
+            ByteOrder::Big => 0,
+        };
+        number & i64::MAX as u64
     }
 }
 
@@ -158,7 +172,7 @@ mod tests {
     #[test]
     fn the_message_is_the_payloads_beginning() {
         let pool = Pool::default();
-        let message = |bytes: &[u8]| pool.frame(bytes).message();
+        let message = |bytes: &[u8]| pool.frame(bytes).message(MessageField::default());
         let number = 0x1234_5678_9abc_u64;
         assert_eq!(message(&udp(&number.to_le_bytes(), false, 0)), number);
         assert_eq!(message(&udp(&number.to_le_bytes(), true, 0)), number);
@@ -173,6 +187,19 @@ mod tests {
         for end in 0..whole.len() {
             assert_eq!(message(&whole[..end]), 0);
         }
+    }
+
+    #[test]
+    fn the_message_is_where_the_field_says() {
+        let frame = Pool::default().frame(&udp(&[1, 2, 3, 4, 5, 6], false, 0));
+        let number = |offset, width, order| frame.message(MessageField { offset, width, order });
+        assert_eq!(number(2, 2, ByteOrder::Little), 0x0403);
+        assert_eq!(number(2, 2, ByteOrder::Big), 0x0304);
+        assert_eq!(number(5, 1, ByteOrder::Big), 6);
+        assert_eq!(number(4, 4, ByteOrder::Little), 0x0605);
+        assert_eq!(number(4, 4, ByteOrder::Big), 0);
+        assert_eq!(number(6, 2, ByteOrder::Little), 0);
+        assert_eq!(number(u16::MAX, 8, ByteOrder::Little), 0);
     }
 
     #[test]

@@ -1,10 +1,15 @@
 //! The kernel's links and queues by way of iproute2's programs.
 
 use std::io::{self, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use nix::unistd::{getpid, getppid};
 use thiserror::Error;
 
 /// One of them did not do what it was asked for.
@@ -21,19 +26,32 @@ pub enum BatchError {
     Refused(&'static str, String),
 }
 
-/// One process of `program`, which is `ip`, `bridge` or `tc`, for all the lines of `batch`.
+/// One process of `program`, which is `ip`, `bridge` or `tc`, for all the lines of `batch`. It dies
+/// with the calling thread.
 pub fn run(program: &'static str, options: &[&str], batch: &str) -> Result<(), BatchError> {
-    let mut child = Command::new(program)
+    run_prepared(program, options, batch, |_| {})
+}
+
+/// The same, with more to be done before it starts.
+pub fn run_prepared(
+    program: &'static str,
+    options: &[&str],
+    batch: &str,
+    prepare: impl FnOnce(&mut Command),
+) -> Result<(), BatchError> {
+    let mut command = Command::new(program);
+    command
         .args(options)
         .args(["-batch", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => BatchError::Missing(program),
-            _ => BatchError::Run(program, e),
-        })?;
+        .stderr(Stdio::piped());
+    die_with_parent(&mut command);
+    prepare(&mut command);
+    let mut child = command.spawn().map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => BatchError::Missing(program),
+        _ => BatchError::Run(program, e),
+    })?;
     if let Some(mut stdin) = child.stdin.take() {
         // If it ended early, its own message says why.
         let _ = stdin.write_all(batch.as_bytes());
@@ -44,7 +62,36 @@ pub fn run(program: &'static str, options: &[&str], batch: &str) -> Result<(), B
     }
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     let said = if said.is_empty() { output.status.to_string() } else { said };
-    Err(BatchError::Refused(program, said))
+    Err(BatchError::Refused(program, explained(said)))
+}
+
+/// What the kernel says to several netems on a device of which one duplicates
+/// (check_netem_in_tree() in net/sched/sch_netem.c).
+const MIXED: &str = "cannot mix duplicating netems";
+
+/// With what to do where the kernel's own words do not say it.
+fn explained(said: String) -> String {
+    if said.contains(MIXED) {
+        return format!(
+            "this kernel's netem refuses `duplicate` on one of several links to a host: use mover: \
+             auto, or leave `duplicate` out ({said})"
+        );
+    }
+    said
+}
+
+/// What a killed program has begun must not go on behind its back.
+#[allow(unsafe_code)]
+fn die_with_parent(command: &mut Command) {
+    let parent = getpid();
+    let before_exec = move || {
+        set_pdeathsig(Signal::SIGKILL)?;
+        // It may have died before.
+        if getppid() == parent { Ok(()) } else { Err(Errno::ESRCH.into()) }
+    };
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed. The closure makes the
+    // system calls prctl and getppid; it neither allocates nor locks.
+    unsafe { command.pre_exec(before_exec) };
 }
 
 /// A bridge that adds no packets of its own and forwards from the first one: without spanning tree
@@ -62,10 +109,36 @@ pub fn up(device: &str, more: &str) -> String {
 
 /// Has the kernel make a netem where nobody is: in a namespace that ends with the thread in it.
 pub fn try_out_netem() -> Result<(), BatchError> {
+    try_out("qdisc add dev lo root netem delay 1ms\n")
+}
+
+/// Has the kernel make two netems on a device, of which one duplicates.
+pub fn try_out_duplicates() -> Result<(), BatchError> {
+    try_out(
+        "qdisc add dev lo root handle 1: prio bands 2\n\
+         qdisc add dev lo parent 1:1 netem duplicate 1%\n\
+         qdisc add dev lo parent 1:2 netem delay 1ms\n",
+    )
+}
+
+fn try_out(batch: &str) -> Result<(), BatchError> {
     let make = || {
         unshare(CloneFlags::CLONE_NEWNET).map_err(|e| BatchError::Run("tc", e.into()))?;
-        run("tc", &[], "qdisc add dev lo root netem delay 1ms\n")
+        run("tc", &[], batch)
     };
     std::thread::scope(|scope| scope.spawn(make).join())
         .unwrap_or_else(|_| Err(BatchError::Run("tc", io::Error::other("the thread failed"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_duplicate_comes_with_its_remedy() {
+        let kernels = "Error: netem: cannot mix duplicating netems with other netems in tree.";
+        let explained = explained(kernels.to_owned());
+        assert!(explained.contains("mover: auto") && explained.contains(kernels), "{explained}");
+        assert_eq!(super::explained("Error: else".to_owned()), "Error: else");
+    }
 }

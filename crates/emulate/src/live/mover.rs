@@ -48,6 +48,8 @@ pub struct Losses {
     pub full: u64,
     /// Larger than the device can send: not segmented by the sender's kernel.
     pub oversize: u64,
+    /// To addresses that no bridge forwards (IEEE 802.1Q, 8.6.3). The router counts them.
+    pub reserved: u64,
     /// Not lost, but without a checksum: the receiver drops them.
     pub unfinished: u64,
 }

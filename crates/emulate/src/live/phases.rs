@@ -9,9 +9,12 @@ use serde_json::{Map, Value};
 use crate::EmulateError;
 use crate::control::{Command, Control};
 
-/// The session with the agent, if there is one; the phases are the document's.
-pub fn connect() -> Result<Option<Session>, PhaseError> {
+/// The session with the agent, if there is one; the phases are the document's. `open` is called with
+/// what the component was configured with before the agent hears of the router: whoever waits for
+/// that may send at once.
+pub fn connect(open: impl FnOnce(&Config)) -> Result<Option<Session>, PhaseError> {
     Session::connect_configured(|config| {
+        open(config);
         let phases = config.get("phases").and_then(Value::as_array);
         let names = phases.into_iter().flatten().filter_map(Value::as_str);
         names.map(str::to_owned).collect()

@@ -15,7 +15,7 @@ use crate::frame::{self, Frame};
 use crate::hosts::Hosts;
 use crate::model::{Fate, Link, Outcome, Packet as _};
 use crate::record::{Achieved, Left, Record};
-use crate::settings::{Document, Settings};
+use crate::settings::{Document, MessageField, Settings};
 
 /// Addresses that the switch learns; what lies beyond goes to all ports.
 const ADDRESSES: usize = 1 << 14;
@@ -25,6 +25,9 @@ const ADDRESSES: usize = 1 << 14;
 pub struct Router {
     hosts: Hosts,
     seed: u64,
+    message: MessageField,
+    /// Frames to addresses that no bridge forwards, by port.
+    reserved: Vec<u64>,
     start: MonotonicNs,
     table: HashMap<Address, usize>,
     /// From each to each, by [`Router::index`]; made when first needed where the document has none.
@@ -84,6 +87,8 @@ impl Router {
         let mut router = Router {
             hosts,
             seed: document.seed,
+            message: document.message,
+            reserved: vec![0; document.ports.len()],
             start: now,
             table: HashMap::new(),
             wires,
@@ -107,6 +112,10 @@ impl Router {
         {
             self.table.insert(source, from);
         }
+        if destination.is_reserved() {
+            self.reserved[from] += 1;
+            return;
+        }
         match self.table.get(&destination) {
             Some(to) if !destination.is_group() => {
                 // One that its own port has asked for has arrived already.
@@ -128,6 +137,11 @@ impl Router {
         }
     }
 
+    /// Frames that came in by each port to addresses that no bridge forwards.
+    pub fn reserved(&self) -> &[u64] {
+        &self.reserved
+    }
+
     fn enqueue(&mut self, now: MonotonicNs, from: usize, to: usize, frame: Frame) {
         let index = self.hosts.index(from, to);
         if self.wires[index].is_none() {
@@ -137,7 +151,7 @@ impl Router {
         let Some(wire) = &mut self.wires[index] else { return };
         wire.record.came(now, frame.size());
         wire.number += 1;
-        events::enqueued(Place { number: wire.number, from, to }, &frame, now);
+        events::enqueued(Place { number: wire.number, from, to }, &frame, self.message, now);
         wire.link.enqueue(now, frame);
         self.agree(index);
     }
@@ -170,7 +184,7 @@ impl Router {
                     Fate::Dropped(cause) => {
                         let place = Place { number: outcome.number, from, to };
                         wire.record.dropped(&outcome, Some(cause));
-                        events::dropped(place, &outcome.packet, Some(cause));
+                        events::dropped(place, &outcome.packet, self.message, Some(cause));
                     }
                 }
             }
@@ -186,10 +200,10 @@ impl Router {
         let place = Place { number: outcome.number, from: *from, to: *to };
         if *lost {
             wire.record.dropped(outcome, None);
-            events::dropped(place, &outcome.packet, None);
+            events::dropped(place, &outcome.packet, self.message, None);
         } else {
             wire.record.left(&Left::of(outcome, at));
-            events::departed(place, outcome, given, at.ns_since(outcome.due));
+            events::departed(place, outcome, self.message, given, at.ns_since(outcome.due));
         }
     }
 

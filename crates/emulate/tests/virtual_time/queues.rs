@@ -289,3 +289,23 @@ fn the_default_queue_holds_a_windowful() {
         assert!(!dropped_by(&run(&settings, 1, &packets(&flood)), Drop::Queue).is_empty());
     }
 }
+
+/// The last of a flood leaves no later than is said beforehand, whatever holds it up.
+#[test]
+fn no_packet_stays_longer_than_the_longest() {
+    let limits = [json!({"packets": 50}), json!({"bytes": 64_000}), json!({"time-ns": 50_000_000})];
+    let queues = limits.map(|limit| json!({"limit": limit})).into_iter().chain([json!({})]);
+    for queue in queues {
+        let settings = settings(json!({
+            "rate_bps": 10_000_000, "queue": queue, "delay_ns": 20_000_000,
+            "jitter": {"distribution": "uniform", "ns": 1_000_000}
+        }));
+        let longest = link(&settings, 1).longest_ns();
+        let outcomes = run(&settings, 1, &packets(&vec![(0, 1514); 400]));
+        let stays = departed(&outcomes).iter().map(|o| o.due.0 - o.enqueued.0).collect::<Vec<_>>();
+        let found = *stays.iter().max().unwrap();
+        assert!(found <= longest, "{queue}: {found} > {longest}");
+        // Nor is it far from it: a run waits so long for what is under way at its end.
+        assert!(longest < 2 * found, "{queue}: {longest} is far from {found}");
+    }
+}

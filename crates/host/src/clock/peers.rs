@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use anyhow::Context as _;
 use loopscope_clocksync::loops::Residuals;
@@ -11,7 +12,8 @@ use loopscope_clocksync::probe::{
     MESH_BURST, MESH_RATE_HZ, Mesh, MeshConfig, Peer, Responder, Side, Told,
 };
 
-use super::service::{own_address, resolved, told};
+use super::place::Place;
+use super::service::{own_address, told};
 
 /// Which followers check which.
 #[derive(clap::Args)]
@@ -29,6 +31,7 @@ pub struct Arguments {
 pub(super) struct Peers {
     answers: Option<Responder>,
     probes: Option<Mesh>,
+    places: Vec<Place>,
     /// Whose first agreement, and whose first contradiction was told.
     agreed: BTreeSet<String>,
     contradicted: BTreeSet<String>,
@@ -45,11 +48,13 @@ impl Peers {
             let directory = own.directory.as_ref().map(|directory| directory.join(log));
             Side { address, directory, ..own.clone() }
         };
-        let mut peers = Vec::new();
+        let (mut peers, mut places) = (Vec::new(), Vec::new());
         for name in &arguments.peers {
-            let address = resolved(name)?;
+            let place = Place::of(name)?;
+            let address = place.address();
             let side = side(SocketAddr::new(own_address(address)?, 0), &format!("mesh/{name}"));
             peers.push(Peer { name: name.clone(), address, side });
+            places.push(place);
         }
         let answer = |port| {
             let side = side(SocketAddr::new(own.address.ip(), port), "answers");
@@ -62,16 +67,23 @@ impl Peers {
         let (rate_hz, burst) = (MESH_RATE_HZ, MESH_BURST);
         let config = MeshConfig { rate_hz, burst, online: online.clone(), witness: None };
         let probes = (!peers.is_empty()).then(|| Mesh::start(peers, &config)).transpose()?;
-        Ok(Peers { answers, probes, agreed: BTreeSet::new(), contradicted: BTreeSet::new() })
+        let (agreed, contradicted) = (BTreeSet::new(), BTreeSet::new());
+        Ok(Peers { answers, probes, places, agreed, contradicted })
     }
 
     pub(super) fn has_ended(&self) -> bool {
         self.answers.as_ref().is_some_and(Responder::has_ended)
     }
 
-    /// Tells what is seen of a peer for the first time.
+    /// Follows peers whose names have other addresses, and tells what is seen of one for the first time.
     pub(super) fn look(&mut self) {
-        let Some(probes) = &self.probes else { return };
+        let Some(probes) = &mut self.probes else { return };
+        for (peer, last) in probes.last_answers() {
+            for place in self.places.iter_mut().filter(|place| place.name() == peer) {
+                let redirect = |own, to| probes.redirect(&peer, own, to);
+                place.follow(&format!("the peer {peer}"), last, Instant::now(), redirect);
+            }
+        }
         for (peer, seen) in probes.residuals() {
             if let Some(newest) = seen.newest
                 && self.agreed.insert(peer.clone())

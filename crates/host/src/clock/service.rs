@@ -1,6 +1,6 @@
 //! `serve` and `join`: until SIGINT or SIGTERM.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use loopscope_clock::layout::DEFAULT_PATH;
 use loopscope_clocksync::key::Key;
-use loopscope_clocksync::online::Online;
 use loopscope_clocksync::page::{Published, Publisher, Role, Service};
 use loopscope_clocksync::probe::{
     Counts, DEFAULT_BURST, Prober, ProberConfig, Responder, Side, Told,
 };
 use loopscope_clocksync::record::Identity;
+use loopscope_clocksync::stamp::ordered_counter;
 use loopscope_clocksync::utc::Watch;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -23,6 +23,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
 
 use super::peers::{self, Peers};
+use super::place::Place;
 
 /// Be the reference, whose counter is the time of all hosts, until SIGINT or SIGTERM.
 ///
@@ -39,7 +40,7 @@ pub struct Serve {
     terms: Terms,
 }
 
-/// Follow a reference until SIGINT or SIGTERM.
+/// Follow a reference until SIGINT or SIGTERM; waits for it as long as it takes.
 #[derive(clap::Args)]
 pub struct Join {
     /// Where the reference serves
@@ -47,7 +48,7 @@ pub struct Join {
     reference: String,
     #[command(flatten)]
     terms: Terms,
-    /// Exchanges a second, 0.01Hz to 1000Hz
+    /// Exchanges a second, 0.01Hz to 1000Hz; fewer where the reference asks for that
     #[arg(long, default_value = "100Hz", value_parser = hertz)]
     rate: f64,
     /// How far an oscillator's rate may wander from its mean: the widths rest on it
@@ -98,9 +99,9 @@ pub fn serve(arguments: Serve) -> anyhow::Result<ExitCode> {
     let frequency = side.identity.frequency;
     let utc = Arc::new(Watch::start().context("cannot ask chrony")?);
     let responder = Responder::telling(side, Told::Utc(utc.clone()))?;
-    let online = Online::reference(frequency);
+    let online = responder.online();
     let page = Publisher::start(&terms.page, frequency, None, move |now| Published {
-        state: online.state(now),
+        state: lock(&online).state(now),
         service: Service { role: Role::Reference, utc: utc.standing(frequency) },
     })?;
     println!("serving on {}; the page is {}", responder.address(), terms.page.display());
@@ -111,9 +112,10 @@ pub fn serve(arguments: Serve) -> anyhow::Result<ExitCode> {
 }
 
 pub fn join(arguments: Join) -> anyhow::Result<ExitCode> {
-    let Join { reference, terms, rate, wander, peers } = arguments;
+    let Join { reference: name, terms, rate, wander, peers } = arguments;
     let mut signals = Signals::block()?;
-    let to = resolved(&reference)?;
+    let mut reference = Place::of(&name)?;
+    let to = reference.address();
     let side = terms.side(SocketAddr::new(own_address(to)?, 0))?;
     let frequency = side.identity.frequency;
     let config = ProberConfig {
@@ -124,35 +126,85 @@ pub fn join(arguments: Join) -> anyhow::Result<ExitCode> {
         wander,
         observer: None,
     };
-    let prober = Prober::start(config)?;
+    let mut prober = Prober::begin(config)?;
     let (online, heard) = (prober.online(), prober.heard());
-    let known = online.clone();
+    let (known, told_of) = (online.clone(), heard.clone());
+    // Programs are told at once that nothing is known yet.
     let page = Publisher::start(&terms.page, frequency, None, move |now| Published {
         state: lock(&known).state(now),
-        service: Service { role: Role::Follower, utc: lock(&heard).utc(Instant::now()) },
+        service: Service { role: Role::Follower, utc: lock(&told_of).utc(Instant::now()) },
     })?;
-    println!("following {to}; the page is {}", terms.page.display());
-    let mut peers = Peers::start(&peers, &side, &online)?;
-    while !prober.has_ended() && !peers.has_ended() && !signals.came_within(LOOK)? {
-        peers.look();
+    let mut silence = Silence::new(Instant::now());
+    let mut checks: Option<Peers> = None;
+    loop {
+        let pause = if checks.is_some() { LOOK } else { GLANCE };
+        let ended = prober.has_ended() || checks.as_ref().is_some_and(Peers::has_ended);
+        if ended || signals.came_within(pause)? {
+            break;
+        }
+        let last = lock(&heard).last();
+        reference.follow("the reference", last, Instant::now(), |own, to| prober.redirect(own, to));
+        silence.look(&name, reference.address(), last, Instant::now());
+        match &mut checks {
+            Some(checks) => checks.look(),
+            None if lock(&online).to_global(ordered_counter()).is_some() => {
+                println!("following {}; the page is {}", reference.address(), terms.page.display());
+                checks = Some(Peers::start(&peers, &side, &online)?);
+            }
+            None => {}
+        }
         let changes = lock(&online).changes();
         for change in changes {
             eprintln!("loopscope-host: {}", change.what);
         }
     }
     drop(page);
-    peers.stop()?;
+    if let Some(checks) = checks {
+        checks.stop()?;
+    }
     told("probes", &prober.stop()?);
     Ok(ExitCode::SUCCESS)
 }
 
 /// Between looks at whether all is well.
 const LOOK: Duration = Duration::from_secs(1);
+/// The same before the reference has answered.
+const GLANCE: Duration = Duration::from_millis(50);
 
-/// An address that a person wrote.
-pub(super) fn resolved(text: &str) -> anyhow::Result<SocketAddr> {
-    let place = || format!("{text:?} is no HOST:PORT that is known");
-    text.to_socket_addrs().with_context(place)?.next().with_context(place)
+/// What a person is told of a reference that does not answer: soon, and then seldom.
+struct Silence {
+    since: Instant,
+    next: Instant,
+    told: bool,
+}
+
+impl Silence {
+    const FIRST: Duration = Duration::from_secs(3);
+    const AGAIN: Duration = Duration::from_secs(600);
+
+    fn new(now: Instant) -> Silence {
+        Silence { since: now, next: now + Silence::FIRST, told: false }
+    }
+
+    /// `last`: when it answered last.
+    fn look(&mut self, name: &str, at: SocketAddr, last: Option<Instant>, now: Instant) {
+        if last.is_some_and(|last| last > self.since) {
+            if self.told {
+                eprintln!("loopscope-host: {name} answers");
+            }
+            let since = last.unwrap_or(now);
+            *self = Silence { since, next: since + Silence::FIRST, told: false };
+        }
+        if now < self.next {
+            return;
+        }
+        let seconds = now.saturating_duration_since(self.since).as_secs();
+        eprintln!(
+            "loopscope-host: waiting for {name} ({at}), which has not answered for {seconds} s: is \
+             its clock running with the same key, and does the network pass UDP between the two?"
+        );
+        (self.next, self.told) = (now + Silence::AGAIN, true);
+    }
 }
 
 /// The address of this machine from which packets go to `to`.

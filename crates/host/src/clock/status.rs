@@ -87,10 +87,11 @@ impl Said {
         Some((ticks as f64 * self.frequency?.ns_per_tick()) as i64)
     }
 
-    /// How fast the counter is against global time, relative to its nominal frequency.
+    /// How much faster global time passes than the counter at its nominal frequency tells it: of a
+    /// counter that is slow it is positive.
     fn rate_ppm(&self) -> Option<f64> {
         let rate = self.words?[word::RATE] as f64 / (1u64 << loopscope_clock::layout::SHIFT) as f64;
-        (self.is_known()).then_some((self.frequency?.ns_per_tick() / rate - 1.0) * 1e6)
+        (self.is_known()).then_some((rate / self.frequency?.ns_per_tick() - 1.0) * 1e6)
     }
 
     fn is_known(&self) -> bool {
@@ -140,7 +141,7 @@ impl Said {
             line("width", format!("± {} hard, ± {calibrated} calibrated", ns(half)));
         }
         if let Some(ppm) = self.rate_ppm() {
-            line("rate", format!("{ppm:+.3} ppm off nominal"));
+            line("rate", format!("{ppm:+.3} ppm, global time against the counter"));
         }
         if let Some(words) = self.words {
             line("epoch", (words[word::STANDING] as u32).to_string());

@@ -3,6 +3,9 @@
 // Each test file uses its own part of this.
 #![allow(dead_code)]
 
+#[path = "../../../../tests/skip.rs"]
+mod skip;
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -31,10 +34,30 @@ pub struct Agent {
 
 impl Agent {
     pub fn start(arguments: &[&str]) -> Agent {
+        Agent::start_in(arguments, &[])
+    }
+
+    /// With more variables in its environment.
+    pub fn start_in(arguments: &[&str], environment: &[(&str, &str)]) -> Agent {
         let folder = tempfile::Builder::new().prefix("ls").tempdir_in("/tmp").unwrap();
         // The folder's name is random and its own.
         let name = folder.path().file_name().unwrap().to_str().unwrap();
         let run = format!("test-{}", name.trim_start_matches("ls"));
+        Agent::spawn(folder, run, arguments, environment)
+    }
+
+    /// Of a run of this name.
+    pub fn start_as(run: &str) -> Agent {
+        let folder = tempfile::Builder::new().prefix("ls").tempdir_in("/tmp").unwrap();
+        Agent::spawn(folder, run.to_owned(), &[], &[])
+    }
+
+    fn spawn(
+        folder: TempDir,
+        run: String,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Agent {
         let mut child = Command::new(BINARY)
             .args(["agent", "--run", &run])
             .arg("--socket")
@@ -43,6 +66,7 @@ impl Agent {
             .arg(folder.path())
             .args(arguments)
             .env("LOOPSCOPE_STATE_DIR", folder.path().join("state"))
+            .envs(environment.iter().copied())
             .current_dir(folder.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -92,16 +116,16 @@ impl Agent {
     /// Namespaces and processes of this run that exist now.
     pub fn remains(&self) -> Vec<String> {
         let mut found = vec![];
-        let short = loopscope_agent::testbed::short_id(&self.run);
+        let prefix = format!("{}-", loopscope_agent::testbed::prefix(&self.run));
         for entry in std::fs::read_dir("/run/netns").into_iter().flatten().flatten() {
             let name = entry.file_name().into_string().unwrap();
-            if name.starts_with(&format!("ls-{short}-")) {
+            if name.starts_with(&prefix) {
                 found.push(format!("namespace {name}"));
             }
         }
         for entry in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
             let name = entry.file_name().into_string().unwrap();
-            if name.starts_with(&format!("ls-{short}-")) {
+            if name.starts_with(&prefix) {
                 found.push(format!("directory {name}"));
             }
         }
@@ -193,6 +217,7 @@ pub fn start(component: &str, command: &[&str], rule: Rule) -> StartRequest {
         component: component.to_owned(),
         command: command.iter().map(|&word| word.to_owned()).collect(),
         readiness: Some(Readiness { rule: Some(rule) }),
+        inherit: vec!["*".to_owned()],
         ..StartRequest::default()
     }
 }
@@ -211,7 +236,7 @@ pub fn streams(pattern: &str) -> String {
 pub fn has_root(test: &str) -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
-        eprintln!("SKIPPED: {test} needs root to make network namespaces");
+        skip::skipped(&format!("{test} needs root to make network namespaces"));
     }
     root
 }

@@ -1,5 +1,8 @@
 //! Builds the C programs of the tests with the C helper, as strictly as the compiler can.
 
+#[path = "../../../../tests/skip.rs"]
+mod skip;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -28,7 +31,7 @@ pub fn program(name: &str) -> PathBuf {
     };
     if compile(&["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]).is_err() {
         compile(&[]).unwrap_or_else(|errors| panic!("{name}.c: {}", errors.unwrap()));
-        eprintln!("SKIPPED: no sanitizers in this C compiler; {name}.c runs without");
+        skip::skipped(&format!("no sanitizers in this C compiler; {name}.c runs without"));
     }
     out
 }

@@ -64,6 +64,7 @@ pub(crate) fn index(
     let mut size = 0;
     let mut problems = Vec::new();
     for (trace_index, trace) in traces.iter().enumerate() {
+        problems.extend(against_the_specification(trace).map(|what| (trace_index, what)));
         problems.extend(unread(trace).map(|what| (trace_index, what)));
         for (file_index, path) in trace.files.iter().enumerate() {
             let file = File::open(path).map_err(io(path))?;
@@ -123,6 +124,20 @@ pub(crate) fn index(
         stream.packets.sort_by_key(|packet| packet.begin);
     }
     Ok(Index { streams, size, problems })
+}
+
+/// Most warnings about one metadata text: they tend to be of one kind.
+const WARNINGS: usize = 10;
+
+/// What the metadata says against CTF 1.8.
+fn against_the_specification(trace: &Trace) -> impl Iterator<Item = String> {
+    let (name, warnings) = (&trace.name, &trace.layout.warnings);
+    let shown = warnings.iter().take(WARNINGS).map(move |warning| {
+        format!("{name}: {warning} (CTF 1.8 forbids it; it was read as babeltrace2 reads it)")
+    });
+    let more = warnings.len().saturating_sub(WARNINGS);
+    let rest = (more > 0).then(|| format!("{name}: {more} more places are against CTF 1.8"));
+    shown.chain(rest)
 }
 
 /// What is said of the headers' values that are in no column and of no use to the reader.

@@ -57,15 +57,18 @@ prop_compose! {
         below_ns in 0.0..1e9f64,
         above_ns in 0.0..1e9f64,
         calibrated_ns in 0.0..1e6f64,
+        apart_ns in prop_oneof![Just(0.0), 0.0..1e3f64],
         ns_per_tick in prop_oneof![0.2..1.0f64, 1e-3..1e3f64],
         drift in prop_oneof![Just(0.0), 1e-12..1e-5f64, 1e-5..0.01f64],
         lasts in 1u64..1 << 46,
         fresh in prop_oneof![0u64..1 << 22, 0u64..1 << 38, Just(u64::MAX)],
+        before in prop_oneof![0u64..5, 0u64..1 << 34, 0u64..1 << 47],
     ) -> State {
         State {
+            since: Counter(anchor - before),
             stale: Counter(fresh.saturating_add(anchor)),
             anchor: Counter(anchor), global: GlobalNs(global), fraction_ns, below_ns, above_ns,
-            calibrated_ns, ns_per_tick, drift, expires: Counter(anchor + lasts), ..state()
+            calibrated_ns, apart_ns, ns_per_tick, drift, expires: Counter(anchor + lasts), ..state()
         }
     }
 }
@@ -83,7 +86,7 @@ proptest! {
         let counter = Counter(state.anchor.0.wrapping_add_signed(distance));
         let (_directory, page) = open(&state);
         let time = page.map(counter);
-        if counter >= state.expires {
+        if counter < state.since || counter >= state.expires {
             prop_assert_eq!(time.status, Status::Unknown);
             return Ok(());
         }
@@ -107,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn elapsed_has_the_rates_error_alone(
+    fn elapsed_has_the_rates_error_and_what_processors_are_apart(
         state in any_state(), from in distance(), to in distance(),
     ) {
         let (_directory, page) = open(&state);
@@ -121,14 +124,35 @@ proptest! {
         let Span { shortest, best, longest, .. } = span.unwrap();
         let ticks = to.counter.ticks_since(from.counter);
         let ns = product(&whole(ticks), &exact(state.ns_per_tick));
-        let half = product(&BigInt::from(ns.magnitude().clone()), &exact(state.drift)) + 1;
-        let more = whole(4) + (whole(2 * ticks.abs()) >> 48);
+        let apart = exact(state.apart_ns);
+        let half = product(&BigInt::from(ns.magnitude().clone()), &exact(state.drift)) + apart + 1;
+        let more = whole(5) + (whole(2 * ticks.abs()) >> 48);
         let (least, most) = (&ns - &half - whole(shortest), whole(longest) - &ns - half);
         prop_assert!(BigInt::ZERO <= least && least <= more, "{shortest} {best} {longest}");
         prop_assert!(BigInt::ZERO <= most && most <= more, "{shortest} {best} {longest}");
         // The way back is the same.
         let back = page.elapsed(&to, &from).unwrap();
         prop_assert!((back.best + best).abs() <= 1 && (back.longest + shortest).abs() <= 1);
+    }
+
+    /// Two readings on two processors whose counters are no further apart than the page says: the true
+    /// time between them is in the span. A page that does not say it has spans that truth is not in.
+    #[test]
+    fn the_truth_between_two_processors_is_in_the_span(
+        shift in -300i64..=300, more in 0i64..100, ticks in -(1i64 << 20)..1 << 20,
+    ) {
+        let state = State { ns_per_tick: 1.0, drift: 1e-9, ..state() };
+        let apart_ns = (shift.abs() + more) as f64;
+        let [(_a, said), (_b, unsaid)] =
+            [State { apart_ns, ..state }, state].map(|state| open(&state));
+        let span = |page: &Page| {
+            let from = page.map(Counter(state.anchor.0 + (1 << 21)));
+            let to = page.map(Counter(from.counter.0.wrapping_add_signed(ticks + shift)));
+            let Span { shortest, longest, .. } = page.elapsed(&from, &to).unwrap();
+            shortest..=longest
+        };
+        prop_assert!(span(&said).contains(&ticks));
+        prop_assert_eq!(span(&unsaid).contains(&ticks), shift.abs() <= 2);
     }
 
     /// What the state says of a host's synthetic counter, the page says of the true one.
@@ -148,7 +172,8 @@ proptest! {
         let (_directory, page) = open(&shown);
         let Time { earliest, latest, status, .. } = page.map(counter);
         let synthetic = clock.apply(counter);
-        prop_assert_eq!(status == Status::Unknown, synthetic >= state.expires);
+        let known = (state.since..state.expires).contains(&synthetic);
+        prop_assert_eq!(status != Status::Unknown, known);
         if status == Status::Unknown {
             return Ok(());
         }
@@ -234,6 +259,7 @@ fn a_state_that_no_page_can_hold_is_refused_and_changes_nothing() {
         State { below_ns: 5e9, ..state() },
         State { above_ns: f64::INFINITY, ..state() },
         State { calibrated_ns: -1.0, ..state() },
+        State { apart_ns: 5e9, ..state() },
         State { global: GlobalNs(i64::MAX), ..state() },
     ];
     for state in bad {

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use loopscope_clock::layout::LEASE_SHIFT;
-use loopscope_clock::{Page, Status, Utc};
+use loopscope_clock::{Page, Status, Time, Utc};
 use loopscope_time::{Counter, Frequency};
 
 use super::{SERVICE, state, writer};
@@ -73,9 +73,12 @@ fn all_may_read_it_and_it_says_what_it_was_told() {
 #[test]
 fn it_expires_and_does_not_reach_for_ever() {
     let (_directory, path) = place();
-    writer(&path).publish(&state(), SERVICE).unwrap();
-    let page = Page::open(Some(&path)).unwrap();
+    // As far from zero as a line reaches.
+    let later = |counter: Counter| Counter(counter.0 + (1 << 47));
     let State { anchor, stale, expires, .. } = state();
+    let [anchor, stale, expires] = [anchor, stale, expires].map(later);
+    writer(&path).publish(&State { anchor, stale, expires, ..state() }, SERVICE).unwrap();
+    let page = Page::open(Some(&path)).unwrap();
     let status = |counter: u64| page.map(Counter(counter)).status;
     let unit = 1 << LEASE_SHIFT;
     assert_eq!(status(stale.0 - unit), Status::Synchronised);
@@ -88,6 +91,28 @@ fn it_expires_and_does_not_reach_for_ever() {
     assert_eq!(status(anchor.0.wrapping_sub(1 << 47)), Status::Unknown);
     // Half of all counters are after it, half before.
     assert_eq!(status(anchor.0 ^ 1 << 63), Status::Unknown);
+}
+
+/// A counter that was read before a clock was disturbed has no time, and no distance to a later one.
+#[test]
+fn what_was_before_a_disturbance_is_unknown() {
+    let (_directory, path) = place();
+    let mut writer = writer(&path);
+    let anchor = state().anchor.0;
+    writer.publish(&state(), SERVICE).unwrap();
+    let page = Page::open(Some(&path)).unwrap();
+    let read = Counter(anchor - 1000);
+    assert_eq!(page.map(read).status, Status::Synchronised);
+    // The line is of the epoch that began 100 ticks ago.
+    let since = Counter(anchor - 100);
+    writer.publish(&State { epoch: state().epoch + 1, since, ..state() }, SERVICE).unwrap();
+    let [before, first, now] = [read.0, since.0, anchor].map(|at| page.map(Counter(at)));
+    assert_eq!((before.status, before.epoch), (Status::Unknown, 0));
+    assert_eq!(page.map(Counter(since.0 - 1)).status, Status::Unknown);
+    assert_eq!((first.status, now.status), (Status::Synchronised, Status::Synchronised));
+    assert!(page.elapsed(&first, &now).is_some());
+    // Nor does a time that somebody has made up to look like one of the epoch.
+    assert_eq!(page.elapsed(&Time { counter: read, ..first }, &now), None);
 }
 
 #[test]
@@ -179,7 +204,7 @@ fn readers_say_what_is_wrong_with_a_file() {
     Page::open(Some(&path)).unwrap();
     overwrite(&path, 16, &[0xee]);
     assert!(refusal(&path).contains("earlier boot"), "{}", refusal(&path));
-    overwrite(&path, 8, &[2]);
+    overwrite(&path, 8, &[1]);
     assert!(refusal(&path).contains("another version"), "{}", refusal(&path));
     overwrite(&path, 0, b"x");
     assert!(refusal(&path).contains("no clock page"), "{}", refusal(&path));
@@ -199,4 +224,58 @@ fn a_file_that_is_no_page_is_left_alone() {
     let (_directory, path) = place();
     fs::write(path.with_extension("new"), "half").unwrap();
     writer(&path);
+}
+
+/// Whatever another user has made under the names beside the page, the service starts.
+#[test]
+fn nobody_else_can_keep_the_service_from_starting() {
+    if !nix::unistd::geteuid().is_root() {
+        crate::stamp::skip::skipped("needs root to make another user's files");
+        return;
+    }
+    use std::os::unix::fs::{chown, lchown, symlink};
+
+    let (directory, path) = place();
+    let names = ["page", "page.lock", "page.new"].map(|name| directory.path().join(name));
+    let mut held = Vec::new();
+    for name in &names {
+        fs::write(name, "").unwrap();
+        chown(name, Some(65534), None).unwrap();
+        let lock = nix::fcntl::FlockArg::LockExclusiveNonblock;
+        held.push(nix::fcntl::Flock::lock(fs::File::open(name).unwrap(), lock).unwrap());
+    }
+    drop(writer(&path));
+    for name in &names {
+        fs::remove_file(name).ok();
+        symlink("/etc/passwd", name).unwrap();
+        lchown(name, Some(65534), None).unwrap();
+    }
+    drop(writer(&path));
+    for name in &names {
+        fs::remove_file(name).ok();
+        fs::create_dir(name).unwrap();
+        chown(name, Some(65534), None).unwrap();
+    }
+    drop(writer(&path));
+    let full = |name: &Path| {
+        fs::remove_file(name).ok();
+        fs::create_dir_all(name.join("full")).unwrap();
+        chown(name, Some(65534), None).unwrap();
+    };
+    // One that is not empty is put aside as it is.
+    names.iter().for_each(|name| full(name));
+    drop(writer(&path));
+    let aside =
+        |entry: &fs::DirEntry| entry.file_name().to_string_lossy().contains(".of-user-65534-");
+    let kept: Vec<fs::DirEntry> =
+        fs::read_dir(directory.path()).unwrap().map(Result::unwrap).filter(aside).collect();
+    assert_eq!(kept.len(), names.len(), "{kept:?}");
+    assert!(kept.iter().all(|entry| entry.path().join("full").is_dir()), "{kept:?}");
+    // One that cannot be, here because its name would be too long, is named, with its owner.
+    let long = directory.path().join("p".repeat(245));
+    full(&long.with_extension("lock"));
+    let frequency = Frequency::from_hz(2_600_000_000).unwrap();
+    let error = PageWriter::create(&long, frequency).unwrap_err().to_string();
+    assert!(error.contains("user 65534 has made") && error.contains("p.lock"), "{error}");
+    drop(held);
 }

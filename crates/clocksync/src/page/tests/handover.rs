@@ -33,8 +33,10 @@ fn numbered(epoch: u32) -> State {
         below_ns: (n % 1000) as f64,
         above_ns: (n * 7 % 1000) as f64,
         calibrated_ns: (n * 3 % 500) as f64,
+        apart_ns: (n % 300) as f64,
         ns_per_tick: 0.25 + (n % 16) as f64 / 64.0,
         drift: (n % 5) as f64 / f64::from(1 << 20),
+        since: Counter(AT.0 - 64 * (n % (1 << 20)) - n % 7),
         stale: Counter(AT.0 + ((1 + n % 64) << LEASE_SHIFT)),
         expires: Counter(AT.0 + 1 + n),
     }

@@ -32,8 +32,10 @@ fn state() -> State {
         below_ns: 120.5,
         above_ns: 80.0,
         calibrated_ns: 30.0,
+        apart_ns: 0.0,
         ns_per_tick: 0.5,
         drift: 1e-6,
+        since: Counter(0),
         stale: Counter((1 << 40) + 15_000_000_000),
         expires: Counter((1 << 40) + 20_000_000_000),
     }

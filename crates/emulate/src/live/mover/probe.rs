@@ -49,7 +49,10 @@ pub fn probe() -> Vec<Probe> {
         pair(&ports).and_then(|()| crosses(&mut Xdp::open(&ports).map_err(text)?)),
         pair(&ports).and_then(|()| crosses(&mut Packets::open(&ports).map_err(text)?)),
         iproute::try_out_netem()
-            .map(|()| "the kernel takes it".to_owned())
+            .map(|()| match iproute::try_out_duplicates() {
+                Ok(()) => "the kernel takes it".to_owned(),
+                Err(error) => format!("the kernel takes it, but not all of it: {error}"),
+            })
             .map_err(|error| error.to_string()),
     ];
     let probe = |(mover, tried): (_, Result<String, String>)| match tried {

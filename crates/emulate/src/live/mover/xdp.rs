@@ -78,6 +78,10 @@ impl Mover for Xdp {
     fn transmit(&mut self, batch: &mut [Departure]) -> Result<(), EmulateError> {
         for (i, departure) in batch.iter_mut().enumerate() {
             let port = &mut self.ports[departure.to];
+            if port.pending.is_empty() && port.socket.has_void() {
+                let flushed = port.socket.flush(|_| {});
+                flushed.map_err(EmulateError::device(&port.device, "cannot send"))?;
+            }
             if port.socket.push(departure.outcome.packet.bytes()) {
                 port.pending.push(i);
             } else {

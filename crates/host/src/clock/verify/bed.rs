@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use loopscope_agent::ledger::{self, Entry, Ledger, RUN_MARK};
-use loopscope_agent::testbed::{Host, Joint, Plan};
+use loopscope_agent::testbed::{Host, Joint, Plan, Probes};
 use loopscope_agent::{Identity, namespace};
 use loopscope_clocksync::key::Key;
 use loopscope_clocksync::probe::{Faults, Side};
@@ -35,7 +35,8 @@ impl Bed {
     pub(super) fn build(hosts: &[String]) -> Result<Bed> {
         let pid = std::process::id();
         let run = format!("clock-verify-{pid:06x}");
-        let plan = Plan::new(&run, hosts, "10.78.0.0/24", "10.79.0.0/24", None, Joint::Bridge)?;
+        let (data, clock) = ("10.78.0.0/24", "10.79.0.0/24");
+        let plan = Plan::new(&run, hosts, data, clock, None, Joint::Bridge, Probes::Apart)?;
         let own = Identity::of(pid.cast_signed()).context("/proc is not mounted")?;
         let ledger = Ledger::create(&ledger::state_dir(), &run, own)?;
         let directory = std::env::temp_dir().join(format!("loopscope-{run}"));
@@ -74,19 +75,15 @@ impl Bed {
         Ok(self.host(name)?.clock)
     }
 
-    /// Runs `work` in a host's namespace.
+    /// Runs `work` where a host's probes are.
     pub(super) fn within<T: Send>(
         &self,
         host: &str,
         work: impl FnOnce() -> Result<T> + Send,
     ) -> Result<T> {
-        let namespace = &self.host(host)?.namespace;
-        let entered = || -> Result<T> {
-            namespace::enter(namespace).with_context(|| format!("cannot enter {namespace}"))?;
-            work()
-        };
-        let joined = std::thread::scope(|scope| scope.spawn(entered).join());
-        joined.map_err(|_| anyhow!("a thread in {namespace} panicked: please report this"))?
+        let namespace = self.host(host)?.clock_namespace.as_ref();
+        let namespace = namespace.with_context(|| format!("{host} has no clock link"))?;
+        namespace::within(namespace, work).with_context(|| format!("cannot enter {namespace}"))?
     }
 
     /// What probes of `host` need to know.
@@ -102,17 +99,19 @@ impl Bed {
         Ok(side(host, address, directory, key, self.frequency, clock, faults))
     }
 
-    /// Starts this program with other words in a host's namespace.
+    /// Starts this program with other words where a host's probes are.
     pub(super) fn start(&self, host: &str, words: &[String], stdin: Stdio) -> Result<Process> {
-        let mark = self.ledger.run().to_owned();
-        self.within(host, || {
-            let program = std::env::current_exe().context("cannot find this program")?;
-            let mut command = Command::new(program);
-            command.args(words).env(RUN_MARK, mark).stdin(stdin);
-            command.stdout(Stdio::null()).stderr(Stdio::piped());
-            let child = command.spawn().with_context(|| format!("cannot start {}", words[0]))?;
-            Ok(Process(child))
-        })
+        self.within(host, || self.spawn(words, stdin))
+    }
+
+    /// In the namespace of the calling thread.
+    fn spawn(&self, words: &[String], stdin: Stdio) -> Result<Process> {
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let mut command = Command::new(program);
+        command.args(words).env(RUN_MARK, self.ledger.run()).stdin(stdin);
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let child = command.spawn().with_context(|| format!("cannot start {}", words[0]))?;
+        Ok(Process(child))
     }
 
     /// Every processor busy, and a TCP stream over the data network from `from` to the reference as
@@ -122,7 +121,9 @@ impl Bed {
         let sink = self.host(REFERENCE)?.data;
         let start = |host: &str, words: &str| {
             let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
-            self.start(host, &words, Stdio::null())
+            let namespace = &self.host(host)?.namespace;
+            namespace::within(namespace, || self.spawn(&words, Stdio::null()))
+                .with_context(|| format!("cannot enter {namespace}"))?
         };
         let burn = start(from, &format!("burn --threads {processors}"))?;
         let mut receiver =

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use loopscope_clock::{Page, Status};
@@ -32,6 +32,8 @@ const INSTANTS: u64 = 16;
 /// After a change of the circumstances: the estimator's own second, and what processes of a busy
 /// machine take to notice.
 const GRACE: Duration = Duration::from_millis(1500);
+/// The longest that one may take to know the time again, on a busy machine.
+const RECOVERY: Duration = Duration::from_secs(30);
 /// That the reference is away.
 const OUTAGE: Duration = Duration::from_secs(20);
 
@@ -90,6 +92,15 @@ pub(super) fn measure(run: &Run) -> Result<Measured> {
         std::thread::spawn(move || read(&page, truth, &ended))
     };
     let _end = EndReader(ended.clone());
+    let seen = Page::open(Some(&page)).map_err(|error| anyhow!("{error}"))?;
+    // What comes next is about the status of who knows the time: how soon that is depends on load.
+    let recovered = || {
+        let begun = Instant::now();
+        while seen.now().status != Synchronised && begun.elapsed() < RECOVERY {
+            run.sleep(Duration::from_millis(10))?;
+        }
+        Ok::<_, anyhow::Error>(())
+    };
     let mut parts: Vec<Part> = Vec::new();
     let mut part = |what, allowed: &'static [Status], time: Duration| {
         run.sleep(time)?;
@@ -107,6 +118,7 @@ pub(super) fn measure(run: &Run) -> Result<Measured> {
     part("when the reference stops", &[Synchronised, Holdover], GRACE)?;
     part("while the reference is stopped", &[Holdover], outage - GRACE)?;
     signal(&reference, Signal::SIGCONT)?;
+    recovered()?;
     part("when the reference goes on", any, GRACE)?;
     part("while the reference answers again", &[Synchronised], calm)?;
     eprintln!("  the follower's daemon is stopped, goes on, is killed and started anew");
@@ -114,6 +126,7 @@ pub(super) fn measure(run: &Run) -> Result<Measured> {
     part("when the daemon stops", &[Synchronised, Holdover], LEASE + GRACE)?;
     part("while the daemon is stopped", &[Holdover], GRACE)?;
     signal(&daemon, Signal::SIGCONT)?;
+    recovered()?;
     part("when the daemon goes on", any, GRACE)?;
     part("while the daemon works again", &[Synchronised], calm)?;
     // Most of its time it is in the middle of a write then.
@@ -127,6 +140,7 @@ pub(super) fn measure(run: &Run) -> Result<Measured> {
     part("while there is no daemon", &[Holdover], GRACE)?;
     let restarted = ordered_counter();
     let daemon = follow(bed.directory.join("restarted"))?;
+    recovered()?;
     part("when the daemon is started anew", any, GRACE)?;
     part("while the new daemon works", &[Synchronised], calm)?;
 

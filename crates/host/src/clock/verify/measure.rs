@@ -26,8 +26,10 @@ const SETTLING: Duration = Duration::from_secs(2);
 const AFTERMATH: Duration = Duration::from_secs(4);
 /// The delay of the replies in scenarios with an asymmetry.
 pub(super) const ASYMMETRY: Duration = Duration::from_micros(100);
-/// How far a counter steps.
-pub(super) const STEP_NS: i64 = 1_000_000;
+/// How far a counter steps: beyond the hard interval, and within it where a relay makes it wide, by more
+/// than one of the two ways takes.
+pub(super) const STEP: Duration = Duration::from_millis(1);
+pub(super) const SMALL_STEP: Duration = Duration::from_micros(300);
 pub(super) const STEP_PPM: i64 = 100;
 
 const RELAY: &str = "relay";
@@ -45,8 +47,8 @@ pub(super) enum Event {
     Asymmetry,
     /// Replies are delayed from the middle of the measured time on.
     AsymmetryStep,
-    /// The follower's counter jumps in the middle of the measured time.
-    CounterStep,
+    /// The follower's counter jumps by so much in the middle of the measured time.
+    CounterStep(Duration),
     /// Its rate changes there.
     RateStep,
     /// Somebody sends forged and old packets.
@@ -88,7 +90,12 @@ pub(super) fn ticks(frequency: Frequency, time: Duration) -> u64 {
 
 pub(super) fn measure(run: &Run, followers: usize, event: Event) -> Result<Measured> {
     let names: Vec<String> = (2..followers + 2).map(|i| format!("h{i}")).collect();
-    let on_a_relay = matches!(event, Event::Asymmetry | Event::AsymmetryStep | Event::Attack);
+    let on_a_relay = match event {
+        Event::Asymmetry | Event::AsymmetryStep | Event::Attack => true,
+        // Whose round trip is longer than the step.
+        Event::CounterStep(step) => step < STEP,
+        _ => false,
+    };
     let mut hosts = vec![REFERENCE.to_owned()];
     hosts.extend(names.iter().cloned());
     hosts.extend(on_a_relay.then(|| RELAY.to_owned()));
@@ -129,10 +136,10 @@ pub(super) fn measure(run: &Run, followers: usize, event: Event) -> Result<Measu
     let step_at = Counter(ordered_counter().0 + ticks(bed.frequency, planned));
     let clock = |name: &str| {
         let clock = SyntheticClock::new(run.seed, name);
-        let forward = (STEP_NS as f64 / bed.frequency.ns_per_tick()) as u64;
         match event {
-            Event::CounterStep => {
-                clock.with_step(Step { at: step_at, ticks: forward, rate_ppb: 0 })
+            Event::CounterStep(step) => {
+                let ticks = ticks(bed.frequency, step);
+                clock.with_step(Step { at: step_at, ticks, rate_ppb: 0 })
             }
             Event::RateStep => {
                 clock.with_step(Step { at: step_at, ticks: 0, rate_ppb: STEP_PPM * 1000 })
@@ -157,7 +164,7 @@ pub(super) fn measure(run: &Run, followers: usize, event: Event) -> Result<Measu
     let begin = ordered_counter();
     eprintln!("  measuring for {} s", run.duration.as_secs());
     run.sleep(run.duration / 2)?;
-    let mut event_at = matches!(event, Event::CounterStep | Event::RateStep).then_some(step_at);
+    let mut event_at = matches!(event, Event::CounterStep(_) | Event::RateStep).then_some(step_at);
     if let (Event::AsymmetryStep, Some(relay)) = (event, &relay) {
         relay.delay_replies(ASYMMETRY);
         event_at = Some(ordered_counter());
@@ -165,7 +172,7 @@ pub(super) fn measure(run: &Run, followers: usize, event: Event) -> Result<Measu
     run.sleep(run.duration / 2)?;
     let end = ordered_counter();
     let attacks = attack.map(Attack::stop).transpose()?;
-    if matches!(event, Event::CounterStep | Event::RateStep) {
+    if matches!(event, Event::CounterStep(_) | Event::RateStep) {
         run.sleep(AFTERMATH)?;
     }
     let seen = meshed.map(Meshed::stop).transpose()?;

@@ -12,7 +12,7 @@ use loopscope_time::Counter;
 
 use super::bed::{REFERENCE, probes};
 use super::follower::{Ended, Said};
-use super::measure::{self, ASYMMETRY, Event, STEP_NS, STEP_PPM};
+use super::measure::{self, ASYMMETRY, Event, SMALL_STEP, STEP, STEP_PPM};
 use super::mesh::Loops;
 use super::score::{Figures, Sample, Sides, Spread, Tally, Truth, noise};
 use super::{Run, holdover};
@@ -46,7 +46,7 @@ enum Course {
 }
 
 /// All of them.
-pub(super) const ALL: [Scenario; 10] = [
+pub(super) const ALL: [Scenario; 11] = [
     Scenario {
         name: "idle",
         about: "two hosts, nothing else",
@@ -99,7 +99,14 @@ pub(super) const ALL: [Scenario; 10] = [
     Scenario {
         name: "counter-step",
         about: "the follower's counter jumps by 1 ms in the middle",
-        course: Course::Probing(1, Event::CounterStep),
+        course: Course::Probing(1, Event::CounterStep(STEP)),
+        error_ns: None,
+        half_width_ns: None,
+    },
+    Scenario {
+        name: "small-step",
+        about: "the follower's counter jumps by 300 us, less than the round trip of 400 us",
+        course: Course::Probing(1, Event::CounterStep(SMALL_STEP)),
         error_ns: None,
         half_width_ns: None,
     },
@@ -408,7 +415,7 @@ impl Expected<'_> {
             |(_, change): &&(Counter, Change)| matches!(change.what, What::Disturbed { .. });
         let said = &self.ended.said;
         match event {
-            Event::CounterStep | Event::RateStep => self.check_disturbance(event, &mut check),
+            Event::CounterStep(_) | Event::RateStep => self.check_disturbance(event, &mut check),
             _ => {
                 check("no disturbance is found offline", self.clock.disturbances.is_empty());
                 let none = !said.changes.iter().any(|change| disturbed(&change));
@@ -465,8 +472,10 @@ impl Expected<'_> {
         // The synthetic counter just before.
         let at = clock.apply(Counter(at.0 - 1));
         let is_it = |cause: &offline::Cause| match (event, cause) {
-            (Event::CounterStep, offline::Cause::Step(ns)) => {
-                (ns.abs() - STEP_NS as f64).abs() < 0.05 * STEP_NS as f64
+            (Event::CounterStep(step), offline::Cause::Step(ns)) => {
+                let step = step.as_nanos() as f64;
+                (ns.abs() - step).abs()
+                    < if step < STEP.as_nanos() as f64 { 0.2 } else { 0.05 } * step
             }
             (Event::RateStep, offline::Cause::Rate(ppm)) => {
                 (ppm.abs() - STEP_PPM as f64).abs() < 0.05 * STEP_PPM as f64

@@ -116,6 +116,21 @@ impl<T: Entry> Producer<T> {
         self.shared.producer().store(self.next, Ordering::Release);
     }
 
+    /// Replaces the last `count` published entries, which the kernel has not taken, by `entry`.
+    /// Hands each old one to `taken_back`, oldest first. Nobody may make the kernel look at the ring
+    /// meanwhile.
+    pub(super) fn take_back(&mut self, count: u32, entry: T, mut taken_back: impl FnMut(T)) {
+        for i in (1..=count).rev() {
+            let at = self.shared.entry(self.next.wrapping_sub(i));
+            // SAFETY: within the mapped ring. In copy mode the kernel reads entries only in this
+            // thread's system calls on the socket, and none is under way.
+            unsafe {
+                taken_back(at.read());
+                at.write(entry);
+            }
+        }
+    }
+
     /// Entries that the kernel has not taken.
     pub(super) fn waiting(&mut self) -> u32 {
         // Pairs with the kernel's store of the index after it has read the entries.

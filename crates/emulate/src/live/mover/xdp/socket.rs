@@ -24,6 +24,8 @@ const RECEIVE_MOST: u32 = 8192;
 const RECEIVE_LEAST: u32 = 1024;
 /// Sent at once are fewer.
 const SEND: u32 = 256;
+/// An address outside of the memory: the kernel skips entries that have it.
+const VOID: u64 = u64::MAX;
 /// Before a frame the kernel leaves so much room, in which the stamp stands.
 const HEADROOM: usize = 256;
 
@@ -68,8 +70,8 @@ pub(super) struct Socket {
     memory: Memory,
     /// Chunks to send from that are not being sent.
     free: Vec<u64>,
-    /// Written and not taken by the kernel when [`Socket::flush`] gave up.
-    left: u32,
+    /// Void entries at the beginning of the send ring, which the kernel has yet to skip.
+    void: u32,
 }
 
 impl AsFd for Socket {
@@ -153,7 +155,7 @@ impl Socket {
             send: send.map_err(error(map))?,
             sent: sent.map_err(error(map))?,
             free: (receive..receive + SEND).map(|i| u64::from(i) * chunk as u64).collect(),
-            left: 0,
+            void: 0,
             memory,
         })
     }
@@ -216,12 +218,14 @@ impl Socket {
         pushed
     }
 
-    /// Has the kernel send what was written. It takes 32 at a time; `lost` is told, by its place
-    /// among those written since the last time and from 0, of each that it could not pass on.
+    /// Has the kernel send what was written, 32 frames at a time. Calls `lost` with the place, from
+    /// 0 among those written since the last call, of each frame that the kernel did not send; such
+    /// a frame is never sent later.
     pub(super) fn flush(&mut self, mut lost: impl FnMut(usize)) -> io::Result<()> {
         self.send.publish();
         let all = self.send.waiting();
-        let left = std::mem::take(&mut self.left);
+        // What was written since the last time stands behind the void entries.
+        let void = std::mem::take(&mut self.void);
         let mut attempts = 0;
         let mut waiting = all;
         while waiting > 0 {
@@ -242,8 +246,7 @@ impl Socket {
             match error {
                 // The device dropped the last one that was taken.
                 Errno::EBUSY if waiting < before => {
-                    // One that was left from the time before has been counted as sent.
-                    let place = (all - waiting).checked_sub(left + 1);
+                    let place = (all - waiting).checked_sub(void + 1);
                     place.into_iter().for_each(|place| lost(place as usize));
                 }
                 // The rings that tell of what was sent, or the kernel's memory, are full.
@@ -254,8 +257,9 @@ impl Socket {
                     self.recycle();
                 }
                 Errno::ENETDOWN | Errno::EAGAIN | Errno::EBUSY | Errno::ENOBUFS | Errno::EINTR => {
-                    // They stay in the ring and leave when the device does take them.
-                    self.left = waiting;
+                    self.give_up(waiting, waiting.min(all - void));
+                    (all.saturating_sub(waiting).max(void)..all)
+                        .for_each(|place| lost((place - void) as usize));
                     break;
                 }
                 error => return Err(error.into()),
@@ -265,10 +269,28 @@ impl Socket {
         Ok(())
     }
 
+    /// Whether entries that were given up still take room in the ring; [`Socket::flush`] has the
+    /// kernel skip them.
+    pub(super) fn has_void(&self) -> bool {
+        self.void > 0
+    }
+
+    /// Makes the last `count` of `waiting` entries void, so that the kernel skips them when it next
+    /// looks, and takes their chunks back. The entries before them are void already.
+    fn give_up(&mut self, waiting: u32, count: u32) {
+        let free = &mut self.free;
+        let void = libc::xdp_desc { addr: VOID, len: 0, options: 0 };
+        self.send.take_back(count, void, |entry| free.push(entry.addr));
+        self.void = waiting;
+    }
+
     /// Takes back the chunks that were sent.
     fn recycle(&mut self) {
-        while let Some(chunk) = self.sent.pop() {
-            self.free.push(chunk);
+        while let Some(address) = self.sent.pop() {
+            // Some kernels complete void entries too; the chunks of these are free already.
+            if address != VOID {
+                self.free.push(address);
+            }
         }
         self.sent.release();
     }

@@ -1,0 +1,159 @@
+//! What a run can make on a machine: how each kind is named, known again and undone.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Component, Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::namespace;
+use crate::processes::Identity;
+
+/// What the names of directories and namespaces begin with that loopscope makes.
+pub(super) const PREFIXES: [&str; 2] = ["ls-", "loopscope-"];
+
+/// One thing that is done to the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Entry {
+    /// Who answers for this run. First in every ledger.
+    Owner {
+        /// Who started the agent.
+        controller: Identity,
+        /// The agent that made the ledger.
+        agent: Identity,
+    },
+    /// A named network namespace. Its links end with it, and what was set on them.
+    Namespace {
+        /// The name that `ip netns` shows.
+        name: String,
+    },
+    /// A process; written by itself between fork and exec.
+    Process {
+        /// What it is for.
+        what: String,
+        /// Its number. For people: undoing goes by namespace and [`RUN_MARK`](super::RUN_MARK).
+        pid: i32,
+    },
+    /// A directory outside the run directory.
+    Directory {
+        /// Absolute.
+        path: PathBuf,
+    },
+    /// A Unix socket.
+    Socket {
+        /// Absolute.
+        path: PathBuf,
+    },
+    /// A namespace or directory that is this run's only if it has this mark, which it had before it
+    /// got its name: a namespace's cookie, a directory's inode.
+    Marked {
+        /// What has the name.
+        entry: Box<Entry>,
+        /// See above.
+        mark: u64,
+    },
+    /// Takes back an earlier entry: somebody else was first to make it.
+    NotOurs {
+        /// Which.
+        entry: Box<Entry>,
+    },
+}
+
+impl Entry {
+    /// How a person would call it.
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Entry::Owner { agent, .. } => format!("agent {}", agent.pid),
+            Entry::Namespace { name } => format!("namespace {name}"),
+            Entry::Process { what, pid } => format!("process {pid} ({what})"),
+            Entry::Directory { path } => format!("directory {}", path.display()),
+            Entry::Socket { path } => format!("socket {}", path.display()),
+            Entry::Marked { entry, .. } => entry.describe(),
+            Entry::NotOurs { entry } => format!("{}, of somebody else", entry.describe()),
+        }
+    }
+
+    /// Whether loopscope makes such things: `reset` removes nothing else, whoever wrote the ledger.
+    pub(super) fn is_ours(&self) -> bool {
+        let named = |name: &str| {
+            // A run's name and a host's, which together may be longer than each may be.
+            let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+            name.bytes().all(plain) && PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        };
+        let plain = |path: &Path| {
+            let normal = |part| matches!(part, Component::RootDir | Component::Normal(_));
+            path.is_absolute() && path.components().all(normal)
+        };
+        match self {
+            Entry::Owner { .. } | Entry::Process { .. } | Entry::NotOurs { .. } => true,
+            Entry::Marked { entry, .. } => {
+                let marked = matches!(**entry, Entry::Namespace { .. } | Entry::Directory { .. });
+                marked && entry.is_ours()
+            }
+            // A host's clock network may be in a namespace of its own (testbed.rs).
+            Entry::Namespace { name } => named(name.strip_suffix("~clock").unwrap_or(name)),
+            Entry::Directory { path } => {
+                plain(path) && path.file_name().and_then(|name| name.to_str()).is_some_and(named)
+            }
+            Entry::Socket { path } => plain(path),
+        }
+    }
+
+    pub(super) fn exists(&self) -> bool {
+        match self {
+            Entry::Owner { .. } | Entry::Process { .. } | Entry::NotOurs { .. } => false,
+            Entry::Marked { entry, .. } => entry.exists(),
+            Entry::Namespace { name } => namespace::path(name).exists(),
+            Entry::Directory { path } | Entry::Socket { path } => path.symlink_metadata().is_ok(),
+        }
+    }
+
+    /// What has the name, without its mark.
+    pub(super) fn unmarked(&self) -> &Entry {
+        match self {
+            Entry::Marked { entry, .. } => entry,
+            other => other,
+        }
+    }
+
+    /// Undoes it; `false` if there was nothing to undo.
+    pub(super) fn undo(&self) -> io::Result<bool> {
+        let removal = match self {
+            // Ended by `kill` below.
+            Entry::Owner { .. } | Entry::Process { .. } | Entry::NotOurs { .. } => {
+                return Ok(false);
+            }
+            Entry::Marked { entry, mark } => match &**entry {
+                Entry::Namespace { name } => return namespace::delete_marked(name, *mark),
+                Entry::Directory { path } => match path.symlink_metadata() {
+                    Ok(metadata) if metadata.ino() == *mark => remove_own_directory(path),
+                    Ok(_) => return Ok(false),
+                    Err(error) => Err(error),
+                },
+                _ => return Ok(false),
+            },
+            Entry::Namespace { name } => return namespace::delete(name),
+            Entry::Directory { path } => remove_own_directory(path),
+            Entry::Socket { path } => match path.symlink_metadata() {
+                Ok(metadata) if metadata.file_type().is_socket() => fs::remove_file(path),
+                Ok(_) => return Ok(false),
+                Err(error) => Err(error),
+            },
+        };
+        match removal {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            other => other.map(|()| true),
+        }
+    }
+}
+
+fn remove_own_directory(path: &Path) -> io::Result<()> {
+    let metadata = path.symlink_metadata()?;
+    if !metadata.is_dir() || metadata.uid() != nix::unistd::geteuid().as_raw() {
+        let what = "it is not a directory of this user any more; it is left alone";
+        return Err(io::Error::other(what));
+    }
+    fs::remove_dir_all(path)
+}

@@ -1,0 +1,295 @@
+//! Entries are recorded before they are made, and undone only where they are the run's.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Command;
+
+use super::*;
+
+fn here() -> Identity {
+    Identity::of(std::process::id().cast_signed()).unwrap()
+}
+
+#[test]
+fn directories_are_recorded_first_and_undone_once() {
+    let state = tempfile::tempdir().unwrap();
+    let made = state.path().join("ls-made");
+    let ledger = Ledger::create(state.path(), "r1", here()).unwrap();
+    ledger.make(&[Entry::Directory { path: made.clone() }]).unwrap();
+    fs::write(made.join("file"), "x").unwrap();
+    let (entries, problems) = read(&ledger.path).unwrap();
+    assert!(matches!(entries[0], Entry::Owner { .. }));
+    let entry = Box::new(Entry::Directory { path: made.clone() });
+    let mark = made.metadata().unwrap().ino();
+    assert_eq!(entries.last(), Some(&Entry::Marked { entry, mark }));
+    assert_eq!(problems, [""; 0]);
+    let first = ledger.undo();
+    assert_eq!(first.removed, [format!("directory {}", made.display())]);
+    assert!(!made.exists() && !ledger.path.exists());
+    let second = ledger.undo();
+    assert!(second.removed.is_empty() && second.problems.is_empty(), "{second:?}");
+}
+
+#[test]
+fn what_could_not_be_made_is_recorded_all_the_same() {
+    let state = tempfile::tempdir().unwrap();
+    let ledger = Ledger::create(state.path(), "r1", here()).unwrap();
+    let entry = Entry::Directory { path: state.path().join("no/such/ls-folder") };
+    assert!(matches!(ledger.make(std::slice::from_ref(&entry)), Err(LedgerError::Make { .. })));
+    assert_eq!(read(&ledger.path).unwrap().0.len(), 2);
+    assert!(ledger.undo().problems.is_empty());
+}
+
+#[test]
+fn what_somebody_else_made_is_neither_recorded_nor_removed() {
+    let state = tempfile::tempdir().unwrap();
+    let theirs = state.path().join("ls-theirs");
+    fs::create_dir(&theirs).unwrap();
+    let ledger = Ledger::create(state.path(), "r1", here()).unwrap();
+    let refused = ledger.make(&[Entry::Directory { path: theirs.clone() }]);
+    assert!(matches!(refused, Err(LedgerError::Taken(_))));
+    ledger.undo();
+    assert!(theirs.exists());
+}
+
+#[test]
+fn what_somebody_else_made_in_between_is_theirs() {
+    let state = tempfile::tempdir().unwrap();
+    let theirs = state.path().join("ls-theirs");
+    let ledger = Ledger::create(state.path(), "r1", here()).unwrap();
+    let entry = Entry::Directory { path: theirs.clone() };
+    let lost = ledger.make_by(&entry, || {
+        fs::create_dir(&theirs)?;
+        fs::create_dir(&theirs)
+    });
+    assert!(matches!(lost, Err(LedgerError::Taken(_))), "{lost:?}");
+    assert!(!read(&ledger.path).unwrap().0.contains(&entry));
+    // Neither the ledger nor the agent that holds it removes it.
+    let member = Ledger::join(state.path(), "r1").unwrap();
+    assert!(member.make_by(&entry, || fs::create_dir(&theirs)).is_err());
+    assert!(member.undo().removed.is_empty() && ledger.undo().removed.is_empty());
+    assert!(theirs.exists());
+}
+
+#[test]
+fn a_socket_that_somebody_else_binds_in_between_is_theirs() {
+    let state = tempfile::tempdir().unwrap();
+    let path = state.path().join("socket");
+    let ledger = Ledger::create(state.path(), "r1", here()).unwrap();
+    let mut theirs = None;
+    let lost = ledger.make_by(&Entry::Socket { path: path.clone() }, || {
+        theirs = Some(UnixListener::bind(&path)?);
+        UnixListener::bind(&path)
+    });
+    assert!(matches!(lost, Err(LedgerError::Taken(_))), "{lost:?}");
+    ledger.undo();
+    assert!(path.exists());
+}
+
+#[test]
+fn what_is_taken_back_and_made_later_is_ours() {
+    let state = tempfile::tempdir().unwrap();
+    let path = state.path().join("ls-made");
+    let ledger = Ledger::create(state.path(), "r1", here()).unwrap();
+    let entry = Entry::Directory { path: path.clone() };
+    let lost = ledger.make_by(&entry, || Err::<(), _>(io::ErrorKind::AlreadyExists.into()));
+    assert!(lost.is_err());
+    ledger.make(std::slice::from_ref(&entry)).unwrap();
+    ledger.undo();
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_note_is_a_process_entry() {
+    let state = tempfile::tempdir().unwrap();
+    let ledger = Ledger::create(state.path(), "r1", here()).unwrap();
+    for pid in [1, 47, 4_194_304, i32::MAX] {
+        ledger.note("a \"b\"").write(pid).unwrap();
+        let (entries, problems) = read(&ledger.path).unwrap();
+        assert_eq!(problems, [""; 0]);
+        assert_eq!(entries.last(), Some(&Entry::Process { what: "a \"b\"".into(), pid }));
+    }
+}
+
+#[test]
+fn an_unfinished_last_line_is_no_entry_but_nonsense_is_a_problem() {
+    let state = tempfile::tempdir().unwrap();
+    let path = state.path().join("x.jsonl");
+    fs::write(&path, "{\"kind\":\"namespace\",\"name\":\"ls-a\"}\n{\"kind\":\"names").unwrap();
+    let (entries, problems) = read(&path).unwrap();
+    assert_eq!((entries.len(), problems.len()), (1, 0));
+    fs::write(&path, "{\"kind\":\"moon-phase\"}\n").unwrap();
+    let undone = undo_file(&path, "x");
+    assert!(undone.problems[0].contains("moon-phase"), "{undone:?}");
+    assert!(path.exists(), "a ledger that was not understood must stay");
+}
+
+#[test]
+fn a_run_has_one_ledger_and_only_living_ledgers_are_joined() {
+    let state = tempfile::tempdir().unwrap();
+    assert!(matches!(Ledger::join(state.path(), "r1"), Err(LedgerError::Missing(_))));
+    let owner = Ledger::create(state.path(), "r1", here()).unwrap();
+    let again = Ledger::create(state.path(), "r1", here());
+    assert!(matches!(again, Err(LedgerError::Exists(_))));
+    let member = Ledger::join(state.path(), "r1").unwrap();
+    let made = state.path().join("ls-of-member");
+    member.make(&[Entry::Directory { path: made.clone() }]).unwrap();
+    let of_owner = state.path().join("ls-of-owner");
+    owner.make(&[Entry::Directory { path: of_owner.clone() }]).unwrap();
+    member.undo();
+    assert!(!made.exists() && of_owner.exists());
+    member.make(&[Entry::Directory { path: made.clone() }]).unwrap();
+    owner.undo();
+    assert!(!made.exists() && !of_owner.exists());
+}
+
+/// Whoever wrote it: a line can only name what loopscope makes.
+#[test]
+fn what_no_ledger_can_contain_is_left_alone_and_told() {
+    let state = tempfile::tempdir().unwrap();
+    let ledger = Ledger::create(state.path(), "r1", here()).unwrap();
+    let theirs = state.path().join("precious");
+    fs::create_dir(&theirs).unwrap();
+    let made = state.path().join("ls-made");
+    std::os::unix::fs::symlink(&theirs, &made).unwrap();
+    let odd = state.path().join("ls-x/../precious");
+    let directory = |path: &Path| Entry::Directory { path: path.to_owned() };
+    let entries = [
+        directory(&theirs),
+        directory(&odd),
+        directory(Path::new("ls-relative")),
+        Entry::Namespace { name: "somebody".into() },
+        Entry::Namespace { name: "ls-/../../x".into() },
+    ];
+    for entry in &entries {
+        let refused = ledger.make(std::slice::from_ref(entry));
+        assert!(matches!(refused, Err(LedgerError::Make { .. })), "{entry:?}");
+    }
+    ledger.write(&entries).unwrap();
+    ledger.write(&[directory(&made)]).unwrap();
+    let undone = ledger.undo();
+    assert_eq!((undone.removed.len(), undone.problems.len()), (0, 6), "{undone:?}");
+    assert!(theirs.exists() && made.symlink_metadata().is_ok() && ledger.path.exists());
+}
+
+#[test]
+fn a_state_directory_of_anybody_is_no_ones() {
+    let state = tempfile::tempdir().unwrap();
+    let folder = folder(state.path());
+    make_own(&folder).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = Ledger::create(state.path(), "r1", here()).unwrap_err().to_string();
+    assert!(refused.contains("other users may write to it"), "{refused}");
+    let refused = crate::reset::reset(state.path()).unwrap_err().to_string();
+    assert!(refused.contains("LOOPSCOPE_STATE_DIR"), "{refused}");
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+    fs::set_permissions(state.path(), fs::Permissions::from_mode(0o707)).unwrap();
+    let refused = crate::reset::reset(state.path()).unwrap_err().to_string();
+    assert!(refused.contains("rename what is in it"), "{refused}");
+    fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    if nix::unistd::geteuid().is_root() {
+        std::os::unix::fs::chown(state.path(), Some(65534), None).unwrap();
+        let refused = crate::reset::reset(state.path()).unwrap_err().to_string();
+        assert!(refused.contains("belongs to user 65534"), "{refused}");
+        std::os::unix::fs::chown(state.path(), Some(0), None).unwrap();
+        std::os::unix::fs::chown(&folder, Some(65534), None).unwrap();
+        let refused = crate::reset::reset(state.path()).unwrap_err().to_string();
+        assert!(refused.contains("belongs to user 65534"), "{refused}");
+    }
+}
+
+const KILLED_IN: &str = "LOOPSCOPE_TEST_KILLED_IN";
+
+/// This very test again, in a process that is killed where `make_marked` has recorded `entry` and
+/// somebody else has just been first to make it; the ledger that it leaves.
+fn lose_and_die(test: &str, entry: &Entry, theirs: impl FnOnce() + Send) -> PathBuf {
+    if let Some(state) = std::env::var_os(KILLED_IN) {
+        let ledger = Ledger::create(Path::new(&state), "r1", here()).unwrap();
+        let _ = ledger.make_marked(entry, || {
+            theirs();
+            let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL);
+        });
+        panic!("it lives");
+    }
+    let state = tempfile::tempdir().unwrap().keep();
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    again.args(["--exact", &format!("ledger::tests::{test}")]).env(KILLED_IN, &state);
+    let ended = again.output().unwrap();
+    assert_eq!(ended.status.signal(), Some(9), "{ended:?}");
+    let path = folder(&state).join("r1.jsonl");
+    assert!(!fs::read_to_string(&path).unwrap().contains("not-ours"));
+    path
+}
+
+#[test]
+fn killed_after_losing_a_race_for_a_namespace() {
+    if !nix::unistd::geteuid().is_root() {
+        return crate::skip::skipped("makes a network namespace, needs root");
+    }
+    let name = "ls-test-lost-race";
+    let entry = Entry::Namespace { name: name.to_owned() };
+    let theirs = || namespace::add(name).unwrap();
+    let path = lose_and_die("killed_after_losing_a_race_for_a_namespace", &entry, theirs);
+    let cookie = namespace::cookie_of(name);
+    // A program of the winner's, in its namespace.
+    let mut program = Command::new("nsenter")
+        .arg(format!("--net={}", namespace::path(name).display()))
+        .args(["sleep", "1000"])
+        .spawn()
+        .unwrap();
+    while crate::processes::namespace_of(&namespace::path(name)).is_some_and(|of| {
+        let own = format!("/proc/{}/ns/net", program.id());
+        crate::processes::namespace_of(Path::new(&own)) != Some(of)
+    }) {
+        std::thread::yield_now();
+    }
+    let undone = undo_file(&path, "r1");
+    let lives = program.try_wait().unwrap().is_none();
+    let found = namespace::cookie_of(name);
+    let _ = program.kill();
+    let _ = program.wait();
+    let _ = namespace::delete(name);
+    fs::remove_dir_all(path.ancestors().nth(2).unwrap()).unwrap();
+    assert!(undone.removed.is_empty() && undone.problems.is_empty(), "{undone:?}");
+    assert!(lives, "the winner's program was killed");
+    assert_eq!(found.unwrap(), cookie.unwrap());
+}
+
+#[test]
+fn killed_after_losing_a_race_for_a_directory() {
+    let theirs = std::env::temp_dir().join("ls-test-lost-race");
+    let entry = Entry::Directory { path: theirs.clone() };
+    let make = || fs::create_dir(&theirs).unwrap();
+    let path = lose_and_die("killed_after_losing_a_race_for_a_directory", &entry, make);
+    let undone = undo_file(&path, "r1");
+    let there = theirs.exists();
+    let _ = fs::remove_dir(&theirs);
+    fs::remove_dir_all(path.ancestors().nth(2).unwrap()).unwrap();
+    // Only what it had made and not named yet.
+    assert!(undone.problems.is_empty() && undone.removed.len() == 1, "{undone:?}");
+    assert!(there && undone.removed[0].contains("ls-staged-"), "{undone:?}");
+}
+
+/// What a crash leaves in between creating a namespace's file and mounting on it goes; a namespace
+/// that has the name but another cookie stays, and one with the right cookie goes.
+#[test]
+fn a_marked_namespace_is_known_by_its_cookie() {
+    if !nix::unistd::geteuid().is_root() {
+        return crate::skip::skipped("makes a network namespace, needs root");
+    }
+    let name = "ls-test-cookie";
+    let mut cookie = None;
+    namespace::add_recorded(name, |found| {
+        cookie = found;
+        Ok(())
+    })
+    .unwrap();
+    let cookie = cookie.unwrap();
+    assert_eq!(namespace::cookie_of(name).unwrap(), cookie);
+    assert!(!namespace::delete_marked(name, cookie + 1).unwrap() && namespace::path(name).exists());
+    assert!(namespace::delete_marked(name, cookie).unwrap() && !namespace::path(name).exists());
+    assert!(!namespace::delete_marked(name, cookie).unwrap());
+    File::create(namespace::path(name)).unwrap();
+    assert!(namespace::delete_marked(name, cookie).unwrap() && !namespace::path(name).exists());
+}

@@ -1,0 +1,136 @@
+//! Steps of a clock that are smaller than the hard interval, in virtual time, against the truth: they
+//! contradict no message, and the hard bound holds all the same.
+
+#![allow(dead_code, reason = "what scenarios have besides is for other tests")]
+
+#[path = "scenario/mod.rs"]
+mod scenario;
+#[path = "scenario/score.rs"]
+mod score;
+
+use loopscope_clocksync::offline::Cause;
+use loopscope_clocksync::online::What;
+use scenario::{Network, QUIET, Scenario};
+use score::{HEAD, Scored, score};
+
+const NETWORKS: [Network; 4] = [Network::Idle, Network::Loaded, Network::Cold, Network::ColdBusy];
+/// What a path adds to the network's own delays, ns: far more than these scatter, and not; with two
+/// equal ways, and not.
+const PATHS: [[f64; 2]; 5] = [[100e3; 2], [20e3; 2], [5e3; 2], [20e3, 180e3], [150e3, 30e3]];
+/// Steps in units of the shorter way.
+const SIZES: [f64; 12] = [0.01, 0.1, 0.3, 0.6, 0.9, 1.0, 1.1, 1.25, 1.5, 1.9, 2.1, 3.0];
+
+fn soak() -> bool {
+    std::env::var_os("LOOPSCOPE_SOAK").is_some()
+}
+
+/// The follower's counter steps in mid-run, by so many ns; those of the reference have a minus.
+fn stepping(network: Network, longer: [f64; 2], ns: f64, seed: u64) -> Scenario {
+    let seconds = if soak() { 30.0 } else { 12.0 };
+    let at = 0.5 * seconds + 0.0373 * (seed % 50) as f64;
+    Scenario { name: "step", network, seconds, longer, step: Some((at, ns, 0)), ..QUIET }
+}
+
+fn told(scored: &Scored) -> Vec<Cause> {
+    let cause = |change: &loopscope_clocksync::online::Change| match change.what {
+        What::Disturbed { cause, .. } => Some(cause),
+        _ => None,
+    };
+    scored.changes.iter().filter_map(cause).collect()
+}
+
+/// Whatever the size of a step is, no bound is wrong, offline or online; and where the step is no
+/// smaller than what delays scatter, it is found once, where it was.
+#[test]
+fn no_step_makes_a_bound_wrong() {
+    let (mut seed, mut scored_at_all) = (0, 0);
+    for path in PATHS {
+        let shorter = path[0].min(path[1]);
+        for size in SIZES {
+            for sign in [1.0, -1.0] {
+                let ns = sign * size * shorter;
+                for (number, network) in NETWORKS.into_iter().enumerate() {
+                    seed += 1;
+                    // Each size and path with one network, each network with many of both.
+                    if !soak() && seed as usize / NETWORKS.len() % NETWORKS.len() != number {
+                        continue;
+                    }
+                    scored_at_all += 1;
+                    let scored = score(&stepping(network, path, ns, seed), seed, 4_000);
+                    let what =
+                        format!("{network:?}, ways {path:?} ns longer, step {ns} ns, {seed}");
+                    let rows = format!("{what}\n{HEAD}\n{}\n{}", scored.offline, scored.online);
+                    let violations = (scored.offline.violations, scored.online.violations);
+                    assert_eq!(violations, (0, 0), "{rows}");
+                    // Told at once, as one tells it who knows what will come.
+                    if ns.abs() >= 15e3 {
+                        found_once(&scored, ns, &rows);
+                    }
+                }
+            }
+        }
+    }
+    assert!(scored_at_all >= PATHS.len() * SIZES.len() * 2 - NETWORKS.len(), "{scored_at_all}");
+}
+
+fn found_once(scored: &Scored, ns: f64, rows: &str) {
+    let told = told(scored);
+    let (&[disturbance], &[cause]) = (&scored.disturbances[..], &told[..]) else {
+        panic!("{rows}: {:?}, {told:?}", scored.disturbances)
+    };
+    let [before, after] = scored.disturbed[0];
+    assert!(disturbance.from <= before && after <= disturbance.until, "{rows}");
+    for cause in [disturbance.cause, cause] {
+        let Cause::Step(found) = cause else { panic!("{rows}: {cause}") };
+        assert!((found + ns).abs() < 2e3 + 0.05 * ns.abs(), "{rows}: {cause}");
+    }
+}
+
+/// A rate that changes comes slowly: the first messages after it are quicker than all before and are
+/// held, as those after a small step are, until others contradict what was before. Which of them were
+/// of before is open then, so no bound is wrong, and the change is found once, where it was.
+#[test]
+fn a_rate_that_changes_while_messages_are_held_is_found_where_it_was() {
+    for (number, path) in PATHS.into_iter().enumerate() {
+        for (network, ppm) in NETWORKS.into_iter().zip([100i64, -100, 300, -300]) {
+            for round in 0..if soak() { 40 } else { 4 } {
+                let seed = 1000 + 50 * number as u64 + round;
+                let stepping = stepping(network, path, 0.0, seed);
+                let (at, ..) = stepping.step.unwrap();
+                let scenario = Scenario { step: Some((at, 0.0, ppm * 1000)), ..stepping };
+                let scored = score(&scenario, seed, 4_000);
+                let told = told(&scored);
+                let what = format!("{network:?}, ways {path:?} ns longer, {ppm} ppm, {seed}");
+                let rows = format!("{what}\n{HEAD}\n{}\n{}", scored.offline, scored.online);
+                let violations = (scored.offline.violations, scored.online.violations);
+                assert_eq!(violations, (0, 0), "{rows}");
+                // Over a longer way the time that is left does not tell a rate from a step.
+                if path[0].max(path[1]) > 20e3 {
+                    continue;
+                }
+                let &[Cause::Rate(found)] = &told[..] else { panic!("{rows}: {told:?}") };
+                assert!((found + ppm as f64).abs() < 10.0, "{rows}: {told:?}");
+            }
+        }
+    }
+}
+
+/// A path that changes is no step: one way becomes longer or shorter, or both.
+#[test]
+fn a_path_that_changes_is_no_step() {
+    for (number, network) in NETWORKS.into_iter().enumerate() {
+        for ns in [300.0, 10e3, 150e3, -150e3] {
+            let scenario = Scenario {
+                name: "path",
+                network,
+                seconds: 12.0,
+                longer: [200e3; 2],
+                asymmetry: scenario::Asymmetry { ns, since: 6.0 },
+                ..QUIET
+            };
+            let scored = score(&scenario, number as u64, 4_000);
+            assert_eq!((scored.offline.violations, scored.online.violations), (0, 0));
+            assert_eq!((&scored.disturbances[..], &told(&scored)[..]), (&[][..], &[][..]), "{ns}");
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Nothing but its dependencies' features; see Cargo.toml.

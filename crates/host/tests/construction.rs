@@ -1,0 +1,129 @@
+//! A testbed whose agent is killed while it is made, and testbeds that are made at the same time.
+
+mod controller;
+
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use controller::{Agent, build, connect, has_root};
+use loopscope_agent::proto::BuildTestbedRequest;
+use loopscope_agent::proto::agent_client::AgentClient;
+use loopscope_agent::{Identity, namespace};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tonic::transport::Channel;
+
+fn request(hosts: usize) -> BuildTestbedRequest {
+    BuildTestbedRequest {
+        hosts: (1..=hosts).map(|i| format!("h{i}")).collect(),
+        data_network: "10.77.0.0/24".to_owned(),
+        clock_network: "10.78.0.0/24".to_owned(),
+        path: std::env::var("PATH").unwrap(),
+        ..BuildTestbedRequest::default()
+    }
+}
+
+/// Has the testbed made by a task of its own, which ends when the agent does.
+fn begin(mut client: AgentClient<Channel>, hosts: usize) {
+    tokio::spawn(async move { client.build_testbed(request(hosts)).await.map(drop) });
+}
+
+/// What makes links must neither outlive the agent nor what `reset` says.
+#[tokio::test]
+async fn a_helper_of_a_killed_agent_is_gone_when_reset_has_ended() {
+    if !has_root("a_helper_of_a_killed_agent_is_gone_when_reset_has_ended") {
+        return;
+    }
+    // An `ip` that takes long.
+    let folder = tempfile::tempdir().unwrap();
+    let (ip, told) = (folder.path().join("ip"), folder.path().join("pid"));
+    let script =
+        format!("#!/bin/sh\necho $$ > {0}.new\nmv {0}.new {0}\nexec sleep 600", told.display());
+    std::fs::write(&ip, script).unwrap();
+    std::fs::set_permissions(&ip, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let mut agent = Agent::start_in(&[], &[("PATH", &path)]);
+    begin(agent.client().await, 2);
+    let pid = loop {
+        match std::fs::read_to_string(&told) {
+            Ok(pid) => break pid.trim().parse().unwrap(),
+            Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+        }
+    };
+    let helper = Identity::of(pid).unwrap();
+    agent.child.kill().unwrap();
+    agent.child.wait().unwrap();
+    let reset = agent.reset();
+    let survived = helper.is_alive();
+    if survived {
+        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    }
+    assert!(!survived, "the helper goes on after {reset:?}");
+    assert_eq!(reset.problems, [""; 0]);
+    assert_eq!(agent.remains(), [""; 0]);
+}
+
+#[tokio::test]
+async fn reset_undoes_what_an_agent_left_that_was_killed_at_any_moment_of_the_making() {
+    if !has_root("reset_undoes_what_an_agent_left_that_was_killed_at_any_moment_of_the_making") {
+        return;
+    }
+    let (tries, hosts) =
+        if std::env::var_os("LOOPSCOPE_SOAK").is_some() { (200, 8) } else { (8, 3) };
+    let whole = {
+        let agent = Agent::start(&[]);
+        let began = Instant::now();
+        agent.client().await.build_testbed(request(hosts)).await.unwrap();
+        began.elapsed()
+    };
+    for part in 0..tries {
+        let mut agent = Agent::start(&[]);
+        begin(agent.client().await, hosts);
+        // Not synchronisation: the moment is what the test is about.
+        tokio::time::sleep(whole * part / tries).await;
+        agent.child.kill().unwrap();
+        agent.child.wait().unwrap();
+        let reset = agent.reset();
+        assert_eq!(reset.problems, [""; 0], "part {part} of {tries}");
+        assert_eq!(agent.remains(), [""; 0], "part {part} of {tries}: {reset:?}");
+        let again = agent.reset();
+        assert_eq!(again.removed, [""; 0], "part {part} of {tries}");
+    }
+}
+
+/// Runs of a sweep differ in the beginnings of their names only.
+#[tokio::test]
+async fn runs_whose_names_end_alike_are_made_at_the_same_time() {
+    if !has_root("runs_whose_names_end_alike_are_made_at_the_same_time") {
+        return;
+    }
+    let agents = [Agent::start_as("aaaaaap100r1"), Agent::start_as("bbbbbbp100r1")];
+    let mut hosts = vec![];
+    for agent in &agents {
+        hosts.extend(build(&mut agent.client().await, &["h1"]).await);
+    }
+    let [first, second] = agents;
+    drop(first);
+    assert!(second.remains().iter().any(|what| what.ends_with(&hosts[1].namespace)));
+    connect(std::path::Path::new(&hosts[1].agent_socket)).await;
+    drop(second);
+}
+
+#[test]
+fn a_namespace_is_made_by_one_of_several() {
+    if !has_root("a_namespace_is_made_by_one_of_several") {
+        return;
+    }
+    let name = format!("ls-test-{}", std::process::id());
+    let tries: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| namespace::add(&name))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(tries.iter().filter(|made| made.is_ok()).count(), 1, "{tries:?}");
+    let lost = |error: &std::io::Error| error.kind() == std::io::ErrorKind::AlreadyExists;
+    assert!(tries.iter().filter_map(|made| made.as_ref().err()).all(lost), "{tries:?}");
+    let devices = namespace::within(&name, || std::fs::read_to_string("/proc/thread-self/net/dev"));
+    let devices = devices.unwrap().unwrap();
+    assert_eq!(devices.lines().skip(2).count(), 1, "{devices}");
+    assert!(namespace::delete(&name).unwrap() && !namespace::delete(&name).unwrap());
+}

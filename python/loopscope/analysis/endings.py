@@ -1,0 +1,63 @@
+"""Components that ended otherwise than they should have, and what that leaves open.
+
+What a program recorded is kept whatever ends it. What it would have recorded, and was kept from by
+a signal while it was ending, nobody knows: how many of its events are missing is then unknown.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from loopscope.timeline import Run
+    from loopscope.timeline.exits import Exit
+
+_LINKS = "_links"
+
+
+def unfinished(run: Run) -> set[tuple[int, str]]:
+    """Repeats and components that were kept from finishing."""
+    speakers = _speakers(run)
+    return {(each.repeat, each.component) for each in run.exits if _cut_short(each, speakers)}
+
+
+def endings(run: Run) -> list[str]:
+    """What is to be said of how components ended."""
+    speakers = _speakers(run)
+    found = []
+    for each in run.exits:
+        of = f"{each.component} on {each.host}, repeat {each.repeat}"
+        if why := _cut_short(each, speakers):
+            found.append(f"{of}: {why}; what it had not written or recorded by then is missing")
+    left: list[dict[str, str]] = run.manifest.get("left", [])
+    exits = {(each.repeat, each.component): each for each in run.exits}
+    for repeat, components in enumerate(left, start=1):
+        for component, phase in components.items():
+            ended = exits.get((repeat, component))
+            how = f" ({ended.how})" if ended else ""
+            found.append(
+                f"{component}, repeat {repeat}: ended by itself{how} in phase {phase}, before the "
+                "run was over"
+            )
+    return found
+
+
+def _speakers(run: Run) -> set[str]:
+    """Components that are asked by the phase protocol's `end`."""
+    components: list[dict[str, Any]] = run.manifest.get("experiment", {}).get("components", [])
+    speak = {each["name"] for each in components if each["ready"].get("rule") == "phases"}
+    return speak | {_LINKS}
+
+
+def _cut_short(each: Exit, speakers: set[str]) -> str | None:
+    """Why it did not finish; None where it did, as far as it shows."""
+    speaks = each.component in speakers
+    if each.signal is not None:
+        if each.by_what_was_asked and each.asked == "SIGTERM" and not speaks:
+            return None
+        if each.by_what_was_asked:
+            return f"it did not end in time when it was asked to, and was {each.how}"
+        return f"{each.how} as it ended" if each.asked else each.how
+    if each.code and speaks and each.asked == "end":
+        return f"asked to end, it ended with {each.how}"
+    return None

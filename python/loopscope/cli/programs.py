@@ -1,0 +1,92 @@
+"""Whether an experiment's programs can be run here and have the events that it names."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+from loopscope.experiment import Component, Experiment, Problem, place_in
+from loopscope.experiment.problem import Severity, dotted, nearest
+
+OWN = "loopscope-host"
+Keys = tuple[str | int, ...]
+
+
+def problems_of_programs(file: Path, experiment: Experiment) -> list[Problem]:
+    """Programs that are not there or cannot be executed, and, as warnings, events that a program
+    does not have; of scripts and their interpreters nothing is known."""
+    programs = {each.name: _find(each, file.absolute().parent) for each in experiment.components}
+    found = []
+    for name, program in programs.items():
+        if isinstance(program, str):
+            found.append(_problem(file, ("components", name, "run"), program))
+    for component, entity, place in _events(experiment):
+        runs = programs.get(component)
+        known = _entities(runs) if isinstance(runs, Path) else frozenset[str]()
+        if known and entity not in known:
+            what = f"{component} runs {Path(str(runs)).name}, which has no {entity}"
+            found.append(_problem(file, place, what, nearest(entity, known), "warning"))
+    return list(dict.fromkeys(found))
+
+
+def _find(component: Component, folder: Path) -> Path | str:
+    """The program, or what is wrong with it."""
+    name = component.argv[0]
+    if name == OWN:
+        return _own()
+    if "/" in name:
+        program = folder / name
+        if not program.is_file():
+            return f"there is no program {name}: {program} does not exist"
+        if not os.access(program, os.X_OK):
+            return f"{name} cannot be executed: chmod +x it, or name its interpreter"
+        return program
+    path = component.env.get("PATH", os.environ.get("PATH", os.defpath))
+    there = shutil.which(name, path=f"{path}:{_own().parent}")
+    if there is None:
+        return f"there is no program {name} in PATH"
+    return Path(there)
+
+
+def _events(experiment: Experiment) -> Iterator[tuple[str, str, Keys]]:
+    """Component, entity and place of each event that the experiment names."""
+    for path in experiment.paths:
+        for event in path.events:
+            yield event.component, event.entity, ("measure", "paths", path.name)
+    for number, expectation in enumerate(experiment.expectations):
+        if expectation.event is not None:
+            yield expectation.event.component, expectation.event.entity, ("expect", number)
+    for value in experiment.values:
+        if value.component is not None:
+            yield value.component, value.entity, ("measure", "values", value.name)
+
+
+@cache
+def _entities(program: Path) -> frozenset[str]:
+    """Empty where the program cannot be read, or records nothing by itself."""
+    command: Sequence[str | Path] = [_own(), "entities", "--json", "--", program.resolve()]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
+    if done.returncode != 0:
+        return frozenset()
+    return frozenset(f"{site['group']}:{site['name']}" for site in json.loads(done.stdout))
+
+
+def _own() -> Path:
+    from loopscope.cli.host import binary
+
+    return binary()
+
+
+def _problem(
+    file: Path,
+    place: Keys,
+    message: str,
+    hint: str | None = None,
+    severity: Severity = "error",
+) -> Problem:
+    return Problem(str(file), *place_in(file, place), dotted(place), message, hint, severity)

@@ -1,0 +1,55 @@
+"""Who probes whom, and how often: what grows with the number of hosts, not with its square."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+# Others that one host's time is checked against at most. Each edge costs an entry in the kernel's
+# neighbour table at both ends, and all network namespaces of a machine share its 1024 entries.
+PEERS = 6
+# Exchanges a second with the reference, of all followers together.
+PROBES_HZ = 2000.0
+# Exchanges a second between followers, of all edges together, and of one edge.
+MESH_HZ = 500.0
+EDGE_HZ = 10.0
+# The least of one follower or edge: still some hundred messages a minute.
+LEAST_HZ = 1.0
+# Hosts whose first or last burst goes on at the same time.
+BURSTS = 8
+
+
+def peers(followers: Sequence[str]) -> dict[str, list[str]]:
+    """The followers that each follower probes, all of them before it in ``followers``; those that
+    probe nobody are left out.
+
+    Up to seven followers all check each other. Of more, each checks those that are 1, 2 and 4
+    places away on the ring of all followers (a circulant graph). Any one of them may fail and the
+    others are still connected. Each edge closes a loop of three hosts with the reference, and
+    another one without it: 1 and 1 are 2 places, 2 and 2 are 4.
+    """
+    count = len(followers)
+    if count - 1 <= PEERS:
+        strides = set(range(1, count))
+    else:
+        strides = {1 << power for power in range(PEERS // 2)}
+    found: dict[str, list[str]] = {}
+    for later in range(count):
+        before = [e for e in range(later) if strides & {later - e, count - (later - e)}]
+        if before:
+            found[followers[later]] = [followers[each] for each in before]
+    return found
+
+
+def rate_hz(asked_hz: float, followers: int) -> float:
+    """Exchanges a second of each follower: as asked, or less where one reference has many."""
+    return _share(asked_hz, PROBES_HZ, followers)
+
+
+def edge_hz(edges: int) -> float:
+    """Exchanges a second of each edge between followers."""
+    return _share(EDGE_HZ, MESH_HZ, edges)
+
+
+def _share(asked_hz: float, total_hz: float, among: int) -> float:
+    """What one of ``among`` gets: nobody who asks for less than the least is given more."""
+    return min(asked_hz, max(LEAST_HZ, total_hz / max(1, among)))

@@ -1,0 +1,55 @@
+"""In CI, a skip that `allowed-skips.txt` does not allow is a failure."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LIST = Path(__file__).with_name("allowed-skips.txt")
+
+
+def _glob(text: str) -> re.Pattern[str]:
+    """In which `*` stands for anything."""
+    return re.compile(".*".join(map(re.escape, text.strip().split("*"))), re.DOTALL)
+
+
+def _allowed() -> list[tuple[re.Pattern[str], re.Pattern[str]]]:
+    """Tests and reasons."""
+    found = []
+    for line in LIST.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            test, reason, _why = line.split("|")
+            found.append((_glob(test), _glob(reason)))
+    return found
+
+
+def _judge(report: pytest.TestReport | pytest.CollectReport) -> None:
+    ci = os.environ.get("CI", "") not in ("", "false")
+    if not ci or not report.skipped or hasattr(report, "wasxfail"):
+        return
+    told = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    reason = told.removeprefix("Skipped: ")
+    for test, allowed in _allowed():
+        if test.fullmatch(report.nodeid) and allowed.fullmatch(reason):
+            return
+    report.outcome = "failed"
+    report.longrepr = (
+        f"{report.nodeid} skips ({reason}), and tests/allowed-skips.txt does not allow it"
+    )
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport() -> Generator[None, Any, None]:
+    outcome = yield
+    _judge(outcome.get_result())
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_make_collect_report() -> Generator[None, Any, None]:
+    outcome = yield
+    _judge(outcome.get_result())

@@ -1,0 +1,269 @@
+"""Phases over agents that are made up, in virtual time: limits, causes, and what runs at the same
+time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from loopscope.control.components import Limit
+from loopscope.control.failure import ComponentsFailed, PhaseTimedOut, RunFailed, printable
+from loopscope.control.progress import Silent
+from loopscope.control.repeat import Repeat
+from loopscope.experiment import load
+from loopscope.testbed import AgentError
+from loopscope.testbed._proto import agent_pb2 as pb
+
+
+class VirtualTime(asyncio.SelectorEventLoop):
+    """A loop whose time jumps to the next thing to do."""
+
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+    def _run_once(self) -> None:
+        if not self._ready and self._scheduled:
+            self.now = max(self.now, self._scheduled[0]._when)
+        super()._run_once()
+
+
+class Agent:
+    """An agent that does what the test says."""
+
+    def __init__(self) -> None:
+        self.events: asyncio.Queue[pb.Event | None] = asyncio.Queue()
+        self.on_start: Callable[[str], Coroutine[Any, Any, None]] | None = None
+        self.on_enter: Callable[[str], Coroutine[Any, Any, None]] | None = None
+
+    async def watch(self) -> AsyncIterator[pb.Event]:
+        while (event := await self.events.get()) is not None:
+            yield event
+
+    async def start(self, component: str, *_: Any, **__: Any) -> int:
+        if self.on_start is not None:
+            await self.on_start(component)
+        return 1
+
+    async def enter_phase(self, component: str, *_: Any) -> None:
+        if self.on_enter is not None:
+            await self.on_enter(component)
+
+    def say(self, component: str, **what: Any) -> None:
+        self.events.put_nowait(pb.Event(component=component, at_monotonic_ns=1, **what))
+
+    def hello(self, component: str) -> None:
+        self.say(component, phase_hello=pb.PhaseHello(phases=["run"]))
+        self.say(component, ready=pb.Ready())
+
+
+HEAD = """
+name: made-up
+hosts: [h1, h2]
+phases: [{name: run, timeout: 10s}]
+components:
+  a: {host: h1, run: a, start: run, ready: %s}
+  b: {host: h2, run: b, start: run, ready: %s}
+"""
+
+
+def drive(
+    folder: Path,
+    work: Callable[[Repeat, Agent, Agent], Coroutine[Any, Any, None]],
+    ready: tuple[str, str] = ("phases", "phases"),
+) -> float:
+    """Does ``work`` with a repeat whose agents are watched; the virtual time that it took."""
+    file = folder / "made-up.yaml"
+    file.write_text(HEAD % ready)
+    experiment = load(file)
+    loop = VirtualTime()
+
+    async def main() -> None:
+        agents = Agent(), Agent()
+        hosts = {
+            name: SimpleNamespace(name=name, agent=agent, data_address=f"10.0.0.{i}")
+            for i, (name, agent) in enumerate(zip(experiment.hosts, agents, strict=True), 1)
+        }
+        bed: Any = SimpleNamespace(hosts=hosts, router=None)
+        repeat = Repeat(experiment, bed, Silent())
+        watchers = [asyncio.create_task(repeat._watch(bed.hosts[name])) for name in bed.hosts]
+        try:
+            await work(repeat, *agents)
+        finally:
+            for watcher in watchers:
+                watcher.cancel()
+
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.close()
+    return loop.time()
+
+
+def phase(repeat: Repeat) -> Coroutine[Any, Any, None]:
+    return repeat._phase(repeat._experiment.phases[0])
+
+
+def test_a_phase_lasts_no_longer_than_its_timeout(tmp_path: Path) -> None:
+    """However its time is spent: on starting, on hello, on what is to be done."""
+
+    async def work(repeat: Repeat, first: Agent, second: Agent) -> None:
+        async def slowly(component: str) -> None:
+            await asyncio.sleep(4)
+
+        async def hello_later(component: str) -> None:
+            asyncio.get_running_loop().call_later(5, second.hello, component)
+
+        first.on_start, second.on_start = slowly, hello_later
+        first.hello("a")
+        with pytest.raises(PhaseTimedOut, match='it waits for its "done" of phase run'):
+            await phase(repeat)
+
+    assert drive(tmp_path, work) == 10
+
+
+def test_a_start_that_hangs_is_ended_with_the_phase(tmp_path: Path) -> None:
+    async def work(repeat: Repeat, first: Agent, second: Agent) -> None:
+        async def never(component: str) -> None:
+            await asyncio.sleep(3600)
+
+        first.on_start = never
+        second.hello("b")
+        with pytest.raises(PhaseTimedOut, match="a on h1\n  it waits for to be started"):
+            await phase(repeat)
+
+    assert drive(tmp_path, work) == 10
+
+
+@pytest.mark.parametrize("stage", ["on_start", "on_enter"])
+def test_hosts_are_asked_at_the_same_time(tmp_path: Path, stage: str) -> None:
+    async def work(repeat: Repeat, first: Agent, second: Agent) -> None:
+        met: list[str] = []
+        event = asyncio.Event()
+
+        async def meet(component: str) -> None:
+            met.append(component)
+            if len(met) == 2:
+                event.set()
+            await event.wait()
+
+        for agent, name in ((first, "a"), (second, "b")):
+            setattr(agent, stage, meet)
+            agent.hello(name)
+            agent.say(name, phase_done=pb.PhaseDone(phase="run"))
+        await phase(repeat)
+
+    assert drive(tmp_path, work) < 10
+
+
+def test_on_one_host_the_file_says_the_order_of_starts(tmp_path: Path) -> None:
+    global HEAD
+    before, HEAD = HEAD, HEAD.replace("host: h2", "host: h1")
+    order: list[str] = []
+
+    async def work(repeat: Repeat, first: Agent, second: Agent) -> None:
+        async def note(component: str) -> None:
+            order.append(f"{component} begins")
+            await asyncio.sleep(1)
+            order.append(f"{component} runs")
+
+        first.on_start = note
+        for name in "ab":
+            first.say(name, ready=pb.Ready())
+        await phase(repeat)
+
+    try:
+        drive(tmp_path, work, ("started", "started"))
+    finally:
+        HEAD = before
+    assert order == ["a begins", "a runs", "b begins", "b runs"]
+
+
+def test_what_cannot_be_understood_ends_the_run_at_once(tmp_path: Path) -> None:
+    async def work(repeat: Repeat, first: Agent, second: Agent) -> None:
+        first.hello("a")
+        second.say("nobody", ready=pb.Ready())
+        with pytest.raises(RunFailed, match="host h2: .*KeyError: 'nobody'; please report"):
+            await phase(repeat)
+
+    assert drive(tmp_path, work) < 1
+
+
+def test_an_agent_that_ends_ends_the_run_at_once(tmp_path: Path) -> None:
+    async def work(repeat: Repeat, first: Agent, second: Agent) -> None:
+        first.hello("a")
+        second.events.put_nowait(None)
+        with pytest.raises(RunFailed, match="host h2: its agent has ended"):
+            await phase(repeat)
+
+    assert drive(tmp_path, work) < 1
+
+
+def test_one_that_ends_before_it_is_asked_says_how(tmp_path: Path) -> None:
+    """The agent refuses; the cause is the program's end."""
+
+    async def work(repeat: Repeat, first: Agent, second: Agent) -> None:
+        async def refuse(component: str) -> None:
+            second.say(component, exited=pb.Exited(code=3))
+            raise AgentError("h2", f"component {component} has ended")
+
+        second.on_enter = refuse
+        first.hello("a")
+        second.hello("b")
+        with pytest.raises(ComponentsFailed, match="b on h2 failed in phase run: exit status 3"):
+            await phase(repeat)
+
+    drive(tmp_path, work)
+
+
+@pytest.mark.parametrize(
+    ("ready", "waits"),
+    [
+        ("{port: 5000}", "it waits for port 5000, on which nothing listens"),
+        ("{line: up}", "it waits for a line on its stdout with 'up' in it"),
+        ("{exit: 4}", "it waits for its end with exit status 4"),
+        ("phases", "it waits for its hello"),
+    ],
+)
+def test_a_timeout_says_what_it_waited_for(tmp_path: Path, ready: str, waits: str) -> None:
+    async def work(repeat: Repeat, first: Agent, second: Agent) -> None:
+        second.say("b", ready=pb.Ready())
+        with pytest.raises(PhaseTimedOut, match=waits):
+            await phase(repeat)
+
+    drive(tmp_path, work, (ready, "started"))
+
+
+def test_what_a_component_prints_reaches_no_terminal_as_it_is(tmp_path: Path) -> None:
+    async def work(repeat: Repeat, first: Agent, second: Agent) -> None:
+        first.say("a", output=pb.Output(line="\x1b]0;owned\x07\rfine \x9b2J\tµ → \u202e"))
+        first.say("a", phase_failed=pb.PhaseFailed(phase="run", error="\x1b[2J gone\nand more"))
+        with pytest.raises(ComponentsFailed) as failed:
+            await phase(repeat)
+        text = str(failed.value)
+        assert r"\x1b]0;owned\x07\rfine \x9b2J" + "\tµ → " + r"\u202e" in text
+        assert "\\x1b[2J gone\nand more" in text
+        assert printable(text) == text
+
+    drive(tmp_path, work)
+
+
+def test_a_limit_runs_out_once() -> None:
+    loop = VirtualTime()
+
+    async def main() -> list[float]:
+        limit = Limit(3)
+        left = [limit.left_s]
+        for _ in range(2):
+            await asyncio.sleep(2)
+            left.append(limit.left_s)
+        return left
+
+    assert loop.run_until_complete(main()) == [3, 1, 0]
+    loop.close()

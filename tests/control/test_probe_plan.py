@@ -1,0 +1,70 @@
+"""Who probes whom among many hosts, and how much of that there is."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+
+from loopscope.control import probe_plan
+
+SIZES = [2, 3, 4, 7, 8, 9, 13, 14, 40, 99, 1000]
+
+
+def edges(count: int) -> set[frozenset[str]]:
+    names = [f"h{number}" for number in range(count)]
+    found = [
+        frozenset((name, peer))
+        for name, probed in probe_plan.peers(names).items()
+        for peer in probed
+    ]
+    assert len(found) == len(set(found)), "an edge twice"
+    return set(found)
+
+
+def neighbours(of: set[frozenset[str]]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for edge in of:
+        for name in edge:
+            found.setdefault(name, set()).update(edge - {name})
+    return found
+
+
+@pytest.mark.parametrize("count", range(2, 8))
+def test_few_followers_all_check_each_other(count: int) -> None:
+    names = [f"h{number}" for number in range(count)]
+    assert edges(count) == {frozenset(pair) for pair in combinations(names, 2)}
+
+
+@pytest.mark.parametrize("count", SIZES)
+def test_each_host_checks_few_others_and_the_graph_is_connected(count: int) -> None:
+    near = neighbours(edges(count))
+    assert len(near) == count
+    assert max(map(len, near.values())) <= probe_plan.PEERS
+    # Any host may fail: all look alike on the ring.
+    reached, beyond = {"h0"}, ["h0"]
+    failed = {"h1"} if count > 2 else set()
+    while beyond:
+        new = near[beyond.pop()] - reached - failed
+        reached |= new
+        beyond += new
+    assert len(reached) == count - len(failed)
+
+
+@pytest.mark.parametrize("count", [size for size in SIZES if size > 2])
+def test_each_edge_is_in_a_loop_of_three_without_the_reference(count: int) -> None:
+    every = edges(count)
+    near = neighbours(every)
+    for one, other in map(tuple, every):
+        assert near[one] & near[other], f"{one} {other} of {count}"
+
+
+def test_probes_of_many_hosts_together_are_bounded() -> None:
+    assert probe_plan.rate_hz(100, 1) == 100
+    assert probe_plan.rate_hz(100, 20) == 100
+    assert probe_plan.rate_hz(100, 99) == pytest.approx(2000 / 99)
+    assert probe_plan.rate_hz(0.1, 99) == 0.1
+    assert probe_plan.rate_hz(0.1, 100_000) == 0.1
+    assert probe_plan.rate_hz(1000, 100_000) == probe_plan.LEAST_HZ
+    assert probe_plan.edge_hz(21) == 10
+    assert probe_plan.edge_hz(len(edges(99))) * len(edges(99)) == pytest.approx(500)

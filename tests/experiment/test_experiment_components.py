@@ -1,0 +1,73 @@
+"""What a component runs as, what it inherits and how much of its output is kept."""
+
+import pytest
+
+from loopscope import experiment
+
+OF_OTHERS = ("PATH", "LANG", "LANGUAGE", "LC_*", "TZ")
+
+
+def load(write, keys):
+    return experiment.load(
+        write(
+            f"name: c\nhosts: [h1]\ncomponents: {{a: {{host: h1, run: prog{keys}}}}}\n"
+            "phases: [{name: run, timeout: 1s}]\n"
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "user", "environment", "output"),
+    [
+        ("", None, ("*",), 16 << 20),
+        (", user: nobody", "nobody", OF_OTHERS, 16 << 20),
+        (", user: 1000, output: 1MiB", "1000", OF_OTHERS, 1 << 20),
+        (", user: x, environment: ['*']", "x", ("*",), 16 << 20),
+        (", environment: [PATH, ROS_*]", None, ("PATH", "ROS_*"), 16 << 20),
+        (", environment: []", None, (), 16 << 20),
+    ],
+)
+def test_another_user_inherits_a_small_set_and_the_caller_all(
+    write, keys, user, environment, output
+):
+    plan = load(write, keys)
+    (made,) = plan.components
+    assert (made.user, made.environment, made.output_bytes) == (user, environment, output)
+    (kept,) = plan.to_manifest()["components"]
+    assert (kept["user"], kept["environment"]) == (user, list(environment))
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (", environment: [A-B]", "'A-B' is no environment variable"),
+        (", environment: ['A*B']", "'A*B' is no environment variable"),
+        (", user: 'a b'", "'a b' is no user"),
+        (", user: -1", "'-1' is no user"),
+        (", output: 1KiB", "128KiB"),
+        (", output: 5s", "5s is a duration"),
+    ],
+)
+def test_what_is_none_is_named(write, keys, message):
+    with pytest.raises(experiment.ExperimentErrors) as errors:
+        load(write, keys)
+    assert message in str(errors.value)
+
+
+def test_paths_begin_in_the_folder_of_the_file(changed, tmp_path, monkeypatch):
+    file = changed(("phases:", "sweep: {count: [1, 2]}\nphases:"))
+    monkeypatch.chdir("/")
+    made = experiment.load(file)
+    assert made.folder == str(tmp_path)
+    assert [point.experiment.folder for point in made.points] == [str(tmp_path)] * 2
+    monkeypatch.chdir(tmp_path)
+    assert experiment.load(file.name).folder == str(tmp_path)
+
+
+def test_a_file_beside_that_a_command_does_not_reach_is_a_warning(write, tmp_path):
+    (tmp_path / "node.py").write_text("")
+    (warning,) = load(write, " node.py").warnings
+    assert "'node.py' is a file beside this one" in warning.message
+    assert "write ./node.py" in warning.message
+    for words in (" ./node.py", " other.py", " --file=node.py", " /node.py"):
+        assert load(write, words).warnings == ()
