@@ -1,7 +1,9 @@
-"""Text files that are there whole or not at all, in UTF-8 whatever the locale says."""
+"""Text files that are there whole or not at all, in UTF-8 whatever the locale says, and room on a
+disk that is kept for them."""
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,4 +21,18 @@ def write_whole(path: Path, text: str) -> None:
         with suppress(OSError):
             draft.unlink()
         # A full disk is noticed where nothing says which file it is.
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def reserve(path: Path, size: int) -> None:
+    """Makes a file of `size` bytes that keeps their room on the disk until it is removed.
+
+    Raises OSError, which names the file, where there is no room.
+    """
+    try:
+        with path.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as error:
+        with suppress(OSError):
+            path.unlink()
         raise OSError(error.errno, error.strerror, str(path)) from None

@@ -330,5 +330,13 @@ fn write_exit(
         Some(How::Signal(signal)) => exit["signal"] = signal.into(),
         None => {}
     }
-    std::fs::write(folder.join("exit.json"), format!("{exit:#}\n"))
+    // Whole or not at all: half a file on a full disk says nothing of how it ended.
+    let draft = folder.join(".exit.json.unfinished");
+    let text = format!("{exit:#}\n");
+    let written = std::fs::write(&draft, text)
+        .and_then(|()| std::fs::rename(&draft, folder.join("exit.json")));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&draft);
+    }
+    written
 }

@@ -16,9 +16,10 @@ _LINKS = "_links"
 
 
 def unfinished(run: Run) -> set[tuple[int, str]]:
-    """Repeats and components that were kept from finishing."""
+    """Repeats and components that were kept from finishing, or of which that is not known."""
     speakers = _speakers(run)
-    return {(each.repeat, each.component) for each in run.exits if _cut_short(each, speakers)}
+    found = {(each.repeat, each.component) for each in run.exits if _cut_short(each, speakers)}
+    return found | {(repeat, component) for repeat, _, component in run.without_exit}
 
 
 def endings(run: Run) -> list[str]:
@@ -29,6 +30,11 @@ def endings(run: Run) -> list[str]:
         of = f"{each.component} on {each.host}, repeat {each.repeat}"
         if why := _cut_short(each, speakers):
             found.append(f"{of}: {why}; what it had not written or recorded by then is missing")
+    for repeat, host, component in run.without_exit:
+        found.append(
+            f"{component} on {host}, repeat {repeat}: how it ended is not known, its exit.json is "
+            "not there"
+        )
     left: list[dict[str, str]] = run.manifest.get("left", [])
     exits = {(each.repeat, each.component): each for each in run.exits}
     for repeat, components in enumerate(left, start=1):

@@ -30,7 +30,7 @@ from loopscope.experiment import (
     quantity,
     streams_of_host,
 )
-from loopscope.files import write_whole
+from loopscope.files import reserve, write_whole
 from loopscope.strict_json import to_json
 from loopscope.testbed import AgentError, Host, LocalTestbed, TestbedError
 from loopscope.testbed._proto import agent_pb2 as pb
@@ -41,6 +41,10 @@ START_TIMEOUT_S = 10.0
 START = "start-up"
 GRACE_S = 2.0
 ANY_ADDRESS = "0.0.0.0"
+# Room on the run's disk for what is written when a repeat ends: the run's description, and accounts
+# that hosts had no room for.
+RESERVE = ".reserve"
+RESERVE_BYTES = 1 << 20
 # Between looks at the clocks that a run waits for.
 GATE_S = 0.05
 
@@ -85,6 +89,7 @@ async def execute(
     """
     progress.stage(f"making {len(experiment.hosts)} hosts")
     bed = testbed(experiment, run_id, directory)
+    reserve(directory / RESERVE, RESERVE_BYTES)
     try:
         async with bed:
             repeat = Repeat(experiment, bed, progress)
@@ -101,6 +106,7 @@ async def execute(
     except (AgentError, TestbedError) as error:
         raise RunFailed(str(error)) from None
     finally:
+        (directory / RESERVE).unlink(missing_ok=True)
         for problem in bed.problems:
             progress.note(problem)
 
@@ -200,17 +206,20 @@ class Repeat:
         await self._each(self._stop_peers, self._probing_peers)
         await self._each(self._stop_clock, self._clocks_running[1:])
         await self._each(self._stop_clock, self._clocks_running[:1])
-        self._write_cost(directory / "clock.json")
+        cost = self._cost()
         for line in self._losses.lines():
             self._progress.note(line)
         if self._emulates_clock:
             await self._each(self._end, routers)
         await self._each(self._finish_trace)
+        (directory / RESERVE).unlink(missing_ok=True)
         for line in write_unwritten(directory / "hosts", self._finished):
             self._progress.note(line)
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
+        if cost is not None:
+            write_whole(directory / "clock.json", to_json(cost, indent=2) + "\n")
 
     @property
     def collected(self) -> str:
@@ -464,18 +473,17 @@ class Repeat:
     def _count_traffic(self, host: Host, reply: pb.StopClockReply | pb.PeerEnd) -> None:
         self._probes[host.name].update(packets=reply.packets, bytes=reply.bytes)
 
-    def _write_cost(self, file: Path) -> None:
-        """What the probes have put on their network."""
+    def _cost(self) -> dict[str, Any] | None:
+        """What the probes have put on their network; None where they never began."""
         if self._clocks_began is None:
-            return
-        cost = {
+            return None
+        return {
             "version": 1,
             "network": self._experiment.clock.network,
             "rate_hz": self._rate_hz,
             "seconds": time.monotonic() - self._clocks_began,
             "hosts": dict(sorted(self._probes.items())),
         }
-        write_whole(file, to_json(cost, indent=2) + "\n")
 
     async def _finish_trace(self, host: Host) -> None:
         self._finished[host.name] = reply = await host.agent.finish_trace()

@@ -47,6 +47,9 @@ def run_experiment(
         raise RunInterrupted(_kept(directory, what)) from None
     except RunFailed as error:
         raise RunFailed(f"{error}\n{_kept(directory)}") from None
+    except OSError as error:
+        what = f"cannot write {error.filename}: {error.strerror}"
+        raise RunFailed(f"{what}\n{_kept(directory)}") from None
     finally:
         try:
             directory.describe(status=status)

@@ -275,6 +275,16 @@ class Run:
         )
 
     @cached_property
+    def without_exit(self) -> tuple[tuple[int, str, str], ...]:
+        """Repeat, host and name of components of which nobody has written down how they ended."""
+        return tuple(
+            (repeat, folder.parent.parent.name, folder.name)
+            for repeat, directory in self.repeats.items()
+            for folder in sorted(directory.glob("hosts/*/components/*"))
+            if not (folder / "exit.json").exists()
+        )
+
+    @cached_property
     def problems(self) -> tuple[str, ...]:
         """What the making of the time line found wrong: damage, disagreement, doubtful clocks."""
         found = {}
