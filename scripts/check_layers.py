@@ -62,7 +62,7 @@ PACKAGES: dict[str, set[str]] = {
     "files": set(),
     "strict_json": set(),
     "experiment": {"strict_json"},
-    "timeline": {"files", "strict_json"},
+    "timeline": {"experiment", "files", "strict_json"},
     "testbed": {"strict_json"},
     "phase": set(),
     "analysis": {"timeline", "experiment", "strict_json"},
@@ -70,7 +70,9 @@ PACKAGES: dict[str, set[str]] = {
     "export": {"analysis", "timeline", "experiment"},
     "graph": {"analysis", "report", "export", "timeline", "experiment", "strict_json"},
     "control": {"testbed", "experiment", "files", "strict_json"},
+    "pipeline": {"control", "graph", "report", "analysis", "timeline", "experiment", "files"},
     "cli": {
+        "pipeline",
         "control",
         "graph",
         "export",

@@ -53,6 +53,7 @@ def write_account(root: Path, hosts, links, repeat=1, problems=(), mover="xdp"):
     """`links` has by (from, to) the segments."""
     files = root / "base" / str(repeat) / "hosts" / ROUTER / "components" / "_links" / "files"
     files.mkdir(parents=True)
+    (files.parent / "exit.json").write_text(json.dumps({"code": 0, "asked": "end"}))
     account = {"version": 1, "mover": mover, "why": "", "wait": "sleep", "hosts": list(hosts)}
     account["problems"] = list(problems)
     account["links"] = [

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from loopscope.analysis import Results, analyse, write_path_tables
 from loopscope.analysis.results import LoopResult
 from loopscope.experiment import (
     ClockExchange,
@@ -30,6 +31,7 @@ from loopscope.experiment import (
     Point,
     Value,
 )
+from loopscope.timeline import Run
 
 SECOND = 1_000_000_000
 
@@ -381,3 +383,10 @@ def write_sweep(
     manifest = {"version": 1, "experiment": experiment.to_manifest(), "points": said}
     (root / "manifest.json").write_text(json.dumps(manifest))
     return root
+
+
+def measured(run: Run, *what: Any) -> Results:
+    """What is found in a run, whose path tables are written; `what` as for `analyse`."""
+    results = analyse(run, *what)
+    write_path_tables(run, results)
+    return results

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from synthetic_run import SECOND, Host, Row, SyntheticRun
+from synthetic_run import SECOND, Host, Row, SyntheticRun, measured
 from test_path_graphs import Simulation, made_path
 
-from loopscope.analysis import Verdict, analyse
+from loopscope.analysis import Verdict
 from loopscope.experiment import (
     Allowed,
     Expectation,
@@ -81,7 +81,7 @@ def requirements(path: MessagePath, ends: tuple[int, int], flow) -> list[Require
 
 def measured(folder: Path, rows, path, expected=(), components=(), **more):
     made = SyntheticRun(folder, rows, HOSTS, components=components, **more)
-    return analyse(open_run(made.write()), [path], expected)
+    return measured(open_run(made.write()), [path], expected)
 
 
 def verdicts(results) -> dict[str, Verdict]:

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from synthetic_run import pipeline
+from synthetic_run import measured, pipeline
 from typer.testing import CliRunner, Result
 
 from loopscope import _native
-from loopscope.analysis import analyse
 from loopscope.cli import app
 from loopscope.cli.account import account_of
 from loopscope.cli.terminal import TerminalProgress
@@ -47,7 +46,7 @@ def swept(tmp_path: Path) -> Path:
     root = tmp_path / "20250101T000000Z-abc123"
     for name, messages in zip(POINTS, (20, 10), strict=True):
         other = pipeline(tmp_path / name, messages=messages, repeats=2).write()
-        analyse(open_run(other))
+        measured(open_run(other))
         shutil.copytree(other, root, dirs_exist_ok=True)
         (root / "base").rename(root / name)
     return root

@@ -13,10 +13,9 @@ import time
 from pathlib import Path
 
 import pytest
-from synthetic_run import pipeline
+from synthetic_run import measured, pipeline
 from typer.testing import CliRunner, Result
 
-from loopscope.analysis import analyse
 from loopscope.cli import app
 from loopscope.timeline import Run, RunError, UnknownTableError, open_run
 
@@ -26,7 +25,7 @@ MESSAGES, REPEATS = 120, 2
 @pytest.fixture
 def made(tmp_path: Path) -> Path:
     path = pipeline(tmp_path / "run", messages=MESSAGES, repeats=REPEATS, lose_every=7).write()
-    analyse(open_run(path))
+    measured(open_run(path))
     return path
 
 

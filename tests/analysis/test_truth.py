@@ -144,7 +144,13 @@ class World:
             for name, n in dropped.items()
         ]
         self.run = SimpleNamespace(
-            repeats={1: None}, accounts=loss, foreign=[], tables={}, manifest={}, exits=()
+            repeats={1: None},
+            accounts=loss,
+            foreign=[],
+            tables={},
+            manifest={},
+            exits=(),
+            without_exit=(),
         )
         ids = np.array([self.messages.index(each) for each in known], np.int64)
         repeat = np.ones(len(known), np.int32)
@@ -307,6 +313,7 @@ def test_periodic_events(gaps, steady, window, limit, allowed, value):
         foreign=[],
         manifest={},
         exits=(),
+        without_exit=(),
         tables={"io.out": None},
         hosts=ibis.memtable(hosts),
         table=lambda name: ibis.memtable(table),

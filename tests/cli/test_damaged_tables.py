@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "analysis"))
-from synthetic_run import pipeline  # noqa: E402
+from synthetic_run import measured, pipeline  # noqa: E402
 
 from loopscope import cli  # noqa: E402
-from loopscope.analysis import analyse  # noqa: E402
 from loopscope.timeline import RunError, open_run  # noqa: E402
 
 DAMAGES = {
@@ -31,7 +30,7 @@ def damaged(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def test_an_analysis_says_what_is_wrong_with_tables(damaged: Path) -> None:
     with pytest.raises(RunError, match="the tables cannot be read: .*loopscope report RUN"):
-        analyse(open_run(damaged))
+        measured(open_run(damaged))
 
 
 @pytest.mark.parametrize(

@@ -14,16 +14,15 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from synthetic_run import pipeline, write_sweep
+from synthetic_run import measured, pipeline, write_sweep
 from typer.testing import CliRunner, Result
 
-from loopscope.analysis import analyse, analyse_sweep
+from loopscope.analysis import analyse, analyse_sweep, write_path_tables
 from loopscope.cli import app
-from loopscope.cli.analyse import analyse_again
 from loopscope.experiment import load_graph
 from loopscope.experiment.steps import steps
 from loopscope.export import write_bundle
-from loopscope.graph.make import kept_graphs
+from loopscope.graph.kept import kept_graphs, make_kept
 from loopscope.graph.steps import STEPS
 from loopscope.timeline import open_run
 
@@ -52,7 +51,7 @@ def graph(tmp_path: Path) -> Path:
 
 def run_of(folder: Path, **more: Any) -> Path:
     path = pipeline(folder, messages=MESSAGES, **more).write()
-    analyse(open_run(path))
+    measured(open_run(path))
     return path
 
 
@@ -90,7 +89,7 @@ def test_the_output_says_what_it_is_and_comes_again_the_same(tmp_path: Path, gra
     before = files(folder)
     assert ask(run, "--graph", graph).exit_code == 0
     assert files(folder) == before
-    analyse_again(run)
+    make_kept(run, str)
     assert files(folder) == before
 
 
@@ -197,9 +196,9 @@ def test_of_a_sweep_parameters_are_columns_and_failed_points_are_out(
     # What the failed point left is there, and not told.
     manifest = (run / "manifest.json").read_text()
     points[2][1].write()
-    analyse(open_run(run, "delay=9ms,size=5"))
+    measured(open_run(run, "delay=9ms,size=5"))
     (run / "manifest.json").write_text(manifest)
-    analyse_sweep(run)
+    analyse_sweep(run, write_path_tables)
     assert ask(run, "--graph", graph).exit_code == 0
     counts = pq.read_table(run / "analysis/of-mine/tables/counts.parquet").to_pylist()
     found = [(row["point"], row["point_delay"], row["point_size"], row["n"]) for row in counts]

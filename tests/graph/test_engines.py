@@ -18,9 +18,9 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 from small_tables import Row, stored
-from synthetic_run import pipeline, write_sweep
+from synthetic_run import measured, pipeline, write_sweep
 
-from loopscope.analysis import analyse, analyse_sweep
+from loopscope.analysis import analyse_sweep, write_path_tables
 from loopscope.experiment import Graph, load_graph
 from loopscope.graph.engine import DuckDB, Engine
 from loopscope.graph.make import Source, check, make, read_source
@@ -101,7 +101,7 @@ def test_every_step(tmp_path: Path, duckdb: DuckDB, spark: Engine) -> None:
 
 def test_the_shipped_graph_of_a_run(tmp_path: Path, duckdb: DuckDB, spark: Engine) -> None:
     run = pipeline(tmp_path / "run", messages=60, repeats=2, lose_every=7).write()
-    analyse(open_run(run))
+    measured(open_run(run))
     graph = load_graph(ROOT / "experiments/graphs/pipeline.yaml")
     assert on_both(graph, read_source([run]), tmp_path, duckdb, spark) == 3
 
@@ -112,7 +112,7 @@ def test_the_shipped_graph_of_a_sweep(tmp_path: Path, duckdb: DuckDB, spark: Eng
         for seed, delay in enumerate(("0ms", "10ms"))
     ]
     run = write_sweep(points, {})
-    analyse_sweep(run)
+    analyse_sweep(run, write_path_tables)
     graph = load_graph(ROOT / "experiments/graphs/pipeline-delay-sweep.yaml")
     assert on_both(graph, read_source([run]), tmp_path, duckdb, spark) == 3
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from synthetic_run import pipeline
+from synthetic_run import measured, pipeline
 from typer.testing import CliRunner
 
-from loopscope.analysis import analyse
 from loopscope.cli import app
 from loopscope.timeline import open_run
 
@@ -16,7 +15,7 @@ from loopscope.timeline import open_run
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = pipeline(tmp_path_factory.mktemp("mistakes") / "run", messages=20).write()
-    analyse(open_run(path))
+    measured(open_run(path))
     return path
 
 

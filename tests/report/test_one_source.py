@@ -25,8 +25,9 @@ from test_split import LOOP as LINKED
 from test_terminal import plain, printed
 
 from loopscope.analysis import Results, analyse
-from loopscope.cli.results import judge
+from loopscope.control import Silent
 from loopscope.experiment import Value
+from loopscope.pipeline import judge
 from loopscope.report import write_report
 from loopscope.timeline import open_run
 
@@ -282,7 +283,7 @@ def test_a_report_made_again_has_the_same_bytes(tmp_path: Path) -> None:
     shutil.copytree(first, again)
     made = []
     for root in (first, again):
-        judged = judge(root)
+        judged = judge(root, None, Silent())
         results, page = judged.results, judged.report
         files = {file.name: file.read_bytes() for file in root.rglob("path-*.parquet")}
         made.append((results.to_json(), page.read_bytes(), files, printed(results)))

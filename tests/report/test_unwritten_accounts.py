@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from synthetic_run import pipeline
 
-from loopscope.cli.results import judge, show
+from loopscope.cli.results import show
+from loopscope.control import Silent
+from loopscope.pipeline import judge
 
 
 def test_a_full_disk_leaves_the_verdict_and_the_earlier_page(
@@ -17,7 +19,7 @@ def test_a_full_disk_leaves_the_verdict_and_the_earlier_page(
 ) -> None:
     root = tmp_path / "run"
     pipeline(root).write()
-    page = judge(root).report
+    page = judge(root, None, Silent()).report
     before = page.read_bytes()
     write_text = Path.write_text
 
@@ -28,7 +30,7 @@ def test_a_full_disk_leaves_the_verdict_and_the_earlier_page(
         return write_text(path, text, *given, **named)
 
     monkeypatch.setattr(Path, "write_text", full)
-    judged = judge(root)
+    judged = judge(root, None, Silent())
     show(judged, as_json=False)
     told = capsys.readouterr()
     assert "\nPASS" in told.out and "report:" not in told.out

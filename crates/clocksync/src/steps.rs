@@ -49,6 +49,8 @@ const SHARES: [f64; 2] = [0.125, 0.25];
 const CORRELATED: f64 = 1.75;
 /// Messages that are kept to find out when a step was.
 const KEPT: usize = 512;
+/// Seconds between the messages of a round trip at most, for one to stand in for the next of its way.
+const ROUND_TRIP_S: f64 = 0.005;
 /// Seconds after which the least round trip begins to be forgotten: a path may have become longer.
 const MEMORY_S: f64 = 100.0;
 
@@ -87,6 +89,8 @@ pub(crate) struct Steps {
     /// The interval says nothing of what was before.
     since: f64,
     held: Option<Held>,
+    /// The message before.
+    previous: Option<Constraint>,
 }
 
 /// The least room, of late.
@@ -107,6 +111,11 @@ struct Held {
     /// The interval that these messages make.
     bounds: Bounds,
     messages: Vec<Constraint>,
+    /// The same with the message of the other way that came just before the first one, until one
+    /// comes after it: else nothing would be known for a moment whenever a message is quick. It says
+    /// nothing of what was after a step between these two. As good as the interval is at any time,
+    /// that knows of no step since the last message.
+    until_answered: Option<Bounds>,
     /// Others that came before and are not decided on.
     earlier: Vec<Constraint>,
     /// Messages of each direction that are to decide.
@@ -130,6 +139,7 @@ impl Steps {
             floor: Floor { older: f64::INFINITY, newer: f64::INFINITY, newer_since: 0.0 },
             since: f64::NEG_INFINITY,
             held: None,
+            previous: None,
         }
     }
 
@@ -137,7 +147,7 @@ impl Steps {
     pub(crate) fn anew(&self, bounds: Bounds) -> Steps {
         let (ticks_per_second, floor) = (self.ticks_per_second, self.floor);
         let (recent, since) = (VecDeque::new(), f64::NEG_INFINITY);
-        Steps { ticks_per_second, bounds, recent, floor, since, held: None }
+        Steps { ticks_per_second, bounds, recent, floor, since, held: None, previous: None }
     }
 
     /// The interval.
@@ -149,7 +159,7 @@ impl Steps {
     /// was before a step, and the other messages nothing of what was after it.
     pub(crate) fn bounds_at(&self, x: f64) -> (&Bounds, [f64; 2]) {
         match &self.held {
-            Some(held) if x >= held.first() => (&held.bounds, [held.first(), f64::INFINITY]),
+            Some(held) if x >= held.first() => (held.told(), [held.first(), f64::INFINITY]),
             Some(held) => (&self.bounds, [self.since, held.first()]),
             None => (&self.bounds, [self.since, f64::INFINITY]),
         }
@@ -173,12 +183,17 @@ impl Steps {
 
     /// Takes in a message that is admitted.
     pub(crate) fn see(&mut self, constraint: Constraint) -> Seen {
+        let stand_in = self.previous.replace(constraint).filter(|previous| {
+            let apart = constraint.edge.x - previous.edge.x;
+            previous.way != constraint.way && apart.abs() < ROUND_TRIP_S * self.ticks_per_second
+        });
         let Some(mut held) = self.held.take() else {
             let Some(size) = self.too_little(&constraint) else {
                 self.take(constraint);
                 return Seen::Taken;
             };
-            self.held = Some(Held::new(constraint, size, self.bounds.without_places(), Vec::new()));
+            let bounds = self.bounds.without_places();
+            self.held = Some(Held::new(constraint, size, bounds, Vec::new(), stand_in));
             return Seen::HeldFirst;
         };
         let room = self.bounds.room(&constraint).map_or(f64::INFINITY, |[_, middle]| middle);
@@ -187,7 +202,7 @@ impl Steps {
         if size > 2.0 * held.sizes[0] {
             held.earlier.append(&mut held.messages);
             let bounds = self.bounds.without_places();
-            self.held = Some(Held::new(constraint, size, bounds, held.earlier));
+            self.held = Some(Held::new(constraint, size, bounds, held.earlier, stand_in));
             return Seen::HeldFirst;
         }
         held.take(constraint, size);
@@ -284,18 +299,37 @@ impl Steps {
 }
 
 impl Held {
-    fn new(first: Constraint, size: f64, bounds: Bounds, earlier: Vec<Constraint>) -> Held {
+    fn new(
+        first: Constraint,
+        size: f64,
+        bounds: Bounds,
+        earlier: Vec<Constraint>,
+        stand_in: Option<Constraint>,
+    ) -> Held {
         let (way, sizes, messages) = (first.way, [0.0; REPEATED], Vec::new());
-        let mut held = Held { way, sizes, bounds, messages, earlier, wanted: FEWEST };
+        let (wanted, until_answered) = (FEWEST, None);
+        let mut held = Held { way, sizes, bounds, until_answered, messages, earlier, wanted };
         held.take(first, size);
+        held.until_answered = stand_in.map(|stand_in| {
+            let mut bounds = held.bounds.clone();
+            bounds.add(&stand_in);
+            bounds
+        });
         held
+    }
+
+    /// The interval since the first message.
+    fn told(&self) -> &Bounds {
+        self.until_answered.as_ref().unwrap_or(&self.bounds)
     }
 
     fn take(&mut self, constraint: Constraint, size: f64) {
         if self.bounds.admits(&constraint) {
             self.bounds.add(&constraint);
         }
-        if constraint.way == self.way {
+        if constraint.way != self.way {
+            self.until_answered = None;
+        } else {
             let place = self.sizes.partition_point(|larger| *larger >= size);
             if let Some(smaller) = self.sizes.get_mut(place..).filter(|s| !s.is_empty()) {
                 smaller.rotate_right(1);

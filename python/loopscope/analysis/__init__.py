@@ -1,11 +1,12 @@
 """From the tables of a run to the statistics of its paths and the verdicts on its expectations."""
 
-from loopscope.analysis.analyse import AnalysisError, analyse
+from loopscope.analysis.analyse import AnalysisError, analyse, write_path_tables
 from loopscope.analysis.expectation import Verdict
 from loopscope.analysis.results import Results
-from loopscope.analysis.sweep import PointResult, SweepResults, analyse_sweep
+from loopscope.analysis.sweep import FAILED, PointResult, SweepResults, analyse_sweep
 
 __all__ = [
+    "FAILED",
     "AnalysisError",
     "PointResult",
     "Results",
@@ -13,4 +14,5 @@ __all__ = [
     "Verdict",
     "analyse",
     "analyse_sweep",
+    "write_path_tables",
 ]

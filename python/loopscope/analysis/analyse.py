@@ -20,16 +20,14 @@ from loopscope.analysis.results import (
 )
 from loopscope.experiment import (
     Expectation,
-    Experiment,
     MessagePath,
     Pattern,
     Requirement,
     Statistic,
     Value,
-    from_manifest,
 )
 from loopscope.experiment.measures import RATE
-from loopscope.timeline.table_error import explained
+from loopscope.timeline.table_error import RunError, explained
 
 if TYPE_CHECKING:
     from loopscope.analysis.measured import MeasuredInterval, MeasuredPath
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
 _Measured: TypeAlias = "Mapping[str, MeasuredPath | MeasuredGraph]"
 
 
-class AnalysisError(Exception):
+class AnalysisError(RunError):
     """A path or an expectation that this run cannot answer. The text says which and why."""
 
 
@@ -54,8 +52,7 @@ def analyse(
     statistics: Sequence[Statistic] = (),
     patterns: Sequence[Pattern] | None = None,
 ) -> Results:
-    """Measures paths, values and patterns, judges the expectations, writes
-    `tables/path-<name>.parquet`.
+    """Measures paths, values and patterns, and judges the expectations. Writes nothing.
 
     Paths, values, patterns and expectations are the manifest's where they are not given, and so is
     whether the cost of recording is subtracted. Statistics are over the messages and events of all
@@ -64,6 +61,18 @@ def analyse(
     """
     with explained():
         return _analyse(run, paths, expectations, subtract_cost, values, statistics, patterns)
+
+
+def write_path_tables(run: Run, results: Results) -> None:
+    """Writes `tables/path-<name>.parquet` of each repeat: a row per message.
+
+    Raises `RunError` where a table cannot be computed, OSError where it cannot be written.
+    """
+    with explained():
+        for messages in results.messages.values():
+            messages.write(run)
+        for graph in results.graph_messages.values():
+            graph.messages.write(run)
 
 
 def _analyse(
@@ -96,36 +105,36 @@ def _analyse(
     from loopscope.analysis.split import LinkEvents
     from loopscope.analysis.value import measure_value
 
-    manifest = "experiment" in run.manifest
-    paths = _of_manifest(run).paths if paths is None else paths
-    expectations = _of_manifest(run).expectations if expectations is None else expectations
-    if patterns is None:
-        patterns = _of_manifest(run).patterns if manifest else ()
-    if subtract_cost is None:
-        subtract_cost = manifest and _of_manifest(run).subtract_cost
-    if values is None:
-        values = _of_manifest(run).values if manifest else ()
+    experiment = run.specification
+    if experiment is None and (paths is None or expectations is None):
+        raise AnalysisError(f"{run.path} has no manifest.json that describes its experiment")
+    if experiment is not None:
+        paths = experiment.paths if paths is None else paths
+        expectations = experiment.expectations if expectations is None else expectations
+        patterns = experiment.patterns if patterns is None else patterns
+        subtract_cost = experiment.subtract_cost if subtract_cost is None else subtract_cost
+        values = experiment.values if values is None else values
+    paths, expectations = paths or (), expectations or ()
+    patterns, values = patterns or (), values or ()
     costs = _costs(run) if subtract_cost else None
     links, of_links = read_links(run)
     problems = [*run.problems, *endings(run), *contradictions(run), *without_account(run)]
     problems += of_links
     if other := run.manifest.get("judged_by"):
         problems.append(f"judged by {other}, which is not what the run was measured with")
-    if manifest:
-        problems += asked_in_vain(run, _of_manifest(run))
-    emulation = _of_manifest(run).network.emulation if manifest else None
+    if experiment is not None:
+        problems += asked_in_vain(run, experiment)
+    emulation = experiment.network.emulation if experiment is not None else None
     link_events = LinkEvents(run, links, emulation.message if emulation else None)
     lists: dict[str, MeasuredPath] = {}
     graphs: dict[str, MeasuredGraph] = {}
     for path in paths:
         if path.edges:
             graph, doubts = read_graph(run, path)
-            graph.write(run)
             graphs[path.name] = MeasuredGraph(run, graph)
             problems += doubts + graphs[path.name].problems()
             continue
         messages, doubts = read_messages(run, path, costs)
-        messages.write(run)
         lists[path.name] = MeasuredPath(messages, dropped_of(run, path), link_events)
         problems += doubts + lists[path.name].problems()
     measured: _Measured = {**lists, **graphs}
@@ -367,10 +376,3 @@ def _loss(run: Run) -> LossResult:
         causes={cause: n for cause, n in sorted(causes.items()) if n},
         drops=tuple(Drop(*key, count=n) for key, n in sorted(drops.items()) if n),
     )
-
-
-def _of_manifest(run: Run) -> Experiment:
-    try:
-        return from_manifest(run.manifest["experiment"])
-    except (KeyError, ValueError) as error:
-        raise AnalysisError(f"{run.path / 'manifest.json'}: experiment: {error}") from error

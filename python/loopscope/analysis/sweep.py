@@ -10,9 +10,17 @@ from typing import Any
 from loopscope.analysis.analyse import AnalysisError, analyse
 from loopscope.analysis.expectation import Verdict, overall
 from loopscope.analysis.results import Results, StatisticResult
-from loopscope.experiment import Experiment, Statistic, from_manifest
+from loopscope.experiment import Experiment, Statistic
 from loopscope.strict_json import to_json
-from loopscope.timeline import Run, open_run, points_of, read_manifest, read_point, run_id
+from loopscope.timeline import (
+    Run,
+    open_run,
+    points_of,
+    read_manifest,
+    read_point,
+    read_specification,
+    run_id,
+)
 
 COMPLETE, FAILED, NOT_RUN = "complete", "failed", "not run"
 
@@ -108,10 +116,9 @@ def analyse_sweep(
     `RunError` where a table is missing.
     """
     manifest = read_manifest(path)
-    try:
-        experiment = from_manifest(manifest["experiment"])
-    except (KeyError, ValueError) as error:
-        raise AnalysisError(f"{path / 'manifest.json'}: experiment: {error}") from error
+    experiment = read_specification(path, manifest)
+    if experiment is None:
+        raise AnalysisError(f"{path} has no manifest.json that describes its experiment")
     there = set(points_of(path))
     statistics = wanted(experiment)
     points = []

@@ -64,7 +64,6 @@ def analyse(
         bool, typer.Option("--steps", help="Print what steps there are, with their options.")
     ] = False,
 ) -> None:
-    from loopscope.analysis import AnalysisError
     from loopscope.control import RunFailed
     from loopscope.graph.make import check, make, notes_of, read_source
     from loopscope.graph.mistake import GraphError
@@ -98,66 +97,19 @@ def analyse(
             written = make(chosen, name, source, opened, folder, progress.stage)
         if output is None:
             show_analyses(runs[0])
-    except (AnalysisError, GraphError, RunError, RunFailed) as error:
+    except (GraphError, RunError, RunFailed) as error:
         exits.end(exits.USAGE, str(error))
     except OSError as error:
         exits.end_of_file_error(error)
     _show(folder, written, notes, as_json)
 
 
-def analyse_again(run: Path) -> bool:
-    """Makes the graph of a run's experiment, and those whose output is in the run, on this machine.
-
-    Whether all could be made; on stderr why not.
-    """
-    from loopscope.graph.engine import DuckDB
-    from loopscope.graph.make import FOLDER, check, kept_graphs, make, notes_of, read_source
-    from loopscope.graph.mistake import GraphError
-    from loopscope.report import show_analyses
-
-    try:
-        experiment = _experiment(run)
-        graphs = dict(kept_graphs(run))
-        if experiment.analyse.pipelines:
-            graphs[experiment.name] = experiment.analyse
-        if not graphs:
-            return True
-        source = read_source([run])
-        whole = True
-        for name, graph in sorted(graphs.items()):
-            if mistakes := check(graph, source):
-                own = name == experiment.name
-                tell(run / "experiment.yaml" if own else run / FOLDER / name, mistakes)
-                whole = False
-                continue
-            for note in notes_of(graph, source):
-                typer.echo(f"loopscope: {note}", err=True)
-            with TerminalProgress(verbose=False) as progress, DuckDB() as engine:
-                make(graph, name, source, engine, run / FOLDER / name, progress.stage)
-        show_analyses(run)
-        return whole
-    except GraphError as error:
-        typer.echo(f"loopscope: {error}", err=True)
-    except OSError as error:
-        typer.echo(f"loopscope: {exits.file_error(error)}", err=True)
-    return False
-
-
 def tell(file: Path, mistakes: Sequence[Found]) -> None:
     """Prints mistakes with their places."""
-    for problem in problems(file, mistakes):
+    from loopscope.graph.kept import placed
+
+    for problem in placed(file, mistakes):
         typer.echo(_formatted(problem), err=True)
-
-
-def problems(file: Path, mistakes: Sequence[Found]) -> list[Problem]:
-    """Mistakes at their places in the file."""
-    from loopscope.experiment import Problem, place_in
-    from loopscope.experiment.problem import dotted
-
-    return [
-        Problem(str(file), *place_in(file, each.place), dotted(each.place), each.message, each.hint)
-        for each in mistakes
-    ]
 
 
 def _formatted(problem: Problem) -> str:
@@ -167,14 +119,13 @@ def _formatted(problem: Problem) -> str:
 
 
 def _experiment(run: Path) -> Experiment:
-    from loopscope.experiment import from_manifest
     from loopscope.graph.mistake import GraphError
-    from loopscope.timeline import read_manifest
+    from loopscope.timeline import read_manifest, read_specification
 
-    try:
-        return from_manifest(read_manifest(run)["experiment"])
-    except (KeyError, ValueError) as error:
-        raise GraphError(f"{run / 'manifest.json'}: experiment: {error}") from error
+    found = read_specification(run, read_manifest(run))
+    if found is None:
+        raise GraphError(f"{run} has no manifest.json that describes its experiment")
+    return found
 
 
 def _graph(run: Path, file: Path | None) -> tuple[str, Graph, Path]:
@@ -221,8 +172,6 @@ def _prepare(runs: Sequence[Path], engine: Engine, progress: TerminalProgress) -
     """Makes the time lines of repeats that have none, and the paths of points that lack one."""
     from loopscope.control import make_timeline, make_timelines
     from loopscope.control.draft import SUMMARY
-    from loopscope.experiment import from_manifest
-    from loopscope.graph.mistake import GraphError
     from loopscope.timeline import open_run, points_of
 
     repeats: list[tuple[Experiment, Path]] = []
@@ -232,12 +181,9 @@ def _prepare(runs: Sequence[Path], engine: Engine, progress: TerminalProgress) -
             opened = open_run(run, name)
             tables = [directory / "tables" for directory in opened.repeats.values()]
             missing = [each.parent for each in tables if not (each / SUMMARY).exists()]
-            if opened.incomplete or "experiment" not in opened.manifest:
+            experiment = opened.specification
+            if opened.incomplete or experiment is None:
                 continue
-            try:
-                experiment = from_manifest(opened.manifest["experiment"])
-            except ValueError as error:
-                raise GraphError(f"{run / 'manifest.json'}: experiment: {error}") from error
             paths = [f"path-{path.name}.parquet" for path in experiment.paths]
             if missing or not all((each / path).exists() for each in tables for path in paths):
                 points.append((str(run.resolve()), name))
@@ -255,9 +201,11 @@ def _prepare(runs: Sequence[Path], engine: Engine, progress: TerminalProgress) -
 
 def _make_paths(place: tuple[str, str]) -> None:
     from loopscope.analysis import analyse as measure
+    from loopscope.analysis import write_path_tables
     from loopscope.timeline import open_run
 
-    measure(open_run(*place))
+    run = open_run(*place)
+    write_path_tables(run, measure(run))
 
 
 def _show(folder: Path, written: Sequence[Written], notes: Sequence[str], as_json: bool) -> None:

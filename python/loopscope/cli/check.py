@@ -69,9 +69,9 @@ def check(
 
 
 def _problems_of_graph_file(file: Path) -> list[Problem]:
-    from loopscope.cli.analyse import problems
     from loopscope.experiment import read_graph
+    from loopscope.graph.kept import placed
     from loopscope.graph.make import check_before
 
     graph, found = read_graph(file)
-    return found if graph is None else problems(file, check_before(graph, None))
+    return found if graph is None else placed(file, check_before(graph, None))

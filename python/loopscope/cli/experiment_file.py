@@ -54,7 +54,7 @@ def problems_of_graph(file: Path, experiment: Experiment) -> list[Problem]:
     """What is wrong with an experiment's analyses, as far as it shows before there is a run."""
     if not experiment.analyse.pipelines:
         return []
-    from loopscope.cli.analyse import problems
+    from loopscope.graph.kept import placed
     from loopscope.graph.make import check_before
 
-    return problems(file, check_before(experiment.analyse, experiment))
+    return placed(file, check_before(experiment.analyse, experiment))

@@ -119,7 +119,6 @@ def _check_new(folder: Path) -> None:
 
 
 def _perfetto(run: Run, repeat: int | None, file: Path) -> None:
-    from loopscope.experiment import from_manifest
     from loopscope.export import write_perfetto
 
     chosen = _repeat(run, repeat)
@@ -128,11 +127,7 @@ def _perfetto(run: Run, repeat: int | None, file: Path) -> None:
         exits.end(exits.USAGE, f"{file} {what}: name a file with --output")
     if not file.absolute().parent.is_dir():
         exits.end(exits.USAGE, f"--output {file}: there is no such folder")
-    manifest = run.manifest.get("experiment")
-    try:
-        paths = from_manifest(manifest).paths if manifest else ()
-    except ValueError as error:
-        exits.end(exits.USAGE, f"{run.path}/manifest.json: experiment: {error}")
+    paths = run.specification.paths if run.specification is not None else ()
     with TerminalProgress(verbose=False) as progress:
         count = write_perfetto(run, chosen, paths, file, progress.stage)
     typer.echo(f"{file}: {count} entries of repeat {chosen} (instants, counts, ends of slices)")

@@ -110,7 +110,6 @@ def figure(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    from loopscope.analysis import AnalysisError
     from loopscope.cli.terminal import TerminalProgress
     from loopscope.report.catalogue import Choice, draw, parse, places
     from loopscope.report.samples import FigureError
@@ -142,7 +141,7 @@ def figure(
                     progress.stage(f"figure {number} of {len(wanted)}: {each.stem}")
                 for of, folder in places(source, each, output):
                     drawn.append((each, draw(of, each, folder, choice)))
-    except (AnalysisError, FigureError, RunError) as error:
+    except (FigureError, RunError) as error:
         exits.end(exits.USAGE, str(error))
     except OSError as error:
         exits.end_of_file_error(error)

@@ -32,7 +32,6 @@ def import_into_run(
 ) -> None:
     """Copies the trace into the run and makes the run's tables again, with it."""
     from loopscope.control import CannotAdd, RunFailed, add_foreign, make_timeline
-    from loopscope.experiment import from_manifest
     from loopscope.timeline import RunError, open_run
 
     if host is None:
@@ -49,10 +48,9 @@ def import_into_run(
     try:
         opened = open_run(run, point)
         directory = _repeat(opened, repeat)
-        manifest = opened.manifest.get("experiment")
-        if manifest is None:
+        experiment = opened.specification
+        if experiment is None:
             exits.end(exits.USAGE, f"{run} has no manifest.json that describes its experiment")
-        experiment = from_manifest(manifest)
         with TerminalProgress(verbose=False) as progress:
             progress.stage("copying the trace")
             added = add_foreign(directory, trace, host, called, clock)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from loopscope.cli import exits
 from loopscope.cli.experiment_file import load_or_end
-from loopscope.experiment import Experiment, from_manifest
+from loopscope.experiment import Experiment
 from loopscope.experiment.measures import Scalar
-from loopscope.timeline import JUDGED_BY, read_manifest, write_judged_by
+from loopscope.timeline import JUDGED_BY, read_manifest, read_specification, write_judged_by
 
 
 def judge_by(run: Path, file: Path | None) -> None:
@@ -26,13 +26,9 @@ def judge_by(run: Path, file: Path | None) -> None:
         table.unlink()
     if file is None:
         return
-    manifest = read_manifest(run)
-    if "experiment" not in manifest:
+    measured = read_specification(run, read_manifest(run))
+    if measured is None:
         exits.end(exits.USAGE, f"{run} has no manifest.json that describes its experiment")
-    try:
-        measured = from_manifest(manifest["experiment"])
-    except ValueError as error:
-        exits.end(exits.USAGE, f"{run}/manifest.json: experiment: {error}")
     edited = load_or_end(file, [])
     if params := _params(measured, edited):
         edited = load_or_end(file, params)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from loopscope import __version__
 from loopscope.cli import exits
 from loopscope.cli.experiment_file import load_or_end
 from loopscope.cli.interrupt import endings_too
@@ -16,9 +15,8 @@ from loopscope.strict_json import to_json
 
 if TYPE_CHECKING:
     from loopscope.analysis import Results, SweepResults
-    from loopscope.cli.results import Judged
-    from loopscope.control import RunDirectory
     from loopscope.experiment import Experiment
+    from loopscope.pipeline import Judged
 
 HELP = "Run an experiment and judge it."
 
@@ -63,7 +61,7 @@ def run(
         exits.end(exits.USAGE, f"--junit {junit}: this is a folder: name a file")
     with endings_too():
         try:
-            directory, judged = _run(experiment, file.read_bytes(), runs, stop, verbose)
+            judged = _run(experiment, file.read_bytes(), runs, stop, verbose)
         except _Ended as end:
             if junit is not None:
                 _write_junit(junit, experiment.name, end.why)
@@ -71,19 +69,18 @@ def run(
                 typer.echo(to_json({"verdict": None, "error": end.why}))
             exits.end(end.code, end.why)
         # Slow imports, as below.
-        from loopscope.cli.analyse import analyse_again
+        from loopscope.analysis import FAILED, SweepResults
         from loopscope.cli.results import show
 
         told = junit is None or _write_junit(junit, experiment.name, judged.results)
         show(judged, as_json)
-        made = analyse_again(directory.path)
-    if directory.failed_points:
-        some = f"{len(directory.failed_points)} of {len(experiment.points)} points failed"
-        exits.end(exits.RUN_FAILED, f"{some}: {', '.join(directory.failed_points)}")
+    points = judged.results.points if isinstance(judged.results, SweepResults) else ()
+    if failed := [point.name for point in points if point.status == FAILED]:
+        some = f"{len(failed)} of {len(points)} points failed"
+        exits.end(exits.RUN_FAILED, f"{some}: {', '.join(failed)}")
     # A CI system that has no verdicts to read must not take the run for passed.
-    whole = told and made and not judged.unwritten
     code = exits.of_verdict(judged.results.verdict)
-    raise typer.Exit(code or (exits.PASS if whole else exits.USAGE))
+    raise typer.Exit(code or (exits.PASS if told and judged.whole else exits.USAGE))
 
 
 class _Ended(Exception):
@@ -94,44 +91,21 @@ class _Ended(Exception):
         super().__init__(why)
 
 
-def _run(
-    experiment: Experiment, source: bytes, runs: Path, stop: bool, verbose: bool
-) -> tuple[RunDirectory, Judged]:
+def _run(experiment: Experiment, source: bytes, runs: Path, stop: bool, verbose: bool) -> Judged:
     """Runs and judges. Raises _Ended."""
     # Slow imports come after the file is known to be good.
-    from loopscope.control import RunFailed, RunInterrupted, run_experiment
-    from loopscope.timeline import is_interrupt
+    from loopscope import pipeline
+    from loopscope.control import RunFailed, RunInterrupted
 
     with TerminalProgress(verbose) as progress:
         try:
-            directory = run_experiment(experiment, source, runs, __version__, progress, stop)
+            return pipeline.run(experiment, source, runs, progress, stop)
         except RunFailed as error:
             raise _Ended(exits.RUN_FAILED, str(error)) from None
         except RunInterrupted as error:
             raise _Ended(exits.INTERRUPTED, f"interrupted; {error}") from None
         except OSError as error:
             raise _Ended(exits.RUN_FAILED, exits.file_error(error)) from None
-        where = f"is in {directory.path}; to judge it: loopscope report {directory.path}"
-        try:
-            progress.stage("analysing")
-            from loopscope.analysis import AnalysisError
-            from loopscope.cli.results import judge
-            from loopscope.timeline import RunError
-
-            try:
-                judged = judge(directory.path)
-            except (AnalysisError, RunError) as error:
-                what = f"{error}\nwhat was measured {where}"
-                raise _Ended(exits.RUN_FAILED, what) from None
-            with judged.writing():
-                directory.write_results(judged.results.to_json())
-                directory.describe(verdict=judged.results.to_dict()["verdict"])
-        except (KeyboardInterrupt, RuntimeError) as error:
-            if isinstance(error, RuntimeError) and not is_interrupt(error):
-                raise
-            what = f"interrupted; all that was to be measured {where}"
-            raise _Ended(exits.INTERRUPTED, what) from None
-    return directory, judged
 
 
 def _write_junit(file: Path, experiment: str, outcome: Results | SweepResults | str) -> bool:

@@ -7,18 +7,24 @@ import json
 import os
 import secrets
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from loopscope.experiment import Experiment
+from loopscope.control.failure import RunFailed, RunInterrupted
+from loopscope.control.interruption import Interruption
+from loopscope.control.progress import Progress
+from loopscope.experiment import Experiment, Point
 from loopscope.files import write_whole
 from loopscope.strict_json import to_json
 
 MANIFEST_VERSION = 1
 POINT_VERSION = 1
 POINT = "point.json"
+BASE = "base"
+"""The point of a run without a sweep."""
 
 
 class RunDirectory:
@@ -32,6 +38,8 @@ class RunDirectory:
         self.token = token
         self.failed_points: dict[str, str] = {}
         """Points of the sweep that failed, each with the reason."""
+        self.measured = 0
+        """Repeats that came to their end, of all points."""
         self.path = root / experiment.name / self.id
         self.path.mkdir(parents=True)
         # Tells who reads it that the run goes on, for as long as this process lives.
@@ -47,20 +55,21 @@ class RunDirectory:
             "status": "running",
             "experiment": experiment.to_manifest(),
         }
+        self._experiment = experiment
         self._point: tuple[str, dict[str, Any]] = ("", {})
         self.describe()
         self._link_latest()
 
-    def repeat(self, number: int, point: str = "base") -> Path:
+    def repeat(self, number: int, point: str = BASE) -> Path:
         """The directory of a point's repeat (from 1), made."""
         path = self.path / point / str(number)
         path.mkdir(parents=True)
         return path
 
-    def describe(self, point: str = "base", **entries: Any) -> None:
+    def describe(self, point: str = BASE, **entries: Any) -> None:
         """Adds to what is said of the run, or of a point of its sweep, which has a file of its own:
         there may be many. Points are described one after the other."""
-        if point == "base":
+        if point == BASE:
             self._manifest.update(entries)
             write_whole(self.path / "manifest.json", _document(self._manifest))
             return
@@ -70,9 +79,63 @@ class RunDirectory:
         (self.path / point).mkdir(exist_ok=True)
         write_whole(self.path / point / POINT, _document(self._point[1]))
 
-    def write_results(self, text: str) -> None:
-        """Keeps what ``run --json`` prints."""
-        write_whole(self.path / "results.json", text)
+    @contextmanager
+    def being_made(self, progress: Progress) -> Iterator[None]:
+        """Writes down how the run ended, however that is.
+
+        What it raises says where what was measured is: RunFailed, also for files that cannot be
+        written, and RunInterrupted.
+        """
+        status = "failed"
+        try:
+            yield
+            if not self.failed_points:
+                status = "complete"
+        except (RunInterrupted, KeyboardInterrupt):
+            # What comes after the last repeat can be made again at any time.
+            every = max(1, len(self._experiment.points)) * self._experiment.repeat
+            whole = self.measured == every
+            status = "complete" if whole else "interrupted"
+            what = "all that was to be measured" if whole else "what was measured"
+            raise RunInterrupted(self.kept(what)) from None
+        except RunFailed as error:
+            raise RunFailed(f"{error}\n{self.kept()}") from None
+        except OSError as error:
+            what = f"cannot write {error.filename}: {error.strerror}"
+            raise RunFailed(f"{what}\n{self.kept()}") from None
+        finally:
+            try:
+                self.describe(status=status)
+            except OSError as error:
+                # What the run came to is more than that its disk is full now.
+                progress.note(f"cannot write {error.filename}: {error.strerror}")
+
+    @contextmanager
+    def point_being_made(
+        self, point: Point, progress: Progress, interruption: Interruption
+    ) -> Iterator[None]:
+        """Writes down how a point of the sweep ended. One that fails does not end the sweep."""
+        self.describe(point.name, status="running")
+        before, said = self.measured, {"status": "interrupted"}
+        try:
+            yield
+            said = {"status": "complete"}
+        except RunFailed as failure:
+            said = {"status": "failed", "error": str(failure)}
+            progress.note(f"point {point.name} failed: {failure}")
+            self.failed_points[point.name] = str(failure)
+            if interruption.asked:
+                raise RunInterrupted from None
+        except (RunInterrupted, KeyboardInterrupt):
+            if self.measured - before == point.experiment.repeat:
+                said = {"status": "complete"}
+            raise
+        finally:
+            self.describe(point.name, **said)
+
+    def kept(self, what: str = "what was measured") -> str:
+        """Where that is, for people."""
+        return f"{what} is in {self.path}; to see it: loopscope report {self.path}"
 
     def _link_latest(self) -> None:
         link = self.path.parent / "latest"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,10 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from loopscope import __version__
-from loopscope.experiment import Experiment, Graph, MessagePath, from_manifest
+from loopscope.experiment import Experiment, Graph, MessagePath
 from loopscope.graph.build import Context, Found, Product, walk
 from loopscope.graph.engine import Engine, Types, types_of
 from loopscope.graph.mistake import GraphError, reason
@@ -22,7 +19,15 @@ from loopscope.graph.outputs import write
 from loopscope.graph.tables import Stored, path_types, points_of, stored_tables, units_of_points
 from loopscope.report.figures import FigureError
 from loopscope.strict_json import to_json
-from loopscope.timeline import Run, is_interrupt, open_run, read_manifest, read_point, run_id
+from loopscope.timeline import (
+    Run,
+    is_interrupt,
+    open_run,
+    read_manifest,
+    read_point,
+    read_specification,
+    run_id,
+)
 from loopscope.timeline import points_of as points_with_tables
 
 VERSION = 1
@@ -86,7 +91,7 @@ def read_source(paths: Sequence[Path], point: str | None = None) -> Source:
                 )
             notes.append(f"{path} is the run {id}, as is {first}: it is used once")
             continue
-        experiment = _experiment(path, manifest)
+        experiment = read_specification(path, manifest)
         if experiment is not None:
             swept |= points_of(experiment)
             for each in experiment.paths:
@@ -219,20 +224,6 @@ def _drafted(folder: Path) -> Iterator[Path]:
     draft.replace(folder)
 
 
-def kept_graphs(run: Path) -> Iterator[tuple[str, Graph]]:
-    """The graphs whose output is in a run's directory, by name. Raises GraphError where one cannot
-    be read."""
-    for file in sorted((run / FOLDER).glob("[!.]*/graph.json")):
-        try:
-            document = json.loads(file.read_text(encoding="utf-8"))
-            if document["version"] != VERSION:
-                raise ValueError(f"version {document['version']} is not known: {VERSION} is")
-            graph = TypeAdapter(Graph).validate_json(to_json(document["graph"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise GraphError(f"{file}: not a graph's definition: {error}") from None
-        yield file.parent.name, graph
-
-
 def _write(product: Product, engine: Engine, draft: Path, folder: Path) -> Written:
     problem = None
     files: list[Path] = []
@@ -269,12 +260,3 @@ def _explained(of: str) -> Iterator[None]:
 
 def _context(graph: Graph, source: Source, engine: Engine, closed: bool) -> Context:
     return Context(engine, source.tables, source.paths, graph.modules, closed)
-
-
-def _experiment(path: Path, manifest: Mapping[str, Any]) -> Experiment | None:
-    if "experiment" not in manifest:
-        return None
-    try:
-        return from_manifest(manifest["experiment"])
-    except (ValidationError, ValueError) as error:
-        raise GraphError(f"{path / 'manifest.json'}: experiment: {error}") from None

@@ -19,14 +19,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _BEGIN, _END = "<!-- analyses -->", "<!-- end of the analyses -->"
-PLACE = _BEGIN + _END
-"""Where they come in a page."""
 
 _ROWS = 10
 _LINES = 20
 _FIGURE = 300 << 10
 _FIGURES = 1 << 20
 """Bytes of a figure, and of all of them, up to which they are in the page itself."""
+
+
+def section(folder: Path) -> str:
+    """What the ``analysis/`` of a page's folder holds, as HTML between two marks."""
+    return f"{_BEGIN}{''.join(_analyses(folder))}{_END}"
 
 
 def fill(run: Path) -> None:
@@ -42,8 +45,7 @@ def fill(run: Path) -> None:
     _, end, after = rest.partition(_END)
     if not (begin and end):
         return
-    shown = "".join(_analyses(run))
-    write_whole(page, f"{before}{begin}{shown}{end}{after}")
+    write_whole(page, f"{before}{section(run)}{after}")
 
 
 def _analyses(run: Path) -> Iterator[str]:

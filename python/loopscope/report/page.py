@@ -80,7 +80,7 @@ def page(run: Run, results: Results, drawings: Drawings, own: Sequence[Drawn] = 
         cost=_cost(results),
         environment=environment_table(run.environment),
         sections="".join(sections),
-        analyses=analyses.PLACE,
+        analyses=analyses.section(run.output),
     )
     return shell(
         results.experiment, results.run, repeats, results.verdict, main, results.to_dict(), figures

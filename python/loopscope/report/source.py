@@ -84,14 +84,9 @@ class Source:
     @cached_property
     def whole(self) -> Experiment | None:
         """The experiment, with all its points; None of a run that does not say what it is of."""
-        from loopscope.experiment import from_manifest
-        from loopscope.timeline import read_manifest
+        from loopscope.timeline import read_manifest, read_specification
 
-        given = read_manifest(self.path).get("experiment")
-        try:
-            return None if given is None else from_manifest(given)
-        except ValueError as error:
-            raise FigureError(f"{self.path}/manifest.json: experiment: {error}") from error
+        return read_specification(self.path, read_manifest(self.path))
 
     @property
     def experiment(self) -> Experiment | None:

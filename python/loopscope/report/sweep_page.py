@@ -39,7 +39,7 @@ def sweep_page(path: Path, sweep: SweepResults, own: Sequence[Drawn]) -> str:
         "<noscript><p>The figures need JavaScript; everything else on this page does without.</p>"
         f"</noscript>{own_figures(own, figures) if own else ''}"
         f"<section><h2>Each point</h2>{''.join(map(_point, sweep.points))}</section>"
-        f"{analyses.PLACE}<section><h2>Environment</h2>{environment_table(environment)}</section>"
+        f"{analyses.section(path)}<section><h2>Environment</h2>{environment_table(environment)}</section>"
     )
     extent = f"{number(len(sweep.points))} points"
     for status, count in Counter(point.status for point in sweep.without).items():

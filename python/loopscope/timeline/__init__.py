@@ -8,6 +8,7 @@ from loopscope.timeline.manifest import (
     goes_on,
     read_manifest,
     read_point,
+    read_specification,
     run_id,
     write_judged_by,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "points_of",
     "read_manifest",
     "read_point",
+    "read_specification",
     "run_id",
     "table_error",
     "write_judged_by",

@@ -8,11 +8,14 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loopscope.files import write_whole
 from loopscope.strict_json import to_json
 from loopscope.timeline.table_error import RunError
+
+if TYPE_CHECKING:
+    from loopscope.experiment import Experiment
 
 JUDGED_BY = "judged-by.json"
 """In a run's directory: the experiment by which it is judged, where that is another one."""
@@ -33,6 +36,20 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if manifest.get("status") == "running" and not goes_on(path):
         manifest["status"] = KILLED
     return manifest
+
+
+def read_specification(path: Path, manifest: Mapping[str, Any]) -> Experiment | None:
+    """The experiment that a run's manifest describes; None where it describes none.
+
+    Raises RunError where what it says is no experiment.
+    """
+    from loopscope.experiment import from_manifest
+
+    given = manifest.get("experiment")
+    try:
+        return None if given is None else from_manifest(given)
+    except (KeyError, ValueError) as error:
+        raise RunError(f"{path / 'manifest.json'}: experiment: {error}") from error
 
 
 def write_judged_by(path: Path, file: Path, experiment: Mapping[str, Any]) -> None:

@@ -10,13 +10,21 @@ from typing import TYPE_CHECKING, Any
 from loopscope.timeline.exits import Exit, read_exit
 from loopscope.timeline.foreign import ForeignTrace, read_foreign
 from loopscope.timeline.loss import ProcessLoss, read_loss
-from loopscope.timeline.manifest import read_json, read_manifest, read_point, run_id
+from loopscope.timeline.manifest import (
+    read_json,
+    read_manifest,
+    read_point,
+    read_specification,
+    run_id,
+)
 from loopscope.timeline.problems import told
 from loopscope.timeline.table_error import RunError
 
 if TYPE_CHECKING:
     import ibis
     from ibis.backends.duckdb import Backend
+
+    from loopscope.experiment import Experiment
 
 
 TABLES = (
@@ -114,6 +122,14 @@ class Run:
     def experiment(self) -> str:
         name = self.manifest.get("experiment", {}).get("name")
         return str(name) if name else self.path.parent.name
+
+    @cached_property
+    def specification(self) -> Experiment | None:
+        """The experiment by which the run is judged; None where no manifest describes it.
+
+        Raises `RunError` where what the manifest says is no experiment.
+        """
+        return read_specification(self.path, self.manifest)
 
     @property
     def incomplete(self) -> str | None:

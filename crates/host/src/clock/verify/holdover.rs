@@ -63,8 +63,8 @@ pub(super) struct Measured {
     pub(super) online: Tally,
     /// Some of that.
     pub(super) samples: Vec<Sample>,
-    /// Parts of the time, and how many reads of each had a wrong status.
-    pub(super) wrong: Vec<(&'static str, usize)>,
+    /// Parts of the time, and the reads of each that had a wrong status, for people; empty: none.
+    pub(super) wrong: Vec<(&'static str, String)>,
     /// Of the daemon that was killed, and of the one that followed.
     pub(super) epochs: [u32; 2],
 }
@@ -148,20 +148,19 @@ pub(super) fn measure(run: &Run) -> Result<Measured> {
     let (online, reads) = reader.join().map_err(|_| anyhow!("the page's reader panicked"))?;
     finish(daemon)?;
     finish(reference)?;
-    let mut wrong: Vec<(&str, usize)> = Vec::new();
+    let mut wrong: Vec<(&str, String)> = Vec::new();
     let mut at = 0;
+    let hz = bed.frequency.hz() as f64;
     for part in &parts {
         let of_part: Vec<&Read> =
             reads[at..].iter().take_while(|read| read.at < part.until).collect();
         at += of_part.len();
-        let bad = of_part.iter().filter(|read| !part.allowed.contains(&read.status)).count();
-        wrong.push((part.what, if of_part.is_empty() { 1 } else { bad }));
+        wrong.push((part.what, misread(&of_part, part.allowed, hz)));
     }
     let newest = |before: Counter| {
         let known = |read: &&Read| read.at < before && read.status != Unknown;
         reads.iter().rfind(known).map_or(0, |read| read.epoch)
     };
-    let hz = bed.frequency.hz() as f64;
     let sample = |read: &Read| Sample {
         host: FOLLOWER.to_owned(),
         time_s: read.at.ticks_since(begin) as f64 / hz,
@@ -181,6 +180,21 @@ pub(super) fn measure(run: &Run) -> Result<Measured> {
         epochs: [newest(restarted), newest(Counter(u64::MAX))],
         bed,
     })
+}
+
+/// What is wrong with the statuses that were read in a part of the time; empty: nothing.
+fn misread(reads: &[&Read], allowed: &[Status], hz: f64) -> String {
+    let Some(begin) = reads.first() else { return "it was not read".to_owned() };
+    let wrong: Vec<_> = reads.iter().filter(|read| !allowed.contains(&read.status)).collect();
+    let Some(first) = wrong.first() else { return String::new() };
+    let after = first.at.ticks_since(begin.at) as f64 / hz;
+    let last = wrong[wrong.len() - 1].at.ticks_since(begin.at) as f64 / hz;
+    format!(
+        "{} of {} reads said {:?} and the like, {after:.3} to {last:.3} s after its begin",
+        wrong.len(),
+        reads.len(),
+        first.status
+    )
 }
 
 /// Ends the reader with its starter.

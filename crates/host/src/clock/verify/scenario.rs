@@ -370,9 +370,12 @@ impl Scenario {
         let logs = ["h2", REFERENCE].map(|name| ProbeLog::read(&probes(&hosts, name)));
         let [log, reference_log] = logs;
         let mut alone = noise((&log?, measured.follower), (&reference_log?, measured.reference));
-        let right = |(what, wrong): &(&str, usize)| Check {
-            what: format!("the page's status is right {what}"),
-            met: *wrong == 0,
+        let right = |(what, wrong): &(&str, String)| Check {
+            what: match wrong.as_str() {
+                "" => format!("the page's status is right {what}"),
+                wrong => format!("the page's status is right {what}: {wrong}"),
+            },
+            met: wrong.is_empty(),
         };
         let mut checks: Vec<Check> = measured.wrong.iter().map(right).collect();
         let what = "a daemon that is started anew begins an epoch".to_owned();
