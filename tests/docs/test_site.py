@@ -99,3 +99,12 @@ def test_the_reasons_of_unknown_are_the_programs() -> None:
     for reason in reasons:
         parts = [part.strip() for part in reason.split("…")]
         assert all(any(part in text for text in said) for part in parts), reason
+
+
+def test_files_that_decisions_name_exist() -> None:
+    tops = ("crates", "docs", "experiments", "proto", "python", "schema", "scripts", "tests")
+    files = [str(file) for top in tops for file in (ROOT / top).rglob("*.*")]
+    named = re.compile(r"`([\w.-]+/[\w./-]+\.(?:py|rs|c|h|md|proto|txt|yaml))`")
+    for page in [ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs/decisions").glob("*.md"))]:
+        for name in named.findall(page.read_text()):
+            assert any(file.endswith(f"/{name}") for file in files), f"{page.name}: no {name}"
