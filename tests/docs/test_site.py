@@ -108,3 +108,10 @@ def test_files_that_decisions_name_exist() -> None:
     for page in [ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs/decisions").glob("*.md"))]:
         for name in named.findall(page.read_text()):
             assert any(file.endswith(f"/{name}") for file in files), f"{page.name}: no {name}"
+
+
+def test_the_phases_of_a_program_are_the_modules_example() -> None:
+    page = (ROOT / "docs/guide/components.md").read_text()
+    [shown] = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    module = (ROOT / "python/loopscope/phase.py").read_text()
+    assert "".join(f"    {line}\n" if line else "\n" for line in shown.splitlines()) in module
