@@ -27,7 +27,7 @@ LIB ?= build/lib
 LIB_CFLAGS := -std=gnu11 -D_GNU_SOURCE -O2 -g1 -fPIC -fvisibility=hidden -Wall -Wextra -Wpedantic -Iinclude
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test build install demo test soak lint bench clean
+.PHONY: help setup setup-test build install demo test soak lint docs bench clean
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1 \t/'
@@ -103,6 +103,10 @@ lint: setup-test $(PROTO) ## formatting, warnings, types, dependency rules
 	.venv/bin/mypy
 	$(PYTHON) scripts/check_layers.py
 	$(PYTHON) scripts/check_features.py
+
+docs: setup-test build ## builds the documentation site into build/docs, to be read offline
+	NO_MKDOCS_2_WARNING=true .venv/bin/mkdocs build --quiet
+	@echo "docs: build/docs/index.html"
 
 bench: setup-test build ## measures against peers; see bench/README.md
 	scripts/setup --bench

@@ -13,20 +13,12 @@ import pytest
 import yaml
 from machine import ROOT, Machine
 
-from loopscope.experiment.steps import documentation
-
 GUIDE = ROOT / "docs/guide/analysis"
 PAGE = (ROOT / "docs/guide/analysis.md").read_text()
 
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-
-
-def test_the_guide_ends_with_what_steps_prints() -> None:
-    assert PAGE.endswith("\n" + documentation()), (
-        "replace what follows '## Steps' by the output of: loopscope analyse --steps"
-    )
 
 
 def test_what_the_guide_shows_is_in_its_files() -> None:
