@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
-from . import expectation, requirement, statistic, steps, study, values
+from . import statement_values, steps, study, values
+from .expect_lines import MessageLine, NumberLine
 from .link import WIRE, Link
 from .quantity import DURATION, FREQUENCY, RATIO, SIZE
 from .section import Section
@@ -646,9 +647,7 @@ class ExperimentFile(Section):
     measure: Measure = Field(
         default=Measure(), description="What is computed from the recorded events."
     )
-    expect: list[
-        Annotated[expectation.Line | requirement.RequirementLine, values.Expectation()]
-    ] = Field(
+    expect: list[Annotated[NumberLine | MessageLine, statement_values.Expectation()]] = Field(
         default=[],
         description="Deadlines. Of each message: PATH OP TIME or PATH[EVENT -> EVENT] OP TIME, "
         "such as loop < 10ms; PATH.age OP TIME; PATH[EVENT before EVENT]; PATH in order; PATH "
@@ -678,7 +677,9 @@ class ExperimentFile(Section):
         "mappings of parameters to values or lists of them puts points and grids together; a point "
         "that comes twice is run once. Each point is judged by itself.",
     )
-    table: Annotated[tuple[statistic.Subject, ...], statistic.Subjects()] | None = Field(
+    table: (
+        Annotated[tuple[statement_values.StatisticName, ...], statement_values.Statistics()] | None
+    ) = Field(
         default=None,
         description="The statistics that the table of a sweep's points shows, written as in "
         "figures. Default: each path's p50, p99 and lost, and each value.",

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from . import (
     drain,
-    expectation,
     links,
     measures,
     model,
@@ -18,9 +17,10 @@ from . import (
     steps,
     study,
 )
+from .expect_lines import MessageLine, NumberLine
 from .problem import Problem
-from .requirement import RequirementLine, is_event
-from .statistic import Subject
+from .statement_values import StatisticName
+from .statistic_names import is_event, unit
 
 
 def resolve(
@@ -248,11 +248,11 @@ def stream(name: str, given: model.Stream) -> plan.Stream:
 
 
 def _expectation(
-    line: expectation.Line | RequirementLine,
+    line: NumberLine | MessageLine,
     events: Mapping[str, list[str]],
     hosts: Mapping[str, str],
 ) -> measures.Expectation | measures.Requirement:
-    if isinstance(line, RequirementLine):
+    if isinstance(line, MessageLine):
         periodic = line.kind == "every"
         hop, op, limit = _hop(line.subject, line.hop, events), line.operator, line.limit
         if line.kind == "before" and hop is not None:
@@ -271,7 +271,7 @@ def _expectation(
             allowed=line.allowed,
             window=line.window,
         )
-    of_time = line.stat is not None and expectation.unit(line.stat) == "ns"
+    of_time = line.stat is not None and unit(line.stat) == "ns"
     return measures.Expectation(
         line.text,
         line.path,
@@ -312,7 +312,7 @@ def _value(name: str, value: study.Value) -> measures.Value:
     )
 
 
-def _statistic(subject: Subject, events: Mapping[str, list[str]]) -> measures.Statistic:
+def _statistic(subject: StatisticName, events: Mapping[str, list[str]]) -> measures.Statistic:
     hop = _hop(subject.path, subject.hop, events)
     return measures.Statistic(subject.text, subject.path, hop, subject.stat)
 

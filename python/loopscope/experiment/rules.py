@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic_core import PydanticCustomError
 
-from . import analysis_rules, expectation, links, order, path_rules, quantity, study_rules, values
+from . import analysis_rules, expect_lines, links, order, path_rules, quantity, study_rules, values
 from .model import Network, Pattern
 from .problem import Problem, Severity, dotted, nearest
 from .source import Location, Mapping, Mark, Scalar, Tree, child, elements, entries, text_of
@@ -292,7 +292,7 @@ def _pattern_events(root: Tree, known: Names, report: Report) -> None:
 def _expected_events(root: Tree, known: Names, report: Report) -> None:
     recorded = _recorded(root)
     for i, item in enumerate(elements(child(root, "expect"))):
-        event = expectation.event_of(text_of(item) or "")
+        event = expect_lines.event_of(text_of(item) or "")
         if recorded is None or event is None:
             continue
         entity = event.partition("/")[2]

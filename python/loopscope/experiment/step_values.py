@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from . import formula, quantity, values
+from .grammar import ExpressionError
 from .problem import nearest
 from .quantity import RATIO
 from .values import JsonSchema, Names, Rule, text, wrong
@@ -48,7 +49,7 @@ class Formula(Rule):
         given = text(value)
         try:
             formula.parse(given, self.use)
-        except formula.FormulaError as error:
+        except ExpressionError as error:
             wrong(error.message, error.hint)
         return given
 

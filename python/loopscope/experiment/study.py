@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from . import statistic, values
+from . import statement_values, values
 from .quantity import DURATION
 from .section import Section
 
@@ -17,14 +17,14 @@ Scalar = str | int | float | bool
 class Value(Section):
     """One number made of a field of an entity's events, over all repeats of a point."""
 
-    of: Annotated[str, statistic.Entity()] = Field(description="The entity, as group:name.")
+    of: Annotated[str, statement_values.Entity()] = Field(description="The entity, as group:name.")
     field: Annotated[str, values.Identifier("a field")] | None = Field(
         default=None, description="Which of its fields; only stat: count does without one."
     )
     component: Annotated[str, values.Reference("component")] | None = Field(
         default=None, description="Only this component's events. Default: every component's."
     )
-    stat: Annotated[str, statistic.OfValues()] = Field(
+    stat: Annotated[str, statement_values.OfValues()] = Field(
         description="mean, deviation (standard deviation), min, max, sum, last (of the last "
         "repeat), count (of events) or a percentile as p99."
     )
@@ -33,7 +33,7 @@ class Value(Section):
         description="Unit of the number, such as bit/s, B, ns or packets. Every statistic but "
         "count needs one.",
     )
-    scale: Annotated[float, statistic.Number()] = Field(
+    scale: Annotated[float, statement_values.Number()] = Field(
         default=1.0, description="What the field is multiplied by to be in that unit, such as 8."
     )
     per: Annotated[str, values.Key()] | None = Field(
@@ -56,12 +56,12 @@ class Figure(Section):
     """Statistics against a swept parameter, or messages and values over time."""
 
     title: Text | None = Field(default=None, description="Default: what is drawn.")
-    x: Annotated[str, statistic.Axis()] = Field(
+    x: Annotated[str, statement_values.Axis()] = Field(
         description="The swept parameter along the horizontal axis; or time: then y is a path, "
         "PATH[EVENT -> EVENT], the age of data at each use (with .age, of graphs), or the name of "
         "a value, and each point of the sweep has a panel of its own."
     )
-    y: Annotated[tuple[statistic.Subject, ...], statistic.Subjects()] = Field(
+    y: Annotated[tuple[statement_values.StatisticName, ...], statement_values.Statistics()] = Field(
         description="One statistic or a list of them, as in expect: loop.p99, "
         "loop[EVENT -> EVENT].mean or the name of a value. Besides those of expect, paths have "
         "settling: how long after the first message the times came within 5 % of their largest "
@@ -71,7 +71,10 @@ class Figure(Section):
     labels: list[Text] = Field(
         default=[], description="What the key calls each of several y, in their order."
     )
-    error: Annotated[tuple[statistic.Subject, ...], statistic.Subjects(most=1)] | None = Field(
+    error: (
+        Annotated[tuple[statement_values.StatisticName, ...], statement_values.Statistics(most=1)]
+        | None
+    ) = Field(
         default=None,
         description="A statistic to draw as error bars to both sides of y: loop.deviation.",
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pydantic_core import PydanticCustomError
 
 from .source import Location, Mark, Scalar, Tree, child, elements, entries, text_of
-from .statistic import TIME, Subject, subject
+from .statement_values import TIME, StatisticName, statistic
 from .values import Names, Report
 
 
@@ -104,7 +104,7 @@ def _only(
             report(value.mark, (*place, "only", parameter), message)
 
 
-def _subjects(tree: Tree | None, known: Names) -> list[tuple[Mark, Subject]]:
+def _subjects(tree: Tree | None, known: Names) -> list[tuple[Mark, StatisticName]]:
     """What can be read of a subject or a list of them."""
     items = elements(tree) or ([tree] if isinstance(tree, Scalar) else [])
     found = []
@@ -113,13 +113,13 @@ def _subjects(tree: Tree | None, known: Names) -> list[tuple[Mark, Subject]]:
         if text is None:
             continue
         try:
-            found.append((item.mark, subject(text, known)))
+            found.append((item.mark, statistic(text, known)))
         except PydanticCustomError:
             continue
     return found
 
 
-def _a_path(given: Subject) -> str:
+def _a_path(given: StatisticName) -> str:
     return f"{given.text} is a path: name one of its statistics, such as {given.text}.p99"
 
 
