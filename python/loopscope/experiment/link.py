@@ -37,6 +37,10 @@ class Probability(Rule):
     def schema(self) -> JsonSchema:
         return Quantity(_SHARE, "0%", "100%").schema()
 
+    type_text = "share from 0% to 100%"
+    units = "%, ppm"
+    example = "1%"
+
 
 @dataclass(frozen=True)
 class Recorded(Rule):
@@ -75,6 +79,10 @@ class QueueLimit(Rule):
         patterns = [quantity.pattern(each) for each in (PACKETS, SIZE, DURATION)]
         return values.or_reference({"type": "string", "pattern": "|".join(patterns)})
 
+    type_text = "number of packets, size or duration"
+    units = ", ".join(unit for each in (PACKETS, SIZE, DURATION) for unit in each.units)
+    example = "100packets"
+
 
 @dataclass(frozen=True)
 class OrNone(Rule):
@@ -97,6 +105,19 @@ class OrNone(Rule):
     def schema(self) -> JsonSchema:
         words = [NONE] if self.other is None else [NONE, self.other]
         return {"anyOf": [{"enum": words}, self.rule.schema()]}
+
+    @property
+    def type_text(self) -> str:
+        words = [NONE] if self.other is None else [NONE, self.other]
+        return f"{self.rule.type_text}, or {' or '.join(f'`{word}`' for word in words)}"
+
+    @property
+    def units(self) -> str:
+        return self.rule.units
+
+    @property
+    def example(self) -> str:
+        return self.rule.example
 
 
 # A setting as the links document has it; None: it does nothing.

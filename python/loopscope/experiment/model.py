@@ -532,6 +532,7 @@ class Path(Section):
         ]
     ] = Field(
         min_length=2,
+        examples=[["sensor/loop:sent", "controller/loop:received"]],
         description="component/group:name of each event, in order. A mapping says that the path "
         "branches, joins or goes on with another number there.",
     )

@@ -23,7 +23,7 @@ _PERCENTILE = r"p[0-9]{1,2}[0-9]*"
 
 @dataclass(frozen=True)
 class Expectation(Rule):
-    """A line of ``expect``."""
+    """A statement about messages or about one number."""
 
     def read(self, value: object, names: Names) -> NumberLine | MessageLine:
         if not isinstance(value, str):

@@ -43,6 +43,10 @@ class Formula(Rule):
 
     use: formula.Use = "row"
 
+    @property
+    def example(self) -> str:
+        return {"row": "duration > 5ms", "aggregate": "max(latency)", "window": "lag(ts)"}[self.use]
+
     def read(self, value: object, names: Names) -> str:
         if isinstance(value, bool | int | float):
             return str(value).lower() if isinstance(value, bool) else str(value)
@@ -59,7 +63,7 @@ class Formula(Rule):
 
 @dataclass(frozen=True)
 class TableName(Rule):
-    """A pipeline, or a table of the run; which there are the rules and the run say."""
+    """The name of a pipeline or of a table of the run."""
 
     def read(self, value: object, names: Names) -> str:
         return text(value)
@@ -120,7 +124,7 @@ class Misses(Rule):
 
 
 @dataclass(frozen=True)
-class Statistics(Rule):
+class StatisticList(Rule):
     """Names of statistics."""
 
     def read(self, value: object, names: Names) -> list[str]:

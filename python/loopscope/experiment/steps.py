@@ -22,7 +22,7 @@ from .step_values import (
     Columns,
     Formula,
     Misses,
-    Statistics,
+    StatisticList,
     TableName,
     TableNames,
 )
@@ -233,7 +233,7 @@ class StatisticsOf(Options):
         default="none", description="Column of its half-width, such as err_ns; none: it is exact."
     )
     by: By = Field(default=[], description="Statistics for each value of these.")
-    statistics: Annotated[list[str], Statistics()] = Field(
+    statistics: Annotated[list[str], StatisticList()] = Field(
         default=["mean", "deviation", "min", "p50", "p90", "p99", "p999", "max"],
         description="mean, deviation (standard deviation), min, max, percentiles as p99.",
     )

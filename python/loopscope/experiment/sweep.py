@@ -20,7 +20,7 @@ _LONGEST_NAME = 180
 
 
 class Sweep(Rule):
-    """A grid, or a list of points and grids; what is in them ``expand`` judges."""
+    """A grid, or a list of points and grids. ``expand`` checks what is in them."""
 
     def read(self, value: object, names: Names) -> object:
         if not isinstance(value, list | dict):

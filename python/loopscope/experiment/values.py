@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from ipaddress import IPv4Network
 from pathlib import Path, PurePosixPath
-from typing import Any, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -99,6 +99,51 @@ def or_reference(schema: JsonSchema) -> JsonSchema:
     return {"anyOf": [schema, {"type": "string", "pattern": f"^{REFERENCE}$"}]}
 
 
+EXAMPLES_OF_NAMES: Final = {
+    "component": "sensor",
+    "environment variable": "HOME",
+    "field": "size",
+    "host": "h1",
+    "parameter": "delay",
+    "path": "loop",
+    "phase": "run",
+    "swept parameter": "delay",
+}
+EXAMPLES: Final = {
+    "Amount": "10us",
+    "Axis": "delay",
+    "Boolean": "true",
+    "Callable": "own:doubled",
+    "Columns": "[id, host]",
+    "Command": "./loop sensor 5000",
+    "Entity": "loop:sent",
+    "Event": "sensor/loop:sent",
+    "Expectation": "loop.p99 < 5ms",
+    "HostClock": "ptp0",
+    "Key": "id",
+    "LeftBehind": "trace",
+    "Misses": "0.1%",
+    "NoKernel": "",
+    "Number": "8",
+    "OfValues": "mean",
+    "Pattern": "loop:*",
+    "Predicate": "id % 100 == 0",
+    "Recorded": "recorded.txt",
+    "Single": "5",
+    "Statistics": "[loop.p99, loop.max]",
+    "StatisticList": "[mean, p99]",
+    "StreamName": "slow",
+    "Subnet": "10.77.0.0/24",
+    "Sweep": "{delay: [10ms, 20ms]}",
+    "TableName": "paths.loop",
+    "TableNames": "[loops, others]",
+    "Text": "'a text'",
+    "User": "nobody",
+    "Variables": "ROS_*",
+}
+"""A right value of each kind, in YAML, for the reference page."""
+
+
 class Rule(ABC):
     """Reads one value of the file."""
 
@@ -109,6 +154,22 @@ class Rule(ABC):
     @abstractmethod
     def schema(self) -> JsonSchema:
         """JSON Schema of the value in the file."""
+
+    @property
+    def type_text(self) -> str:
+        """What the value is, for the reference page."""
+        first = (type(self).__doc__ or "").partition(".\n")[0].removesuffix(".")
+        return first[:1].lower() + " ".join(first.split())[1:]
+
+    @property
+    def units(self) -> str:
+        """The units that the value may be written in, for the reference page."""
+        return ""
+
+    @property
+    def example(self) -> str:
+        """A right value, in YAML, for the reference page."""
+        return EXAMPLES[type(self).__name__]
 
     def __get_pydantic_core_schema__(
         self, source: object, handler: GetCoreSchemaHandler
@@ -165,6 +226,15 @@ class Integer(Rule):
     def schema(self) -> JsonSchema:
         return or_reference({"type": "integer", "minimum": self.low, "maximum": self.high})
 
+    @property
+    def type_text(self) -> str:
+        most = f" to {self.high}" if self.high < 2**62 else " on"
+        return f"whole number from {self.low}{most}"
+
+    @property
+    def example(self) -> str:
+        return str(max(self.low, 2))
+
 
 @dataclass(frozen=True)
 class Quantity(Rule):
@@ -187,6 +257,22 @@ class Quantity(Rule):
 
     def schema(self) -> JsonSchema:
         return or_reference({"type": "string", "pattern": quantity.pattern(self.dimension)})
+
+    @property
+    def type_text(self) -> str:
+        most = f" to {self.highest}" if self.highest is not None else " on"
+        return f"{self.dimension.name} from {self.lowest}{most}"
+
+    @property
+    def units(self) -> str:
+        return ", ".join(self.dimension.units)
+
+    @property
+    def example(self) -> str:
+        given = quantity.parse(self.dimension.example, self.dimension)
+        low = quantity.parse(self.lowest, self.dimension)
+        high = given if self.highest is None else quantity.parse(self.highest, self.dimension)
+        return self.dimension.example if low <= given <= high else self.lowest
 
 
 @dataclass(frozen=True)
@@ -221,6 +307,14 @@ class Name(Rule):
     def schema(self) -> JsonSchema:
         return {"type": "string", "pattern": f"^{_NAME}$", "maxLength": self.longest}
 
+    @property
+    def type_text(self) -> str:
+        return f"name of {self.what}, at most {self.longest} characters"
+
+    @property
+    def example(self) -> str:
+        return EXAMPLES_OF_NAMES.get(self.what.partition(" ")[2], "my-name")
+
 
 @dataclass(frozen=True)
 class Reference(Rule):
@@ -235,6 +329,14 @@ class Reference(Rule):
 
     def schema(self) -> JsonSchema:
         return {"type": "string"}
+
+    @property
+    def type_text(self) -> str:
+        return f"name of a {self.what}"
+
+    @property
+    def example(self) -> str:
+        return EXAMPLES_OF_NAMES[self.what]
 
 
 @dataclass(frozen=True)
@@ -254,6 +356,14 @@ class Identifier(Rule):
 
     def schema(self) -> JsonSchema:
         return {"type": "string", "pattern": f"^{_IDENTIFIER}$"}
+
+    @property
+    def type_text(self) -> str:
+        return f"name of {self.what}: letters, digits and _"
+
+    @property
+    def example(self) -> str:
+        return EXAMPLES_OF_NAMES.get(self.what.partition(" ")[2], "late")
 
 
 @dataclass(frozen=True)
