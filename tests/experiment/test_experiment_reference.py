@@ -5,7 +5,9 @@ import yaml
 
 from loopscope.experiment import reference
 from loopscope.experiment.link import Link
-from loopscope.experiment.model import ClockExchange, ExperimentFile, Stream
+from loopscope.experiment.model import ExperimentFile
+from loopscope.experiment.model_clocks import ClockExchange
+from loopscope.experiment.model_trace import Stream
 from loopscope.experiment.values import Names
 
 SECTIONS = {section.place: section for section in reference.sections()}

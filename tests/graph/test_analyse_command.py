@@ -21,7 +21,7 @@ from loopscope.analysis import analyse, analyse_sweep
 from loopscope.cli import app
 from loopscope.cli.analyse import analyse_again
 from loopscope.experiment import load_graph
-from loopscope.experiment.steps import steps
+from loopscope.experiment.pipelines import steps
 from loopscope.export import write_bundle
 from loopscope.graph.make import kept_graphs
 from loopscope.graph.steps import STEPS

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from machine import ROOT, Machine
 
-from loopscope.experiment.steps import documentation
+from loopscope.experiment.pipelines import documentation
 
 GUIDE = ROOT / "docs/guide/analysis"
 PAGE = (ROOT / "docs/guide/analysis.md").read_text()

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from . import beside, explain, rules, source
+from . import beside, checks, explain, source
 from .model import ExperimentFile
+from .model_phases import phase_order
 from .params import Params
 from .plan import Experiment, Graph, Point
 from .problem import ExperimentErrors, Problem
@@ -80,11 +81,11 @@ def _resolved(
     problems += unreadable
     model = None
     try:
-        names = rules.names(tree, file)
+        names = checks.names(tree, file)
         model = ExperimentFile.model_validate(source.plain_value(tree), context=names)
     except ValidationError as error:
         problems += explain.problems(error, tree, file)
-    problems += rules.problems(tree, file)
+    problems += checks.problems(ExperimentFile, tree, file)
     problems += beside.bare_names(tree, file)
     tables, wrong = beside.message_tables(tree, file)
     problems += wrong
@@ -93,7 +94,7 @@ def _resolved(
     problems += params.unused(root)
     if model is None or any(problem.severity == "error" for problem in problems):
         return None, problems
-    order = rules.phase_order(tree)
+    order = phase_order(tree)
     return resolve(model, order, params.values(), tables, modules, ()), problems
 
 

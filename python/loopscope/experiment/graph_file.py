@@ -10,11 +10,12 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from . import beside, document, explain, plan, rules, source, values
+from . import beside, checks, document, explain, plan, source, values
+from .pipelines import Pipeline, check_pipelines
+from .place import Place
 from .problem import ExperimentErrors, Problem
 from .resolve import graph
 from .section import Section
-from .steps import Pipeline
 
 
 class GraphFile(Section):
@@ -26,6 +27,10 @@ class GraphFile(Section):
     analyse: dict[Annotated[str, values.Name("a pipeline", 64)], Pipeline] = Field(
         min_length=1, description="Pipelines by name."
     )
+
+    @classmethod
+    def check(cls, at: Place) -> None:
+        check_pipelines(at)
 
 
 def load_graph(path: str | Path) -> plan.Graph:
@@ -65,7 +70,7 @@ def read_graph(path: str | Path) -> tuple[plan.Graph | None, list[Problem]]:
         read = GraphFile.model_validate(source.plain_value(root), context=values.Names())
     except ValidationError as error:
         problems += explain.problems(error, root, file)
-    problems += rules.problems_of_graph(root, file)
+    problems += checks.problems(GraphFile, root, file)
     modules, wrong = beside.modules(root, file)
     problems += wrong
     if problems or read is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -19,7 +19,7 @@ from .source import Mapping as MappingTree
 from .values import Names
 
 if TYPE_CHECKING:
-    from .model import Network
+    from .model_network import Network
     from .values import Report
 
 _STEP = "at "
@@ -115,25 +115,26 @@ def document(experiment: plan.Experiment, ports: Sequence[Mapping[str, str]]) ->
     }
 
 
-def rule(root: Tree, known: Names, report: Report, longest_ns: int | None) -> None:
+def rule(
+    root: Tree, known: Names, report: Report, longest_ns: int | None, keys: Collection[str]
+) -> None:
     """Every mistake in the links' keys, and in what their settings are together.
 
-    ``longest_ns`` is what the run takes at most from the beginning of the first measured phase.
+    ``longest_ns`` is what the run takes at most from the beginning of the first measured phase;
+    ``keys`` are those of ``network`` that are no links.
     """
-    from .model import Network
-
     network = child(root, "network")
     first: dict[Pair, Mark] = {}
     for key, mark, tree in entries(network):
         path = ("network", key)
-        if key in Network.model_fields:
+        if key in keys:
             if key == "default":
                 _step_keys(tree, path, report, longest_ns)
             continue
         pairs = ends(key)
         if not pairs:
             message = f"unknown key {key!r}: a link is written A -> B, or A <-> B for both ways"
-            report(mark, path, message, nearest(key, Network.model_fields))
+            report(mark, path, message, nearest(key, keys))
             continue
         _hosts(pairs, mark, path, known, report)
         repeated = next((pair for pair in pairs if pair in first), None)

@@ -9,13 +9,17 @@ from . import (
     links,
     measures,
     model,
+    model_clocks,
+    model_components,
+    model_figures,
+    model_paths,
+    model_phases,
+    model_trace,
     order,
     path_graph,
+    pipelines,
     plan,
-    rules,
     seeds,
-    steps,
-    study,
 )
 from .expect_lines import MessageLine, NumberLine
 from .problem import Problem
@@ -75,14 +79,14 @@ def resolve(
     )
 
 
-def graph(pipelines: Mapping[str, steps.Pipeline], modules: Mapping[str, str]) -> plan.Graph:
+def graph(given: Mapping[str, pipelines.Pipeline], modules: Mapping[str, str]) -> plan.Graph:
     """The pipelines of ``analyse``, in order."""
-    made = {name: _pipeline(name, given) for name, given in pipelines.items()}
-    after = {name: [each for each in given.inputs if each in made] for name, given in made.items()}
+    made = {name: _pipeline(name, pipeline) for name, pipeline in given.items()}
+    after = {name: [taken for taken in each.inputs if taken in made] for name, each in made.items()}
     return plan.Graph(tuple(made[name] for name in order.in_order(after)), dict(modules))
 
 
-def _pipeline(name: str, given: steps.Pipeline) -> plan.Pipeline:
+def _pipeline(name: str, given: pipelines.Pipeline) -> plan.Pipeline:
     made = []
     for step in given.steps:
         given_options = step.model_dump(by_alias=True)
@@ -91,7 +95,7 @@ def _pipeline(name: str, given: steps.Pipeline) -> plan.Pipeline:
     return plan.Pipeline(name, given.from_, tuple(made))
 
 
-def _exchange(clock: model.ClockExchange) -> plan.ClockExchange:
+def _exchange(clock: model_clocks.ClockExchange) -> plan.ClockExchange:
     return plan.ClockExchange(
         network=clock.network,
         rate_hz=clock.rate,
@@ -104,8 +108,8 @@ def _exchange(clock: model.ClockExchange) -> plan.ClockExchange:
     )
 
 
-def _clocks(clocks: str | model.SyntheticClocks) -> plan.Clocks:
-    if isinstance(clocks, model.SyntheticClocks):
+def _clocks(clocks: str | model_clocks.SyntheticClocks) -> plan.Clocks:
+    if isinstance(clocks, model_clocks.SyntheticClocks):
         settings = clocks.synthetic
         steps = {
             host: plan.RealtimeStep(at_ns=step.at, by_ns=step.by)
@@ -113,11 +117,13 @@ def _clocks(clocks: str | model.SyntheticClocks) -> plan.Clocks:
         }
         return plan.Clocks("synthetic", settings.seed, steps)
     if clocks == "synthetic":
-        return plan.Clocks("synthetic", model.SyntheticSettings().seed)
+        return plan.Clocks("synthetic", model_clocks.SyntheticSettings().seed)
     return plan.Clocks("plain", None)
 
 
-def _component(name: str, component: model.Component, order: Sequence[str]) -> plan.Component:
+def _component(
+    name: str, component: model_components.Component, order: Sequence[str]
+) -> plan.Component:
     phases = None
     if component.phases is not None:
         phases = tuple(phase for phase in order if phase in component.phases)
@@ -149,26 +155,26 @@ def _component(name: str, component: model.Component, order: Sequence[str]) -> p
 _OF_OTHERS = ("PATH", "LANG", "LANGUAGE", "LC_*", "TZ")
 
 
-def _environment(component: model.Component) -> tuple[str, ...]:
+def _environment(component: model_components.Component) -> tuple[str, ...]:
     if component.environment is not None:
         return tuple(component.environment)
     return ("*",) if component.user is None else _OF_OTHERS
 
 
-def _readiness(component: model.Component) -> plan.Readiness:
+def _readiness(component: model_components.Component) -> plan.Readiness:
     ready = component.ready
-    if isinstance(ready, model.LineReady):
+    if isinstance(ready, model_components.LineReady):
         return plan.LineReady(ready.line)
-    if isinstance(ready, model.PortReady):
+    if isinstance(ready, model_components.PortReady):
         return plan.PortReady(ready.port)
-    if isinstance(ready, model.ExitReady):
+    if isinstance(ready, model_components.ExitReady):
         return plan.ExitReady(ready.exit)
     configured = "with_" in component.model_fields_set
-    rule = ready or rules.default_ready(component.run[0], configured)
+    rule = ready or model_components.default_ready(component.run[0], configured)
     return plan.PhasesReady() if rule == "phases" else plan.StartedReady()
 
 
-def _phases(phases: Sequence[model.Phase], order: Sequence[str]) -> tuple[plan.Phase, ...]:
+def _phases(phases: Sequence[model_phases.Phase], order: Sequence[str]) -> tuple[plan.Phase, ...]:
     all_measured = not any(phase.measured for phase in phases)
     made: dict[str, plan.Phase] = {}
     previous: tuple[str, ...] = ()
@@ -180,7 +186,7 @@ def _phases(phases: Sequence[model.Phase], order: Sequence[str]) -> tuple[plan.P
     return tuple(made[name] for name in order)
 
 
-def _path(name: str, path: model.Path, hosts: Mapping[str, str]) -> measures.Path:
+def _path(name: str, path: model_paths.Path, hosts: Mapping[str, str]) -> measures.Path:
     steps = [_step(each) for each in path.events]
     if all(step.is_plain for step in steps):
         events = tuple(_event(step.event, hosts) for step in steps)
@@ -202,7 +208,7 @@ def _event(text: str, hosts: Mapping[str, str]) -> measures.PathEvent:
     return measures.PathEvent(component, hosts[component], group, event)
 
 
-def _step(given: str | model.Step) -> path_graph.Step:
+def _step(given: str | model_paths.GraphEvent) -> path_graph.Step:
     if isinstance(given, str):
         return path_graph.Step(given)
     joins = None
@@ -211,8 +217,8 @@ def _step(given: str | model.Step) -> path_graph.Step:
     return path_graph.Step(given.event, given.key, given.from_, given.after, joins, given.source)
 
 
-def _join(given: str | model.Join) -> path_graph.Join:
-    if isinstance(given, model.Join):
+def _join(given: str | model_paths.JoinedInput) -> path_graph.Join:
+    if isinstance(given, model_paths.JoinedInput):
         return path_graph.Join(given.use or "window", given.from_, given.window)
     return path_graph.Join("every" if given == "every" else "latest")
 
@@ -221,13 +227,13 @@ def _join(given: str | model.Join) -> path_graph.Join:
 _SUBBUFFERS = 16
 
 
-def stream(name: str, given: model.Stream) -> plan.Stream:
+def stream(name: str, given: model_trace.Stream) -> plan.Stream:
     """A stream of the file, its buffer divided."""
     # Rounded up to the 8 bytes that a sub-buffer's packets are made of.
     subbuffer = -(-given.buffer // (_SUBBUFFERS * 8)) * 8
     triggers: list[plan.EntityTrigger | plan.PathTrigger] = []
     for trigger in given.triggers:
-        if isinstance(trigger, model.PathTrigger):
+        if isinstance(trigger, model_trace.PathTrigger):
             triggers.append(plan.PathTrigger(trigger.path, trigger.over))
         else:
             triggers.append(plan.EntityTrigger(trigger.entities, trigger.where))
@@ -295,7 +301,7 @@ def _hop(
     return measures.Hop(known.index(ends[0]), known.index(ends[1]))
 
 
-def _value(name: str, value: study.Value) -> measures.Value:
+def _value(name: str, value: model_figures.Value) -> measures.Value:
     group, _, event = value.of.partition(":")
     return measures.Value(
         name=name,
@@ -345,7 +351,9 @@ def _parts(path: measures.Path) -> list[tuple[str, measures.Hop | None]]:
     ]
 
 
-def _figure(name: str, figure: study.Figure, events: Mapping[str, list[str]]) -> measures.Figure:
+def _figure(
+    name: str, figure: model_figures.Figure, events: Mapping[str, list[str]]
+) -> measures.Figure:
     return measures.Figure(
         name=name,
         title=figure.title,

@@ -11,14 +11,14 @@ from typing import Annotated
 from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
-from . import explain, model, plan, rules, source, values
+from . import checks, explain, model_trace, plan, source, values
 from .problem import ExperimentErrors, Problem
 from .resolve import stream
 from .section import Section
 
 
 class _Trace(Section):
-    streams: dict[Annotated[str, values.Name("a stream", 64)], model.Stream]
+    streams: dict[Annotated[str, values.Name("a stream", 64)], model_trace.Stream]
 
 
 class _File(Section):
@@ -48,7 +48,7 @@ def load_streams(path: str | Path) -> tuple[plan.Stream, ...]:
         )
     except ValidationError as error:
         problems += explain.problems(error, tree, file)
-    problems += rules.problems_of_streams(tree, file)
+    problems += checks.problems(_File, tree, file)
     if problems or read is None:
         raise ExperimentErrors(sorted(problems, key=lambda found: (found.line, found.column)))
     return tuple(stream(name, each) for name, each in read.trace.streams.items())

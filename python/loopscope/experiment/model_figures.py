@@ -1,14 +1,19 @@
-"""The keys of a study: numbers of single entities, the table of points, the figures."""
+"""Numbers of single entities and figures: the keys of a value and of a figure."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
 from pydantic import Field
+from pydantic_core import PydanticCustomError
 
 from . import statement_values, values
+from .place import Place
 from .quantity import DURATION
 from .section import Section
+from .source import Scalar as Tree_Scalar
+from .source import Tree, child, entries, text_of
+from .statement_values import TIME, StatisticName, statistic
 
 Text = Annotated[str, values.Text()]
 Scalar = str | int | float | bool
@@ -50,6 +55,19 @@ class Value(Section):
         description="Events of each repeat to leave out at its end, such as a second that is cut "
         "short.",
     )
+
+    @classmethod
+    def check(cls, at: Place) -> None:
+        stat = at.text_at("stat")
+        if stat is None:
+            return
+        for key, wanted in (("field", "what it is of"), ("unit", "such as bit/s, ns or packets")):
+            if stat != "count" and at.get(key) is None:
+                at.report(f"{stat} needs {key}: {wanted}", at_key=True)
+        for key in ("field", "scale", "per", "skip_first", "skip_last"):
+            given = at.get(key)
+            if stat == "count" and given is not None:
+                given.report(f"count is of all the events: leave {key} out")
 
 
 class Figure(Section):
@@ -96,3 +114,67 @@ class Figure(Section):
     until: Annotated[int, values.Quantity(DURATION, "1us")] | None = Field(
         default=None, description="With x: time, how much is shown, such as 2s. Default: all."
     )
+
+    @classmethod
+    def check(cls, at: Place) -> None:
+        drawn, errors = statistics_at(at.get("y")), statistics_at(at.get("error"))
+        over_time = at.text_at("x") == TIME
+        for place, y in drawn:
+            if over_time and y.stat not in (None, "age"):
+                part = y.text.rpartition(".")[0]
+                place.report(f"over time, name a path or a value: {part}")
+            elif not over_time and y.is_messages(at.names):
+                place.report(a_path(y))
+        for place, error in errors:
+            if error.is_messages(at.names):
+                place.report(a_path(error))
+        several = {y.unit(at.names) for _, y in [*drawn, *errors]}
+        if len(several) > 1 and None not in several:
+            kinds = " and ".join(sorted(unit or "a count" for unit in several if unit is not None))
+            drawn[0][0].report(f"one axis cannot show {kinds}")
+        if errors and len(drawn) > 1:
+            errors[0][0].report("error bars are of one statistic: name one y")
+        labels = at.get("labels")
+        if labels is not None and len(labels.elements()) != max(1, len(at.elements("y"))):
+            labels.report("give each y one label")
+        for key in ("error", "series", "compare") if over_time else ("until",):
+            if given := at.get(key):
+                why = "over time there is no" if over_time else "only figures over time have"
+                given.report(f"{why} {key}")
+        x = at.get("x")
+        if over_time and x is not None and "x" in [item.text for item in at.elements("log")]:
+            x.report("time begins at zero: no logarithmic axis")
+        for parameter, value in at.entries("only"):
+            known = (at.names.swept or {}).get(parameter, ())
+            tree = value.tree
+            if isinstance(tree, Tree_Scalar) and not tree.bad and known and tree.text not in known:
+                value.report(f"no point has {parameter}={tree.text}: they are {', '.join(known)}")
+
+
+def statistics_at(at: Place | None) -> list[tuple[Place, StatisticName]]:
+    """What can be read of a statistic or a list of them, each at its place."""
+    if at is None:
+        return []
+    found = []
+    for item in at.elements() or [at]:
+        if item.text is not None:
+            try:
+                found.append((item, statistic(item.text, at.names)))
+            except PydanticCustomError:
+                continue
+    return found
+
+
+def a_path(given: StatisticName) -> str:
+    """The message for a path in the place of a number."""
+    return f"{given.text} is a path: name one of its statistics, such as {given.text}.p99"
+
+
+def units(measured: Tree | None) -> dict[str, str | None]:
+    """The unit of each value; None where it cannot be read, "" of counts."""
+    found: dict[str, str | None] = {}
+    for name, _, value in entries(measured):
+        unit = child(value, "unit")
+        counted = unit is None and text_of(child(value, "stat")) == "count"
+        found[name] = "" if counted else text_of(unit)
+    return found
