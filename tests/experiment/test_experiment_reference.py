@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from loopscope.experiment import reference
-from loopscope.experiment.link import Link
+from loopscope.experiment.link_settings import Link
 from loopscope.experiment.model import ExperimentFile
 from loopscope.experiment.model_clocks import ClockExchange
 from loopscope.experiment.model_trace import Stream

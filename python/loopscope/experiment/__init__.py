@@ -197,14 +197,14 @@ def check_pattern(pattern: str) -> None:
 def link_change(link: str, words: Sequence[str]) -> tuple[list[tuple[str, str]], dict[str, Any]]:
     """A change of a link, ``A -> B`` and ``delay=200ms`` …: directions, and the settings that
     change as ``schema/links.md`` has them. Raises ValueError."""
-    from .change import link_change as read
+    from .live_link_change import link_change as read
 
     return read(link, words)
 
 
 def links_document(experiment: Experiment, ports: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     """What the router is told (``schema/links.md``), whose ports these are."""
-    from .links import document
+    from .emulated_links import document
 
     return document(experiment, ports)
 

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import model_figures, model_paths
+from .file_section import NAME, Section
 from .model_phases import phases
 from .place import Place
 from .problem import Problem
-from .section import NAME, Section
-from .source import Mapping, Tree, child, elements, entries, text_of
-from .sweep import swept
+from .sweep_points import swept
 from .values import Names
+from .yaml_tree import Mapping, Tree, child, elements, entries, text_of
 
 
 def names(root: Tree, file: str) -> Names:

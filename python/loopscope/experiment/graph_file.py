@@ -10,12 +10,12 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from . import beside, checks, document, explain, plan, source, values
+from . import checks, companion_files, document, plan, validation_problems, values, yaml_tree
+from .file_section import Section
 from .pipelines import Pipeline, check_pipelines
 from .place import Place
 from .problem import ExperimentErrors, Problem
 from .resolve import graph
-from .section import Section
 
 
 class GraphFile(Section):
@@ -46,8 +46,10 @@ def is_graph(path: str | Path) -> bool:
     text, _ = document.read(path)
     root = None
     if text is not None:
-        root, _ = source.read(text, str(path), may_be_null=lambda path: True)
-    return isinstance(root, source.Mapping) and root.items.keys() <= GraphFile.model_fields.keys()
+        root, _ = yaml_tree.read(text, str(path), may_be_null=lambda path: True)
+    return (
+        isinstance(root, yaml_tree.Mapping) and root.items.keys() <= GraphFile.model_fields.keys()
+    )
 
 
 def read_graph(path: str | Path) -> tuple[plan.Graph | None, list[Problem]]:
@@ -56,10 +58,10 @@ def read_graph(path: str | Path) -> tuple[plan.Graph | None, list[Problem]]:
     text, problems = document.read(path)
     root = None
     if text is not None:
-        root, problems = source.read(text, file, may_be_null=lambda path: False)
+        root, problems = yaml_tree.read(text, file, may_be_null=lambda path: False)
     if root is None:
         return None, problems
-    if isinstance(root, source.Mapping) and {"hosts", "components"} <= root.items.keys():
+    if isinstance(root, yaml_tree.Mapping) and {"hosts", "components"} <= root.items.keys():
         message = (
             "this is an experiment, whose analyse: goes with its runs: leave --graph out, or give "
             "a file of pipelines"
@@ -67,11 +69,11 @@ def read_graph(path: str | Path) -> tuple[plan.Graph | None, list[Problem]]:
         return None, [Problem(file, 1, 1, "", message)]
     read = None
     try:
-        read = GraphFile.model_validate(source.plain_value(root), context=values.Names())
+        read = GraphFile.model_validate(yaml_tree.plain_value(root), context=values.Names())
     except ValidationError as error:
-        problems += explain.problems(error, root, file)
+        problems += validation_problems.problems(error, root, file)
     problems += checks.problems(GraphFile, root, file)
-    modules, wrong = beside.modules(root, file)
+    modules, wrong = companion_files.modules(root, file)
     problems += wrong
     if problems or read is None:
         return None, sorted(problems, key=lambda found: (found.line, found.column))

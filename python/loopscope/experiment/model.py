@@ -13,6 +13,7 @@ from pydantic import Field, Tag
 
 from . import expect_lines, statement_values, values
 from .expect_lines import MessageLine, NumberLine
+from .file_section import Section, word_or_mapping
 from .model_clocks import ClockExchange, SyntheticClocks
 from .model_components import Component
 from .model_figures import Figure, a_path, statistics_at
@@ -24,8 +25,7 @@ from .pipelines import Pipeline, check_pipelines
 from .place import Place
 from .quantity import DURATION
 from .recorded import check_recorded
-from .section import Section, word_or_mapping
-from .sweep import Sweep
+from .sweep_points import Sweep
 from .values import Integer, Quantity
 
 Text = Annotated[str, values.Text()]

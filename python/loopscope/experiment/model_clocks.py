@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from . import values
+from .file_section import Section
 from .place import Place
 from .quantity import DURATION, FREQUENCY, RATIO
-from .section import Section
 from .values import Integer, Quantity
 
 

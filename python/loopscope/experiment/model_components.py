@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from . import values
+from .file_section import Section, word_or_mapping
 from .place import Place
 from .quantity import SIZE
-from .section import Section, word_or_mapping
 from .values import Integer, Quantity
 
 Scalar = str | int | float | bool

@@ -8,12 +8,12 @@ from pydantic import Field
 from pydantic_core import PydanticCustomError
 
 from . import statement_values, values
+from .file_section import Section
 from .place import Place
 from .quantity import DURATION
-from .section import Section
-from .source import Scalar as Tree_Scalar
-from .source import Tree, child, entries, text_of
 from .statement_values import TIME, StatisticName, statistic
+from .yaml_tree import Scalar as Tree_Scalar
+from .yaml_tree import Tree, child, entries, text_of
 
 Text = Annotated[str, values.Text()]
 Scalar = str | int | float | bool

@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from . import links, values
-from .link import WIRE, Link
+from . import emulated_links, values
+from .file_section import Section
+from .link_settings import WIRE, Link
 from .model_phases import longest_ns
 from .place import Place
 from .quantity import SIZE
-from .section import Section
 from .values import Integer, Quantity
 
 
@@ -89,7 +89,7 @@ class Network(Section):
 
     @classmethod
     def check(cls, at: Place) -> None:
-        links.rule(at.root, at.names, at.report_at, longest_ns(at.root), cls.model_fields)
+        emulated_links.rule(at.root, at.names, at.report_at, longest_ns(at.root), cls.model_fields)
 
 
 def check_subnets(at: Place) -> None:
@@ -105,7 +105,7 @@ def check_subnets(at: Place) -> None:
             continue
         networks[key] = network
         room = max(0, network.num_addresses - 2)
-        wanted = hosts + (key == "clock" and links.emulates(at.root, at.names))
+        wanted = hosts + (key == "clock" and emulated_links.emulates(at.root, at.names))
         if wanted > room:
             router = " and the router" if wanted > hosts else ""
             message = f"the {key} network {network} has {room} addresses for {hosts} hosts{router}"

@@ -7,15 +7,15 @@ from typing import Annotated, Literal
 from pydantic import Field, Tag
 
 from . import path_graph, values
+from .file_section import Section, word_or_mapping
 from .measures import Use, key_of
 from .model_figures import Value
 from .path_graph import Shape
 from .place import Place
 from .quantity import DURATION
 from .recorded import check_recorded
-from .section import Section, word_or_mapping
-from .source import Mapping, Scalar, Tree, child, elements, entries, text_of
 from .values import Quantity
+from .yaml_tree import Mapping, Scalar, Tree, child, elements, entries, text_of
 
 Text = Annotated[str, values.Text()]
 

@@ -7,12 +7,12 @@ from typing import Annotated
 from pydantic import Field
 
 from . import order, quantity, values
+from .file_section import Section
 from .place import Place
 from .problem import nearest
 from .quantity import DURATION
-from .section import Section
-from .source import Scalar, Tree, child, elements, text_of
 from .values import Quantity
+from .yaml_tree import Scalar, Tree, child, elements, text_of
 
 
 class Phase(Section):

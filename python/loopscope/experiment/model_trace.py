@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from . import model_paths, values
+from .file_section import Section
 from .place import Place
 from .quantity import DURATION, SIZE
-from .section import Section
-from .source import Mapping
 from .values import Integer, Quantity
+from .yaml_tree import Mapping
 
 
 class Filter(Section):

@@ -10,9 +10,8 @@ from pydantic import Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
 from . import formula, order
+from .file_section import Section
 from .place import Place
-from .section import Section
-from .source import Mapping, Scalar
 from .steps import (
     AsOf,
     Deadline,
@@ -39,8 +38,9 @@ from .steps import (
     Window,
     said,
 )
-from .sweep import swept
+from .sweep_points import swept
 from .values import JsonSchema
+from .yaml_tree import Mapping, Scalar
 
 
 class Step(Section):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .problem import Problem, Severity, dotted
-from .source import Location, Mark, Scalar, Tree, Value, child, elements, entries, text_of
-from .source import Mapping as MappingTree
 from .values import Names
+from .yaml_tree import Location, Mark, Scalar, Tree, Value, child, elements, entries, text_of
+from .yaml_tree import Mapping as MappingTree
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import yaml
 from pydantic.fields import FieldInfo
 
+from .file_section import Section
 from .model import ExperimentFile
-from .section import Section
 from .steps import Options, said
 from .values import Rule
 

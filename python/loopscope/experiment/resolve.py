@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from . import (
     drain,
-    links,
+    emulated_links,
     measures,
     model,
     model_clocks,
@@ -43,7 +43,7 @@ def resolve(
     hosts = {name: component.host for name, component in file.components.items()}
     paths = tuple(_path(name, path, hosts) for name, path in file.measure.paths.items())
     events = {path.name: [str(event) for event in path.events] for path in paths}
-    emulation = links.emulation(file.network, tuple(file.hosts))
+    emulation = emulated_links.emulation(file.network, tuple(file.hosts))
     return plan.Experiment(
         name=file.name,
         description=file.description,

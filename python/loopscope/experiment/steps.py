@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from . import values
+from .file_section import Section
 from .place import Place
 from .quantity import DURATION, RATIO
-from .section import Section
 from .step_values import (
     Amount,
     Callable,

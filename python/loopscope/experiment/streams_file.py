@@ -11,10 +11,10 @@ from typing import Annotated
 from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
-from . import checks, explain, model_trace, plan, source, values
+from . import checks, model_trace, plan, validation_problems, values, yaml_tree
+from .file_section import Section
 from .problem import ExperimentErrors, Problem
 from .resolve import stream
-from .section import Section
 
 
 class _Trace(Section):
@@ -37,17 +37,17 @@ def load_streams(path: str | Path) -> tuple[plan.Stream, ...]:
         raise ExperimentErrors([Problem(file, 1, 1, "", message)]) from None
     except UnicodeDecodeError:
         raise ExperimentErrors([Problem(file, 1, 1, "", "the file is not UTF-8 text")]) from None
-    root, problems = source.read(text, file, may_be_null=lambda path: False)
+    root, problems = yaml_tree.read(text, file, may_be_null=lambda path: False)
     if root is None:
         raise ExperimentErrors(problems)
     tree = _within(root, "trace", "streams")
     read = None
     try:
         read = _File.model_validate(
-            source.plain_value(tree), context=values.Names(paths={}, components=frozenset())
+            yaml_tree.plain_value(tree), context=values.Names(paths={}, components=frozenset())
         )
     except ValidationError as error:
-        problems += explain.problems(error, tree, file)
+        problems += validation_problems.problems(error, tree, file)
     problems += checks.problems(_File, tree, file)
     if problems or read is None:
         raise ExperimentErrors(sorted(problems, key=lambda found: (found.line, found.column)))
@@ -76,8 +76,8 @@ def check_pattern(pattern: str) -> None:
         raise ValueError(error.message()) from None
 
 
-def _within(tree: source.Tree, *keys: str) -> source.Tree:
+def _within(tree: yaml_tree.Tree, *keys: str) -> yaml_tree.Tree:
     """A tree as it is below these keys."""
     for key in reversed(keys):
-        tree = source.Mapping(tree.mark, {key: tree}, {key: tree.mark})
+        tree = yaml_tree.Mapping(tree.mark, {key: tree}, {key: tree.mark})
     return tree

@@ -24,7 +24,7 @@ from .params import REFERENCE
 from .path_graph import Shape
 from .plan import MAIN
 from .problem import Severity, nearest
-from .source import Location, Mark
+from .yaml_tree import Location, Mark
 
 EVENT = r"[A-Za-z_][A-Za-z0-9_-]*"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from . import quantity, values
+from .file_section import Section
 from .quantity import DURATION, PACKETS, RATE, RATIO, SIZE
-from .section import Section
 from .values import JsonSchema, Names, Quantity, Rule
 
 # A setting's name in the links document, where it is another than in the file.

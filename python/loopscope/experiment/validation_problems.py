@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from . import links
+from . import emulated_links
+from .file_section import ITEM, NAME, Section
 from .model import ExperimentFile
 from .model_network import Network
 from .problem import Problem, dotted, nearest
-from .section import ITEM, NAME, Section
-from .source import Location, Mapping, Scalar, Tree, child
+from .yaml_tree import Location, Mapping, Scalar, Tree, child
 
 _EXPECTED = {
     "string_type": "text",
@@ -113,7 +113,7 @@ def _is_no_link(location: tuple[int | str, ...]) -> bool:
     if location[:1] != ("network",) or len(location) == 1:
         return False
     return not (location[1] in Network.model_fields and location[1] != "default") and (
-        not links.is_settings(location)
+        not emulated_links.is_settings(location)
     )
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from . import explain, source
-from .link import LinkSettings
-from .links import Pair, ends
+from . import validation_problems, yaml_tree
+from .emulated_links import Pair, ends
+from .file_section import Section
+from .link_settings import LinkSettings
 from .problem import Problem, nearest
-from .section import Section
 from .values import Names
 
 
@@ -35,7 +35,7 @@ def link_change(link: str, words: Sequence[str]) -> tuple[list[Pair], dict[str, 
         raise ValueError(f"{link!r} names no link: write 'A -> B', or 'A <-> B' for both ways")
     if not words:
         raise ValueError("nothing to change: give settings such as delay=200ms loss=1%")
-    settings = source.Mapping(source.Mark(1, 1))
+    settings = yaml_tree.Mapping(yaml_tree.Mark(1, 1))
     for word in words:
         key, tree = _setting(word)
         if key in settings.items:
@@ -44,13 +44,13 @@ def link_change(link: str, words: Sequence[str]) -> tuple[list[Pair], dict[str, 
         settings.keys[key] = tree.mark
     tree = _within(settings, "network", link)
     try:
-        read = _File.model_validate(source.plain_value(tree), context=Names(folder=Path.cwd()))
+        read = _File.model_validate(yaml_tree.plain_value(tree), context=Names(folder=Path.cwd()))
     except ValidationError as error:
-        _refuse(explain.problems(error, tree, ""))
+        _refuse(validation_problems.problems(error, tree, ""))
     return pairs, read.network[link].document()
 
 
-def _setting(word: str) -> tuple[str, source.Tree]:
+def _setting(word: str) -> tuple[str, yaml_tree.Tree]:
     key, _, value = word.partition("=")
     if key not in LinkSettings.model_fields:
         close = nearest(key, LinkSettings.model_fields)
@@ -60,7 +60,7 @@ def _setting(word: str) -> tuple[str, source.Tree]:
         raise ValueError(f"a link has no setting {key!r} ({known})")
     if not value:
         raise ValueError(f"{key} has no value: write {key}=VALUE")
-    tree, problems = source.read(value, "", may_be_null=lambda path: False)
+    tree, problems = yaml_tree.read(value, "", may_be_null=lambda path: False)
     _refuse(problems)
     assert tree is not None
     return key, tree
@@ -72,7 +72,7 @@ def _refuse(problems: Sequence[Problem]) -> None:
         raise ValueError(f"{problem.message}{hint}")
 
 
-def _within(tree: source.Tree, *keys: str) -> source.Tree:
+def _within(tree: yaml_tree.Tree, *keys: str) -> yaml_tree.Tree:
     for key in reversed(keys):
-        tree = source.Mapping(tree.mark, {key: tree}, {key: tree.mark})
+        tree = yaml_tree.Mapping(tree.mark, {key: tree}, {key: tree.mark})
     return tree

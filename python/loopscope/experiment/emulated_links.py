@@ -12,11 +12,11 @@ from pydantic import ValidationError
 from loopscope.strict_json import to_json
 
 from . import plan, quantity
-from .link import DOCUMENT_NAMES, WIRE, Link
+from .link_settings import DOCUMENT_NAMES, WIRE, Link
 from .problem import nearest
-from .source import Location, Mark, Scalar, Tree, child, entries, plain_value, text_of
-from .source import Mapping as MappingTree
 from .values import Names
+from .yaml_tree import Location, Mark, Scalar, Tree, child, entries, plain_value, text_of
+from .yaml_tree import Mapping as MappingTree
 
 if TYPE_CHECKING:
     from .model_network import Network

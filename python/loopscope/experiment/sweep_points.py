@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from .params import like
 from .problem import Problem, dotted, nearest
-from .source import Location, Mapping, Mark, Scalar, Sequence, Tree, child, elements, entries
 from .values import JsonSchema, Names, Rule, wrong
+from .yaml_tree import Location, Mapping, Mark, Scalar, Sequence, Tree, child, elements, entries
 
 MOST_POINTS = 10_000
 # A folder's name may have 255 bytes; names that are cut off are told apart by a number.
