@@ -18,12 +18,16 @@ from .resolve import resolve
 from .sweep_points import Setting, expand
 
 
-def load(path: str | Path, overrides: Mapping[str, str]) -> Experiment:
-    """Reads a file. Raises ExperimentErrors with everything that is wrong in it."""
+def load(path: str | Path, overrides: Mapping[str, str] | None = None) -> Experiment:
+    """The plan of an experiment file; ``overrides`` replace parameters, as text.
+
+    Raises ExperimentErrors with every mistake at once. What is only doubtful is in the plan's
+    ``warnings``.
+    """
     text, problems = read(path)
     experiment = None
     if text is not None:
-        experiment, problems = from_text(text, str(path), overrides)
+        experiment, problems = from_text(text, str(path), overrides or {})
     if experiment is None:
         raise ExperimentErrors(problems)
     folder = str(Path(path).absolute().parent)
@@ -34,10 +38,10 @@ def load(path: str | Path, overrides: Mapping[str, str]) -> Experiment:
     return replace(experiment, folder=folder, points=tuple(points))
 
 
-def check(path: str | Path, overrides: Mapping[str, str]) -> list[Problem]:
-    """Every mistake in a file, warnings among them."""
+def check(path: str | Path, overrides: Mapping[str, str] | None = None) -> list[Problem]:
+    """Every mistake in an experiment file, in its order, warnings among them."""
     text, problems = read(path)
-    return problems if text is None else from_text(text, str(path), overrides)[1]
+    return problems if text is None else from_text(text, str(path), overrides or {})[1]
 
 
 def from_text(

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from . import values
+from . import event_values, values
 from .file_section import Section, word_or_mapping
 from .place import Place
 from .quantity import SIZE
@@ -61,11 +61,11 @@ Ready = Annotated[
 class ForeignTrace(Section):
     """What a component records of its host with another tool."""
 
-    path: Annotated[str, values.LeftBehind()] = Field(
+    path: Annotated[str, event_values.LeftBehind()] = Field(
         description="A directory of CTF traces (LTTng's, ros2 trace's), or a pcap or pcapng file, "
         "in the component's working directory."
     )
-    clock: Annotated[str, values.HostClock()] | None = Field(
+    clock: Annotated[str, event_values.HostClock()] | None = Field(
         default=None,
         description="The clock of its stamps: realtime, monotonic, ptp0, ptp1, … Default: the one "
         "that a CTF trace names, realtime for packets.",
@@ -132,7 +132,7 @@ class Component(Section):
     )
     traces: list[
         Annotated[
-            Annotated[Annotated[str, values.LeftBehind()], Tag("<word>")]
+            Annotated[Annotated[str, event_values.LeftBehind()], Tag("<word>")]
             | Annotated[ForeignTrace, Tag("<mapping>")],
             word_or_mapping("a trace should be a path or {path: PATH, clock: CLOCK}"),
         ]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Tag
 
-from . import path_graph, values
+from . import event_values, path_graph, values
 from .file_section import Section, word_or_mapping
 from .measures import Use, key_of
 from .model_figures import Value
@@ -49,7 +49,7 @@ class JoinedInput(Section):
 class GraphEvent(Section):
     """An event of a path that is a graph."""
 
-    event: Annotated[str, values.Event()] = Field(description="component/group:name.")
+    event: Annotated[str, event_values.Event()] = Field(description="component/group:name.")
     key: Annotated[str, values.Key()] | None = Field(
         default=None,
         description="id, the name of a field, or a list of several: what numbers this event's "
@@ -62,14 +62,14 @@ class GraphEvent(Section):
         description="Where the number is another than at the event before: the field that holds "
         "the number of the message there, which this one was made of; a list where it is several.",
     )
-    after: Annotated[str, values.Event()] | None = Field(
+    after: Annotated[str, event_values.Event()] | None = Field(
         default=None,
         description="The event that this one follows, in which the path branches. Default: the "
         "one before it in the list.",
     )
     join: (
         dict[
-            Annotated[str, values.Event()],
+            Annotated[str, event_values.Event()],
             Annotated[
                 Annotated[Literal["every", "latest"], Tag("<word>")]
                 | Annotated[JoinedInput, Tag("<mapping>")],
@@ -101,7 +101,8 @@ class Path(Section):
     )
     events: list[
         Annotated[
-            Annotated[str, values.Event(), Tag("<word>")] | Annotated[GraphEvent, Tag("<mapping>")],
+            Annotated[str, event_values.Event(), Tag("<word>")]
+            | Annotated[GraphEvent, Tag("<mapping>")],
             word_or_mapping(
                 "an event is written component/group:name, or as a mapping {event: "
                 "component/group:name, …}"
@@ -154,13 +155,13 @@ class Pattern(Section):
         description="Message table, CSV or YAML, beside this file; its producers and consumers "
         "are components."
     )
-    sent: Annotated[str, values.Entity()] = Field(
+    sent: Annotated[str, event_values.Entity()] = Field(
         default="pattern:sent",
         validate_default=True,
         description="group:name of the event of a message that is sent, with the fields "
         "message_type (the row of the table, from 0), late_ns and within_ns.",
     )
-    received: Annotated[str, values.Entity()] = Field(
+    received: Annotated[str, event_values.Entity()] = Field(
         default="pattern:received",
         validate_default=True,
         description="group:name of the event of a message that has arrived, with the field "

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from . import model_paths, values
+from . import event_values, model_paths, values
 from .file_section import Section
 from .place import Place
 from .quantity import DURATION, SIZE
@@ -17,10 +17,10 @@ from .yaml_tree import Mapping
 class Filter(Section):
     """Which hits of some entities a stream takes; what it keeps out is counted."""
 
-    entities: Annotated[str, values.Pattern()] = Field(
+    entities: Annotated[str, event_values.Pattern()] = Field(
         description="Pattern on group:name: the entities that this is about."
     )
-    where: Annotated[str, values.Predicate()] | None = Field(
+    where: Annotated[str, event_values.Predicate()] | None = Field(
         default=None,
         description="Condition on id, fields and, of an interval, duration, with C's operators, "
         "such as id % 100 == 0 && size > 1000 or duration > 1ms. All that apply must hold.",
@@ -36,10 +36,10 @@ class Filter(Section):
 class EntityTrigger(Section):
     """A hit that a flight recorder is written for."""
 
-    entities: Annotated[str, values.Pattern()] = Field(
+    entities: Annotated[str, event_values.Pattern()] = Field(
         description="Pattern on group:name: the entities of which a hit triggers."
     )
-    where: Annotated[str, values.Predicate()] | None = Field(
+    where: Annotated[str, event_values.Predicate()] | None = Field(
         default=None, description="Condition on the hit, as in filters. Default: any hit."
     )
 
@@ -69,7 +69,7 @@ class Stream(Section):
         description="normal: all is written; what finds the buffer full is dropped and counted. "
         "flight-recorder: the newest is kept in memory and written after a trigger.",
     )
-    entities: list[Annotated[str, values.Pattern(excluding=True)]] = Field(
+    entities: list[Annotated[str, event_values.Pattern(excluding=True)]] = Field(
         default=["*"],
         description="Patterns on group:name, with * and ?, of what to record; ! before one leaves "
         "out what it matches. The last that matches decides.",
@@ -123,14 +123,14 @@ class Stream(Section):
 class Trace(Section):
     """What is recorded."""
 
-    user: list[Annotated[str, values.Pattern(excluding=True)]] = Field(
+    user: list[Annotated[str, event_values.Pattern(excluding=True)]] = Field(
         default=["*"],
         description="Patterns on group:name of the events to record in programs, with * and ?; ! "
         "before one leaves out what it matches. The last that matches decides.",
     )
-    streams: dict[Annotated[str, values.StreamName()], Stream] = Field(
+    streams: dict[Annotated[str, event_values.StreamName()], Stream] = Field(
         default={},
-        max_length=values.MOST_STREAMS,
+        max_length=event_values.MOST_STREAMS,
         description="Streams beside the main one, by name; each is written to a trace of its own.",
     )
     kernel: Annotated[None, values.NoKernel()] = Field(

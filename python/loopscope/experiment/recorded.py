@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from . import values
+from . import event_values
 from .place import Place
 
 
@@ -13,9 +13,9 @@ def check_recorded(at: Place, event: str, at_key: bool = False) -> None:
     stream records, as far as that can be told."""
     entity = event.rpartition("/")[2]
     patterns = _recorded(at.whole)
-    if patterns is None or not re.fullmatch(f"{values.EVENT}:{values.EVENT}", entity):
+    if patterns is None or not re.fullmatch(f"{event_values.EVENT}:{event_values.EVENT}", entity):
         return
-    if not values.chosen(entity, patterns):
+    if not event_values.chosen(entity, patterns):
         group = entity.partition(":")[0]
         message = f"no pattern of trace.user records {entity}: add {group}:*"
         at.report(message, at_key=at_key)

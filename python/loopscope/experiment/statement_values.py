@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import get_args
 
-from . import expect_lines, values
+from . import event_values, expect_lines, values
 from .expect_lines import MessageLine, NumberLine
 from .grammar import ExpressionError
 from .measures import SAMPLING, FigureStat, Use
@@ -36,7 +36,7 @@ class Expectation(Rule):
             _check_message_line(line, names)
             return line
         if is_event(line.path):
-            values.Event().read(line.path, names)
+            event_values.Event().read(line.path, names)
         elif line.stat is not None:
             names.refer("path", line.path)
             _check_part(line.path, line.hop, line.stat, names)
@@ -51,7 +51,7 @@ class Expectation(Rule):
 def _check_message_line(line: MessageLine, names: Names) -> None:
     """Refuses a line about what the file does not give, and one that a graph cannot meet."""
     if line.kind == "every":
-        values.Event().read(line.subject, names)
+        event_values.Event().read(line.subject, names)
         return
     if names.paths is not None and line.subject not in names.paths:
         if names.values is None:
@@ -179,12 +179,12 @@ class Entity(Rule):
 
     def read(self, value: object, names: Names) -> str:
         given = text(value)
-        if not re.fullmatch(f"{values.EVENT}:{values.EVENT}", given):
+        if not re.fullmatch(f"{event_values.EVENT}:{event_values.EVENT}", given):
             wrong(f"{given!r} is not an entity: write group:name")
         return given
 
     def schema(self) -> JsonSchema:
-        return {"type": "string", "pattern": f"^{values.EVENT}:{values.EVENT}$"}
+        return {"type": "string", "pattern": f"^{event_values.EVENT}:{event_values.EVENT}$"}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from . import values
+from . import event_values, values
 from .file_section import Section
 from .place import Place
 from .quantity import DURATION, RATIO
@@ -139,10 +139,10 @@ class PathOf(Options):
         "`err_ns` (the duration's half-width), in ns; null where a message was not seen at an end"
     )
     name: Annotated[str, values.Reference("path")] = Field(description="The path.")
-    first: Annotated[str, values.Event()] | None = Field(
+    first: Annotated[str, event_values.Event()] | None = Field(
         default=None, description="component/group:name where it begins. Default: the path's first."
     )
-    last: Annotated[str, values.Event()] | None = Field(
+    last: Annotated[str, event_values.Event()] | None = Field(
         default=None, description="Where it ends. Default: the path's last."
     )
 

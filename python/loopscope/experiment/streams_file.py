@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
-from . import checks, model_trace, plan, validation_problems, values, yaml_tree
+from . import checks, event_values, model_trace, plan, validation_problems, values, yaml_tree
 from .file_section import Section
 from .problem import ExperimentErrors, Problem
 from .resolve import stream
@@ -60,9 +60,9 @@ def stream_filter(
     """A filter of a stream. Raises ValueError where the pattern or the condition is wrong."""
     names = values.Names()
     try:
-        values.Pattern().read(entities, names)
+        event_values.Pattern().read(entities, names)
         if where is not None:
-            values.Predicate().read(where, names)
+            event_values.Predicate().read(where, names)
     except PydanticCustomError as error:
         raise ValueError(error.message()) from None
     return plan.StreamFilter(entities, where, every, rate)
@@ -71,7 +71,7 @@ def stream_filter(
 def check_pattern(pattern: str) -> None:
     """Raises ValueError where a text is no pattern on ``group:name``, ``!`` before it or not."""
     try:
-        values.Pattern(excluding=True).read(pattern, values.Names())
+        event_values.Pattern(excluding=True).read(pattern, values.Names())
     except PydanticCustomError as error:
         raise ValueError(error.message()) from None
 

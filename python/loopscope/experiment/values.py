@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from ipaddress import IPv4Network
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -22,17 +21,11 @@ from . import quantity
 from .measures import key_of
 from .params import REFERENCE
 from .path_graph import Shape
-from .plan import MAIN
 from .problem import Severity, nearest
 from .yaml_tree import Location, Mark
 
-EVENT = r"[A-Za-z_][A-Za-z0-9_-]*"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
 _IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
-_PATTERN = r"[A-Za-z0-9_*?-]+"
-_HOST_CLOCK = r"realtime|monotonic|ptp[0-9]+"
-# Besides the main one (LOOPSCOPE_STREAMS in crates/trace/c/layout.h).
-MOST_STREAMS = 30
 
 JsonSchema = dict[str, Any]
 
@@ -476,134 +469,3 @@ class Subnet(Rule):
 
 
 _PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
-
-
-@dataclass(frozen=True)
-class Pattern(Rule):
-    """A pattern on ``group:name`` with ``*`` and ``?``.
-
-    Where ``excluding``, one with ``!`` before it leaves out again what earlier ones took in.
-    """
-
-    excluding: bool = False
-
-    def read(self, value: object, names: Names) -> str:
-        given = text(value)
-        pattern = given.removeprefix("!") if self.excluding else given
-        if re.fullmatch(_PATTERN, pattern) and "*" not in pattern:
-            wrong(f"{given!r} names no event: a pattern is on group:name", f"{given}:*")
-        if not re.fullmatch(f"{_PATTERN}(?::{_PATTERN})?", pattern):
-            wrong(f"{given!r} is not a pattern on group:name, such as pipe:*")
-        return given
-
-    def schema(self) -> JsonSchema:
-        return {"type": "string"}
-
-
-def chosen(entity: str, patterns: Iterable[str]) -> bool:
-    """Whether patterns, of which the last that matches decides, take an entity in."""
-    taken = False
-    for pattern in patterns:
-        if fnmatchcase(entity, pattern.removeprefix("!")):
-            taken = not pattern.startswith("!")
-    return taken
-
-
-@dataclass(frozen=True)
-class Predicate(Rule):
-    """A condition on a hit's id and fields."""
-
-    def read(self, value: object, names: Names) -> str:
-        predicate = text(value)
-        # The collector's own parser, so that what is right here is right there.
-        from loopscope._native import check_predicate
-
-        mistake = check_predicate(predicate)
-        if mistake is not None:
-            column, message = mistake
-            wrong(f"the predicate {predicate!r} is wrong at its column {column}: {message}")
-        return predicate
-
-    def schema(self) -> JsonSchema:
-        return {"type": "string", "minLength": 1}
-
-
-@dataclass(frozen=True)
-class LeftBehind(Rule):
-    """The path of what a component leaves in its working directory."""
-
-    def read(self, value: object, names: Names) -> str:
-        given = text(value)
-        path = PurePosixPath(given)
-        if path.is_absolute():
-            wrong(
-                f"{given!r} is not in the component's working directory: have it write to a "
-                "relative path and name that"
-            )
-        if ".." in path.parts or not path.parts:
-            wrong(f"{given!r} is not in the component's working directory: name what is below it")
-        return str(path)
-
-    def schema(self) -> JsonSchema:
-        return {"type": "string", "minLength": 1}
-
-
-@dataclass(frozen=True)
-class HostClock(Rule):
-    """A clock of a host's that is read during a run."""
-
-    def read(self, value: object, names: Names) -> str:
-        name = text(value)
-        if not re.fullmatch(_HOST_CLOCK, name):
-            wrong(
-                f"there is no clock {name!r}: realtime, monotonic, ptp0, ptp1, …",
-                nearest(name.lower().removeprefix("clock_"), ("realtime", "monotonic", "ptp0")),
-            )
-        return name
-
-    def schema(self) -> JsonSchema:
-        return {"type": "string", "pattern": f"^({_HOST_CLOCK})$"}
-
-
-@dataclass(frozen=True)
-class StreamName(Rule):
-    """The name of a stream besides the main one."""
-
-    def read(self, value: object, names: Names) -> str:
-        name = Name("a stream", 64).read(value, names)
-        if name == MAIN:
-            wrong(f"{MAIN!r} is the stream of trace.user: call this one something else")
-        return name
-
-    def schema(self) -> JsonSchema:
-        return Name("a stream", 64).schema()
-
-
-@dataclass(frozen=True)
-class Event(Rule):
-    """``component/group:name``."""
-
-    def read(self, value: object, names: Names) -> str:
-        event = text(value)
-        match = re.fullmatch(rf"([^/\s]+)/{EVENT}:{EVENT}", event)
-        if match is None:
-            wrong(f"{event!r} is not an event: write component/group:name")
-        names.refer("component", match[1])
-        return event
-
-    def schema(self) -> JsonSchema:
-        return {"type": "string", "pattern": "^[^/]+/[^/:]+:[^/:]+$"}
-
-
-@dataclass(frozen=True)
-class Entity(Rule):
-    """``group:name``."""
-
-    def read(self, value: object, names: Names) -> str:
-        entity = text(value)
-        if re.fullmatch(f"{EVENT}:{EVENT}", entity) is None:
-            wrong(f"{entity!r} is no event: write group:name")
-        return entity
-
-    def schema(self) -> JsonSchema:
-        return {"type": "string", "pattern": "^[^/:]+:[^/:]+$"}
