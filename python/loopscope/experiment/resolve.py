@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from . import (
     drain,
@@ -22,9 +25,16 @@ from . import (
     seeds,
 )
 from .expect_lines import MessageLine, NumberLine
+from .file_section import Section
 from .problem import Problem
 from .statement_values import StatisticName
 from .statistic_names import is_event, unit
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_Planned = TypeVar("_Planned", bound="DataclassInstance")
+_UNIT: Final = re.compile("_(ns|hz|ppm|bytes)$")
 
 
 def resolve(
@@ -50,7 +60,7 @@ def resolve(
         testbed=file.testbed,
         hosts=tuple(file.hosts),
         clocks=_clocks(file.clocks),
-        clock=_exchange(file.clock),
+        clock=_same(plan.ClockExchange, file.clock),
         network=plan.Network(
             data=str(file.network.data),
             clock=str(file.network.clock),
@@ -95,26 +105,19 @@ def _pipeline(name: str, given: pipelines.Pipeline) -> plan.Pipeline:
     return plan.Pipeline(name, given.from_, tuple(made))
 
 
-def _exchange(clock: model_clocks.ClockExchange) -> plan.ClockExchange:
-    return plan.ClockExchange(
-        network=clock.network,
-        rate_hz=clock.rate,
-        burst=clock.burst,
-        within_ns=clock.within,
-        patience_ns=clock.patience,
-        wander_ppm=clock.wander,
-        messages=tuple(clock.messages),
-        mesh=clock.mesh,
-    )
+def _same(kind: type[_Planned], section: Section, **others: Any) -> _Planned:
+    """An object of the plan that has the values of a section, besides ``others``. A key is called
+    in the plan as in the file, with its unit behind it: ``timeout_ns``."""
+    for name in (each.name for each in fields(kind) if each.name not in others):
+        value = getattr(section, _UNIT.sub("", name))
+        others[name] = tuple(value) if isinstance(value, list) else value
+    return kind(**others)
 
 
 def _clocks(clocks: str | model_clocks.SyntheticClocks) -> plan.Clocks:
     if isinstance(clocks, model_clocks.SyntheticClocks):
         settings = clocks.synthetic
-        steps = {
-            host: plan.RealtimeStep(at_ns=step.at, by_ns=step.by)
-            for host, step in settings.realtime.items()
-        }
+        steps = {host: _same(plan.RealtimeStep, step) for host, step in settings.realtime.items()}
         return plan.Clocks("synthetic", settings.seed, steps)
     if clocks == "synthetic":
         return plan.Clocks("synthetic", model_clocks.SyntheticSettings().seed)
@@ -130,24 +133,22 @@ def _component(
     ready, config = _readiness(component), component.with_
     if isinstance(ready, plan.PhasesReady) and seeds.takes_default(component.run):
         config = {"seed": seeds.DEFAULT, **config}
-    return plan.Component(
+    return _same(
+        plan.Component,
+        component,
         name=name,
-        host=component.host,
         argv=tuple(component.run),
         config=config,
         env={variable: str(value) for variable, value in component.env.items()},
         ready=ready,
-        start=component.start,
         phases=phases,
         traces=tuple(
             plan.ForeignTrace(each, None)
             if isinstance(each, str)
-            else plan.ForeignTrace(each.path, each.clock)
+            else _same(plan.ForeignTrace, each)
             for each in component.traces
         ),
-        user=component.user,
         environment=_environment(component),
-        output_bytes=component.output,
     )
 
 
@@ -231,25 +232,19 @@ def stream(name: str, given: model_trace.Stream) -> plan.Stream:
     """A stream of the file, its buffer divided."""
     # Rounded up to the 8 bytes that a sub-buffer's packets are made of.
     subbuffer = -(-given.buffer // (_SUBBUFFERS * 8)) * 8
-    triggers: list[plan.EntityTrigger | plan.PathTrigger] = []
-    for trigger in given.triggers:
-        if isinstance(trigger, model_trace.PathTrigger):
-            triggers.append(plan.PathTrigger(trigger.path, trigger.over))
-        else:
-            triggers.append(plan.EntityTrigger(trigger.entities, trigger.where))
-    return plan.Stream(
+    return _same(
+        plan.Stream,
+        given,
         name=name,
-        kind=given.kind,
-        entities=tuple(given.entities),
         subbuffer=subbuffer,
         subbuffers=_SUBBUFFERS,
-        filters=tuple(
-            plan.StreamFilter(each.entities, each.where, each.every, each.rate)
-            for each in given.filters
+        filters=tuple(_same(plan.StreamFilter, each) for each in given.filters),
+        triggers=tuple(
+            _same(plan.PathTrigger, each)
+            if isinstance(each, model_trace.PathTrigger)
+            else _same(plan.EntityTrigger, each)
+            for each in given.triggers
         ),
-        triggers=tuple(triggers),
-        post_ns=given.post,
-        on_death=given.on_death,
     )
 
 
@@ -303,19 +298,8 @@ def _hop(
 
 def _value(name: str, value: model_figures.Value) -> measures.Value:
     group, _, event = value.of.partition(":")
-    return measures.Value(
-        name=name,
-        component=value.component,
-        group=group,
-        event=event,
-        field=value.field,
-        stat=value.stat,
-        unit=value.unit or "",
-        scale=value.scale,
-        per=value.per,
-        skip_first=value.skip_first,
-        skip_last=value.skip_last,
-    )
+    unit = value.unit or ""
+    return _same(measures.Value, value, name=name, group=group, event=event, unit=unit)
 
 
 def _statistic(subject: StatisticName, events: Mapping[str, list[str]]) -> measures.Statistic:
@@ -354,18 +338,10 @@ def _parts(path: measures.Path) -> list[tuple[str, measures.Hop | None]]:
 def _figure(
     name: str, figure: model_figures.Figure, events: Mapping[str, list[str]]
 ) -> measures.Figure:
-    return measures.Figure(
+    return _same(
+        measures.Figure,
+        figure,
         name=name,
-        title=figure.title,
-        x=figure.x,
         y=tuple(_statistic(subject, events) for subject in figure.y),
         error=_statistic(figure.error[0], events) if figure.error else None,
-        series=figure.series,
-        only=figure.only,
-        log=tuple(figure.log),
-        compare=figure.compare,
-        x_label=figure.x_label,
-        y_label=figure.y_label,
-        until_ns=figure.until,
-        labels=tuple(figure.labels),
     )
