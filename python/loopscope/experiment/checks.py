@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from . import model_figures, model_paths
+from pydantic import ValidationError
+
+from . import model_figures, model_paths, validation_problems
 from .file_section import NAME, Section
 from .model_phases import phases
 from .place import Place
 from .problem import Problem
 from .sweep_points import swept
 from .values import Names
-from .yaml_tree import Mapping, Tree, child, elements, entries, text_of
+from .yaml_tree import Mapping, Tree, child, elements, entries, plain_value, text_of
+
+_Section = TypeVar("_Section", bound=Section)
 
 
 def names(root: Tree, file: str) -> Names:
@@ -36,6 +41,21 @@ def names(root: Tree, file: str) -> Names:
         swept=swept(root),
         folder=Path(file).parent,
     )
+
+
+def validated(
+    section: type[_Section], root: Tree, file: str, known: Names | None = None
+) -> tuple[_Section | None, list[Problem]]:
+    """The model of a file, None where its values are wrong one by one, and everything that is wrong
+    with it. ``known`` are the names that it may refer to; None: those that it gives."""
+    read = None
+    found: list[Problem] = []
+    try:
+        context = names(root, file) if known is None else known
+        read = section.model_validate(plain_value(root), context=context)
+    except ValidationError as error:
+        found = validation_problems.problems(error, root, file)
+    return read, found + problems(section, root, file)
 
 
 def problems(section: type[Section], root: Tree, file: str) -> list[Problem]:

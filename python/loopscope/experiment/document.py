@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from . import checks, companion_files, validation_problems, yaml_tree
+from . import checks, companion_files, yaml_tree
 from .model import ExperimentFile
 from .model_phases import phase_order
 from .params import Params
@@ -86,13 +84,8 @@ def _resolved(
     problems = list(params.problems)
     tree, unreadable = companion_files.put_in(tree, file)
     problems += unreadable
-    model = None
-    try:
-        names = checks.names(tree, file)
-        model = ExperimentFile.model_validate(yaml_tree.plain_value(tree), context=names)
-    except ValidationError as error:
-        problems += validation_problems.problems(error, tree, file)
-    problems += checks.problems(ExperimentFile, tree, file)
+    model, wrong = checks.validated(ExperimentFile, tree, file)
+    problems += wrong
     problems += companion_files.bare_names(tree, file)
     tables, wrong = companion_files.message_tables(tree, file)
     problems += wrong

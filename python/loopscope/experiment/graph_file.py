@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from . import checks, companion_files, document, plan, validation_problems, values, yaml_tree
+from . import checks, companion_files, document, plan, values, yaml_tree
 from .file_section import Section
 from .pipelines import Pipeline, check_pipelines
 from .place import Place
@@ -67,12 +67,8 @@ def read_graph(path: str | Path) -> tuple[plan.Graph | None, list[Problem]]:
             "a file of pipelines"
         )
         return None, [Problem(file, 1, 1, "", message)]
-    read = None
-    try:
-        read = GraphFile.model_validate(yaml_tree.plain_value(root), context=values.Names())
-    except ValidationError as error:
-        problems += validation_problems.problems(error, root, file)
-    problems += checks.problems(GraphFile, root, file)
+    read, wrong = checks.validated(GraphFile, root, file, values.Names())
+    problems += wrong
     modules, wrong = companion_files.modules(root, file)
     problems += wrong
     if problems or read is None:

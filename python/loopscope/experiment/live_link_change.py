@@ -9,9 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from . import validation_problems, yaml_tree
+from . import checks, yaml_tree
 from .emulated_links import Pair, ends
 from .file_section import Section
 from .link_settings import LinkSettings
@@ -42,11 +40,10 @@ def link_change(link: str, words: Sequence[str]) -> tuple[list[Pair], dict[str, 
             raise ValueError(f"{key} is given twice")
         settings.items[key] = tree
         settings.keys[key] = tree.mark
-    tree = _within(settings, "network", link)
-    try:
-        read = _File.model_validate(yaml_tree.plain_value(tree), context=Names(folder=Path.cwd()))
-    except ValidationError as error:
-        _refuse(validation_problems.problems(error, tree, ""))
+    tree = yaml_tree.within(settings, "network", link)
+    read, problems = checks.validated(_File, tree, "", Names(folder=Path.cwd()))
+    _refuse(problems)
+    assert read is not None
     return pairs, read.network[link].document()
 
 
@@ -70,9 +67,3 @@ def _refuse(problems: Sequence[Problem]) -> None:
     for problem in problems:
         hint = f" (did you mean {problem.hint}?)" if problem.hint else ""
         raise ValueError(f"{problem.message}{hint}")
-
-
-def _within(tree: yaml_tree.Tree, *keys: str) -> yaml_tree.Tree:
-    for key in reversed(keys):
-        tree = yaml_tree.Mapping(tree.mark, {key: tree}, {key: tree.mark})
-    return tree

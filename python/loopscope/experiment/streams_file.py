@@ -8,12 +8,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
-from . import checks, event_values, model_trace, plan, validation_problems, values, yaml_tree
+from . import (
+    checks,
+    document,
+    event_values,
+    model_trace,
+    plan,
+    values,
+    yaml_tree,
+)
 from .file_section import Section
-from .problem import ExperimentErrors, Problem
+from .problem import ExperimentErrors
 from .resolve import stream
 
 
@@ -30,25 +37,16 @@ class _File(Section):
 def load_streams(path: str | Path) -> tuple[plan.Stream, ...]:
     """Reads a file of streams. Raises ExperimentErrors with everything that is wrong in it."""
     file = str(path)
-    try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        message = f"cannot read the file: {error.strerror}"
-        raise ExperimentErrors([Problem(file, 1, 1, "", message)]) from None
-    except UnicodeDecodeError:
-        raise ExperimentErrors([Problem(file, 1, 1, "", "the file is not UTF-8 text")]) from None
+    text, problems = document.read(path)
+    if text is None:
+        raise ExperimentErrors(problems)
     root, problems = yaml_tree.read(text, file, may_be_null=lambda path: False)
     if root is None:
         raise ExperimentErrors(problems)
-    tree = _within(root, "trace", "streams")
-    read = None
-    try:
-        read = _File.model_validate(
-            yaml_tree.plain_value(tree), context=values.Names(paths={}, components=frozenset())
-        )
-    except ValidationError as error:
-        problems += validation_problems.problems(error, tree, file)
-    problems += checks.problems(_File, tree, file)
+    tree = yaml_tree.within(root, "trace", "streams")
+    known = values.Names(paths={}, components=frozenset())
+    read, wrong = checks.validated(_File, tree, file, known)
+    problems += wrong
     if problems or read is None:
         raise ExperimentErrors(sorted(problems, key=lambda found: (found.line, found.column)))
     return tuple(stream(name, each) for name, each in read.trace.streams.items())
@@ -74,10 +72,3 @@ def check_pattern(pattern: str) -> None:
         event_values.Pattern(excluding=True).read(pattern, values.Names())
     except PydanticCustomError as error:
         raise ValueError(error.message()) from None
-
-
-def _within(tree: yaml_tree.Tree, *keys: str) -> yaml_tree.Tree:
-    """A tree as it is below these keys."""
-    for key in reversed(keys):
-        tree = yaml_tree.Mapping(tree.mark, {key: tree}, {key: tree.mark})
-    return tree
