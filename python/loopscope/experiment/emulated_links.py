@@ -12,33 +12,19 @@ from pydantic import ValidationError
 from loopscope.strict_json import to_json
 
 from . import plan, quantity
-from .link_settings import DOCUMENT_NAMES, WIRE, Link
+from .link_settings import DOCUMENT_NAMES, STEP, WIRE, Link, Pair, ends, step_ns
+from .place import Place
 from .problem import nearest
 from .values import Names
-from .yaml_tree import Location, Mark, Scalar, Tree, child, entries, plain_value, text_of
-from .yaml_tree import Mapping as MappingTree
+from .yaml_tree import Location, Mark, plain_value
 
 if TYPE_CHECKING:
     from .model_network import Network
-    from .values import Report
 
-_STEP = "at "
 # What the file calls a setting of the links document.
 _FILE_NAMES = {document: name for name, document in DOCUMENT_NAMES.items()}
 # What a veth's MTU is where the file gives no other.
 _KERNELS_MTU = 1500
-
-Pair = tuple[str, str]
-
-
-def ends(key: str) -> list[Pair]:
-    """The directions that a key names, ``A -> B`` or ``A <-> B``; none where it names no link."""
-    arrow = "<->" if "<->" in key else "->"
-    hosts = [host.strip() for host in key.split(arrow)]
-    if len(hosts) != 2:
-        return []
-    source, target = hosts
-    return [(source, target), (target, source)] if arrow == "<->" else [(source, target)]
 
 
 def is_settings(location: Location) -> bool:
@@ -46,7 +32,7 @@ def is_settings(location: Location) -> bool:
     link, *rest = map(str, location[1:3])
     if link != "default" and not ends(link):
         return False
-    return not rest or rest[0] in Link.model_fields or rest[0].startswith(_STEP)
+    return not rest or rest[0] in Link.model_fields or rest[0].startswith(STEP)
 
 
 def emulation(network: Network, hosts: tuple[str, ...]) -> plan.Emulation | None:
@@ -84,11 +70,7 @@ def _inherited(default: Link, link: Link) -> tuple[dict[str, Any], dict[int, dic
 
 
 def _steps(link: Link) -> dict[int, dict[str, Any]]:
-    return {_step_ns(key): step.document() for key, step in link.steps.items()}
-
-
-def _step_ns(key: str) -> int:
-    return quantity.parse_whole(key.removeprefix(_STEP).strip(), quantity.DURATION)
+    return {step_ns(key): step.document() for key, step in link.steps.items()}
 
 
 def document(experiment: plan.Experiment, ports: Sequence[Mapping[str, str]]) -> dict[str, Any]:
@@ -115,124 +97,79 @@ def document(experiment: plan.Experiment, ports: Sequence[Mapping[str, str]]) ->
     }
 
 
-def rule(
-    root: Tree, known: Names, report: Report, longest_ns: int | None, keys: Collection[str]
-) -> None:
-    """Every mistake in the links' keys, and in what their settings are together.
-
-    ``longest_ns`` is what the run takes at most from the beginning of the first measured phase;
-    ``keys`` are those of ``network`` that are no links.
-    """
-    network = child(root, "network")
+def check_links(at: Place, keys: Collection[str]) -> None:
+    """Reports mistakes in the names of links and in what their settings are together; ``at`` is the
+    network, of which ``keys`` are no links."""
     first: dict[Pair, Mark] = {}
-    for key, mark, tree in entries(network):
-        path = ("network", key)
+    for key, link in at.entries():
         if key in keys:
-            if key == "default":
-                _step_keys(tree, path, report, longest_ns)
             continue
         pairs = ends(key)
         if not pairs:
             message = f"unknown key {key!r}: a link is written A -> B, or A <-> B for both ways"
-            report(mark, path, message, nearest(key, keys))
+            link.report(message, nearest(key, keys), at_key=True)
             continue
-        _hosts(pairs, mark, path, known, report)
+        _check_hosts(pairs[0], link)
         repeated = next((pair for pair in pairs if pair in first), None)
         if repeated is not None:
             text, line = " -> ".join(repeated), first[repeated].line
-            report(mark, path, f"the link {text} is given twice: first on line {line}")
+            message = f"the link {text} is given twice: first on line {line}"
+            link.report(message, at_key=True)
         for pair in pairs:
-            first.setdefault(pair, mark)
-        _step_keys(tree, path, report, longest_ns)
-    _settings(root, known, report)
+            first.setdefault(pair, link.key_mark)
+    _check_settings(at)
 
 
-def _hosts(pairs: list[Pair], mark: Mark, path: Location, known: Names, report: Report) -> None:
-    source, target = pairs[0]
-    if known.hosts is not None:
-        for end in dict.fromkeys((source, target)):
-            if end not in known.hosts:
-                report(mark, path, f"there is no host {end!r}", nearest(end, known.hosts))
+def _check_hosts(pair: Pair, link: Place) -> None:
+    source, target = pair
+    known = link.names.hosts
+    for end in dict.fromkeys(pair):
+        if known is not None and end not in known:
+            link.report(f"there is no host {end!r}", nearest(end, known), at_key=True)
     if source == target:
-        report(mark, path, f"a link joins two hosts, this one {source!r} with itself")
+        message = f"a link joins two hosts, this one {source!r} with itself"
+        link.report(message, at_key=True)
 
 
-def _step_keys(link: Tree, path: Location, report: Report, longest_ns: int | None) -> None:
-    first: dict[int, Mark] = {}
-    for key, mark, tree in entries(link):
-        if key in Link.model_fields:
-            continue
-        place = (*path, key)
-        if not key.startswith(_STEP):
-            message = f"unknown key {key!r}: a change of the link is written at 30s: {{…}}"
-            report(mark, place, message, nearest(key, Link.model_fields))
-            continue
-        try:
-            at = _step_ns(key)
-        except quantity.QuantityError as error:
-            hint = f"at {error.hint}" if error.hint else None
-            report(mark, place, f"{key!r} is not a time: {error.message}", hint)
-            continue
-        if at in first:
-            message = f"there are two changes at {key.removeprefix(_STEP).strip()}: the first is "
-            report(mark, place, message + f"on line {first[at].line}")
-        first.setdefault(at, mark)
-        if longest_ns is not None and at >= longest_ns:
-            end = quantity.format(longest_ns, quantity.DURATION)
-            message = f"{key} never comes: counted from the beginning of the first measured "
-            report(mark, place, message + f"phase, the run ends after {end} at the latest")
-        if isinstance(tree, MappingTree) and not tree.items:
-            report(mark, place, f"{key} changes nothing: give it settings")
-        _codel(tree, place, report)
-    _codel(link, path, report)
-
-
-def _codel(link: Tree, path: Location, report: Report) -> None:
-    """Refuses what only CoDel has where there is none."""
-    queue = child(link, "queue")
-    if isinstance(queue, MappingTree) and text_of(child(queue, "discipline")) != "codel":
-        for key in queue.items.keys() & {"target", "interval"}:
-            message = f"only CoDel has {key}: add discipline: codel"
-            report(queue.keys[key], (*path, "queue", key), message)
-
-
-def _settings(root: Tree, known: Names, report: Report) -> None:
+def _check_settings(at: Place) -> None:
     """What the settings of a link are wrong in together, its own and what it inherits."""
-    network = child(root, "network")
-    default_tree = child(network, "default")
-    default = _read(default_tree, known)
+    default = _read(at.get("default"))
     if default is None:
         return
-    is_netem = text_of(child(network, "mover")) == "netem"
-    if is_netem:
-        _without_netem(network, report)
+    is_netem = at.text_at("mover") == "netem"
+    for key in ("wait", "seed", "trace", "message") if is_netem else ():
+        if given := at.get(key):
+            given.report(f"netem has no {key}: use mover: auto, or leave it out")
     impaired = False
-    for key, tree in _links(network, known):
-        link = _read(tree, known)
+    for key, place in _links(at, at.names):
+        link = _read(place)
         if link is None:
             return
-        path = ("network", key)
-        mtu, device = link.mtu, default.mtu or _KERNELS_MTU
-        if key != "default" and mtu is not None and mtu > device:
-            message = f"this drops nothing: the hosts' devices have an MTU of {device}B; "
-            mark = _mark(child(tree, "mtu"))
-            report(mark, (*path, "mtu"), message + "for a larger one set that of default")
+        device, mtu = default.mtu or _KERNELS_MTU, None if place is None else place.get("mtu")
+        if key != "default" and mtu is not None and link.mtu is not None and link.mtu > device:
+            mtu.report(
+                f"this drops nothing: the hosts' devices have an MTU of {device}B; for a larger "
+                "one set that of default"
+            )
         impaired = impaired or _impairs(default, link)
-        for at, state in _states(default, link):
+        for at_ns, state in _states(default, link):
             mistake = _mistake(state, default.mtu, is_netem)
             if mistake is not None:
                 name, message = mistake
-                _report_setting(network, key, at, _FILE_NAMES.get(name, name), message, report)
+                _report_setting(at, key, at_ns, _FILE_NAMES.get(name, name), message)
                 break
-    if not impaired and not _is_asked_for(network):
-        _unused(network, report)
+    if not impaired and not _is_asked_for(at):
+        for key in ("mover", "wait", "message"):
+            if given := at.get(key):
+                message = f"{key} does nothing: no link is impaired; impair one, or set emulate: "
+                given.report(message + "true", severity="warning")
 
 
-def emulates(root: Tree, known: Names) -> bool:
-    """Whether packets go through a router, as far as the file can be read."""
-    network = child(root, "network")
-    default = _read(child(network, "default"), known) or WIRE
-    read = [_read(tree, known) or WIRE for _, tree in _links(network, known)]
+def emulates(at: Place) -> bool:
+    """Whether packets of a file go through a router, as far as it can be read."""
+    network = at.get("network")
+    default = _read(None if network is None else network.get("default")) or WIRE
+    read = [_read(place) or WIRE for _, place in _links(network, at.names)]
     return _is_asked_for(network) or any(_impairs(default, link) for link in read)
 
 
@@ -255,9 +192,9 @@ def _states(default: Link, link: Link) -> Iterator[tuple[int | None, dict[str, A
         yield at, settings
 
 
-def _is_asked_for(network: Tree | None) -> bool:
-    asked = child(network, "emulate")
-    return isinstance(asked, Scalar) and asked.value is True
+def _is_asked_for(network: Place | None) -> bool:
+    asked = None if network is None else network.get("emulate")
+    return asked is not None and asked.is_true
 
 
 def _mistake(
@@ -276,78 +213,51 @@ def _mistake(
     return mistake
 
 
-def _without_netem(network: Tree | None, report: Report) -> None:
-    """Refuses what the kernel's netem does not have, besides single settings."""
-    for key in ("wait", "seed", "trace", "message"):
-        given = child(network, key)
-        if given is not None:
-            message = f"netem has no {key}: use mover: auto, or leave it out"
-            report(given.mark, ("network", key), message)
-
-
-def _links(network: Tree | None, known: Names) -> Iterator[tuple[str, Tree | None]]:
+def _links(network: Place | None, names: Names) -> Iterator[tuple[str, Place | None]]:
     """The links that a network has: those with a key, and, if there are others, ``default``."""
     named: set[Pair] = set()
-    for key, _, tree in entries(network):
+    for key, place in [] if network is None else network.entries():
         if ends(key):
             named.update(ends(key))
-            yield key, tree
-    pairs = itertools.permutations(known.hosts or (), 2)
-    if known.hosts is None or not named.issuperset(pairs):
-        yield "default", None
+            yield key, place
+    pairs = itertools.permutations(names.hosts or (), 2)
+    if names.hosts is None or not named.issuperset(pairs):
+        yield "default", None if network is None else network.get("default")
 
 
-def _read(tree: Tree | None, known: Names) -> Link | None:
-    """A link's section, None where its mistakes are told elsewhere."""
-    if tree is None:
+def _read(link: Place | None) -> Link | None:
+    """A link's section, None where its mistakes are reported elsewhere."""
+    if link is None:
         return WIRE
     try:
-        link = Link.model_validate(plain_value(tree), context=known)
-        _steps(link)
+        read = Link.model_validate(plain_value(link.tree), context=link.names)
+        _steps(read)
     except (ValidationError, quantity.QuantityError):
         return None
-    return link
+    return read
 
 
-def _report_setting(
-    network: Tree | None, key: str, at: int | None, name: str, message: str, report: Report
-) -> None:
+def _report_setting(network: Place, key: str, at_ns: int | None, name: str, message: str) -> None:
     """Reports a mistake at the setting, or where what it does not go with begins."""
     message = f"{name}: {message}"
-    sections = list(_sections(network, key, at))
-    for path, _, tree in sections:
-        setting = child(tree, name)
-        if setting is not None:
-            report(setting.mark, (*path, name), message)
-            return
-    path, mark, _ = sections[0]
-    report(mark, path, message)
+    sections = list(_sections(network, key, at_ns))
+    found = next((each for each in sections if each.get(name)), None)
+    setting = None if found is None else found.get(name)
+    if setting is not None:
+        setting.report(message)
+    else:
+        sections[0].report(message, at_key=True)
 
 
-def _sections(
-    network: Tree | None, key: str, at: int | None
-) -> Iterator[tuple[Location, Mark, Tree]]:
+def _sections(network: Place, key: str, at_ns: int | None) -> Iterator[Place]:
     """What gives a link's settings at the start or at a step: its own section, the default's."""
-    own_first = sorted(entries(network), key=lambda entry: entry[0] != key)
-    for link, mark, tree in own_first:
+    own_first = sorted(network.entries(), key=lambda entry: entry[0] != key)
+    for link, place in own_first:
         if link not in (key, "default"):
             continue
-        if at is None:
-            yield ("network", link), mark, tree
+        if at_ns is None:
+            yield place
             continue
-        for step, step_mark, settings in entries(tree):
-            if step.startswith(_STEP) and _step_ns(step) == at:
-                yield ("network", link, step), step_mark, settings
-
-
-def _unused(network: Tree | None, report: Report) -> None:
-    """Warns of what is said of a mover that has nothing to move."""
-    for key in ("mover", "wait", "message"):
-        given = child(network, key)
-        if given is not None:
-            message = f"{key} does nothing: no link is impaired; impair one, or set emulate: true"
-            report(given.mark, ("network", key), message, severity="warning")
-
-
-def _mark(tree: Tree | None) -> Mark:
-    return tree.mark if tree is not None else Mark(1, 1)
+        for step, settings in place.entries():
+            if step.startswith(STEP) and step_ns(step) == at_ns:
+                yield settings

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from . import checks, yaml_tree
-from .emulated_links import Pair, ends
 from .file_section import Section
-from .link_settings import LinkSettings
+from .link_settings import LinkSettings, Pair, ends
 from .problem import Problem, nearest
 from .values import Names
 

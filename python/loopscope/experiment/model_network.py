@@ -11,7 +11,6 @@ from pydantic_core import PydanticCustomError
 from . import emulated_links, values
 from .file_section import Section
 from .link_settings import WIRE, Link
-from .model_phases import longest_ns
 from .place import Place
 from .quantity import SIZE
 from .values import Integer, Quantity
@@ -89,7 +88,7 @@ class Network(Section):
 
     @classmethod
     def check(cls, at: Place) -> None:
-        emulated_links.rule(at.root, at.names, at.report_at, longest_ns(at.root), cls.model_fields)
+        emulated_links.check_links(at, cls.model_fields)
 
 
 def check_subnets(at: Place) -> None:
@@ -105,7 +104,7 @@ def check_subnets(at: Place) -> None:
             continue
         networks[key] = network
         room = max(0, network.num_addresses - 2)
-        wanted = hosts + (key == "clock" and emulated_links.emulates(at.root, at.names))
+        wanted = hosts + (key == "clock" and emulated_links.emulates(at))
         if wanted > room:
             router = " and the router" if wanted > hosts else ""
             message = f"the {key} network {network} has {room} addresses for {hosts} hosts{router}"

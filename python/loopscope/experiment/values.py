@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from pathlib import Path
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -21,8 +21,7 @@ from . import quantity
 from .measures import key_of
 from .params import REFERENCE
 from .path_graph import Shape
-from .problem import Severity, nearest
-from .yaml_tree import Location, Mark
+from .problem import nearest
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
 _IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -55,19 +54,6 @@ class Names:
         known = self.swept if what == "swept parameter" else getattr(self, what + "s")
         if known is not None and name not in known:
             wrong(f"there is no {what} {name!r}", nearest(name, known))
-
-
-class Report(Protocol):
-    """Takes down a mistake that a rule finds."""
-
-    def __call__(
-        self,
-        mark: Mark,
-        path: Location,
-        message: str,
-        hint: str | None = None,
-        severity: Severity = "error",
-    ) -> None: ...
 
 
 def wrong(message: str, hint: str | None = None) -> NoReturn:
