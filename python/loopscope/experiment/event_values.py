@@ -71,7 +71,7 @@ class Predicate(Rule):
 
 @dataclass(frozen=True)
 class LeftBehind(Rule):
-    """The path of what a component leaves in its working directory."""
+    """A path in the component's working directory."""
 
     def read(self, value: object, names: Names) -> str:
         given = text(value)

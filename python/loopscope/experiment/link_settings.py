@@ -68,7 +68,7 @@ class Probability(Rule):
 
 @dataclass(frozen=True)
 class Recorded(Rule):
-    """A file of a kind that the link model reads, relative to the experiment file's folder."""
+    """A file that the link model reads, relative to the experiment file's folder."""
 
     kind: Literal["table", "loss", "delays", "opportunities"]
 

@@ -85,6 +85,7 @@ class Component(Section):
     with_: dict[str, Any] = Field(
         default={},
         alias="with",
+        examples=[{"period": "1ms"}],
         description="Configuration for a program of the phase protocol, as it wants it; quantities "
         "keep their spelling. {file: NAME} stands for a text file beside this one: the program "
         "gets its name and its text.",
@@ -93,7 +94,9 @@ class Component(Section):
         Annotated[str, values.Identifier("an environment variable", reserved="LOOPSCOPE_")],
         Annotated[Scalar, values.Single("an environment variable")],
     ] = Field(
-        default={}, description="Environment variables to set, besides those of `environment`."
+        default={},
+        examples=[{"HOME": "/tmp"}],
+        description="Environment variables to set, besides those of `environment`.",
     )
     environment: list[Annotated[str, values.Variables()]] | None = Field(
         default=None,

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from .file_section import Section
 from .model import ExperimentFile
-from .steps import Options, said
+from .steps import Options
 from .values import Rule
 
 _BEGIN = """\
@@ -88,7 +88,11 @@ def _sections(
         summary = _said_of(next(each for _, each in of_others.below))
         keys.append(Key(other, of_others.kind, "", "", f"'{other}': {of_others.example}", summary))
         below += [(other, each) for _, each in of_others.below]
-    doc = said(section) if issubclass(section, Options) else section.__doc__ or ""
+    doc = section.__doc__ or ""
+    if issubclass(section, Options) and section.short is not None:
+        alone = "is written alone" if section.only else "may be written alone"
+        step = place.rpartition(".")[2]
+        doc += f" `{section.short}` {alone}: `{step}: {section.short.upper()}`."
     yield SectionReference(place, " ".join(doc.split()), tuple(keys))
     for more, each in below:
         if each not in known:

@@ -137,8 +137,8 @@ class Rule(ABC):
     @property
     def type_text(self) -> str:
         """What the value is, for the reference page."""
-        first = (type(self).__doc__ or "").partition(".\n")[0].removesuffix(".")
-        return first[:1].lower() + " ".join(first.split())[1:]
+        first = " ".join((type(self).__doc__ or "").split()).partition(". ")[0].removesuffix(".")
+        return first[:1].lower() + first[1:]
 
     @property
     def units(self) -> str:
@@ -369,7 +369,7 @@ class Key(Rule):
 
 @dataclass(frozen=True)
 class Variables(Rule):
-    """Names of environment variables: one, or with ``*`` at the end all that begin so."""
+    """The name of an environment variable, or with ``*`` at the end all that begin so."""
 
     def read(self, value: object, names: Names) -> str:
         pattern = text(value)
@@ -412,7 +412,7 @@ class Single(Rule):
 
 @dataclass(frozen=True)
 class Command(Rule):
-    """A program and its arguments; substitution has split what was given as one text."""
+    """A command line or a list of words. Substitution has split what was given as one text."""
 
     def read(self, value: object, names: Names) -> list[str]:
         if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
