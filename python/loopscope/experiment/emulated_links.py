@@ -74,7 +74,7 @@ def _steps(link: Link) -> dict[int, dict[str, Any]]:
 
 
 def document(experiment: plan.Experiment, ports: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-    """What the router is told: the links document of ``schema/links.md``, whose ports these are."""
+    """The links document of ``schema/links.md`` for the router, whose ports these are."""
     emulation = experiment.network.emulation
     assert emulation is not None
     return {

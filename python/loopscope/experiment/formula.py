@@ -83,7 +83,7 @@ class Constant:
 
     value: int | float | str | bool | None
     unit: str = ""
-    """Of a quantity: the base unit that ``value`` is in."""
+    """The base unit that the value of a quantity is in; empty for other constants."""
 
 
 @dataclass(frozen=True)

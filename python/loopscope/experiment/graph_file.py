@@ -1,6 +1,6 @@
 """A file of pipelines for ``loopscope analyse``: as under ``analyse`` of an experiment file.
 
-Its mistakes are told as an experiment file's are.
+Mistakes are reported as those of an experiment file are.
 """
 
 from __future__ import annotations

@@ -323,7 +323,7 @@ def _skip(probability: float) -> Document:
 
 
 def _one_of(form: str, *keys: str) -> Discriminator:
-    """Which of several shapes a setting has is told by the one of ``keys`` that it has."""
+    """A discriminator: a setting has the shape that belongs to the one of ``keys`` that it has."""
 
     def kind(value: object) -> str | None:
         if not isinstance(value, dict):

@@ -1,6 +1,6 @@
 """A change of a link while it is used, as typed: ``delay=200ms loss=1%``.
 
-Its mistakes are told as an experiment file's are.
+Mistakes are reported as those of an experiment file are.
 """
 
 from __future__ import annotations

@@ -235,7 +235,7 @@ def is_graph(path: Tree | None) -> bool:
 
 
 def graphs(paths: Tree | None) -> dict[str, Shape | None]:
-    """Of each path that is a graph what leads where, None where that is not right."""
+    """What leads where in each path that is a graph, None where that is not right."""
     found: dict[str, Shape | None] = {}
     for name, _, path in entries(paths):
         if is_graph(path):
@@ -278,7 +278,7 @@ def _steps(path: Tree | None) -> list[path_graph.Step] | None:
         if any(child(item, key) is not None and getattr(step, of) is None for key, of in _TEXTS):
             return None
         found.append(step)
-    # What occurs twice is told as such.
+    # An event that occurs twice is reported as such.
     return found if 0 < len({step.event for step in found}) == len(found) else None
 
 

@@ -10,7 +10,7 @@ from .place import Place
 
 def check_recorded(at: Place, event: str, at_key: bool = False) -> None:
     """Reports an event (``group:name``, perhaps with a component) that no pattern of the main
-    stream records, as far as that can be told."""
+    stream records, as far as that is known."""
     entity = event.rpartition("/")[2]
     patterns = _recorded(at.whole)
     if patterns is None or not re.fullmatch(f"{event_values.EVENT}:{event_values.EVENT}", entity):

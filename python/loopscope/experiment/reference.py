@@ -162,7 +162,7 @@ def _type(annotation: Any) -> _Type:
 
 
 def _first_key(section: type[Section]) -> str:
-    """The key by which one of several forms is told."""
+    """The key that distinguishes one of several forms."""
     given = [
         info.alias or name for name, info in section.model_fields.items() if info.is_required()
     ]

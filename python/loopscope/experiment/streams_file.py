@@ -1,6 +1,6 @@
 """A file of streams for ``record`` and ``attach``: as under ``trace.streams``, and also ``main``.
 
-Its mistakes are told as an experiment file's are.
+Mistakes are reported as those of an experiment file are.
 """
 
 from __future__ import annotations
