@@ -79,7 +79,7 @@ def requirements(path: MessagePath, ends: tuple[int, int], flow) -> list[Require
     return found
 
 
-def measured(folder: Path, rows, path, expected=(), components=(), **more):
+def graph_of(folder: Path, rows, path, expected=(), components=(), **more):
     made = SyntheticRun(folder, rows, HOSTS, components=components, **more)
     return measured(open_run(made.write()), [path], expected)
 
@@ -94,13 +94,13 @@ def compare(tmp_path: Path, seed: int, distort, in_order: bool) -> Counter[Verdi
     path, _ = made_path(simulation)
     components = [event.component for event in path.events]
     rows = [replace(row, host="h3") for row in simulation.rows(1)]
-    whole = measured(tmp_path / "whole", rows, path, components=components)
+    whole = graph_of(tmp_path / "whole", rows, path, components=components)
     [graph] = whole.graphs
     flows = [*zip(path.hops, graph.edges, strict=True), *zip(path.ends, graph.ends, strict=True)]
     expected = expectations(path, flows)
-    truth = verdicts(measured(tmp_path / "true", rows, path, expected, components))
+    truth = verdicts(graph_of(tmp_path / "true", rows, path, expected, components))
     seen, more = distort(rows)
-    found = verdicts(measured(tmp_path / "seen", seen, path, expected, components, **more))
+    found = verdicts(graph_of(tmp_path / "seen", seen, path, expected, components, **more))
     for each in expected:
         if in_order or not (isinstance(each, Requirement) and each.allowed.rows):
             verdict = found[each.text]
@@ -161,7 +161,7 @@ def held(came: list[int], steps: list[int], err: int = 0) -> list[Row]:
 
 
 def flow_of(folder: Path, rows: list[Row], path: MessagePath = HELD, **more):
-    results = measured(folder, rows, path, components=["source", "control"], **more)
+    results = graph_of(folder, rows, path, components=["source", "control"], **more)
     return results.graphs[0].ends[0], results
 
 

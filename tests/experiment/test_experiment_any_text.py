@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from loopscope.experiment import Experiment, format_problem
 from loopscope.experiment.document import from_text
-from loopscope.experiment.source import _MOST_VALUES
+from loopscope.experiment.yaml_tree import _MOST_VALUES
 
 SHIPPED = ["pipeline", "stimulus-response"]
 

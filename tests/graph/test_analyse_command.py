@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 from loopscope.analysis import analyse, analyse_sweep, write_path_tables
 from loopscope.cli import app
 from loopscope.experiment import load_graph
-from loopscope.experiment.steps import steps
+from loopscope.experiment.pipelines import steps
 from loopscope.export import write_bundle
 from loopscope.graph.kept import kept_graphs, make_kept
 from loopscope.graph.steps import STEPS

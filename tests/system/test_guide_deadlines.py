@@ -10,8 +10,8 @@ from typing import get_args
 import pytest
 from machine import ROOT, Machine
 
-from loopscope.experiment.expectation import OF_EVENTS, SPELLINGS, parse
-from loopscope.experiment.requirement import Kind
+from loopscope.experiment.expect_lines import OF_EVENTS, Kind, parse_line
+from loopscope.experiment.statistic_names import SPELLINGS
 
 PAGE = (ROOT / "docs/guide/deadlines.md").read_text()
 FILE = (ROOT / "docs/guide/deadlines/deadlines.yaml").read_text()
@@ -43,7 +43,7 @@ def test_every_form_that_the_tables_name_is_one() -> None:
         line = form
         for name, example in FORMS.items():
             line = line.replace(name, example)
-        found = parse(line)
+        found = parse_line(line)
         kinds.add(getattr(found, "kind", None))
         told.add(getattr(found, "stat", None))
     assert kinds - {None} == set(get_args(Kind))
@@ -52,7 +52,7 @@ def test_every_form_that_the_tables_name_is_one() -> None:
         assert f"`{stat}`" in PAGE
     for clause in re.findall(r"^\| `(for [^`]+|, [^`]+)` \|", PAGE, re.MULTILINE):
         joint = "" if clause.startswith(",") else " "
-        assert parse(f"way < 2ms{joint}{clause}").text
+        assert parse_line(f"way < 2ms{joint}{clause}").text
 
 
 @pytest.mark.usefixtures("root")

@@ -35,7 +35,7 @@ def test_the_place_of_a_message_s_number_is_right(tmp_path: Path) -> None:
 
 
 def test_every_key_of_a_link_is_told() -> None:
-    from loopscope.experiment.link import LinkSettings
+    from loopscope.experiment.link_settings import LinkSettings
 
     told = "".join(re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE))
     assert set(re.findall(r"`(\w+): ", told)) == set(LinkSettings.model_fields)

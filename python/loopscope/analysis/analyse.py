@@ -214,7 +214,7 @@ def _judge_each(
 def _judge(expectation: Expectation, measured: _Measured, times: RepeatTimes) -> ExpectationResult:
     from loopscope.analysis.judging import judge_number
     from loopscope.analysis.window import bracket_of
-    from loopscope.experiment.expectation import OF_EVENTS
+    from loopscope.experiment.expect_lines import OF_EVENTS
 
     path = _path(expectation.text, expectation.path, measured)
     try:
@@ -284,7 +284,7 @@ def _statistic(
     wanted: Statistic, measured: _Measured, numbers: dict[str, ValueResult]
 ) -> StatisticResult:
     from loopscope.analysis.judging import shown
-    from loopscope.experiment.expectation import unit
+    from loopscope.experiment.statistic_names import unit
 
     if wanted.stat is None:
         found = numbers[wanted.path]

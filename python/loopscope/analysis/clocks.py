@@ -26,7 +26,8 @@ from loopscope.analysis.results import (
 from loopscope.analysis.statistic import Bracket
 from loopscope.analysis.window import bracket_of
 from loopscope.experiment import Expectation, Requirement
-from loopscope.experiment.expectation import COUNTS, EVERY_HOST
+from loopscope.experiment.expect_lines import EVERY_HOST
+from loopscope.experiment.statistic_names import COUNTS
 
 if TYPE_CHECKING:
     from loopscope.analysis.measured import MeasuredPath

@@ -19,8 +19,8 @@ from loopscope.analysis.quantity import UNKNOWN_NS, number, quantity
 from loopscope.analysis.results import ExpectationResult
 from loopscope.analysis.window import RepeatTimes
 from loopscope.experiment import Expectation, Requirement
-from loopscope.experiment.expectation import unit
 from loopscope.experiment.measures import RATE
+from loopscope.experiment.statistic_names import unit
 
 if TYPE_CHECKING:
     from loopscope.analysis.measured import MeasuredPath

@@ -16,7 +16,7 @@ from loopscope.analysis.results import TIMES, IntervalResult, PathResult
 from loopscope.analysis.split import PathSplits
 from loopscope.analysis.statistic import Bracket, Exact, Sample
 from loopscope.analysis.window import choices
-from loopscope.experiment.expectation import COUNTS
+from loopscope.experiment.statistic_names import COUNTS
 
 if TYPE_CHECKING:
     from loopscope.analysis.messages import Intervals, Messages

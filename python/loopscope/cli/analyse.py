@@ -245,7 +245,8 @@ def _show(folder: Path, written: Sequence[Written], notes: Sequence[str], as_jso
 
 
 def _steps() -> list[dict[str, Any]]:
-    from loopscope.experiment.steps import options_of, said, steps
+    from loopscope.experiment.pipelines import options_of, steps
+    from loopscope.experiment.steps import said
 
     return [
         {
@@ -263,6 +264,6 @@ def _steps() -> list[dict[str, Any]]:
 
 
 def _steps_for_people() -> str:
-    from loopscope.experiment.steps import documentation
+    from loopscope.experiment.pipelines import documentation
 
     return documentation()

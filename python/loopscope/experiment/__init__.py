@@ -9,9 +9,8 @@ The parsers are imported at first use, so that importing this package costs next
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from .measures import (
     Allowed,
@@ -59,6 +58,15 @@ from .plan import (
 )
 from .problem import ExperimentErrors, Problem, format_problem
 from .streams import main_stream, streams_document, streams_of_host
+
+if TYPE_CHECKING:
+    from .document import check, load, place_in
+    from .emulated_links import document as links_document
+    from .graph_file import is_graph, load_graph, read_graph
+    from .live_link_change import link_change
+    from .schema import experiment_schema as json_schema
+    from .schema import from_manifest, graph_schema, manifest_schema
+    from .streams_file import check_pattern, load_streams, stream_filter
 
 __all__ = [
     "Allowed",
@@ -124,114 +132,28 @@ __all__ = [
     "streams_of_host",
 ]
 
-
-def load(path: str | Path, overrides: Mapping[str, str] | None = None) -> Experiment:
-    """Reads an experiment file; ``overrides`` replace parameters, as text.
-
-    Raises ExperimentErrors with every mistake at once. What is only doubtful is in the
-    experiment's ``warnings``.
-    """
-    from .document import load as load_file
-
-    return load_file(path, overrides or {})
-
-
-def check(path: str | Path, overrides: Mapping[str, str] | None = None) -> list[Problem]:
-    """Every mistake in an experiment file, in its order, warnings among them."""
-    from .document import check as check_file
-
-    return check_file(path, overrides or {})
-
-
-def load_streams(path: str | Path) -> tuple[Stream, ...]:
-    """Reads a file of streams, ``main`` perhaps among them. Raises ExperimentErrors."""
-    from .streams_file import load_streams as load_file
-
-    return load_file(path)
+_AT_FIRST_USE: Final = {
+    "check": ("document", "check"),
+    "check_pattern": ("streams_file", "check_pattern"),
+    "from_manifest": ("schema", "from_manifest"),
+    "graph_schema": ("schema", "graph_schema"),
+    "is_graph": ("graph_file", "is_graph"),
+    "json_schema": ("schema", "experiment_schema"),
+    "link_change": ("live_link_change", "link_change"),
+    "links_document": ("emulated_links", "document"),
+    "load": ("document", "load"),
+    "load_graph": ("graph_file", "load_graph"),
+    "load_streams": ("streams_file", "load_streams"),
+    "manifest_schema": ("schema", "manifest_schema"),
+    "place_in": ("document", "place_in"),
+    "read_graph": ("graph_file", "read_graph"),
+    "stream_filter": ("streams_file", "stream_filter"),
+}
+"""Functions of this package: the modules that they are in, and their names there."""
 
 
-def load_graph(path: str | Path) -> Graph:
-    """Reads a file of pipelines, as under ``analyse``. Raises ExperimentErrors."""
-    from .graph_file import load_graph as load_file
-
-    return load_file(path)
-
-
-def is_graph(path: str | Path) -> bool:
-    """Whether a file is one of pipelines, and not an experiment."""
-    from .graph_file import is_graph as look
-
-    return look(path)
-
-
-def read_graph(path: str | Path) -> tuple[Graph | None, list[Problem]]:
-    """A file of pipelines, None where it holds a mistake, and its mistakes."""
-    from .graph_file import read_graph as read_file
-
-    return read_file(path)
-
-
-def place_in(path: str | Path, keys: Sequence[str | int]) -> tuple[int, int]:
-    """Line and column, from 1, of what keys and indexes lead to in a file, as far as they do."""
-    from .document import place_in as find
-
-    return find(path, keys)
-
-
-def stream_filter(
-    entities: str, where: str | None = None, every: int | None = None, rate: int | None = None
-) -> StreamFilter:
-    """A filter of a stream. Raises ValueError where the pattern or the condition is wrong."""
-    from .streams_file import stream_filter as checked
-
-    return checked(entities, where, every, rate)
-
-
-def check_pattern(pattern: str) -> None:
-    """Raises ValueError where a text is no pattern on ``group:name``."""
-    from .streams_file import check_pattern as check
-
-    check(pattern)
-
-
-def link_change(link: str, words: Sequence[str]) -> tuple[list[tuple[str, str]], dict[str, Any]]:
-    """A change of a link, ``A -> B`` and ``delay=200ms`` …: directions, and the settings that
-    change as ``schema/links.md`` has them. Raises ValueError."""
-    from .change import link_change as read
-
-    return read(link, words)
-
-
-def links_document(experiment: Experiment, ports: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-    """What the router is told (``schema/links.md``), whose ports these are."""
-    from .links import document
-
-    return document(experiment, ports)
-
-
-def json_schema() -> dict[str, Any]:
-    """The JSON Schema of the experiment file, for editors."""
-    from .schema import experiment_schema
-
-    return experiment_schema()
-
-
-def graph_schema() -> dict[str, Any]:
-    """The JSON Schema of a file of pipelines."""
-    from .schema import graph_schema as schema
-
-    return schema()
-
-
-def manifest_schema() -> dict[str, Any]:
-    """The JSON Schema of a resolved experiment as ``Experiment.to_manifest`` gives it."""
-    from .schema import manifest_schema as schema
-
-    return schema()
-
-
-def from_manifest(manifest: Mapping[str, Any]) -> Experiment:
-    """The experiment of a manifest; other keys in it are ignored. Raises ValueError."""
-    from .schema import from_manifest as read
-
-    return read(manifest)
+def __getattr__(name: str) -> Any:
+    if name not in _AT_FIRST_USE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, function = _AT_FIRST_USE[name]
+    return getattr(import_module(f".{module}", __name__), function)

@@ -6,23 +6,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from . import beside, explain, rules, source
+from . import checks, companion_files, yaml_tree
 from .model import ExperimentFile
+from .model_phases import phase_order
 from .params import Params
 from .plan import Experiment, Graph, Point
 from .problem import ExperimentErrors, Problem
 from .resolve import resolve
-from .sweep import Setting, expand
+from .sweep_points import Setting, expand
 
 
-def load(path: str | Path, overrides: Mapping[str, str]) -> Experiment:
-    """Reads a file. Raises ExperimentErrors with everything that is wrong in it."""
+def load(path: str | Path, overrides: Mapping[str, str] | None = None) -> Experiment:
+    """The plan of an experiment file; ``overrides`` replace parameters, as text.
+
+    Raises ExperimentErrors with every mistake at once. What is only doubtful is in the plan's
+    ``warnings``.
+    """
     text, problems = read(path)
     experiment = None
     if text is not None:
-        experiment, problems = from_text(text, str(path), overrides)
+        experiment, problems = from_text(text, str(path), overrides or {})
     if experiment is None:
         raise ExperimentErrors(problems)
     folder = str(Path(path).absolute().parent)
@@ -33,10 +36,10 @@ def load(path: str | Path, overrides: Mapping[str, str]) -> Experiment:
     return replace(experiment, folder=folder, points=tuple(points))
 
 
-def check(path: str | Path, overrides: Mapping[str, str]) -> list[Problem]:
-    """Every mistake in a file, warnings among them."""
+def check(path: str | Path, overrides: Mapping[str, str] | None = None) -> list[Problem]:
+    """Every mistake in an experiment file, in its order, warnings among them."""
     text, problems = read(path)
-    return problems if text is None else from_text(text, str(path), overrides)[1]
+    return problems if text is None else from_text(text, str(path), overrides or {})[1]
 
 
 def from_text(
@@ -46,7 +49,7 @@ def from_text(
 
     Every point of a sweep is resolved, and so is the file with its parameters as they stand.
     """
-    root, problems = source.read(text, file, may_be_null=_is_configuration)
+    root, problems = yaml_tree.read(text, file, may_be_null=_is_configuration)
     if root is None:
         return None, problems
     sweep = expand(root, overrides, file)
@@ -70,30 +73,28 @@ def from_text(
 
 
 def _resolved(
-    root: source.Tree, file: str, overrides: Mapping[str, str], point: Mapping[str, source.Scalar]
+    root: yaml_tree.Tree,
+    file: str,
+    overrides: Mapping[str, str],
+    point: Mapping[str, yaml_tree.Scalar],
 ) -> tuple[Experiment | None, list[Problem]]:
     """The plan with a point's parameters, None where it holds an error, and what is wrong."""
     params = Params(root, overrides, file, point)
     tree = params.substitute(root)
     problems = list(params.problems)
-    tree, unreadable = beside.put_in(tree, file)
+    tree, unreadable = companion_files.put_in(tree, file)
     problems += unreadable
-    model = None
-    try:
-        names = rules.names(tree, file)
-        model = ExperimentFile.model_validate(source.plain_value(tree), context=names)
-    except ValidationError as error:
-        problems += explain.problems(error, tree, file)
-    problems += rules.problems(tree, file)
-    problems += beside.bare_names(tree, file)
-    tables, wrong = beside.message_tables(tree, file)
+    model, wrong = checks.validated(ExperimentFile, tree, file)
     problems += wrong
-    modules, wrong = beside.modules(tree, file)
+    problems += companion_files.bare_names(tree, file)
+    tables, wrong = companion_files.message_tables(tree, file)
+    problems += wrong
+    modules, wrong = companion_files.modules(tree, file)
     problems += wrong
     problems += params.unused(root)
     if model is None or any(problem.severity == "error" for problem in problems):
         return None, problems
-    order = rules.phase_order(tree)
+    order = phase_order(tree)
     return resolve(model, order, params.values(), tables, modules, ()), problems
 
 
@@ -124,19 +125,19 @@ def place_in(path: str | Path, keys: Sequence[str | int]) -> tuple[int, int]:
     text, _ = read(path)
     tree = None
     if text is not None:
-        tree, _ = source.read(text, str(path), may_be_null=lambda path: True)
+        tree, _ = yaml_tree.read(text, str(path), may_be_null=lambda path: True)
     if tree is None:
         return 1, 1
     mark = tree.mark
     for key in keys:
-        found = source.child(tree, key)
+        found = yaml_tree.child(tree, key)
         if found is None:
             break
         tree, mark = found, found.mark
     return mark.line, mark.column
 
 
-def _is_configuration(path: source.Location) -> bool:
+def _is_configuration(path: yaml_tree.Location) -> bool:
     return len(path) > 3 and path[0] == "components" and path[2] == "with"
 
 

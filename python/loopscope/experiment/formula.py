@@ -1,16 +1,18 @@
 """Formulas over the columns of a table, as SQL writes scalar expressions, with units.
 
-``duration > 5ms and host = 'h2'`` is read by sqlglot's parser into the few kinds of nodes below and
+``duration > 5ms and host = 'h2'`` is read by the grammar into the few kinds of nodes below and is
 never executed as text. A quantity stands for a number in its base unit: ``5ms`` is 5 000 000.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from . import quantity
+from . import grammar, quantity
+from .grammar import ExpressionError
 from .problem import nearest
 
 Use = Literal["row", "aggregate", "window"]
@@ -81,7 +83,7 @@ class Constant:
 
     value: int | float | str | bool | None
     unit: str = ""
-    """Of a quantity: the base unit that ``value`` is in."""
+    """The base unit that the value of a quantity is in; empty for other constants."""
 
 
 @dataclass(frozen=True)
@@ -95,29 +97,17 @@ class Call:
 Node = Column | Constant | Call
 
 
-class FormulaError(ValueError):
-    """A text that is no formula. ``hint`` is a right spelling."""
-
-    def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
-
-
 def parse(text: str, use: Use = "row") -> Node:
-    """Reads a formula. Raises FormulaError where it is none, or asks for what ``use`` has not."""
-    import sqlglot.errors
-
+    """The nodes of a formula. Raises ExpressionError where it is none, or asks for what ``use`` has
+    not."""
+    if not text.strip():
+        raise ExpressionError("the formula is empty")
     try:
-        tree = _parser(text)
-    except (sqlglot.errors.ParseError, sqlglot.errors.TokenError) as error:
-        # sqlglot's own text shows the place by terminal codes.
-        place = getattr(error, "errors", None)
-        where = f" near its column {place[0]['col']}" if place and place[0].get("col") else ""
-        raise FormulaError(f"the formula {text!r} cannot be read{where}") from None
+        return _Reading(use).node(grammar.parse("formula", text, "formula"), inside=None)
+    except grammar.Unreadable as error:
+        raise _explained(error) from None
     except RecursionError:
-        raise FormulaError("the formula is nested too deeply") from None
-    return _Reading(text, use).node(tree, inside=None)
+        raise ExpressionError("the formula is nested too deeply") from None
 
 
 def columns(node: Node) -> Iterator[str]:
@@ -129,42 +119,6 @@ def columns(node: Node) -> Iterator[str]:
             yield from columns(each)
 
 
-def _parser(text: str) -> Any:
-    import sqlglot
-    from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
-
-    class Parser(sqlglot.Parser):
-        # Functions stay calls by their names: which there are is said here, not by a dialect.
-        FUNCTIONS: dict[str, Any] = {}
-        FUNCTION_PARSERS: dict[str, Any] = {}
-        NO_PAREN_FUNCTIONS: dict[Any, Any] = {}
-        NO_PAREN_FUNCTION_PARSERS = {"CASE": lambda self: self._parse_case()}
-
-    tokens: list[Token] = []
-    for token in sqlglot.tokenize(text, read="duckdb"):
-        before = tokens[-1] if tokens else None
-        # A number and a word with nothing between them are a quantity.
-        if (
-            before is not None
-            and before.token_type == TokenType.NUMBER
-            and token.token_type in (TokenType.VAR, TokenType.IDENTIFIER)
-            and token.start == before.end + 1
-        ):
-            text = before.text + token.text
-            _quantity(text)
-            tokens[-1] = Token(TokenType.NUMBER, text, col=before.col)
-        else:
-            tokens.append(token)
-        if token.token_type == TokenType.DAMP:
-            raise FormulaError(f"{text!r} has && in it", "and")
-    if not tokens:
-        raise FormulaError("the formula is empty")
-    found = Parser(dialect="duckdb").parse(tokens, text)
-    if len(found) != 1 or found[0] is None:
-        raise FormulaError(f"{text!r} is not one formula")
-    return found[0]
-
-
 def _quantity(text: str) -> tuple[int | float, str]:
     """A quantity's value in its base unit, and that."""
     dimension = quantity.dimension_of(text)
@@ -172,7 +126,7 @@ def _quantity(text: str) -> tuple[int | float, str]:
         units = [unit for each in quantity.DIMENSIONS for unit in each.units]
         number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZµμ")
         close = nearest(text[len(number) :], units)
-        raise FormulaError(
+        raise ExpressionError(
             f"{text!r} is no quantity such as 5ms or 1500B", number + close if close else None
         )
     value = quantity.parse(text, dimension)
@@ -180,90 +134,94 @@ def _quantity(text: str) -> tuple[int | float, str]:
     return value.numerator if exact else float(value), dimension.base
 
 
-_BINARY = {
-    "EQ": "=",
-    "NEQ": "!=",
-    "LT": "<",
-    "LTE": "<=",
-    "GT": ">",
-    "GTE": ">=",
-    "And": "and",
-    "Or": "or",
-    "Add": "+",
-    "Sub": "-",
-    "Mul": "*",
-    "Div": "/",
-    "IntDiv": "//",
-    "Mod": "%",
-    "DPipe": "||",
-}
-_INSTEAD = {"ArrayOverlaps": "and", "BitwiseAnd": "and", "BitwiseOr": "or", "BitwiseXor": "!="}
-OPERATORS: Final = frozenset(_BINARY.values()) | {"not", "is null", "in", "negative"}
+def _explained(error: grammar.Unreadable) -> ExpressionError:
+    """What is wrong with a text that the grammar does not allow, with the nearest right form."""
+    rest = error.text[error.at :]
+    last = error.seen[-1] if error.seen else None
+    for operator, instead in _INSTEAD.items():
+        if rest.startswith(operator):
+            return ExpressionError(f"{error.text!r} has {operator} in it", instead)
+    word = re.match(r"[^\W\d]\w*", rest)
+    if last is not None and last.type == "NUMBER" and word is not None:
+        right = last + word[0]
+        if quantity.dimension_of(right) is not None:
+            return ExpressionError(f"{error.text!r} has a space before a unit", right)
+    return ExpressionError(error.message, error.hint)
+
+
+_INSTEAD: Final = {"&&": "and", "&": "and", "|": "or", "^": "!="}
+"""Operators of other languages, and what they are called here."""
+OPERATORS: Final = frozenset(
+    ("=", "!=", "<", "<=", ">", ">=", "and", "or", "+", "-", "*", "/", "//", "%", "||")
+    + ("not", "is null", "in", "negative")
+)
+_SPELLINGS: Final = {"==": "=", "<>": "!=", "div": "//"}
 
 
 class _Reading:
-    """sqlglot's tree to ours; everything that is not listed here is refused."""
+    """The syntax tree of a formula as the nodes above."""
 
-    def __init__(self, text: str, use: Use) -> None:
-        self.text = text
+    def __init__(self, use: Use) -> None:
         self.use = use
 
     def node(self, tree: Any, inside: str | None) -> Node:
         """``inside`` is the function of several rows that this is an argument of."""
-        kind = type(tree).__name__
-        if kind in _BINARY:
-            return self.call(_BINARY[kind], [tree.this, tree.expression], inside)
-        if kind == "Paren":
-            return self.node(tree.this, inside)
-        if kind == "Column" and not tree.args.get("table"):
-            return Column(tree.name)
-        if kind == "Literal":
-            return Constant(tree.this) if tree.is_string else self.number(tree.this)
-        if kind == "Boolean":
-            return Constant(bool(tree.this))
-        if kind == "Null":
-            return Constant(None)
-        if kind == "Not":
-            return self.call("not", [tree.this], inside)
-        if kind == "Neg":
-            made = self.node(tree.this, inside)
+        kind, parts = tree.data, tree.children
+        if kind == "binary":
+            operator = parts[1].lower()
+            return self.call(_SPELLINGS.get(operator, operator), [parts[0], parts[2]], inside)
+        if kind == "column":
+            return Column(str(parts[0]))
+        if kind == "quoted_column":
+            return Column(parts[0][1:-1].replace('""', '"'))
+        if kind == "number":
+            return _number(str(parts[0]))
+        if kind == "string":
+            return Constant(parts[0][1:-1].replace("''", "'"))
+        if kind in _WORDS:
+            return Constant(_WORDS[kind])
+        if kind == "positive":
+            return self.node(parts[1], inside)
+        if kind == "negative":
+            made = self.node(parts[1], inside)
             if isinstance(made, Constant) and isinstance(made.value, int | float):
                 return Constant(-made.value, made.unit)
             return Call("negative", (made,))
-        if kind == "Is" and type(tree.expression).__name__ == "Null":
-            return self.call("is null", [tree.this], inside)
-        if kind == "Between":
-            low = self.call(">=", [tree.this, tree.args["low"]], inside)
-            high = self.call("<=", [tree.this, tree.args["high"]], inside)
-            return Call("and", (low, high))
-        if kind == "In" and tree.expressions and not tree.args.get("query"):
-            return self.call("in", [tree.this, *tree.expressions], inside)
-        if kind == "Case" and tree.this is None:
-            default = tree.args.get("default")
-            made = Constant(None) if default is None else self.node(default, inside)
-            for each in reversed(tree.args["ifs"]):
-                made = Call(
-                    "if",
-                    (self.node(each.this, inside), self.node(each.args["true"], inside), made),
-                )
-            return made
-        if kind == "Anonymous":
-            return self.function(str(tree.this).lower(), tree.expressions, inside)
-        if kind in _INSTEAD:
-            raise FormulaError(
-                f"{self.text!r} has an operator that is not known here", _INSTEAD[kind]
-            )
-        if kind == "Alias" and type(tree.this.expression).__name__ == "Literal":
-            raise FormulaError(
-                f"{self.text!r} has a space before a unit", f"{tree.this.expression}{tree.alias}"
-            ) from None
-        what = tree.sql(dialect="duckdb") if hasattr(tree, "sql") else str(tree)
-        raise FormulaError(f"{what!r} is no part of a formula")
+        if kind == "negation":
+            return self.call("not", [parts[1]], inside)
+        if kind.removeprefix("not_") in _RANGES or kind == "is_not_null":
+            made = self.range(kind.removeprefix("not_"), parts, inside)
+            return Call("not", (made,)) if "not" in kind.split("_") else made
+        if kind == "case":
+            return self.case(parts, inside)
+        arguments = parts[1].children if kind == "call" and parts[1:] else []
+        return self.function(str(parts[0]).lower(), arguments, inside, kind == "call_of_rows")
+
+    def range(self, kind: str, parts: list[Any], inside: str | None) -> Call:
+        trees = [part for part in parts if hasattr(part, "data")]
+        if kind == "within":
+            value, low, high = trees
+            bounds = (self.call(">=", [value, low], inside), self.call("<=", [value, high], inside))
+            return Call("and", bounds)
+        if kind == "one_of":
+            return self.call("in", [trees[0], *trees[1].children], inside)
+        return self.call("is null", trees, inside)
+
+    def case(self, parts: list[Any], inside: str | None) -> Node:
+        trees = [part for part in parts if hasattr(part, "data")]
+        branches = [tree for tree in trees if tree.data == "branch"]
+        otherwise = trees[len(branches) :]
+        made: Node = self.node(otherwise[0], inside) if otherwise else Constant(None)
+        for branch in reversed(branches):
+            _, condition, _, value = branch.children
+            made = Call("if", (self.node(condition, inside), self.node(value, inside), made))
+        return made
 
     def call(self, name: str, arguments: list[Any], inside: str | None) -> Call:
         return Call(name, tuple(self.node(each, inside) for each in arguments))
 
-    def function(self, name: str, arguments: list[Any], inside: str | None) -> Node:
+    def function(self, name: str, arguments: list[Any], inside: str | None, of_rows: bool) -> Node:
+        """``of_rows``: its argument is a star."""
         function = FUNCTIONS.get(name)
         if function is None or self.use not in function.uses:
             known = [each for each, found in FUNCTIONS.items() if self.use in found.uses]
@@ -272,24 +230,30 @@ class _Reading:
             else:
                 message = f"{name}() is of several rows: it goes into group, resample or window"
                 known = []
-            raise FormulaError(message, nearest(name, known))
+            raise ExpressionError(message, nearest(name, known))
         if name in AGGREGATES and inside:
-            raise FormulaError(f"{name}() within {inside}(): derive the inner one first")
-        if name == "count" and len(arguments) == 1 and type(arguments[0]).__name__ == "Star":
-            arguments = []
+            raise ExpressionError(f"{name}() within {inside}(): derive the inner one first")
+        if of_rows and name != "count":
+            raise ExpressionError(f"* is of count() only: write {function.what}")
         most = function.most
         if len(arguments) < function.least or (most is not None and len(arguments) > most):
-            raise FormulaError(f"{name}() has {len(arguments)} arguments: write {function.what}")
+            message = f"{name}() has {len(arguments)} arguments: write {function.what}"
+            raise ExpressionError(message)
         return self.call(name, arguments, name if name in AGGREGATES else inside)
 
-    def number(self, text: str) -> Constant:
+
+_WORDS: Final = {"true": True, "false": False, "null": None}
+_RANGES: Final = ("within", "one_of", "is_null")
+
+
+def _number(text: str) -> Constant:
+    try:
+        value = int(text)
+    except ValueError:
         try:
-            value = int(text)
+            return Constant(float(text))
         except ValueError:
-            try:
-                return Constant(float(text))
-            except ValueError:
-                return Constant(*_quantity(text))
-        if value >= 2**63:
-            raise FormulaError(f"{text} does not fit in 64 bits")
-        return Constant(value)
+            return Constant(*_quantity(f"0{text}" if text.startswith(".") else text))
+    if value >= 2**63:
+        raise ExpressionError(f"{text} does not fit in 64 bits")
+    return Constant(value)

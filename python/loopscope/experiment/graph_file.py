@@ -1,6 +1,6 @@
 """A file of pipelines for ``loopscope analyse``: as under ``analyse`` of an experiment file.
 
-Its mistakes are told as an experiment file's are.
+Mistakes are reported as those of an experiment file are.
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from . import beside, document, explain, plan, rules, source, values
+from . import checks, companion_files, document, plan, values, yaml_tree
+from .file_section import Section
+from .pipelines import Pipeline, check_pipelines
+from .place import Place
 from .problem import ExperimentErrors, Problem
 from .resolve import graph
-from .section import Section
-from .steps import Pipeline
 
 
 class GraphFile(Section):
@@ -26,6 +27,10 @@ class GraphFile(Section):
     analyse: dict[Annotated[str, values.Name("a pipeline", 64)], Pipeline] = Field(
         min_length=1, description="Pipelines by name."
     )
+
+    @classmethod
+    def check(cls, at: Place) -> None:
+        check_pipelines(at)
 
 
 def load_graph(path: str | Path) -> plan.Graph:
@@ -41,8 +46,10 @@ def is_graph(path: str | Path) -> bool:
     text, _ = document.read(path)
     root = None
     if text is not None:
-        root, _ = source.read(text, str(path), may_be_null=lambda path: True)
-    return isinstance(root, source.Mapping) and root.items.keys() <= GraphFile.model_fields.keys()
+        root, _ = yaml_tree.read(text, str(path), may_be_null=lambda path: True)
+    return (
+        isinstance(root, yaml_tree.Mapping) and root.items.keys() <= GraphFile.model_fields.keys()
+    )
 
 
 def read_graph(path: str | Path) -> tuple[plan.Graph | None, list[Problem]]:
@@ -51,22 +58,18 @@ def read_graph(path: str | Path) -> tuple[plan.Graph | None, list[Problem]]:
     text, problems = document.read(path)
     root = None
     if text is not None:
-        root, problems = source.read(text, file, may_be_null=lambda path: False)
+        root, problems = yaml_tree.read(text, file, may_be_null=lambda path: False)
     if root is None:
         return None, problems
-    if isinstance(root, source.Mapping) and {"hosts", "components"} <= root.items.keys():
+    if isinstance(root, yaml_tree.Mapping) and {"hosts", "components"} <= root.items.keys():
         message = (
             "this is an experiment, whose analyse: goes with its runs: leave --graph out, or give "
             "a file of pipelines"
         )
         return None, [Problem(file, 1, 1, "", message)]
-    read = None
-    try:
-        read = GraphFile.model_validate(source.plain_value(root), context=values.Names())
-    except ValidationError as error:
-        problems += explain.problems(error, root, file)
-    problems += rules.problems_of_graph(root, file)
-    modules, wrong = beside.modules(root, file)
+    read, wrong = checks.validated(GraphFile, root, file, values.Names())
+    problems += wrong
+    modules, wrong = companion_files.modules(root, file)
     problems += wrong
     if problems or read is None:
         return None, sorted(problems, key=lambda found: (found.line, found.column))

@@ -308,8 +308,8 @@ class Value:
 
 @dataclass(frozen=True)
 class Statistic:
-    """Of a path, its part ``hop`` (None: all of it). ``stat`` None: ``path`` is the name of a value
-    or, over time, the messages are meant; ``age`` over time: those of every use."""
+    """A statistic of a path's part ``hop`` (None: all of it). ``stat`` None: ``path`` is the name
+    of a value or, over time, the messages are meant; ``age`` over time: those of every use."""
 
     text: str
     path: str

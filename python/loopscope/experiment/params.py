@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from . import quantity
 from .problem import Problem, dotted, nearest
-from .source import (
+from .yaml_tree import (
     Location,
     Mapping,
     Mark,

@@ -84,7 +84,7 @@ class Shape:
 
 
 def shape(steps: Sequence[Step]) -> Shape:
-    """Of steps without mistakes."""
+    """The shape of the graph that steps without mistakes make."""
     inputs = before(steps)
     return Shape(
         {
@@ -108,7 +108,7 @@ class Graph:
 
 
 def before(steps: Sequence[Step]) -> dict[str, list[str]]:
-    """Of each event, those whose messages it follows or uses; unknown ones among them."""
+    """For each event those whose messages it follows or uses, also unknown ones."""
     found: dict[str, list[str]] = {}
     previous: str | None = None
     for step in steps:
@@ -216,7 +216,7 @@ def _number(
         return step.key
     if step.joins is None:
         return step.field or next(iter(numbers.values()), key)
-    # A set of messages has their common number; whoever takes what there is has none of theirs.
+    # A set of messages has their common number; an event that takes what there is has none.
     whole = {numbers.get(event) for event, join in step.joins.items() if join.use == "every"}
     if len(whole) > 1:
         names = " and ".join(sorted(str(name) for name in whole))

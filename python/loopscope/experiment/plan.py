@@ -109,7 +109,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class RealtimeStep:
-    """Of CLOCK_REALTIME, ``at_ns`` after the start of the clocks' probes, forward by ``by_ns``."""
+    """A step of CLOCK_REALTIME forward by ``by_ns``, so long after the start of the probes."""
 
     at_ns: int
     by_ns: int
@@ -311,7 +311,7 @@ class Experiment:
 
     @property
     def seeds(self) -> dict[str, Any]:
-        """Of all that is drawn by chance and can be drawn again: the hidden clocks, the links, the
+        """Seeds of all that is drawn by chance and can be drawn again: hidden clocks, links, the
         components whose configuration has one."""
         found: dict[str, Any] = {}
         if self.clocks.seed is not None:

@@ -1,4 +1,4 @@
-"""Mistakes in an experiment file, told to a person: where, what, and the nearest right spelling."""
+"""Mistakes in an experiment file: where they are, what is wrong, and the nearest right spelling."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def parse(text: object, dimension: Dimension) -> Fraction:
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         raise QuantityError(f"this should be {wanted}")
     text = str(text)
-    if re.fullmatch(rf"[-+]?{_NUMBER}(?:[eE][-+]?[0-9]+)?", text):
+    if is_number(text):
         raise QuantityError(f"{text!r} has no unit: write {wanted}")
     match = (
         re.fullmatch(rf"({_NUMBER})(\s*)([^\s\d.:]\S*)", text) if len(text) <= _LONGEST else None
@@ -131,6 +131,11 @@ def parse(text: object, dimension: Dimension) -> Fraction:
 def parse_whole(text: object, dimension: Dimension) -> int:
     """As ``parse``, for dimensions whose values are whole numbers of the base unit."""
     return int(parse(text, dimension))
+
+
+def is_number(text: str) -> bool:
+    """Whether this is a decimal number, perhaps with a sign and an exponent."""
+    return re.fullmatch(rf"[-+]?{_NUMBER}(?:[eE][-+]?[0-9]+)?", text) is not None
 
 
 def dimension_of(text: object) -> Dimension | None:

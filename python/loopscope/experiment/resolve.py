@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from . import (
     drain,
-    expectation,
-    links,
+    emulated_links,
     measures,
     model,
+    model_clocks,
+    model_components,
+    model_figures,
+    model_paths,
+    model_phases,
+    model_trace,
     order,
     path_graph,
+    pipelines,
     plan,
-    rules,
     seeds,
-    steps,
-    study,
 )
+from .expect_lines import MessageLine, NumberLine
+from .file_section import Section
 from .problem import Problem
-from .requirement import RequirementLine, is_event
-from .statistic import Subject
+from .statement_values import StatisticName
+from .statistic_names import is_event, unit
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_Planned = TypeVar("_Planned", bound="DataclassInstance")
+_UNIT: Final = re.compile("_(ns|hz|ppm|bytes)$")
 
 
 def resolve(
@@ -39,14 +53,14 @@ def resolve(
     hosts = {name: component.host for name, component in file.components.items()}
     paths = tuple(_path(name, path, hosts) for name, path in file.measure.paths.items())
     events = {path.name: [str(event) for event in path.events] for path in paths}
-    emulation = links.emulation(file.network, tuple(file.hosts))
+    emulation = emulated_links.emulation(file.network, tuple(file.hosts))
     return plan.Experiment(
         name=file.name,
         description=file.description,
         testbed=file.testbed,
         hosts=tuple(file.hosts),
         clocks=_clocks(file.clocks),
-        clock=_exchange(file.clock),
+        clock=_same(plan.ClockExchange, file.clock),
         network=plan.Network(
             data=str(file.network.data),
             clock=str(file.network.clock),
@@ -75,14 +89,14 @@ def resolve(
     )
 
 
-def graph(pipelines: Mapping[str, steps.Pipeline], modules: Mapping[str, str]) -> plan.Graph:
+def graph(given: Mapping[str, pipelines.Pipeline], modules: Mapping[str, str]) -> plan.Graph:
     """The pipelines of ``analyse``, in order."""
-    made = {name: _pipeline(name, given) for name, given in pipelines.items()}
-    after = {name: [each for each in given.inputs if each in made] for name, given in made.items()}
+    made = {name: _pipeline(name, pipeline) for name, pipeline in given.items()}
+    after = {name: [taken for taken in each.inputs if taken in made] for name, each in made.items()}
     return plan.Graph(tuple(made[name] for name in order.in_order(after)), dict(modules))
 
 
-def _pipeline(name: str, given: steps.Pipeline) -> plan.Pipeline:
+def _pipeline(name: str, given: pipelines.Pipeline) -> plan.Pipeline:
     made = []
     for step in given.steps:
         given_options = step.model_dump(by_alias=True)
@@ -91,57 +105,50 @@ def _pipeline(name: str, given: steps.Pipeline) -> plan.Pipeline:
     return plan.Pipeline(name, given.from_, tuple(made))
 
 
-def _exchange(clock: model.ClockExchange) -> plan.ClockExchange:
-    return plan.ClockExchange(
-        network=clock.network,
-        rate_hz=clock.rate,
-        burst=clock.burst,
-        within_ns=clock.within,
-        patience_ns=clock.patience,
-        wander_ppm=clock.wander,
-        messages=tuple(clock.messages),
-        mesh=clock.mesh,
-    )
+def _same(kind: type[_Planned], section: Section, **others: Any) -> _Planned:
+    """An object of the plan that has the values of a section, besides ``others``. A key is called
+    in the plan as in the file, with its unit behind it: ``timeout_ns``."""
+    for name in (each.name for each in fields(kind) if each.name not in others):
+        value = getattr(section, _UNIT.sub("", name))
+        others[name] = tuple(value) if isinstance(value, list) else value
+    return kind(**others)
 
 
-def _clocks(clocks: str | model.SyntheticClocks) -> plan.Clocks:
-    if isinstance(clocks, model.SyntheticClocks):
+def _clocks(clocks: str | model_clocks.SyntheticClocks) -> plan.Clocks:
+    if isinstance(clocks, model_clocks.SyntheticClocks):
         settings = clocks.synthetic
-        steps = {
-            host: plan.RealtimeStep(at_ns=step.at, by_ns=step.by)
-            for host, step in settings.realtime.items()
-        }
+        steps = {host: _same(plan.RealtimeStep, step) for host, step in settings.realtime.items()}
         return plan.Clocks("synthetic", settings.seed, steps)
     if clocks == "synthetic":
-        return plan.Clocks("synthetic", model.SyntheticSettings().seed)
+        return plan.Clocks("synthetic", model_clocks.SyntheticSettings().seed)
     return plan.Clocks("plain", None)
 
 
-def _component(name: str, component: model.Component, order: Sequence[str]) -> plan.Component:
+def _component(
+    name: str, component: model_components.Component, order: Sequence[str]
+) -> plan.Component:
     phases = None
     if component.phases is not None:
         phases = tuple(phase for phase in order if phase in component.phases)
     ready, config = _readiness(component), component.with_
     if isinstance(ready, plan.PhasesReady) and seeds.takes_default(component.run):
         config = {"seed": seeds.DEFAULT, **config}
-    return plan.Component(
+    return _same(
+        plan.Component,
+        component,
         name=name,
-        host=component.host,
         argv=tuple(component.run),
         config=config,
         env={variable: str(value) for variable, value in component.env.items()},
         ready=ready,
-        start=component.start,
         phases=phases,
         traces=tuple(
             plan.ForeignTrace(each, None)
             if isinstance(each, str)
-            else plan.ForeignTrace(each.path, each.clock)
+            else _same(plan.ForeignTrace, each)
             for each in component.traces
         ),
-        user=component.user,
         environment=_environment(component),
-        output_bytes=component.output,
     )
 
 
@@ -149,26 +156,26 @@ def _component(name: str, component: model.Component, order: Sequence[str]) -> p
 _OF_OTHERS = ("PATH", "LANG", "LANGUAGE", "LC_*", "TZ")
 
 
-def _environment(component: model.Component) -> tuple[str, ...]:
+def _environment(component: model_components.Component) -> tuple[str, ...]:
     if component.environment is not None:
         return tuple(component.environment)
     return ("*",) if component.user is None else _OF_OTHERS
 
 
-def _readiness(component: model.Component) -> plan.Readiness:
+def _readiness(component: model_components.Component) -> plan.Readiness:
     ready = component.ready
-    if isinstance(ready, model.LineReady):
+    if isinstance(ready, model_components.LineReady):
         return plan.LineReady(ready.line)
-    if isinstance(ready, model.PortReady):
+    if isinstance(ready, model_components.PortReady):
         return plan.PortReady(ready.port)
-    if isinstance(ready, model.ExitReady):
+    if isinstance(ready, model_components.ExitReady):
         return plan.ExitReady(ready.exit)
     configured = "with_" in component.model_fields_set
-    rule = ready or rules.default_ready(component.run[0], configured)
+    rule = ready or model_components.default_ready(component.run[0], configured)
     return plan.PhasesReady() if rule == "phases" else plan.StartedReady()
 
 
-def _phases(phases: Sequence[model.Phase], order: Sequence[str]) -> tuple[plan.Phase, ...]:
+def _phases(phases: Sequence[model_phases.Phase], order: Sequence[str]) -> tuple[plan.Phase, ...]:
     all_measured = not any(phase.measured for phase in phases)
     made: dict[str, plan.Phase] = {}
     previous: tuple[str, ...] = ()
@@ -180,7 +187,7 @@ def _phases(phases: Sequence[model.Phase], order: Sequence[str]) -> tuple[plan.P
     return tuple(made[name] for name in order)
 
 
-def _path(name: str, path: model.Path, hosts: Mapping[str, str]) -> measures.Path:
+def _path(name: str, path: model_paths.Path, hosts: Mapping[str, str]) -> measures.Path:
     steps = [_step(each) for each in path.events]
     if all(step.is_plain for step in steps):
         events = tuple(_event(step.event, hosts) for step in steps)
@@ -202,7 +209,7 @@ def _event(text: str, hosts: Mapping[str, str]) -> measures.PathEvent:
     return measures.PathEvent(component, hosts[component], group, event)
 
 
-def _step(given: str | model.Step) -> path_graph.Step:
+def _step(given: str | model_paths.GraphEvent) -> path_graph.Step:
     if isinstance(given, str):
         return path_graph.Step(given)
     joins = None
@@ -211,8 +218,8 @@ def _step(given: str | model.Step) -> path_graph.Step:
     return path_graph.Step(given.event, given.key, given.from_, given.after, joins, given.source)
 
 
-def _join(given: str | model.Join) -> path_graph.Join:
-    if isinstance(given, model.Join):
+def _join(given: str | model_paths.JoinedInput) -> path_graph.Join:
+    if isinstance(given, model_paths.JoinedInput):
         return path_graph.Join(given.use or "window", given.from_, given.window)
     return path_graph.Join("every" if given == "every" else "latest")
 
@@ -221,38 +228,32 @@ def _join(given: str | model.Join) -> path_graph.Join:
 _SUBBUFFERS = 16
 
 
-def stream(name: str, given: model.Stream) -> plan.Stream:
+def stream(name: str, given: model_trace.Stream) -> plan.Stream:
     """A stream of the file, its buffer divided."""
     # Rounded up to the 8 bytes that a sub-buffer's packets are made of.
     subbuffer = -(-given.buffer // (_SUBBUFFERS * 8)) * 8
-    triggers: list[plan.EntityTrigger | plan.PathTrigger] = []
-    for trigger in given.triggers:
-        if isinstance(trigger, model.PathTrigger):
-            triggers.append(plan.PathTrigger(trigger.path, trigger.over))
-        else:
-            triggers.append(plan.EntityTrigger(trigger.entities, trigger.where))
-    return plan.Stream(
+    return _same(
+        plan.Stream,
+        given,
         name=name,
-        kind=given.kind,
-        entities=tuple(given.entities),
         subbuffer=subbuffer,
         subbuffers=_SUBBUFFERS,
-        filters=tuple(
-            plan.StreamFilter(each.entities, each.where, each.every, each.rate)
-            for each in given.filters
+        filters=tuple(_same(plan.StreamFilter, each) for each in given.filters),
+        triggers=tuple(
+            _same(plan.PathTrigger, each)
+            if isinstance(each, model_trace.PathTrigger)
+            else _same(plan.EntityTrigger, each)
+            for each in given.triggers
         ),
-        triggers=tuple(triggers),
-        post_ns=given.post,
-        on_death=given.on_death,
     )
 
 
 def _expectation(
-    line: expectation.Line | RequirementLine,
+    line: NumberLine | MessageLine,
     events: Mapping[str, list[str]],
     hosts: Mapping[str, str],
 ) -> measures.Expectation | measures.Requirement:
-    if isinstance(line, RequirementLine):
+    if isinstance(line, MessageLine):
         periodic = line.kind == "every"
         hop, op, limit = _hop(line.subject, line.hop, events), line.operator, line.limit
         if line.kind == "before" and hop is not None:
@@ -271,7 +272,7 @@ def _expectation(
             allowed=line.allowed,
             window=line.window,
         )
-    of_time = line.stat is not None and expectation.unit(line.stat) == "ns"
+    of_time = line.stat is not None and unit(line.stat) == "ns"
     return measures.Expectation(
         line.text,
         line.path,
@@ -295,24 +296,13 @@ def _hop(
     return measures.Hop(known.index(ends[0]), known.index(ends[1]))
 
 
-def _value(name: str, value: study.Value) -> measures.Value:
+def _value(name: str, value: model_figures.Value) -> measures.Value:
     group, _, event = value.of.partition(":")
-    return measures.Value(
-        name=name,
-        component=value.component,
-        group=group,
-        event=event,
-        field=value.field,
-        stat=value.stat,
-        unit=value.unit or "",
-        scale=value.scale,
-        per=value.per,
-        skip_first=value.skip_first,
-        skip_last=value.skip_last,
-    )
+    unit = value.unit or ""
+    return _same(measures.Value, value, name=name, group=group, event=event, unit=unit)
 
 
-def _statistic(subject: Subject, events: Mapping[str, list[str]]) -> measures.Statistic:
+def _statistic(subject: StatisticName, events: Mapping[str, list[str]]) -> measures.Statistic:
     hop = _hop(subject.path, subject.hop, events)
     return measures.Statistic(subject.text, subject.path, hop, subject.stat)
 
@@ -345,19 +335,13 @@ def _parts(path: measures.Path) -> list[tuple[str, measures.Hop | None]]:
     ]
 
 
-def _figure(name: str, figure: study.Figure, events: Mapping[str, list[str]]) -> measures.Figure:
-    return measures.Figure(
+def _figure(
+    name: str, figure: model_figures.Figure, events: Mapping[str, list[str]]
+) -> measures.Figure:
+    return _same(
+        measures.Figure,
+        figure,
         name=name,
-        title=figure.title,
-        x=figure.x,
         y=tuple(_statistic(subject, events) for subject in figure.y),
         error=_statistic(figure.error[0], events) if figure.error else None,
-        series=figure.series,
-        only=figure.only,
-        log=tuple(figure.log),
-        compare=figure.compare,
-        x_label=figure.x_label,
-        y_label=figure.y_label,
-        until_ns=figure.until,
-        labels=tuple(figure.labels),
     )

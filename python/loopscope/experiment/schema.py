@@ -44,19 +44,19 @@ class _WithoutNull(GenerateJsonSchema):
 
 
 def experiment_schema() -> dict[str, Any]:
-    """Of the experiment file."""
+    """The JSON Schema of the experiment file, for editors."""
     schema = ExperimentFile.model_json_schema(schema_generator=_WithoutNull)
     return {"$schema": _DIALECT, **schema, "title": "loopscope experiment"}
 
 
 def graph_schema() -> dict[str, Any]:
-    """Of a file of pipelines."""
+    """The JSON Schema of a file of pipelines."""
     schema = GraphFile.model_json_schema(schema_generator=_WithoutNull)
     return {"$schema": _DIALECT, **schema, "title": "loopscope graph"}
 
 
 def manifest_schema() -> dict[str, Any]:
-    """Of a resolved experiment; a manifest may hold more keys."""
+    """The JSON Schema of a resolved experiment; a manifest may hold more keys."""
     schema = TypeAdapter(Experiment).json_schema(mode="serialization")
     return {"$schema": _DIALECT, **schema, "title": "loopscope manifest"}
 

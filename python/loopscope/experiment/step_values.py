@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from . import formula, quantity, values
+from .grammar import ExpressionError
 from .problem import nearest
 from .quantity import RATIO
 from .values import JsonSchema, Names, Rule, text, wrong
@@ -42,13 +43,17 @@ class Formula(Rule):
 
     use: formula.Use = "row"
 
+    @property
+    def example(self) -> str:
+        return {"row": "duration > 5ms", "aggregate": "max(latency)", "window": "lag(ts)"}[self.use]
+
     def read(self, value: object, names: Names) -> str:
         if isinstance(value, bool | int | float):
             return str(value).lower() if isinstance(value, bool) else str(value)
         given = text(value)
         try:
             formula.parse(given, self.use)
-        except formula.FormulaError as error:
+        except ExpressionError as error:
             wrong(error.message, error.hint)
         return given
 
@@ -58,7 +63,7 @@ class Formula(Rule):
 
 @dataclass(frozen=True)
 class TableName(Rule):
-    """A pipeline, or a table of the run; which there are the rules and the run say."""
+    """The name of a pipeline or of a table of the run."""
 
     def read(self, value: object, names: Names) -> str:
         return text(value)
@@ -119,7 +124,7 @@ class Misses(Rule):
 
 
 @dataclass(frozen=True)
-class Statistics(Rule):
+class StatisticList(Rule):
     """Names of statistics."""
 
     def read(self, value: object, names: Names) -> list[str]:
@@ -140,8 +145,8 @@ class Statistics(Rule):
 
 
 PERCENTILE = "p[0-9]{1,2}|p9[0-9]{2,}"
-"""The third digit and those after it are decimals: p999 is 99.9 %. Below p90 nobody means them, and
-p100 would be 10 %."""
+"""The third digit and those after it are decimals: p999 is 99.9 %. Below p90 they are not meant,
+and p100 would be 10 %."""
 
 
 def _is_percentile(given: str) -> bool:

@@ -6,27 +6,25 @@ guide's table are made from these. What a step computes is in ``loopscope.graph`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, GetJsonSchemaHandler, model_validator
-from pydantic_core import CoreSchema
+from pydantic import Field, model_validator
 
-from . import formula, values
+from . import event_values, values
+from .file_section import Section
+from .place import Place
 from .quantity import DURATION, RATIO
-from .section import Section
 from .step_values import (
     Amount,
     Callable,
     Columns,
     Formula,
     Misses,
-    Statistics,
+    StatisticList,
     TableName,
     TableNames,
 )
-from .values import Integer, JsonSchema, Quantity
+from .values import Integer, Quantity
 
 ColumnType = Literal["integer", "real", "text", "boolean"]
 By = Annotated[list[str], Columns()]
@@ -141,10 +139,10 @@ class PathOf(Options):
         "`err_ns` (the duration's half-width), in ns; null where a message was not seen at an end"
     )
     name: Annotated[str, values.Reference("path")] = Field(description="The path.")
-    first: Annotated[str, values.Event()] | None = Field(
+    first: Annotated[str, event_values.Event()] | None = Field(
         default=None, description="component/group:name where it begins. Default: the path's first."
     )
-    last: Annotated[str, values.Event()] | None = Field(
+    last: Annotated[str, event_values.Event()] | None = Field(
         default=None, description="Where it ends. Default: the path's last."
     )
 
@@ -166,6 +164,11 @@ class Window(Options):
         "`rows` and `time`: the row and all before it.",
     )
     by: By = Field(default=[], description="Windows see only rows that are alike in these.")
+
+    @classmethod
+    def check(cls, at: Place) -> None:
+        if at.get("rows") is not None and at.get("time") is not None:
+            at.report("a window is of so many rows or of so much time: give one of the two")
 
 
 class Resample(Options):
@@ -233,7 +236,7 @@ class StatisticsOf(Options):
         default="none", description="Column of its half-width, such as err_ns; none: it is exact."
     )
     by: By = Field(default=[], description="Statistics for each value of these.")
-    statistics: Annotated[list[str], Statistics()] = Field(
+    statistics: Annotated[list[str], StatisticList()] = Field(
         default=["mean", "deviation", "min", "p50", "p90", "p99", "p999", "max"],
         description="mean, deviation (standard deviation), min, max, percentiles as p99.",
     )
@@ -383,113 +386,12 @@ class Python(Options):
         default={}, description="Handed to the function by name; quantities keep their spelling."
     )
 
-
-class Step(Section):
-    """One step: its name and its options."""
-
-    select: Select | None = None
-    where: Where | None = None
-    trim: Trim | None = None
-    rename: Rename | None = None
-    derive: Derive | None = None
-    pair: Pair | None = None
-    path: PathOf | None = None
-    window: Window | None = None
-    resample: Resample | None = None
-    group: Group | None = None
-    top: Top | None = None
-    histogram: Histogram | None = None
-    statistics: StatisticsOf | None = None
-    join: Join | None = None
-    as_of: AsOf | None = Field(default=None, alias="as-of")
-    merge: Merge | None = None
-    deadline: Deadline | None = None
-    narrate: Narrate | None = None
-    plot: Plot | None = None
-    export: Export | None = None
-    python: Python | None = None
-
     @classmethod
-    def __get_pydantic_json_schema__(
-        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchema:
-        made = handler.resolve_ref_schema(handler(schema))
-        for name, options in steps().items():
-            either = whole = {"$ref": made["properties"][name]["$ref"]}
-            if options.short is not None:
-                alone = dict(handler.resolve_ref_schema(whole)["properties"][options.short])
-                alone.pop("description")
-                either = alone if options.only else {"anyOf": [whole, alone]}
-            made["properties"][name] = {**either, "description": said(options)}
-        return {**made, "minProperties": 1, "maxProperties": 1}
-
-
-class Pipeline(Section):
-    """Steps one after the other, each on the table that the one before gives."""
-
-    from_: Name | None = Field(
-        default=None,
-        alias="from",
-        description="Pipeline or table of the run: GROUP.NAME of an event, paths.NAME, hops, hosts "
-        "and others that `loopscope query RUN` lists. Left out where the first step is path.",
-    )
-    steps: list[Step] = Field(default=[], description="Each has one key: the step's name.")
+    def check(cls, at: Place) -> None:
+        if at.get("by") is not None and at.get("columns") is None:
+            at.report("by is for batches: give columns, or leave it out")
 
 
 def said(step: type[Options]) -> str:
     """What a step does, in a paragraph."""
     return " ".join((step.__doc__ or "").split())
-
-
-@dataclass(frozen=True)
-class Option:
-    """An option of a step, for people."""
-
-    name: str
-    what: str
-    default: str | None
-    """None: it must be given."""
-
-
-def steps() -> dict[str, type[Options]]:
-    """The options of every step by its name, in the order of the documentation."""
-    found = {}
-    for name, field in Step.model_fields.items():
-        options = next(each for each in get_args(field.annotation) if each is not type(None))
-        found[field.alias or name] = options
-    return found
-
-
-def options_of(step: type[Options]) -> Iterator[Option]:
-    """The options of a step, in order."""
-    for name, field in step.model_fields.items():
-        default: str | None = None
-        if not field.is_required():
-            value = field.default
-            none = value is None or value == [] or value == {}
-            default = "" if none else ", ".join(map(str, value)) if isinstance(value, list) else ""
-            default = default or ("" if none else str(value))
-        yield Option(field.alias or name, field.description or "", default)
-
-
-def documentation() -> str:
-    """Every step and the functions of formulas, as the guide has them: Markdown tables."""
-    parts = []
-    for name, step in steps().items():
-        lines = [f"### {name}", "", said(step), ""]
-        if step.short is not None:
-            alone = "is all there is" if step.only else "may stand alone"
-            option = next(each for each in options_of(step) if each.name == step.short)
-            lines += [f"`{name}: {option.name.upper()}`: `{option.name}` {alone}.", ""]
-        lines += ["| option | | default |", "|---|---|---|"]
-        for option in options_of(step):
-            default = "*must be given*" if option.default is None else option.default
-            lines.append(f"| `{option.name}` | {option.what} | {default} |")
-        lines += ["", f"Takes {step.takes}. Gives {step.gives}.", ""]
-        parts.append("\n".join(lines))
-    lines = ["### Functions of formulas", "", "| function | in |", "|---|---|"]
-    places = {"row": "any formula", "aggregate": "group, resample", "window": "window"}
-    for function in formula.FUNCTIONS.values():
-        uses = ["row"] if "row" in function.uses else function.uses
-        lines.append(f"| {function.what} | {', '.join(places[use] for use in uses)} |")
-    return "\n".join([*parts, *lines]) + "\n"

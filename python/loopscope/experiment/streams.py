@@ -1,4 +1,4 @@
-"""What the host side is told to record: the document of ``schema/streams.md``."""
+"""What the host side records: the document of ``schema/streams.md``."""
 
 from __future__ import annotations
 

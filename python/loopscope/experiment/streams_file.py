@@ -1,6 +1,6 @@
 """A file of streams for ``record`` and ``attach``: as under ``trace.streams``, and also ``main``.
 
-Its mistakes are told as an experiment file's are.
+Mistakes are reported as those of an experiment file are.
 """
 
 from __future__ import annotations
@@ -8,17 +8,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
-from . import explain, model, plan, rules, source, values
-from .problem import ExperimentErrors, Problem
+from . import (
+    checks,
+    document,
+    event_values,
+    model_trace,
+    plan,
+    values,
+    yaml_tree,
+)
+from .file_section import Section
+from .problem import ExperimentErrors
 from .resolve import stream
-from .section import Section
 
 
 class _Trace(Section):
-    streams: dict[Annotated[str, values.Name("a stream", 64)], model.Stream]
+    streams: dict[Annotated[str, values.Name("a stream", 64)], model_trace.Stream]
 
 
 class _File(Section):
@@ -30,25 +37,16 @@ class _File(Section):
 def load_streams(path: str | Path) -> tuple[plan.Stream, ...]:
     """Reads a file of streams. Raises ExperimentErrors with everything that is wrong in it."""
     file = str(path)
-    try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        message = f"cannot read the file: {error.strerror}"
-        raise ExperimentErrors([Problem(file, 1, 1, "", message)]) from None
-    except UnicodeDecodeError:
-        raise ExperimentErrors([Problem(file, 1, 1, "", "the file is not UTF-8 text")]) from None
-    root, problems = source.read(text, file, may_be_null=lambda path: False)
+    text, problems = document.read(path)
+    if text is None:
+        raise ExperimentErrors(problems)
+    root, problems = yaml_tree.read(text, file, may_be_null=lambda path: False)
     if root is None:
         raise ExperimentErrors(problems)
-    tree = _within(root, "trace", "streams")
-    read = None
-    try:
-        read = _File.model_validate(
-            source.plain_value(tree), context=values.Names(paths={}, components=frozenset())
-        )
-    except ValidationError as error:
-        problems += explain.problems(error, tree, file)
-    problems += rules.problems_of_streams(tree, file)
+    tree = yaml_tree.within(root, "trace", "streams")
+    known = values.Names(paths={}, components=frozenset())
+    read, wrong = checks.validated(_File, tree, file, known)
+    problems += wrong
     if problems or read is None:
         raise ExperimentErrors(sorted(problems, key=lambda found: (found.line, found.column)))
     return tuple(stream(name, each) for name, each in read.trace.streams.items())
@@ -60,9 +58,9 @@ def stream_filter(
     """A filter of a stream. Raises ValueError where the pattern or the condition is wrong."""
     names = values.Names()
     try:
-        values.Pattern().read(entities, names)
+        event_values.Pattern().read(entities, names)
         if where is not None:
-            values.Predicate().read(where, names)
+            event_values.Predicate().read(where, names)
     except PydanticCustomError as error:
         raise ValueError(error.message()) from None
     return plan.StreamFilter(entities, where, every, rate)
@@ -71,13 +69,6 @@ def stream_filter(
 def check_pattern(pattern: str) -> None:
     """Raises ValueError where a text is no pattern on ``group:name``, ``!`` before it or not."""
     try:
-        values.Pattern(excluding=True).read(pattern, values.Names())
+        event_values.Pattern(excluding=True).read(pattern, values.Names())
     except PydanticCustomError as error:
         raise ValueError(error.message()) from None
-
-
-def _within(tree: source.Tree, *keys: str) -> source.Tree:
-    """A tree as it is below these keys."""
-    for key in reversed(keys):
-        tree = source.Mapping(tree.mark, {key: tree}, {key: tree.mark})
-    return tree

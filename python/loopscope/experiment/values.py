@@ -8,31 +8,23 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from ipaddress import IPv4Network
-from pathlib import Path, PurePosixPath
-from typing import Any, NoReturn, Protocol
+from pathlib import Path
+from typing import Any, Final, NoReturn
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from . import clause, expectation, quantity, requirement
-from .measures import SAMPLING, Use, key_of
+from . import quantity
+from .measures import key_of
 from .params import REFERENCE
 from .path_graph import Shape
-from .plan import MAIN
-from .problem import Severity, nearest
-from .source import Location, Mark
+from .problem import nearest
 
-EVENT = r"[A-Za-z_][A-Za-z0-9_-]*"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
 _IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
-_PATTERN = r"[A-Za-z0-9_*?-]+"
-_HOST_CLOCK = r"realtime|monotonic|ptp[0-9]+"
-# Besides the main one (LOOPSCOPE_STREAMS in crates/trace/c/layout.h).
-MOST_STREAMS = 30
 
 JsonSchema = dict[str, Any]
 
@@ -64,19 +56,6 @@ class Names:
             wrong(f"there is no {what} {name!r}", nearest(name, known))
 
 
-class Report(Protocol):
-    """Takes down a mistake that a rule finds."""
-
-    def __call__(
-        self,
-        mark: Mark,
-        path: Location,
-        message: str,
-        hint: str | None = None,
-        severity: Severity = "error",
-    ) -> None: ...
-
-
 def wrong(message: str, hint: str | None = None) -> NoReturn:
     """Refuses a value. Within a validator only."""
     raise PydanticCustomError("wrong", "{message}", {"message": message, "hint": hint})
@@ -99,6 +78,51 @@ def or_reference(schema: JsonSchema) -> JsonSchema:
     return {"anyOf": [schema, {"type": "string", "pattern": f"^{REFERENCE}$"}]}
 
 
+EXAMPLES_OF_NAMES: Final = {
+    "component": "sensor",
+    "environment variable": "HOME",
+    "field": "size",
+    "host": "h1",
+    "parameter": "delay",
+    "path": "loop",
+    "phase": "run",
+    "swept parameter": "delay",
+}
+EXAMPLES: Final = {
+    "Amount": "10us",
+    "Axis": "delay",
+    "Boolean": "true",
+    "Callable": "own:doubled",
+    "Columns": "[id, host]",
+    "Command": "./loop sensor 5000",
+    "Entity": "loop:sent",
+    "Event": "sensor/loop:sent",
+    "Expectation": "loop.p99 < 5ms",
+    "HostClock": "ptp0",
+    "Key": "id",
+    "LeftBehind": "trace",
+    "Misses": "0.1%",
+    "NoKernel": "",
+    "Number": "8",
+    "OfValues": "mean",
+    "Pattern": "loop:*",
+    "Predicate": "id % 100 == 0",
+    "Recorded": "recorded.txt",
+    "Single": "5",
+    "Statistics": "[loop.p99, loop.max]",
+    "StatisticList": "[mean, p99]",
+    "StreamName": "slow",
+    "Subnet": "10.77.0.0/24",
+    "Sweep": "{delay: [10ms, 20ms]}",
+    "TableName": "paths.loop",
+    "TableNames": "[loops, others]",
+    "Text": "'a text'",
+    "User": "nobody",
+    "Variables": "ROS_*",
+}
+"""A right value of each kind, in YAML, for the reference page."""
+
+
 class Rule(ABC):
     """Reads one value of the file."""
 
@@ -109,6 +133,22 @@ class Rule(ABC):
     @abstractmethod
     def schema(self) -> JsonSchema:
         """JSON Schema of the value in the file."""
+
+    @property
+    def type_text(self) -> str:
+        """What the value is, for the reference page."""
+        first = " ".join((type(self).__doc__ or "").split()).partition(". ")[0].removesuffix(".")
+        return first[:1].lower() + first[1:]
+
+    @property
+    def units(self) -> str:
+        """The units that the value may be written in, for the reference page."""
+        return ""
+
+    @property
+    def example(self) -> str:
+        """A right value, in YAML, for the reference page."""
+        return EXAMPLES[type(self).__name__]
 
     def __get_pydantic_core_schema__(
         self, source: object, handler: GetCoreSchemaHandler
@@ -165,6 +205,15 @@ class Integer(Rule):
     def schema(self) -> JsonSchema:
         return or_reference({"type": "integer", "minimum": self.low, "maximum": self.high})
 
+    @property
+    def type_text(self) -> str:
+        most = f" to {self.high}" if self.high < 2**62 else " on"
+        return f"whole number from {self.low}{most}"
+
+    @property
+    def example(self) -> str:
+        return str(max(self.low, 2))
+
 
 @dataclass(frozen=True)
 class Quantity(Rule):
@@ -187,6 +236,22 @@ class Quantity(Rule):
 
     def schema(self) -> JsonSchema:
         return or_reference({"type": "string", "pattern": quantity.pattern(self.dimension)})
+
+    @property
+    def type_text(self) -> str:
+        most = f" to {self.highest}" if self.highest is not None else " on"
+        return f"{self.dimension.name} from {self.lowest}{most}"
+
+    @property
+    def units(self) -> str:
+        return ", ".join(self.dimension.units)
+
+    @property
+    def example(self) -> str:
+        given = quantity.parse(self.dimension.example, self.dimension)
+        low = quantity.parse(self.lowest, self.dimension)
+        high = given if self.highest is None else quantity.parse(self.highest, self.dimension)
+        return self.dimension.example if low <= given <= high else self.lowest
 
 
 @dataclass(frozen=True)
@@ -221,6 +286,14 @@ class Name(Rule):
     def schema(self) -> JsonSchema:
         return {"type": "string", "pattern": f"^{_NAME}$", "maxLength": self.longest}
 
+    @property
+    def type_text(self) -> str:
+        return f"name of {self.what}, at most {self.longest} characters"
+
+    @property
+    def example(self) -> str:
+        return EXAMPLES_OF_NAMES.get(self.what.partition(" ")[2], "my-name")
+
 
 @dataclass(frozen=True)
 class Reference(Rule):
@@ -235,6 +308,14 @@ class Reference(Rule):
 
     def schema(self) -> JsonSchema:
         return {"type": "string"}
+
+    @property
+    def type_text(self) -> str:
+        return f"name of a {self.what}"
+
+    @property
+    def example(self) -> str:
+        return EXAMPLES_OF_NAMES[self.what]
 
 
 @dataclass(frozen=True)
@@ -254,6 +335,14 @@ class Identifier(Rule):
 
     def schema(self) -> JsonSchema:
         return {"type": "string", "pattern": f"^{_IDENTIFIER}$"}
+
+    @property
+    def type_text(self) -> str:
+        return f"name of {self.what}: letters, digits and _"
+
+    @property
+    def example(self) -> str:
+        return EXAMPLES_OF_NAMES.get(self.what.partition(" ")[2], "late")
 
 
 @dataclass(frozen=True)
@@ -280,7 +369,7 @@ class Key(Rule):
 
 @dataclass(frozen=True)
 class Variables(Rule):
-    """Names of environment variables: one, or with ``*`` at the end all that begin so."""
+    """The name of an environment variable, or with ``*`` at the end all that begin so."""
 
     def read(self, value: object, names: Names) -> str:
         pattern = text(value)
@@ -323,7 +412,7 @@ class Single(Rule):
 
 @dataclass(frozen=True)
 class Command(Rule):
-    """A program and its arguments; substitution has split what was given as one text."""
+    """A command line or a list of words. Substitution has split what was given as one text."""
 
     def read(self, value: object, names: Names) -> list[str]:
         if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
@@ -366,262 +455,3 @@ class Subnet(Rule):
 
 
 _PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
-
-
-@dataclass(frozen=True)
-class Pattern(Rule):
-    """A pattern on ``group:name`` with ``*`` and ``?``.
-
-    Where ``excluding``, one with ``!`` before it leaves out again what earlier ones took in.
-    """
-
-    excluding: bool = False
-
-    def read(self, value: object, names: Names) -> str:
-        given = text(value)
-        pattern = given.removeprefix("!") if self.excluding else given
-        if re.fullmatch(_PATTERN, pattern) and "*" not in pattern:
-            wrong(f"{given!r} names no event: a pattern is on group:name", f"{given}:*")
-        if not re.fullmatch(f"{_PATTERN}(?::{_PATTERN})?", pattern):
-            wrong(f"{given!r} is not a pattern on group:name, such as pipe:*")
-        return given
-
-    def schema(self) -> JsonSchema:
-        return {"type": "string"}
-
-
-def chosen(entity: str, patterns: Iterable[str]) -> bool:
-    """Whether patterns, of which the last that matches decides, take an entity in."""
-    taken = False
-    for pattern in patterns:
-        if fnmatchcase(entity, pattern.removeprefix("!")):
-            taken = not pattern.startswith("!")
-    return taken
-
-
-@dataclass(frozen=True)
-class Predicate(Rule):
-    """A condition on a hit's id and fields."""
-
-    def read(self, value: object, names: Names) -> str:
-        predicate = text(value)
-        # The collector's own parser, so that what is right here is right there.
-        from loopscope._native import check_predicate
-
-        mistake = check_predicate(predicate)
-        if mistake is not None:
-            column, message = mistake
-            wrong(f"the predicate {predicate!r} is wrong at its column {column}: {message}")
-        return predicate
-
-    def schema(self) -> JsonSchema:
-        return {"type": "string", "minLength": 1}
-
-
-@dataclass(frozen=True)
-class LeftBehind(Rule):
-    """The path of what a component leaves in its working directory."""
-
-    def read(self, value: object, names: Names) -> str:
-        given = text(value)
-        path = PurePosixPath(given)
-        if path.is_absolute():
-            wrong(
-                f"{given!r} is not in the component's working directory: have it write to a "
-                "relative path and name that"
-            )
-        if ".." in path.parts or not path.parts:
-            wrong(f"{given!r} is not in the component's working directory: name what is below it")
-        return str(path)
-
-    def schema(self) -> JsonSchema:
-        return {"type": "string", "minLength": 1}
-
-
-@dataclass(frozen=True)
-class HostClock(Rule):
-    """A clock of a host's that is read during a run."""
-
-    def read(self, value: object, names: Names) -> str:
-        name = text(value)
-        if not re.fullmatch(_HOST_CLOCK, name):
-            wrong(
-                f"there is no clock {name!r}: realtime, monotonic, ptp0, ptp1, …",
-                nearest(name.lower().removeprefix("clock_"), ("realtime", "monotonic", "ptp0")),
-            )
-        return name
-
-    def schema(self) -> JsonSchema:
-        return {"type": "string", "pattern": f"^({_HOST_CLOCK})$"}
-
-
-@dataclass(frozen=True)
-class StreamName(Rule):
-    """The name of a stream besides the main one."""
-
-    def read(self, value: object, names: Names) -> str:
-        name = Name("a stream", 64).read(value, names)
-        if name == MAIN:
-            wrong(f"{MAIN!r} is the stream of trace.user: call this one something else")
-        return name
-
-    def schema(self) -> JsonSchema:
-        return Name("a stream", 64).schema()
-
-
-@dataclass(frozen=True)
-class Event(Rule):
-    """``component/group:name``."""
-
-    def read(self, value: object, names: Names) -> str:
-        event = text(value)
-        match = re.fullmatch(rf"([^/\s]+)/{EVENT}:{EVENT}", event)
-        if match is None:
-            wrong(f"{event!r} is not an event: write component/group:name")
-        names.refer("component", match[1])
-        return event
-
-    def schema(self) -> JsonSchema:
-        return {"type": "string", "pattern": "^[^/]+/[^/:]+:[^/:]+$"}
-
-
-@dataclass(frozen=True)
-class Entity(Rule):
-    """``group:name``."""
-
-    def read(self, value: object, names: Names) -> str:
-        entity = text(value)
-        if re.fullmatch(f"{EVENT}:{EVENT}", entity) is None:
-            wrong(f"{entity!r} is no event: write group:name")
-        return entity
-
-    def schema(self) -> JsonSchema:
-        return {"type": "string", "pattern": "^[^/:]+:[^/:]+$"}
-
-
-@dataclass(frozen=True)
-class Expectation(Rule):
-    """A line of ``expect``, as ``expectation`` and ``requirement`` say."""
-
-    def read(self, value: object, names: Names) -> expectation.Line | requirement.RequirementLine:
-        if not isinstance(value, str):
-            wrong(f"an expectation is a text: {expectation.FORM}")
-        try:
-            line = expectation.parse(value, names.values)
-        except clause.ExpectationError as error:
-            wrong(error.message, error.hint)
-        if isinstance(line, requirement.RequirementLine):
-            _requirement(line, names)
-            return line
-        if requirement.is_event(line.path):
-            Event().read(line.path, names)
-        elif line.stat is not None:
-            names.refer("path", line.path)
-            part(line.path, line.hop, line.stat, names)
-        if line.clock is not None and line.path != expectation.EVERY_HOST:
-            names.refer("host", line.path)
-        return line
-
-    def schema(self) -> JsonSchema:
-        return {"type": "string"}
-
-
-def _requirement(line: requirement.RequirementLine, names: Names) -> None:
-    """Refuses one of what the file does not give, and one that a graph cannot meet."""
-    if line.kind == "every":
-        Event().read(line.subject, names)
-        return
-    if names.paths is not None and line.subject not in names.paths:
-        if names.values is None:
-            return
-        known = [*names.paths, *names.values]
-        wrong(f"there is no path {line.subject!r}", nearest(line.subject, known))
-    if line.kind == "symmetric":
-        round_trip(line.subject, line.hop, names, "'symmetric'")
-    uses = _uses(line.subject, line.hop, names, either_way=line.kind == "before")
-    if line.kind in requirement.OF_EVERY_MESSAGE and uses & SAMPLING:
-        said = requirement.OF_EVERY_MESSAGE[line.kind]
-        wrong(
-            f"{said} is said of messages that all go on; here an event takes the newest or those "
-            "of a time, and leaves the others",
-            f"{line.subject}{_brackets(line.hop)}.age < TIME",
-        )
-
-
-def part(path: str, ends: tuple[str, str] | None, stat: str | None, names: Names) -> None:
-    """Refuses a statistic (None: the messages) of what is no part of a path that the file gives, or
-    of a part that has none."""
-    uses = _uses(path, ends, names)
-    if stat == "asymmetry":
-        round_trip(path, ends, names)
-    if names.paths is None or (path in names.graphs and names.graphs[path] is None):
-        return
-    if stat == "superseded" and path not in names.graphs:
-        wrong(f"superseded is of a path that is a graph; {path!r} is a list of events")
-    if stat == "age" and not uses - {"key"}:
-        wrong(
-            "age is one number where an event joins, of the data that it uses: say it of each "
-            "message",
-            f"expect: [{path}{_brackets(ends)}.age < TIME]",
-        )
-
-
-def _uses(
-    path: str, ends: tuple[str, str] | None, names: Names, either_way: bool = False
-) -> set[Use]:
-    """How the events of a part of a path use what comes before them; empty where that cannot be
-    read. Refuses what is no part of a path that the file gives."""
-    graph = names.graphs.get(path)
-    if ends is None:
-        if graph is None:
-            return set()
-        starts, stops = graph.sources, graph.sinks
-        for what, several in (("beginnings", starts), ("ends", stops)):
-            if len(several) > 1:
-                wrong(
-                    f"the path {path!r} has {len(several)} {what} ({', '.join(several)}): say "
-                    "which",
-                    f"{path}[{starts[0]} -> {stops[0]}]",
-                )
-        return graph.uses(starts[0], stops[0])
-    events = names.paths[path] if names.paths is not None and path in names.paths else (None,)
-    if None in events:
-        return set()
-    for event in ends:
-        if event not in events:
-            close = nearest(event, [known for known in events if known])
-            wrong(f"the path {path!r} has no event {event!r}", close)
-    if ends[0] == ends[1]:
-        wrong(f"{ends[0]} is one event: name two of {path!r}")
-    if graph is not None:
-        found = graph.uses(*ends) or (graph.uses(ends[1], ends[0]) if either_way else set())
-        if not found:
-            wrong(f"nothing leads from {ends[0]} to {ends[1]} in {path!r}")
-        return found
-    backwards = events.index(ends[0]) > events.index(ends[1])
-    if path not in names.graphs and backwards and not either_way:
-        wrong(f"{ends[0]} does not come before {ends[1]} in {path!r}")
-    return set()
-
-
-def _brackets(ends: tuple[str, str] | None) -> str:
-    return "" if ends is None else f"[{ends[0]} -> {ends[1]}]"
-
-
-def round_trip(
-    path: str, ends: tuple[str, str] | None, names: Names, what: str = "asymmetry"
-) -> None:
-    """Refuses what has no two legs that could be alike."""
-    if ends is not None:
-        wrong(f"{what} is said of a whole path: write {path} without the brackets")
-    events = names.paths[path] if names.paths is not None else (None,)
-    if None in events:
-        return
-    if path in names.graphs:
-        wrong(f"{what} is said of a path without branches and joins; {path!r} is a graph")
-    at = [str(event).partition("/")[0] for event in events]
-    if len(at) < 4 or at[0] != at[-1] or at[1] != at[-2] or at[0] == at[1]:
-        wrong(
-            f"{what} is said of a path that goes from one component to another and back: its "
-            f"first hop and its last; {path!r} goes {' -> '.join(at)}"
-        )

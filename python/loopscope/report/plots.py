@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.experiment import Experiment, Figure, expectation
+from loopscope.experiment import Experiment, Figure, statistic_names
 from loopscope.report.axis import Axis, Scalar, axis_of, places
 from loopscope.report.marks import Mark, Strokes, read_marks, strokes_over
 from loopscope.report.parts import ages_of, part_of, paths_of
@@ -321,7 +321,7 @@ def _name(figure: Figure) -> str:
     if len(figure.y) > 1:
         if y.stat is None and y.hop is None:
             return "value"
-        return {"ns": "time", "Hz": "rate"}.get(expectation.unit(y.stat or "p50"), "value")
+        return {"ns": "time", "Hz": "rate"}.get(statistic_names.unit(y.stat or "p50"), "value")
     if figure.x == TIME and y.stat is not None:
         return "age of the data"
     if y.stat is not None:

@@ -157,6 +157,13 @@ def plain_value(tree: Tree) -> object:
     return {key: plain_value(item) for key, item in tree.items.items()}
 
 
+def within(tree: Tree, *keys: str) -> Tree:
+    """A tree as it is below these keys."""
+    for key in reversed(keys):
+        tree = Mapping(tree.mark, {key: tree}, {key: tree.mark})
+    return tree
+
+
 def child(tree: Tree | None, key: Key) -> Tree | None:
     """What a tree holds under a key or an index, or None."""
     if isinstance(tree, Mapping) and isinstance(key, str):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from . import measures
 from .problem import Problem, dotted, nearest
-from .source import (
+from .yaml_tree import (
     Location,
     Mapping,
     Mark,

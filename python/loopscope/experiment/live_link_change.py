@@ -1,6 +1,6 @@
 """A change of a link while it is used, as typed: ``delay=200ms loss=1%``.
 
-Its mistakes are told as an experiment file's are.
+Mistakes are reported as those of an experiment file are.
 """
 
 from __future__ import annotations
@@ -9,13 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from . import explain, source
-from .link import LinkSettings
-from .links import Pair, ends
+from . import checks, yaml_tree
+from .file_section import Section
+from .link_settings import LinkSettings, Pair, ends
 from .problem import Problem, nearest
-from .section import Section
 from .values import Names
 
 
@@ -35,22 +32,21 @@ def link_change(link: str, words: Sequence[str]) -> tuple[list[Pair], dict[str, 
         raise ValueError(f"{link!r} names no link: write 'A -> B', or 'A <-> B' for both ways")
     if not words:
         raise ValueError("nothing to change: give settings such as delay=200ms loss=1%")
-    settings = source.Mapping(source.Mark(1, 1))
+    settings = yaml_tree.Mapping(yaml_tree.Mark(1, 1))
     for word in words:
         key, tree = _setting(word)
         if key in settings.items:
             raise ValueError(f"{key} is given twice")
         settings.items[key] = tree
         settings.keys[key] = tree.mark
-    tree = _within(settings, "network", link)
-    try:
-        read = _File.model_validate(source.plain_value(tree), context=Names(folder=Path.cwd()))
-    except ValidationError as error:
-        _refuse(explain.problems(error, tree, ""))
+    tree = yaml_tree.within(settings, "network", link)
+    read, problems = checks.validated(_File, tree, "", Names(folder=Path.cwd()))
+    _refuse(problems)
+    assert read is not None
     return pairs, read.network[link].document()
 
 
-def _setting(word: str) -> tuple[str, source.Tree]:
+def _setting(word: str) -> tuple[str, yaml_tree.Tree]:
     key, _, value = word.partition("=")
     if key not in LinkSettings.model_fields:
         close = nearest(key, LinkSettings.model_fields)
@@ -60,7 +56,7 @@ def _setting(word: str) -> tuple[str, source.Tree]:
         raise ValueError(f"a link has no setting {key!r} ({known})")
     if not value:
         raise ValueError(f"{key} has no value: write {key}=VALUE")
-    tree, problems = source.read(value, "", may_be_null=lambda path: False)
+    tree, problems = yaml_tree.read(value, "", may_be_null=lambda path: False)
     _refuse(problems)
     assert tree is not None
     return key, tree
@@ -70,9 +66,3 @@ def _refuse(problems: Sequence[Problem]) -> None:
     for problem in problems:
         hint = f" (did you mean {problem.hint}?)" if problem.hint else ""
         raise ValueError(f"{problem.message}{hint}")
-
-
-def _within(tree: source.Tree, *keys: str) -> source.Tree:
-    for key in reversed(keys):
-        tree = source.Mapping(tree.mark, {key: tree}, {key: tree.mark})
-    return tree

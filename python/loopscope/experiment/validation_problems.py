@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-import types
 from collections.abc import Iterator
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from . import links
-from .model import ExperimentFile, Network
+from . import emulated_links
+from .file_section import ITEM, NAME, Section
+from .model import ExperimentFile
+from .model_network import Network
 from .problem import Problem, dotted, nearest
-from .section import Section
-from .source import Location, Mapping, Scalar, Tree, child
+from .yaml_tree import Location, Mapping, Scalar, Tree, child
 
 _EXPECTED = {
     "string_type": "text",
@@ -114,7 +113,7 @@ def _is_no_link(location: tuple[int | str, ...]) -> bool:
     if location[:1] != ("network",) or len(location) == 1:
         return False
     return not (location[1] in Network.model_fields and location[1] != "default") and (
-        not links.is_settings(location)
+        not emulated_links.is_settings(location)
     )
 
 
@@ -131,44 +130,22 @@ def _origin(place: _Place) -> str:
 
 def known_keys(location: tuple[int | str, ...]) -> list[str]:
     """The keys that the section at a location may have."""
-    sections: list[Any] = [ExperimentFile]
+    # Each section that may be meant, and the keys and indexes that still lead to it.
+    found: list[tuple[tuple[int | str, ...], type[Section]]] = [((), ExperimentFile)]
     for part in location:
-        below = [step for section in sections for step in _below(section, part)]
+        within = [
+            step for rest, section in found for step in (_into(section, part) if not rest else ())
+        ]
+        wanted = ITEM if isinstance(part, int) else NAME
+        within += [(rest[1:], section) for rest, section in found if rest and rest[0] == wanted]
         # A union's tag leads nowhere.
-        sections = below or sections
-    return [
-        field.alias or name
-        for section in sections
-        if _is_section(section)
-        for name, field in section.model_fields.items()
-    ]
+        found = within or found
+    return [key for rest, section in found if not rest for key in section.keys()]
 
 
-def _below(kind: Any, part: int | str) -> Iterator[Any]:
-    if _is_section(kind):
-        hints = get_type_hints(kind, include_extras=False)
-        for name, field in kind.model_fields.items():
-            if part == (field.alias or name):
-                yield from _alternatives(hints[name])
-                return
-        if kind.model_config.get("extra") == "allow":
-            yield from _alternatives(get_args(hints["__pydantic_extra__"])[1])
-    elif get_origin(kind) is dict and isinstance(part, str):
-        yield from _alternatives(get_args(kind)[1])
-    elif get_origin(kind) is list and isinstance(part, int):
-        yield from _alternatives(get_args(kind)[0])
-
-
-def _alternatives(kind: Any) -> Iterator[Any]:
-    origin = get_origin(kind)
-    if origin is Annotated:
-        yield from _alternatives(get_args(kind)[0])
-    elif origin in (Union, types.UnionType):
-        for alternative in get_args(kind):
-            yield from _alternatives(alternative)
-    else:
-        yield kind
-
-
-def _is_section(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Section)
+def _into(
+    section: type[Section], part: int | str
+) -> Iterator[tuple[tuple[int | str, ...], type[Section]]]:
+    for key, place, below in section.sections():
+        if key == part or (key == NAME and part not in section.keys()):
+            yield place, below

@@ -13,17 +13,41 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from . import quantity, values
+from .file_section import Section
+from .model_phases import longest_ns
+from .place import Place
+from .problem import nearest
 from .quantity import DURATION, PACKETS, RATE, RATIO, SIZE
-from .section import Section
 from .values import JsonSchema, Names, Quantity, Rule
+from .yaml_tree import Mapping
 
 # A setting's name in the links document, where it is another than in the file.
 DOCUMENT_NAMES: Final = {"delay": "delay_ns", "rate": "rate_bps", "burst": "burst_bytes"}
 
 NONE: Final = "none"
 
+STEP: Final = "at "
+"""What the key of a change begins with."""
+
+Pair = tuple[str, str]
+
 # Who leaves out the unit of a share of packets means per cent, not the ppm of clocks.
 _SHARE: Final = replace(RATIO, example="1%")
+
+
+def ends(key: str) -> list[Pair]:
+    """The directions that a key names, ``A -> B`` or ``A <-> B``; none where it names no link."""
+    arrow = "<->" if "<->" in key else "->"
+    hosts = [host.strip() for host in key.split(arrow)]
+    if len(hosts) != 2:
+        return []
+    source, target = hosts
+    return [(source, target), (target, source)] if arrow == "<->" else [(source, target)]
+
+
+def step_ns(key: str) -> int:
+    """When the change of this key comes, in ns. Raises QuantityError."""
+    return quantity.parse_whole(key.removeprefix(STEP).strip(), quantity.DURATION)
 
 
 @dataclass(frozen=True)
@@ -37,10 +61,14 @@ class Probability(Rule):
     def schema(self) -> JsonSchema:
         return Quantity(_SHARE, "0%", "100%").schema()
 
+    type_text = "share from 0% to 100%"
+    units = "%, ppm"
+    example = "1%"
+
 
 @dataclass(frozen=True)
 class Recorded(Rule):
-    """A file of a kind that the link model reads, relative to the experiment file's folder."""
+    """A file that the link model reads, relative to the experiment file's folder."""
 
     kind: Literal["table", "loss", "delays", "opportunities"]
 
@@ -75,6 +103,10 @@ class QueueLimit(Rule):
         patterns = [quantity.pattern(each) for each in (PACKETS, SIZE, DURATION)]
         return values.or_reference({"type": "string", "pattern": "|".join(patterns)})
 
+    type_text = "number of packets, size or duration"
+    units = ", ".join(unit for each in (PACKETS, SIZE, DURATION) for unit in each.units)
+    example = "100packets"
+
 
 @dataclass(frozen=True)
 class OrNone(Rule):
@@ -97,6 +129,19 @@ class OrNone(Rule):
     def schema(self) -> JsonSchema:
         words = [NONE] if self.other is None else [NONE, self.other]
         return {"anyOf": [{"enum": words}, self.rule.schema()]}
+
+    @property
+    def type_text(self) -> str:
+        words = [NONE] if self.other is None else [NONE, self.other]
+        return f"{self.rule.type_text}, or {' or '.join(f'`{word}`' for word in words)}"
+
+    @property
+    def units(self) -> str:
+        return self.rule.units
+
+    @property
+    def example(self) -> str:
+        return self.rule.example
 
 
 # A setting as the links document has it; None: it does nothing.
@@ -260,6 +305,12 @@ class Queue(Shape):
         default="100ms", validate_default=True, description="CoDel's interval."
     )
 
+    @classmethod
+    def check(cls, at: Place) -> None:
+        for key in ("target", "interval") if at.text_at("discipline") != "codel" else ():
+            if given := at.get(key):
+                given.report(f"only CoDel has {key}: add discipline: codel", at_key=True)
+
     def document(self) -> dict[str, Any]:
         if self.discipline == "drop-tail":
             return _queue(self.limit)
@@ -272,7 +323,7 @@ def _skip(probability: float) -> Document:
 
 
 def _one_of(form: str, *keys: str) -> Discriminator:
-    """Which of several shapes a setting has is told by the one of ``keys`` that it has."""
+    """A discriminator: a setting has the shape that belongs to the one of ``keys`` that it has."""
 
     def kind(value: object) -> str | None:
         if not isinstance(value, dict):
@@ -389,6 +440,40 @@ class Link(LinkSettings):
     def steps(self) -> dict[str, LinkSettings]:
         """What is given under each other key."""
         return self.__pydantic_extra__ or {}
+
+    @classmethod
+    def check(cls, at: Place) -> None:
+        link = at.location[-1]
+        if link != "default" and not ends(str(link)):
+            return
+        first: dict[int, Place] = {}
+        end = longest_ns(at.root)
+        for key, step in at.entries():
+            if key in cls.model_fields:
+                continue
+            if not key.startswith(STEP):
+                message = f"unknown key {key!r}: a change of the link is written at 30s: {{…}}"
+                step.report(message, nearest(key, cls.model_fields), at_key=True)
+                continue
+            try:
+                time = step_ns(key)
+            except quantity.QuantityError as error:
+                hint = f"{STEP}{error.hint}" if error.hint else None
+                step.report(f"{key!r} is not a time: {error.message}", hint, at_key=True)
+                continue
+            if time in first:
+                text, line = key.removeprefix(STEP).strip(), first[time].key_mark.line
+                message = f"there are two changes at {text}: the first is on line {line}"
+                step.report(message, at_key=True)
+            first.setdefault(time, step)
+            if end is not None and time >= end:
+                step.report(
+                    f"{key} never comes: counted from the beginning of the first measured phase, "
+                    f"the run ends after {quantity.format(end, DURATION)} at the latest",
+                    at_key=True,
+                )
+            if isinstance(step.tree, Mapping) and not step.keys:
+                step.report(f"{key} changes nothing: give it settings", at_key=True)
 
 
 # A link that does nothing.

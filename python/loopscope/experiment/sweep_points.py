@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from .params import like
 from .problem import Problem, dotted, nearest
-from .source import Location, Mapping, Mark, Scalar, Sequence, Tree, child, elements, entries
 from .values import JsonSchema, Names, Rule, wrong
+from .yaml_tree import Location, Mapping, Mark, Scalar, Sequence, Tree, child, elements, entries
 
 MOST_POINTS = 10_000
 # A folder's name may have 255 bytes; names that are cut off are told apart by a number.
@@ -20,7 +20,7 @@ _LONGEST_NAME = 180
 
 
 class Sweep(Rule):
-    """A grid, or a list of points and grids; what is in them ``expand`` judges."""
+    """A grid, or a list of points and grids. ``expand`` checks what is in them."""
 
     def read(self, value: object, names: Names) -> object:
         if not isinstance(value, list | dict):

@@ -1,0 +1,99 @@
+"""Phases of the experiment file: their keys, and the order in which they run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from . import order, quantity, values
+from .file_section import Section
+from .place import Place
+from .problem import nearest
+from .quantity import DURATION
+from .values import Quantity
+from .yaml_tree import Scalar, Tree, child, elements, text_of
+
+
+class Phase(Section):
+    """A stage of the run, between two barriers."""
+
+    name: Annotated[str, values.Name("a phase", 40)] = Field(
+        description="Name, as the programs know it."
+    )
+    timeout: Annotated[int, Quantity(DURATION, "1ms")] = Field(
+        description="The run fails when the phase takes longer than this, such as 5s."
+    )
+    measured: Annotated[bool, values.Boolean()] = Field(
+        default=False,
+        description="Whether results are taken from this phase. Where no phase is marked, all are.",
+    )
+    after: list[Annotated[str, values.Text()]] | None = Field(
+        default=None,
+        description="Phases that come before this one. Default: the one before it in the list.",
+    )
+
+
+def phases(root: Tree) -> list[tuple[Tree, str | None]]:
+    """The phases in the order of the file, each with its name, None where that is not readable."""
+    return [(phase, text_of(child(phase, "name"))) for phase in elements(child(root, "phases"))]
+
+
+def phase_order(root: Tree) -> list[str]:
+    """The phases' names in the order in which they run."""
+    return order.in_order(_after(root))
+
+
+def longest_ns(root: Tree) -> int | None:
+    """The longest time that the run takes from the beginning of its first measured phase."""
+    by_name = {name: phase for phase, name in phases(root)}
+    in_order = [by_name[name] for name in phase_order(root)]
+    given = [child(phase, "measured") for phase in in_order]
+    measured = [isinstance(each, Scalar) and each.value is True for each in given]
+    try:
+        timeouts = [
+            quantity.parse_whole(text_of(child(phase, "timeout")), DURATION)
+            for phase in in_order[measured.index(True) if True in measured else 0 :]
+        ]
+    except quantity.QuantityError:
+        return None
+    return sum(timeouts) or None
+
+
+def check_phases(at: Place) -> None:
+    """Phases have names of their own, and each comes after phases that there are."""
+    places = at.elements("phases")
+    at.report_repeated("phase", [(each.text, each) for p in places if (each := p.get("name"))])
+    known = at.names.phases
+    if known is None:
+        return
+    for place in places:
+        for item in place.elements("after"):
+            if item.text and item.text not in known:
+                message = f"there is no phase {item.text!r} to come after"
+                item.report(message, nearest(item.text, known))
+    after = _after(at.root)
+    circle = order.cycle(after)
+    if circle is None:
+        return
+    message = f"the phases wait for each other: {' after '.join([*circle, circle[0]])}"
+    never = [name for name in after if name not in [*order.in_order(after), *circle]]
+    if never:
+        message += f"; so {', '.join(never)} can never begin"
+    place = next(each for each in places if each.text_at("name") == circle[0])
+    (place.get("after") or place).report(message)
+
+
+def _after(root: Tree) -> dict[str, list[str]]:
+    """What each phase waits for; what cannot be read is left out."""
+    after: dict[str, list[str]] = {}
+    previous: str | None = None
+    for phase, name in phases(root):
+        if name is not None and name not in after:
+            given = child(phase, "after")
+            if given is None:
+                after[name] = [previous] if previous else []
+            else:
+                after[name] = [wanted for wanted in map(text_of, elements(given)) if wanted]
+        previous = name
+    return after

@@ -1,0 +1,138 @@
+"""What is recorded: the keys of ``trace``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from . import event_values, model_paths, values
+from .file_section import Section
+from .place import Place
+from .quantity import DURATION, SIZE
+from .values import Integer, Quantity
+from .yaml_tree import Mapping
+
+
+class Filter(Section):
+    """Which hits of some entities a stream takes; what it keeps out is counted."""
+
+    entities: Annotated[str, event_values.Pattern()] = Field(
+        description="Pattern on group:name: the entities that this is about."
+    )
+    where: Annotated[str, event_values.Predicate()] | None = Field(
+        default=None,
+        description="Condition on id, fields and, of an interval, duration, with C's operators, "
+        "such as id % 100 == 0 && size > 1000 or duration > 1ms. All that apply must hold.",
+    )
+    every: Annotated[int, Integer(1, 2**63 - 1)] | None = Field(
+        default=None, description="One hit in so many, in each thread; the last that applies."
+    )
+    rate: Annotated[int, Integer(1, 2**63 - 1)] | None = Field(
+        default=None, description="At most so many hits in each second; the last that applies."
+    )
+
+
+class EntityTrigger(Section):
+    """A hit that a flight recorder is written for."""
+
+    entities: Annotated[str, event_values.Pattern()] = Field(
+        description="Pattern on group:name: the entities of which a hit triggers."
+    )
+    where: Annotated[str, event_values.Predicate()] | None = Field(
+        default=None, description="Condition on the hit, as in filters. Default: any hit."
+    )
+
+
+class PathTrigger(Section):
+    """A message that was too slow, which a flight recorder is written for."""
+
+    path: Annotated[str, values.Reference("path")] = Field(
+        description="Path of measure.paths, with the key id."
+    )
+    over: Annotated[int, Quantity(DURATION, "1ns")] = Field(
+        description="Triggers when a message took longer than this from the path's first event to "
+        "its last, such as 5ms. Between hosts when it surely did: beyond what their clocks are "
+        "known to while the run goes on, some 0.1 ms."
+    )
+
+
+def _kind_of_trigger(value: object) -> str | None:
+    return ("<path>" if "path" in value else "<entities>") if isinstance(value, dict) else None
+
+
+class Stream(Section):
+    """A stream of records beside the main one, with entities, buffers and output of its own."""
+
+    kind: Literal["normal", "flight-recorder"] = Field(
+        default="normal",
+        description="normal: all is written; what finds the buffer full is dropped and counted. "
+        "flight-recorder: the newest is kept in memory and written after a trigger.",
+    )
+    entities: list[Annotated[str, event_values.Pattern(excluding=True)]] = Field(
+        default=["*"],
+        description="Patterns on group:name, with * and ?, of what to record; ! before one leaves "
+        "out what it matches. The last that matches decides.",
+    )
+    buffer: Annotated[int, Quantity(SIZE, "4KiB", "16GiB")] = Field(
+        default="4MiB",
+        validate_default=True,
+        description="Memory of each thread that records, 4KiB to 16GiB, such as 4MiB.",
+    )
+    filters: list[Filter] = Field(default=[], description="Which hits of the entities.")
+    triggers: list[
+        Annotated[
+            Annotated[PathTrigger, Tag("<path>")] | Annotated[EntityTrigger, Tag("<entities>")],
+            Discriminator(
+                _kind_of_trigger,
+                custom_error_type="wrong",
+                custom_error_message="a trigger should be {entities: PATTERN, where: CONDITION} or "
+                "{path: NAME, over: DURATION}",
+            ),
+        ]
+    ] = Field(
+        default=[],
+        description="What writes a flight recorder, on all hosts, besides `loopscope trigger`.",
+    )
+    post: Annotated[int, Quantity(DURATION, "0ms")] = Field(
+        default="0ms",
+        validate_default=True,
+        description="How long a flight recorder goes on after its trigger, such as 100ms.",
+    )
+    on_death: Annotated[bool, values.Boolean()] = Field(
+        default=True,
+        description="Whether a flight recorder is written when a program or the run ends.",
+    )
+
+    @classmethod
+    def check(cls, at: Place) -> None:
+        if at.get("kind") is None or at.text_at("kind") == "normal":
+            for key in ("triggers", "post", "on_death"):
+                if given := at.get(key):
+                    given.report(f"only a flight recorder has {key}: give it kind: flight-recorder")
+        for item in at.elements("filters"):
+            if isinstance(item.tree, Mapping) and not item.keys & {"where", "every", "rate"}:
+                item.report("this filter lets everything through: give it where, every or rate")
+        for item in at.elements("triggers"):
+            path = item.get("path")
+            wrong = None if path is None else model_paths.not_watched(at.root, path.text)
+            if path is not None and wrong is not None:
+                path.report(wrong)
+
+
+class Trace(Section):
+    """What is recorded."""
+
+    user: list[Annotated[str, event_values.Pattern(excluding=True)]] = Field(
+        default=["*"],
+        description="Patterns on group:name of the events to record in programs, with * and ?; ! "
+        "before one leaves out what it matches. The last that matches decides.",
+    )
+    streams: dict[Annotated[str, event_values.StreamName()], Stream] = Field(
+        default={},
+        max_length=event_values.MOST_STREAMS,
+        description="Streams beside the main one, by name; each is written to a trace of its own.",
+    )
+    kernel: Annotated[None, values.NoKernel()] = Field(
+        default=None, description="Kernel events; not in this version."
+    )

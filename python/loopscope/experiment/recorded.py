@@ -1,0 +1,31 @@
+"""Whether the main stream records an event."""
+
+from __future__ import annotations
+
+import re
+
+from . import event_values
+from .place import Place
+
+
+def check_recorded(at: Place, event: str, at_key: bool = False) -> None:
+    """Reports an event (``group:name``, perhaps with a component) that no pattern of the main
+    stream records, as far as that is known."""
+    entity = event.rpartition("/")[2]
+    patterns = _recorded(at.whole)
+    if patterns is None or not re.fullmatch(f"{event_values.EVENT}:{event_values.EVENT}", entity):
+        return
+    if not event_values.chosen(entity, patterns):
+        group = entity.partition(":")[0]
+        message = f"no pattern of trace.user records {entity}: add {group}:*"
+        at.report(message, at_key=at_key)
+
+
+def _recorded(root: Place) -> list[str] | None:
+    """The patterns of what is recorded; None: everything, or not readable, or other tools record
+    too."""
+    if any(component.get("traces") for _, component in root.entries("components")):
+        return None
+    given = root.get("trace", "user")
+    patterns = [item.text for item in root.elements("trace", "user")]
+    return None if given is None or None in patterns else [each for each in patterns if each]
