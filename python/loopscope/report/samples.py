@@ -116,7 +116,7 @@ def read_samples(
             hint = f"; did you mean {close}?" if close else ""
             there = ", ".join(table.column_names)
             raise FigureError(f"{role}: the table has no column {name}{hint} It has: {there}")
-    needed = [name for role, name in roles.items() if role not in ("err", "series")]
+    needed = [name for role, name in roles.items() if role not in ("err", "series", "key")]
     whole = table.select(list(dict.fromkeys(roles.values())))
     complete = pc.is_valid(whole[needed[0]])
     for name in needed:

@@ -1,4 +1,4 @@
-"""The kinds of figures that any table can be drawn as: what each shows, as numbers and as marks.
+"""The kinds of figures that any table can be drawn as.
 
 Binning keeps extremes: a scatter plot has a point wherever a dot of its raster has one, and of each
 column exactly the least and the greatest; a heat map shows a single sample.
@@ -10,93 +10,126 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.quantity import half_width, number, quantity
+from loopscope.analysis.quantity import UNKNOWN_NS, half_width, number, quantity
 from loopscope.analysis.statistic import exact_sum
-from loopscope.report.axis import Axis, axis_of, in_legend
+from loopscope.report.axis import Axis, axis_of, time_axis
+from loopscope.report.chart import (
+    FEW,
+    SYMBOLS,
+    Band,
+    Cells,
+    Chart,
+    Histogram,
+    Hover,
+    Layer,
+    Panel,
+    Row,
+    Trace,
+    Whiskers,
+)
 from loopscope.report.palette import SERIES
 from loopscope.report.samples import Column, FigureError, Samples, Series
-from loopscope.report.series import histogram_of
-from loopscope.report.thin import cells, seen
+from loopscope.report.thin import cells, histogram_of, seen, thin
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from loopscope.report.samples import Floats, Numbers
 
-Row = Sequence[str | int | float]
 _DOTS_PER_INCH = 150
 """Of the raster that a scatter plot's points are told apart on."""
-_RANKS = 600
-_MARKERS = "os^Dv<>P"
 _CELLS_PER_INCH = 20
 _FEW_BARS = 400
 
 
 @dataclass(frozen=True)
-class Sketch:
-    """A figure but for its title, its files and its size."""
+class Detail:
+    """How much a figure shows of its samples, and what the page calls these."""
 
-    x: Axis
-    y: Axis
-    heading: Row
-    rows: Iterable[Row]
-    """Of the CSV, in base units."""
-    notes: Sequence[str]
-    paint: Callable[[Axes], None]
-    key: str = ""
-    """What the series differ in, with its unit: the title of the legend."""
+    size: tuple[float, float] = (7.16, 3.0)
+    """Of a file in inches."""
+    points: int | None = None
+    """At most so many, extremes kept; None: all that a raster of the size can tell apart."""
+    ranks: int = 600
+    """Of a tail's line, about."""
+    cells: tuple[int, int] | None = None
+    """Columns and rows of a heat map; None: as many as suit the size."""
+    what: str = "sample"
+    key: Callable[[int], str | int] | None = None
+    """What a person calls the sample with this number in the role `key`."""
+    keyed: bool = False
+    """Whether the CSV of a scatter plot has these numbers."""
+    since: bool = False
+    """Whether x is the time since a beginning: in the unit of its last."""
+    first: bool = False
+    """Whether the first series stands out; the others have no band."""
 
 
-def scatter(samples: Samples, options: Mapping[str, str], size: tuple[float, float]) -> Sketch:
-    """`size` is that of the axes in inches."""
+def scatter(samples: Samples, options: Mapping[str, str], detail: Detail) -> Chart:
     log = _logarithmic(samples, options)
-    x, y = _axis(samples, "x", "x" in log), _axis(samples, "y", "y" in log)
-    columns, rows = (max(2, round(_DOTS_PER_INCH * length)) for length in size)
-    kept = []
-    for each in samples.series:
-        across = _flat(each.values["x"], x.logarithmic)
-        up = _flat(each.values["y"], y.logarithmic)
-        index = seen(across, up, columns, rows)
-        kept.append(
-            Series(each.label, {role: values[index] for role, values in each.values.items()})
-        )
+    x, y = _across(samples, detail, log), _axis(samples, "y", "y" in log)
+    kept = shown_points(samples, detail, (x, y))
     total, shown = len(samples), sum(map(len, kept))
     notes = [f"n = {number(total)}"]
     if shown < total:
         notes.append(f"{number(shown)} points shown, extremes kept")
     notes += _doubt(samples)
-
-    def paint(axes: Axes) -> None:
-        from loopscope.report.canvas import FEW
-
-        for place, each in enumerate(kept):
-            colour = SERIES[place % len(SERIES)]
-            at, of = each.values["x"] / x.scale, each.values["y"] / y.scale
-            # Of many points the bars would be a smear: the notes tell the largest.
-            few = shown <= FEW
-            if "err" in each.values and few and _visible(samples, size[1], log):
-                wide = np.nan_to_num(each.values["err"]) / y.scale
-                axes.vlines(at, of - wide, of + wide, color=colour, alpha=0.3, lw=0.8)
-            axes.plot(
-                at,
-                of,
-                ".",
-                ms=2 if shown > _FEW_BARS else 4,
-                mew=0,
-                color=colour,
-                rasterized=not few,
-                label=in_legend(each.label) or None,
-            )
-
-    heading, lines = _columns(samples, kept, ("x", "y", "err"))
-    return Sketch(x, y, heading, lines, [*notes, *samples.notes], paint, samples.key)
+    # Of many points the whiskers would be a smear: the notes tell the largest.
+    few = shown <= (FEW if detail.points is None else _FEW_BARS)
+    whiskers = "err" in samples.columns and few and _visible(samples, detail.size[1], log)
+    layers: list[Layer] = []
+    for place, each in enumerate(kept):
+        colour = SERIES[place % len(SERIES)]
+        at, of = each.values["x"], each.values["y"]
+        if whiskers:
+            layers.append(Whiskers(at, of, each.values["err"], colour, shade=True))
+        size = 1 if shown > _FEW_BARS else 1.8
+        layers.append(
+            Trace(at, of, colour, each.label, symbol="circle", size=size, opacity=0.65,
+                  picture=shown > FEW, hover=_hover(each, samples, detail, (x, y)))
+        )  # fmt: skip
+    heading, lines = _columns(samples, kept, ("x", "y", "err", *(("key",) if detail.keyed else ())))
+    return _chart(samples, Panel(x, y, tuple(layers), grid=True), notes, heading, lines)
 
 
-def histogram(samples: Samples, options: Mapping[str, str], size: tuple[float, float]) -> Sketch:
+def shown_points(samples: Samples, detail: Detail, axes: tuple[Axis, Axis]) -> list[Series]:
+    """The samples that a scatter plot shows."""
+    columns, rows = (max(2, round(_DOTS_PER_INCH * length)) for length in detail.size)
+    kept = []
+    for each in samples.series:
+        if detail.points is None:
+            x, y = (_flat(each.values[a], of.logarithmic) for a, of in zip("xy", axes, strict=True))
+            index = seen(x, y, columns, rows)
+        else:
+            index = thin(each.values["y"], max(4, detail.points // len(samples.series)))
+        kept.append(
+            Series(each.label, {role: values[index] for role, values in each.values.items()})
+        )
+    return kept
+
+
+def _hover(series: Series, samples: Samples, detail: Detail, axes: tuple[Axis, Axis]) -> Hover:
+    """The sample's key and its half-width, should it have them."""
+    unit = samples.columns["y"].unit
+    named = detail.key is not None and "key" in series.values
+
+    def details() -> list[list[str | int]]:
+        err = series.values.get("err", np.empty(0))
+        keys = [detail.key(key) for key in series.values["key"].tolist()] if detail.key else []
+        doubts = [_doubt_text(each, unit) for each in err.tolist()]
+        return [list(pair) for pair in zip(*filter(None, (keys, doubts)), strict=True)]
+
+    key = " %{customdata[0]}" if named else ""
+    doubt = f" %{{customdata[{int(named)}]}}" if "err" in series.values else ""
+    x, y = axes
+    template = f"{detail.what}{key} at %{{x}} {x.shown}: %{{y}} {y.shown}{doubt}"
+    return Hover(template, details if named or doubt else None)
+
+
+def histogram(samples: Samples, options: Mapping[str, str], detail: Detail) -> Chart:
     log = options.get("log", "")
     values = samples.every("x")
     if "x" in log and not (values > 0).any():
@@ -104,7 +137,7 @@ def histogram(samples: Samples, options: Mapping[str, str], size: tuple[float, f
     whole = histogram_of(values, _number(options, "bins"), "x" in log)
     edges = whole.edges
     x = _axis(samples, "x", "x" in log)
-    y = Axis(options.get("y_label", "samples"), "", 1, "", "y" in log)
+    y = Axis(options.get("y_label", "samples"), "", 1, "", "y" in log, from_zero="zero")
     counts = [np.histogram(each.values["x"], bins=edges)[0] for each in samples.series]
     notes = [f"n = {number(len(samples))}"]
     outside = ((whole.below, "below", edges[0]), (whole.beyond, "above", edges[-1]))
@@ -114,19 +147,10 @@ def histogram(samples: Samples, options: Mapping[str, str], size: tuple[float, f
             notes.append(f"{number(left_out)} {word} {shown} not shown")
     notes += _doubt(samples)
     several = len(counts) > 1
-
-    def paint(axes: Axes) -> None:
-        for place, (each, of) in enumerate(zip(samples.series, counts, strict=True)):
-            axes.stairs(
-                of,
-                edges / x.scale,
-                fill=not several,
-                color=SERIES[place % len(SERIES)],
-                label=in_legend(each.label) or None,
-            )
-        # A bin with a single sample is to be seen on a logarithmic axis too.
-        axes.set_ylim(bottom=0.5 if y.logarithmic else 0)
-
+    layers = tuple(
+        Histogram(edges, of, SERIES[place % len(SERIES)], each.label, not several)
+        for place, (each, of) in enumerate(zip(samples.series, counts, strict=True))
+    )
     unit = samples.columns["x"].unit
     heading = ["series"] if several else []
     heading += [f"{end} ({unit})" if unit else end for end in ("from", "to")] + ["samples"]
@@ -137,35 +161,40 @@ def histogram(samples: Samples, options: Mapping[str, str], size: tuple[float, f
             for low, high, n in zip(edges[:-1], edges[1:], of.tolist(), strict=True):
                 yield [*name, _short(float(low)), _short(float(high)), n]
 
-    return Sketch(x, y, heading, rows(), [*notes, *samples.notes], paint, samples.key)
+    return _chart(samples, Panel(x, y, layers, grid=True), notes, heading, rows(), pixels=280)
 
 
-def ccdf(samples: Samples, options: Mapping[str, str], size: tuple[float, float]) -> Sketch:
+def ccdf(samples: Samples, options: Mapping[str, str], detail: Detail) -> Chart:
     log = options.get("log", "x,y")
     x = _axis(samples, "x", "x" in log and bool((samples.every("x") > 0).any()))
-    y = Axis(options.get("y_label", "share of samples at least as large"), "", 1, "", "y" in log)
-    tails = [tail(each) for each in samples.series]
+    y = Axis(options.get("y_label", "share of samples at least as large"), "", 1, "", "y" in log,
+             least=1 / len(samples), most=1.0)  # fmt: skip
+    tails = [tail(each, detail.ranks) for each in samples.series]
     notes = [] if len(tails) > 1 else [f"n = {number(len(samples))}"]
     if x.logarithmic and (below := int((samples.every("x") <= 0).sum())):
         notes.append(f"{number(below)} of zero or less have no place on the axis")
     notes += _doubt(samples)
-
-    def paint(axes: Axes) -> None:
-        for place, (each, of) in enumerate(zip(samples.series, tails, strict=True)):
-            colour = SERIES[place % len(SERIES)]
-            label = f"{in_legend(each.label)} (n = {number(of.total)})" if len(tails) > 1 else None
-            value, share = of.value / x.scale, of.count / of.total
-            # The line goes on to the left at 1, and ends at the largest.
-            axes.step(value, share, where="pre", lw=1.1, color=colour, label=label)
-            axes.plot(value[-1:], share[-1:], ".", ms=4, color=colour)
-            if of.low is not None and of.high is not None:
-                ends = of.low / x.scale, of.high / x.scale
-                axes.fill_betweenx(share, *ends, step="post", color=colour, alpha=0.25, lw=0)
-        if x.logarithmic:
-            least = min(float(of.value[of.value > 0].min()) for of in tails if of.value.max() > 0)
-            most = max(float(of.value.max()) for of in tails)
-            axes.set_xlim(least / x.scale / 1.1, most / x.scale * 1.2)
-
+    if x.logarithmic:
+        least = min(float(of.value[of.value > 0].min()) for of in tails if of.value.max() > 0)
+        most = max(float(of.value.max()) for of in tails)
+        x = replace(x, limits=(least / 1.1, most * 1.2))
+    layers: list[Layer] = []
+    for place, (each, of) in enumerate(zip(samples.series, tails, strict=True)):
+        colour = SERIES[place % len(SERIES)]
+        label = f"{each.label} (n = {number(of.total)})" if len(tails) > 1 or detail.first else ""
+        # What is zero or less has no place on a logarithmic axis.
+        there = of.value > 0 if x.logarithmic else np.ones(len(of.value), dtype=np.bool_)
+        value, share = of.value[there], (of.count / of.total)[there]
+        banded = not (detail.first and place)
+        if banded and of.low is not None and of.high is not None:
+            layers.append(_tail_band(of, x, colour))
+        hover = Hover(f"%{{y:.3g}} of {detail.what}s: %{{x}} {x.shown} or more")
+        # The line goes on to the left at 1, and ends at the largest.
+        width = 1.7 if place == 0 and detail.first else 1.1
+        layers += [
+            Trace(value, share, colour, label, line=width, step="before", hover=hover),
+            Trace(value[-1:], share[-1:], colour, symbol="circle", size=2, hover=hover),
+        ]
     name = ["series"] if len(tails) > 1 else []
     unit = samples.columns["x"].unit
     ends = ["least by the clocks", "most by the clocks"] if tails[0].low is not None else []
@@ -180,7 +209,26 @@ def ccdf(samples: Samples, options: Mapping[str, str], size: tuple[float, float]
                 yield [*([each.label] if name else []), *told, _short(line[-1] / of.total)]
 
     heading = [*name, *told, "samples at least as large", "share"]
-    return Sketch(x, y, heading, rows(), [*notes, *samples.notes], paint, samples.key)
+    panel = Panel(x, y, tuple(layers), grid=True)
+    return _chart(samples, panel, notes, heading, rows(), pixels=420)
+
+
+def _tail_band(of: Tail, x: Axis, colour: str) -> Band:
+    """A staircase like the line: each share goes on to the next value."""
+    assert of.low is not None and of.high is not None
+    low, high = of.low, of.high
+    if x.logarithmic and x.limits is not None:
+        low = np.maximum(low, x.limits[0])
+        high = np.maximum(high, x.limits[0])
+    return Band(of.count / of.total, low, high, colour, sideways=True)
+
+
+def _chart(
+    samples: Samples, panel: Panel, notes: Sequence[str], heading: Row, rows: Iterable[Row],
+    pixels: int = 380,
+) -> Chart:  # fmt: skip
+    return Chart((panel,), notes=(*notes, *samples.notes), key=samples.key,
+                 rows=chain([heading], rows), pixels=pixels)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -196,7 +244,7 @@ class Tail:
     high: Floats | None
 
 
-def tail(series: Series, ranks: int = _RANKS) -> Tail:
+def tail(series: Series, ranks: int) -> Tail:
     values = np.sort(series.values["x"])
     n = len(values)
     steps = np.r_[np.geomspace(1, n, ranks), np.linspace(1, n, ranks // 2), np.arange(1, 101)]
@@ -217,9 +265,7 @@ def tail(series: Series, ranks: int = _RANKS) -> Tail:
     return Tail(value, at_least, n, low, high)
 
 
-def mean_deviation(
-    samples: Samples, options: Mapping[str, str], size: tuple[float, float]
-) -> Sketch:
+def mean_deviation(samples: Samples, options: Mapping[str, str], detail: Detail) -> Chart:
     log = _checked(samples, options.get("log", ""))
     given = "deviation" in samples.columns
     curves = [(each.label, _given(each) if given else grouped(each)) for each in samples.series]
@@ -229,41 +275,27 @@ def mean_deviation(
     means = np.array([float(point.mean) for _, points in curves for point in points])
     y = _axis_of(samples.columns["y"], means, "y" in log)
     y = replace(y, name=f"mean {y.name} ± standard deviation")
+    y = replace(y, from_zero="beyond" if means.min() >= 0 else "")
     counts = sorted({point.count for _, points in curves for point in points if point.count})
     notes = []
     if counts:
         least, most = number(counts[0]), number(counts[-1])
         notes = [f"n = {least} for each" if least == most else f"n = {least} to {most} for each"]
     notes += _doubt(samples)
-
-    def paint(axes: Axes) -> None:
-        for place, (name, points) in enumerate(curves):
-            label = in_legend(name)
-            colour = SERIES[place % len(SERIES)]
-            across = np.array([point.x for point in points]) / x.scale
-            mean = np.array([float(point.mean) for point in points]) / y.scale
-            err = np.array([point.err for point in points], dtype=np.float64) / y.scale
-            if np.isfinite(err).any():
-                known = np.isfinite(err)
-                axes.errorbar(
-                    across[known], mean[known], err[known], fmt="none", ecolor=colour, elinewidth=3,
-                    alpha=0.3,
-                )  # fmt: skip
-            axes.errorbar(
-                across,
-                mean,
-                [point.deviation / y.scale for point in points],
-                color=colour,
-                marker=_MARKERS[place % len(_MARKERS)],
-                markersize=3.5,
-                linewidth=1.1,
-                elinewidth=0.8,
-                capsize=2.5,
-                label=label or None,
-            )
-        if not y.logarithmic and means.min() >= 0:
-            axes.set_ylim(bottom=0)
-
+    layers: list[Layer] = []
+    for place, (label, points) in enumerate(curves):
+        colour = SERIES[place % len(SERIES)]
+        across = np.array([point.x for point in points])
+        mean = np.array([float(point.mean) for point in points])
+        err = np.array([point.err for point in points], dtype=np.float64)
+        deviation = np.array([point.deviation for point in points], dtype=np.float64)
+        hover = Hover(f"%{{x}} {x.shown}: mean %{{y}} {y.shown}".replace("  ", " "))
+        layers += [
+            Whiskers(across, mean, err, colour, shade=True),
+            Whiskers(across, mean, deviation, colour),
+            Trace(across, mean, colour, label, line=1.1, symbol=SYMBOLS[place % len(SYMBOLS)],
+                  size=3.5, hover=hover),
+        ]  # fmt: skip
     name = ["series"] if len(curves) > 1 else []
     unit = samples.columns["y"].unit
     what = [f"mean {samples.columns['y'].name}", "standard deviation", "clock error of the mean"]
@@ -280,7 +312,7 @@ def mean_deviation(
                 n = "" if point.count is None else point.count
                 yield [*([label] if name else []), shown, mean, point.deviation, err, n]
 
-    return Sketch(x, y, heading, rows(), [*notes, *samples.notes], paint, samples.key)
+    return _chart(samples, Panel(x, y, tuple(layers), grid=True), notes, heading, rows())
 
 
 @dataclass(frozen=True)
@@ -334,32 +366,13 @@ def _given(series: Series) -> list[Point]:
     return [Point(x, mean, deviation, err, None) for x, mean, deviation, err in lines]
 
 
-def heatmap(samples: Samples, options: Mapping[str, str], size: tuple[float, float]) -> Sketch:
+def heatmap(samples: Samples, options: Mapping[str, str], detail: Detail) -> Chart:
     log = _logarithmic(samples, options)
-    x, y = _axis(samples, "x", "x" in log), _axis(samples, "y", "y" in log)
-    columns, rows = (max(10, round(_CELLS_PER_INCH * length)) for length in size)
+    x, y = _across(samples, detail, log), _axis(samples, "y", "y" in log)
+    columns, rows = detail.cells or (max(10, round(_CELLS_PER_INCH * of)) for of in detail.size)
     counts, x_edges, y_edges = grid(samples.every("x"), samples.every("y"), (columns, rows), log)
     notes = [f"n = {number(len(samples))}", *_doubt(samples)]
-
-    def paint(axes: Axes) -> None:
-        import matplotlib as mpl
-        from matplotlib.colors import LogNorm, Normalize
-
-        most = max(2, int(counts.max()))
-        scale = LogNorm(1, most) if most > 20 else Normalize(0, most)
-        # Its first colour stands out from the ground: a single sample is seen.
-        shades = mpl.colormaps["viridis_r"]
-        shown = axes.pcolormesh(
-            x_edges / x.scale,
-            y_edges / y.scale,
-            np.where(counts.T > 0, counts.T, np.nan),
-            norm=scale,
-            cmap=shades,
-            rasterized=True,
-        )
-        figure = axes.figure
-        bar = figure.colorbar(shown, ax=axes, pad=0.02, aspect=30, format="{x:g}")
-        bar.set_label(options.get("z_label", "samples per cell"))
+    shown = Cells(x_edges, y_edges, counts, options.get("z_label", "samples per cell"))
 
     def lines() -> Iterable[Row]:
         for i, j in np.argwhere(counts).tolist():
@@ -370,9 +383,8 @@ def heatmap(samples: Samples, options: Mapping[str, str], size: tuple[float, flo
     for role in ("x", "y"):
         column = samples.columns[role]
         heading += [f"{column.heading} {end}" for end in ("from", "to")]
-    return Sketch(
-        x, y, [*heading, "samples"], lines(), [*notes, *samples.notes], paint, samples.key
-    )
+    panel = Panel(x, y, (shown,), grid=True)
+    return _chart(samples, panel, notes, [*heading, "samples"], lines(), pixels=360)
 
 
 def grid(
@@ -423,6 +435,13 @@ def _axis(samples: Samples, role: str, logarithmic: bool) -> Axis:
     return _axis_of(samples.columns[role], samples.every(role), logarithmic)
 
 
+def _across(samples: Samples, detail: Detail, log: str) -> Axis:
+    x = _axis(samples, "x", "x" in log)
+    if not detail.since:
+        return x
+    return replace(time_axis(x.name, samples.every("x")), logarithmic=x.logarithmic)
+
+
 def _axis_of(column: Column, values: Numbers, logarithmic: bool) -> Axis:
     return axis_of(column.told, column.unit, values, logarithmic, column.categories)
 
@@ -467,13 +486,17 @@ def _doubt(samples: Samples) -> list[str]:
     unknown = int(np.isnan(err).sum())
     notes = []
     if unknown < len(err):
-        most = float(np.nanmax(err))
-        unit = samples.columns["err"].unit
-        told = half_width(math.ceil(most)) if unit == "ns" else f"± {quantity(most, unit)}"
+        told = _doubt_text(float(np.nanmax(err)), samples.columns["err"].unit)
         notes.append(f"clock error {told} at most")
     if unknown:
         notes.append(f"of {number(unknown)} unknown")
     return notes
+
+
+def _doubt_text(half: float, unit: str) -> str:
+    if math.isnan(half):
+        return half_width(UNKNOWN_NS)
+    return half_width(math.ceil(half)) if unit == "ns" else f"± {quantity(half, unit)}"
 
 
 def _number(options: Mapping[str, str], name: str) -> int | None:
@@ -485,7 +508,7 @@ def _number(options: Mapping[str, str], name: str) -> int | None:
     return int(given)
 
 
-KINDS: dict[str, Callable[[Samples, Mapping[str, str], tuple[float, float]], Sketch]] = {
+KINDS: dict[str, Callable[[Samples, Mapping[str, str], Detail], Chart]] = {
     "scatter": scatter,
     "histogram": histogram,
     "ccdf": ccdf,
