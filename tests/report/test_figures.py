@@ -18,7 +18,7 @@ from loopscope.analysis.quantity import UNKNOWN_NS
 from loopscope.report.canvas import WIDTHS
 from loopscope.report.chart_file import file_figure
 from loopscope.report.figures import KINDS, FigureError, chart, check, draw
-from loopscope.report.sample_charts import grouped
+from loopscope.report.sample_statistics import grouped
 from loopscope.report.samples import Series
 from loopscope.report.thin import histogram_of, seen
 

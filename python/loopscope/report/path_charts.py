@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.quantity import half_width, number
-from loopscope.report import figures
+from loopscope.analysis.quantity import UNKNOWN_NS, half_width, number
 from loopscope.report.axis import Axis, axis_of
 from loopscope.report.chart import Chart, Histogram, Hover, Panel, Row, Symbol, Trace
 from loopscope.report.marks import Mark
 from loopscope.report.palette import BLUE, ORANGE, TARGET
 from loopscope.report.parts import Part, Sampled, ages_of, joins, part_of, sampled_of
-from loopscope.report.sample_charts import Detail
+from loopscope.report.sample_charts import Detail, ccdf
 from loopscope.report.sampled_charts import sampled_chart
+from loopscope.report.samples import Column, Samples, Series
 
 if TYPE_CHECKING:
     from loopscope.analysis.results import PatternResult, Results
@@ -126,7 +126,7 @@ def hops_chart(results: Results, path: MessagePath, marks: Sequence[Mark]) -> Ch
         )
         sampling |= shown < n
         key = over.key
-        lines.append((name, sampled, list(over.rows)))
+        lines.append((name, sampled, over.rows))
     if not panels:
         return None
     caption = "Left: over time. Right: how many messages took how long."
@@ -200,25 +200,19 @@ def _distribution(sampled: Sampled) -> Chart:
 
 def _tails(part: Part, ages: Part | None, hops: Sequence[Part]) -> Chart:
     """The line from end to end is thick."""
-    import pyarrow as pa
-
     parts = [(part.short, part)]
     parts += [("age", ages)] if ages else []
     parts += [(f"{hop.intervals.first} → {hop.intervals.last}", hop) for hop in hops]
-    parts = [(name, each) for name, each in parts if len(each.intervals.length)]
-    table = pa.table(
-        {
-            "value": np.concatenate([each.intervals.length for _, each in parts]),
-            "err": np.concatenate([each.intervals.err for _, each in parts]),
-            "of": pa.array([name for name, _ in parts]).take(
-                np.repeat(np.arange(len(parts)), [len(each.intervals.length) for _, each in parts])
-            ),
-        }
-    )
-    columns = {"x": "value", "x_unit": "ns", "x_label": "time", "err": "err", "series": "of",
-               "series_label": "", "y_label": f"share of {part.what}"}  # fmt: skip
+    series = []
+    for name, each in parts:
+        length, err = each.intervals.length, each.intervals.err
+        if len(length):
+            known = np.where(err >= UNKNOWN_NS, np.nan, err.astype(np.float64))
+            series.append(Series(name, {"x": length, "err": known}))
+    columns = {"x": Column("time", "ns"), "err": Column("err", "ns")}
     detail = Detail(ranks=_RANKS, what=part.what.removesuffix("s"), first=True)
-    return replace(figures.chart("ccdf", table, columns, detail), legend="beside")
+    options = {"y_label": f"share of {part.what}"}
+    return replace(ccdf(Samples(columns, tuple(series), 0), options, detail), legend="beside")
 
 
 def _between(results: Results, path: MessagePath, ends: tuple[int, int]) -> list[Part]:

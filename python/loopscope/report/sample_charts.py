@@ -9,14 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from loopscope.analysis.quantity import UNKNOWN_NS, half_width, number, quantity
-from loopscope.analysis.statistic import exact_sum
 from loopscope.report.axis import Axis, axis_of, time_axis
 from loopscope.report.chart import (
     FEW,
@@ -33,11 +31,12 @@ from loopscope.report.chart import (
     Whiskers,
 )
 from loopscope.report.palette import SERIES
+from loopscope.report.sample_statistics import Tail, flat, given, grid, grouped, tail
 from loopscope.report.samples import Column, FigureError, Samples, Series
-from loopscope.report.thin import cells, histogram_of, seen, thin
+from loopscope.report.thin import histogram_of, seen, thin
 
 if TYPE_CHECKING:
-    from loopscope.report.samples import Floats, Numbers
+    from loopscope.report.samples import Numbers
 
 _DOTS_PER_INCH = 150
 """Of the raster that a scatter plot's points are told apart on."""
@@ -101,7 +100,7 @@ def shown_points(samples: Samples, detail: Detail, axes: tuple[Axis, Axis]) -> l
     kept = []
     for each in samples.series:
         if detail.points is None:
-            x, y = (_flat(each.values[a], of.logarithmic) for a, of in zip("xy", axes, strict=True))
+            x, y = (flat(each.values[a], of.logarithmic) for a, of in zip("xy", axes, strict=True))
             index = seen(x, y, columns, rows)
         else:
             index = thin(each.values["y"], max(4, detail.points // len(samples.series)))
@@ -117,9 +116,10 @@ def _hover(series: Series, samples: Samples, detail: Detail, axes: tuple[Axis, A
     named = detail.key is not None and "key" in series.values
 
     def details() -> list[list[str | int]]:
-        err = series.values.get("err", np.empty(0))
+        err = series.values.get("err", np.empty(0)).tolist()
+        texts = {each: _doubt_text(each, unit) for each in set(err)}
         keys = [detail.key(key) for key in series.values["key"].tolist()] if detail.key else []
-        doubts = [_doubt_text(each, unit) for each in err.tolist()]
+        doubts = [texts[each] for each in err]
         return [list(pair) for pair in zip(*filter(None, (keys, doubts)), strict=True)]
 
     key = " %{customdata[0]}" if named else ""
@@ -231,44 +231,12 @@ def _chart(
                  rows=chain([heading], rows), pixels=pixels)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Tail:
-    """How many of `total` are at least `value`, for so many of them as a line needs: every one of
-    the largest, and evenly in their logarithm of the others."""
-
-    value: Numbers
-    count: Numbers
-    total: int
-    low: Floats | None
-    """The same order statistic of all values less their half-widths; None without half-widths."""
-    high: Floats | None
-
-
-def tail(series: Series, ranks: int) -> Tail:
-    values = np.sort(series.values["x"])
-    n = len(values)
-    steps = np.r_[np.geomspace(1, n, ranks), np.linspace(1, n, ranks // 2), np.arange(1, 101)]
-    count = np.unique(np.minimum(steps, n).astype(np.int64))[::-1]
-    low = high = None
-    if "err" in series.values:
-        err = series.values["err"]
-        # Of what is not known nothing is known: it may be the least or the greatest.
-        ends = np.where(np.isnan(err), -np.inf, series.values["x"] - err)
-        tops = np.where(np.isnan(err), np.inf, series.values["x"] + err)
-        least, most = float(values[0]), float(values[-1])
-        reach = float(np.nanmax(err)) if not np.isnan(err).all() else 0.0
-        low = np.clip(np.sort(ends)[n - count], min(least - reach, least), None)
-        high = np.clip(np.sort(tops)[n - count], None, most + reach)
-    # Of several alike all are at least as large as each.
-    value = values[n - count]
-    at_least = n - np.searchsorted(values, value, side="left")
-    return Tail(value, at_least, n, low, high)
-
-
 def mean_deviation(samples: Samples, options: Mapping[str, str], detail: Detail) -> Chart:
     log = _checked(samples, options.get("log", ""))
-    given = "deviation" in samples.columns
-    curves = [(each.label, _given(each) if given else grouped(each)) for each in samples.series]
+    means_given = "deviation" in samples.columns
+    curves = [
+        (each.label, given(each) if means_given else grouped(each)) for each in samples.series
+    ]
     column = samples.columns["x"]
     at = np.array([point.x for _, points in curves for point in points])
     x = _axis_of(column, at, "x" in log)
@@ -315,57 +283,6 @@ def mean_deviation(samples: Samples, options: Mapping[str, str], detail: Detail)
     return _chart(samples, Panel(x, y, tuple(layers), grid=True), notes, heading, rows())
 
 
-@dataclass(frozen=True)
-class Point:
-    """Of the samples at one x."""
-
-    x: float
-    mean: Fraction | float
-    deviation: float
-    """Standard deviation of these samples."""
-    err: float
-    """How far clocks may have moved the mean; NaN where unknown."""
-    count: int | None
-
-
-def grouped(series: Series) -> list[Point]:
-    """Mean and deviation of y at each x. Whole numbers are added exactly, and others exactly before
-    they are rounded, so the order of rows does not matter."""
-    x, y = series.values["x"], series.values["y"]
-    err = series.values.get("err")
-    order = np.argsort(x, kind="stable")
-    begins = np.flatnonzero(np.r_[True, np.diff(x[order]) != 0])
-    points = []
-    for here in np.split(order, begins[1:]):
-        n = len(here)
-        doubt = math.nan if err is None else math.fsum(err[here]) / n
-        if y.dtype.kind == "i":
-            first = int(y[here[0]])
-            total, squares = exact_sums(y[here] - first)
-            # The root of whole numbers, to more digits than a float has.
-            deviation = math.isqrt((n * squares - total * total) << 64) / (n << 32)
-            mean: Fraction | float = first + Fraction(total, n)
-        else:
-            mean = math.fsum(y[here]) / n
-            deviation = math.sqrt(math.fsum((y[here] - mean) ** 2) / n)
-        points.append(Point(float(x[here[0]]), mean, deviation, doubt, n))
-    return points
-
-
-def exact_sums(values: Numbers) -> tuple[int, int]:
-    """Of whole numbers of up to 62 bits, and of their squares."""
-    high, low = values >> 31, values & 0x7FFF_FFFF
-    squares = (exact_sum(high * high) << 62) + (exact_sum(high * low) << 32) + exact_sum(low * low)
-    return exact_sum(values), squares
-
-
-def _given(series: Series) -> list[Point]:
-    err = series.values.get("err", np.full(len(series), np.nan))
-    parts = (series.values["x"], series.values["y"], series.values["deviation"], err)
-    lines = sorted(zip(*(part.tolist() for part in parts), strict=True))
-    return [Point(x, mean, deviation, err, None) for x, mean, deviation, err in lines]
-
-
 def heatmap(samples: Samples, options: Mapping[str, str], detail: Detail) -> Chart:
     log = _logarithmic(samples, options)
     x, y = _across(samples, detail, log), _axis(samples, "y", "y" in log)
@@ -385,26 +302,6 @@ def heatmap(samples: Samples, options: Mapping[str, str], detail: Detail) -> Cha
         heading += [f"{column.heading} {end}" for end in ("from", "to")]
     panel = Panel(x, y, (shown,), grid=True)
     return _chart(samples, panel, notes, [*heading, "samples"], lines(), pixels=360)
-
-
-def grid(
-    x: Numbers, y: Numbers, size: tuple[int, int], log: str
-) -> tuple[Numbers, Numbers, Numbers]:
-    """How many samples lie in each of so many columns and rows; the edges of these."""
-    columns, rows = size
-    place = cells(_flat(x, "x" in log), columns) * rows
-    place += cells(_flat(y, "y" in log), rows)
-    counts = np.bincount(place, minlength=columns * rows).reshape(columns, rows)
-    return counts, _edges(x, columns, "x" in log), _edges(y, rows, "y" in log)
-
-
-def _edges(values: Numbers, parts: int, logarithmic: bool) -> Numbers:
-    low, high = float(values.min()), float(values.max())
-    if high <= low:
-        high = low * 1.1 if logarithmic else low + 1
-    spaced = np.geomspace if logarithmic else np.linspace
-    edges: Numbers = spaced(low, high, parts + 1)
-    return edges
 
 
 def _columns(
@@ -436,10 +333,10 @@ def _axis(samples: Samples, role: str, logarithmic: bool) -> Axis:
 
 
 def _across(samples: Samples, detail: Detail, log: str) -> Axis:
-    x = _axis(samples, "x", "x" in log)
     if not detail.since:
-        return x
-    return replace(time_axis(x.name, samples.every("x")), logarithmic=x.logarithmic)
+        return _axis(samples, "x", "x" in log)
+    x = time_axis(samples.columns["x"].told, samples.every("x"))
+    return replace(x, logarithmic="x" in log)
 
 
 def _axis_of(column: Column, values: Numbers, logarithmic: bool) -> Axis:
@@ -462,11 +359,6 @@ def _checked(samples: Samples, asked: str) -> str:
         if role in asked and samples.every(role).min() <= 0:
             raise FigureError(f"log: {samples.columns[role].name} has values of zero or less")
     return asked
-
-
-def _flat(values: Numbers, logarithmic: bool) -> Floats:
-    found: Floats = np.log10(values) if logarithmic else values.astype(np.float64)
-    return found
 
 
 def _visible(samples: Samples, height: float, log: str) -> bool:
