@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import re
 from collections import Counter
@@ -383,6 +384,9 @@ def test_the_page_draws_what_the_table_says(run: Path, tmp_path: Path) -> None:
             assert max(ages) == pytest.approx(flow.age_ns)
     assert len([t for t in figures["hops-control"]["data"] if t["type"] == "bar"]) == 6
     assert {"waterfall-control", "timeline"} <= set(figures)
+    lanes = figures["waterfall-control"]["layout"]["yaxis"]["ticktext"]
+    steps = {step.label for fall in usual(results.graph_messages["control"]) for step in fall.steps}
+    assert set(lanes) == {html.escape(step, quote=False) for step in steps}
     assert page.plots == list(figures)
     browse(written, page, tmp_path)
 

@@ -20,7 +20,7 @@ from loopscope.report.chart import Chart, Panel, Trace
 from loopscope.report.chart_file import file_figure
 from loopscope.report.chart_page import page_figure
 from loopscope.report.marks import LINK, TRIGGER, Mark, change_text, read_marks, strokes_over
-from loopscope.report.path_charts import end_charts
+from loopscope.report.path_charts import end_charts, parts_of
 from loopscope.timeline import open_run
 
 ORIGIN = {1: 5 * SECOND}
@@ -95,7 +95,8 @@ def test_a_run_s_marks_are_on_its_figures(tmp_path: Path) -> None:
     assert [each.text for each in read_marks(run)] == texts
     results = analyse(run)
     measured = results.messages["loop"].path
-    name, _, chart = next(end_charts(results, measured, measured.loop, read_marks(run), 1))
+    parts = parts_of(results, measured)
+    name, _, chart = next(end_charts(results, measured, parts, measured.loop, read_marks(run), 1))
     page = page_figure(chart)
     assert name == "response-time-loop"
     origin = first

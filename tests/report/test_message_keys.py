@@ -25,7 +25,7 @@ from loopscope.cli import app
 from loopscope.experiment import PathEdge
 from loopscope.report import waterfall
 from loopscope.report.chart_page import page_figure
-from loopscope.report.path_charts import end_charts
+from loopscope.report.path_charts import end_charts, parts_of
 from loopscope.timeline import open_run
 
 TEXTS = {
@@ -110,7 +110,10 @@ def test_the_page_and_hops_show_the_key(tmp_path: Path, key: str) -> None:
     titles = [html.unescape(each["text"]) for each in drawn["layout"]["annotations"]]
     for title in titles:
         assert re.search(r'message "(.*)", 1', title.replace("<br>", " "))[1] in known
-    _, _, over_time = next(end_charts(results, messages.path, messages.path.loop, (), 1))
+    measured = messages.path
+    _, _, over_time = next(
+        end_charts(results, measured, parts_of(results, measured), measured.loop, (), 1)
+    )
     for trace in samples(page_figure(over_time)["data"]):
         assert {of for of, _ in trace["customdata"]} <= known
 

@@ -315,9 +315,11 @@ def _own(source: Source, of: str, choice: Choice) -> Chart:
 
 
 def _hops(source: Source, of: str, choice: Choice) -> Chart:
-    from loopscope.report.path_charts import hops_chart
+    from loopscope.report.path_charts import hops_chart, parts_of
 
-    chart = hops_chart(source.results, source.paths[of], source.marks)
+    path = source.paths[of]
+    parts = parts_of(source.results, path)
+    chart = hops_chart(source.results, path, parts, source.marks)
     if chart is None:
         raise FigureError(f"path {of}: no message was seen")
     return chart

@@ -52,6 +52,8 @@ _TALL = 13
 """Characters to an inch of a panel's height, along the vertical axis."""
 _WIDE = 19
 """Characters of a panel's title to an inch of its width."""
+_NARROW = 40
+"""Characters of a panel's title up to which the note beside it is wrapped."""
 
 
 def file_figure(chart: Chart, width: float) -> Figure:
@@ -162,7 +164,8 @@ def _panel(axes: Axes, panel: Panel, height: float, across: int) -> None:
     if panel.title:
         axes.set_title(textwrap.fill(panel.title, across), fontsize=7, parse_math=False)
     if panel.note:
-        axes.set_title(panel.note, loc="right", fontsize=6.5, color="0.35")
+        note = panel.note if across > _NARROW else textwrap.fill(panel.note, 24)
+        axes.set_title(note, loc="right", fontsize=6.5, color="0.35")
 
 
 def _scale(axes: Axes, axis: Any, shown: Axis, bars: bool) -> None:
@@ -170,9 +173,8 @@ def _scale(axes: Axes, axis: Any, shown: Axis, bars: bool) -> None:
     set_limits = axes.set_ylim if upright else axes.set_xlim
     if shown.limits is not None:
         set_limits(*(end / shown.scale for end in shown.limits))
-    elif shown.from_zero and not shown.logarithmic:
-        low = (axes.get_ylim() if upright else axes.get_xlim())[0]
-        set_limits(0 if shown.from_zero == "beyond" else min(0.0, low), None)
+    elif shown.from_zero and not shown.logarithmic and not (bars and not upright):
+        set_limits(0, None)
     if shown.logarithmic:
         logarithmic(axes, axis)
     if shown.marks:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from functools import lru_cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +94,8 @@ class _Page:
         end = begin + float(widths[column]) - (gap if column < columns - 1 else 0)
         last = index + columns >= len(self.chart.panels)
         height = max(1, self.chart.pixels - _MARGIN["t"] - _MARGIN["b"]) / lines
-        room = int((end - begin) * _PAGE / _CHARACTER)
+        names = max((len(lane) for lane in self.lanes), default=0)
+        room = int((end - begin) * (_PAGE / _CHARACTER - names))
         first = self.chart.panels[line * columns : (line + 1) * columns]
         wrapped = [textwrap.wrap(each.title, max(20, room)) for each in first]
         tall = max(map(len, wrapped)) or max(bool(each.note) for each in first)
@@ -125,6 +127,7 @@ class _Page:
         if panel.y.categories and any(isinstance(each, Bars) for each in panel.layers):
             up |= {"type": "category", "categoryorder": "array", "categoryarray": self.lanes}
             up |= {"range": [len(self.lanes) - 0.5, -0.5], "showticklabels": column == 0}
+            up |= {"tickvals": self.lanes, "ticktext": list(map(_plain, self.lanes))}
         self.layout |= {_key(x): across, _key(y): up}
         if panel.right is not None:
             self.layout[_key(self._right(index))] = {
@@ -440,6 +443,7 @@ def _details(each: Any) -> Any:
     ) else each  # fmt: skip
 
 
+@lru_cache(maxsize=10_000)
 def _plain(text: str) -> str:
     """Text that Plotly, which reads some HTML in texts, shows as it is."""
     return escape(text, quote=False)

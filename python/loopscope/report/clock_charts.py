@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _SECONDS = Axis("time since the first probe", "s", 1, "s")
 _RATE = Axis("rate", "ppm", 1, "ppm", colour=ORANGE)
-_DISTURBED = ORANGE
 
 _OFFSETS = (
     "How each host's clock wandered against the reference: its offset, less what its mean rate "
@@ -131,7 +130,7 @@ def _banded(x: Floats, middle: Floats, half: Floats, axis: Axis, label: str) -> 
 
 
 def _stripes(marks: Sequence[Mark]) -> Stripes:
-    return Stripes([(mark.begin_s, mark.end_s) for mark in marks], _DISTURBED)
+    return Stripes([(mark.begin_s, mark.end_s) for mark in marks], ORANGE)
 
 
 def _stack(

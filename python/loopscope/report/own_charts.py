@@ -72,7 +72,7 @@ def _curve(plot: Plot, curve: Curve) -> list[Layer]:
     hollow = curve.without_bar if curve.bar is not None else None
     made.append(
         Trace(curve.x, curve.y, colour, label, line, curve.dash,
-              symbol=SYMBOLS[curve.colour % len(SYMBOLS)], size=3.5, hollow=hollow,
+              symbol=SYMBOLS[curve.colour % len(SYMBOLS)], size=4.5, hollow=hollow,
               hollow_label=_UNKNOWN, hover=hover)
     )  # fmt: skip
     return made

@@ -22,8 +22,8 @@ from loopscope.report.graph_rows import graph_tables
 from loopscope.report.link_rows import Row, Table, tables
 from loopscope.report.marks import Mark, read_marks
 from loopscope.report.own_charts import own_chart
-from loopscope.report.parts import part_of, paths_of
-from loopscope.report.path_charts import end_charts, hops_chart, pattern_chart
+from loopscope.report.parts import paths_of
+from loopscope.report.path_charts import end_charts, hops_chart, parts_of, pattern_chart
 from loopscope.report.plots import Drawn
 from loopscope.report.rows import (
     ABSENT,
@@ -167,16 +167,17 @@ def _path_figures(
 ) -> str:
     """`among`: how many ends all paths have."""
     html = f"<h2>Path {escape(path.name)}</h2>"
-    hops = hops_chart(results, path, marks)
-    parts = {ends: part_of(results, path.name, ends) for ends in path.ends}
-    arrived = [ends for ends, part in parts.items() if len(part.intervals.length)]
+    parts = parts_of(results, path)
+    hops = hops_chart(results, path, parts, marks)
+    arrived = [ends for ends in path.ends if len(parts[ends].intervals.length)]
     if hops is None and not arrived:
         return f"{html}<p>No message was seen.</p>"
-    for ends, part in parts.items():
+    for ends in path.ends:
         if ends in arrived:
-            for name, title, chart in end_charts(results, path, ends, marks, among):
+            for name, title, chart in end_charts(results, path, parts, ends, marks, among):
                 html += _figure(name, title, chart, figures)
         else:
+            part = parts[ends]
             way = f", {part.intervals.first} → {part.intervals.last}"
             html += f"<p>No message arrived{escape(way)}.</p>"
     if arrived:

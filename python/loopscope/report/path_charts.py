@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,7 @@ PATTERN_CAPTION = (
     "From each message's intended send time to its arrival, a dot for each receiver; the bar is "
     "the target. Logarithmic scale."
 )
+Ends = tuple[int, int]
 NamedChart = tuple[str, str, Chart]
 """A chart's name in the page and its title."""
 
@@ -52,11 +53,16 @@ def share_of(paths: int) -> float:
 
 
 def end_charts(
-    results: Results, path: MessagePath, ends: tuple[int, int], marks: Sequence[Mark], among: int
+    results: Results,
+    path: MessagePath,
+    parts: Mapping[Ends, Part],
+    ends: Ends,
+    marks: Sequence[Mark],
+    among: int,
 ) -> Iterator[NamedChart]:
-    """From one beginning of a path, of which messages arrived, to one end. `among`: how many ends
-    all paths of the page have."""
-    part = part_of(results, path.name, ends)
+    """From one beginning of a path, of which messages arrived, to one end. `parts` are those of the
+    path; `among`: how many ends all paths of the page have."""
+    part = parts[ends]
     ages = ages_of(results, path.name, ends) if joins(path, ends) else None
     way = f", {part.intervals.first} → {part.intervals.last}"
     of = way if len(path.ends) > 1 else ""
@@ -79,7 +85,7 @@ def end_charts(
         title = f"Distribution of the {ages.name}{of}"
         yield f"age-histogram-{part.text}", title, _distribution(used)
         caption += f" {AGE_CAPTION}"
-    hops = _between(results, path, ends)
+    hops = _between(path, parts, ends)
     tails = replace(_tails(part, ages, hops), caption=caption)
     yield f"ccdf-{part.text}", f"Tails{of}", tails
     if sum(len(each.x) for each in _traces(over_time)) < len(part.intervals.length):
@@ -89,9 +95,16 @@ def end_charts(
         yield f"heatmap-{part.text}", f"Response times over time{of}", shown
 
 
-def hops_chart(results: Results, path: MessagePath, marks: Sequence[Mark]) -> Chart | None:
+def parts_of(results: Results, path: MessagePath) -> dict[Ends, Part]:
+    """From end to end, and the hops."""
+    return {ends: part_of(results, path.name, ends) for ends in (*path.ends, *path.hops)}
+
+
+def hops_chart(
+    results: Results, path: MessagePath, every: Mapping[Ends, Part], marks: Sequence[Mark]
+) -> Chart | None:
     """Each hop over time, and its histogram at the right; None where no message was seen."""
-    parts = [part_of(results, path.name, hop) for hop in path.hops]
+    parts = [every[hop] for hop in path.hops]
     parts = [part for part in parts if len(part.intervals.length)]
     points = _HOPS_POINTS / share_of(len(results.messages) + len(results.graphs))
     detail = Detail(points=int(points / max(1, len(path.hops))), keyed=True)
@@ -191,7 +204,8 @@ def _distribution(sampled: Sampled) -> Chart:
     """Of all repeats together; on a logarithmic axis where bars of equal width would leave most of
     it to one message in a hundred."""
     values = sampled.table["value"].to_numpy()
-    tailed = float(np.quantile(values, 0.99)) > _TAILED * float(np.median(values))
+    median, p99 = np.quantile(values, [0.5, 0.99])
+    tailed = p99 > _TAILED * median
     log = "x" if tailed and values.min() > 0 else "none"
     return sampled_chart(
         "histogram", replace(sampled, without={}), Detail(), log=log, together=True
@@ -215,11 +229,11 @@ def _tails(part: Part, ages: Part | None, hops: Sequence[Part]) -> Chart:
     return replace(ccdf(Samples(columns, tuple(series), 0), options, detail), legend="beside")
 
 
-def _between(results: Results, path: MessagePath, ends: tuple[int, int]) -> list[Part]:
+def _between(path: MessagePath, parts: Mapping[Ends, Part], ends: Ends) -> list[Part]:
     """The hops on the way, where that has several."""
     way = path.between(*ends)
     hops = [hop for hop in path.hops if hop != ends and way.issuperset(hop)]
-    return [part_of(results, path.name, hop) for hop in hops]
+    return [parts[hop] for hop in hops]
 
 
 def _traces(chart: Chart) -> list[Trace]:

@@ -138,7 +138,9 @@ def histogram(samples: Samples, options: Mapping[str, str], detail: Detail) -> C
     edges = whole.edges
     x = _axis(samples, "x", "x" in log)
     y = Axis(options.get("y_label", "samples"), "", 1, "", "y" in log, from_zero="zero")
-    counts = [np.histogram(each.values["x"], bins=edges)[0] for each in samples.series]
+    counts = [whole.counts]
+    if len(samples.series) > 1:
+        counts = [np.histogram(each.values["x"], bins=edges)[0] for each in samples.series]
     notes = [f"n = {number(len(samples))}"]
     outside = ((whole.below, "below", edges[0]), (whole.beyond, "above", edges[-1]))
     for left_out, word, end in outside:
@@ -166,18 +168,22 @@ def histogram(samples: Samples, options: Mapping[str, str], detail: Detail) -> C
 
 def ccdf(samples: Samples, options: Mapping[str, str], detail: Detail) -> Chart:
     log = options.get("log", "x,y")
-    x = _axis(samples, "x", "x" in log and bool((samples.every("x") > 0).any()))
+    every = samples.every("x")
+    # The unit is that of the series that stands out.
+    values = samples.series[0].values["x"] if detail.first else every
+    x = _axis_of(samples.columns["x"], values, "x" in log and bool((every > 0).any()))
     y = Axis(options.get("y_label", "share of samples at least as large"), "", 1, "", "y" in log,
              least=1 / len(samples), most=1.0)  # fmt: skip
-    tails = [tail(each, detail.ranks) for each in samples.series]
+    banded = 1 if detail.first else len(samples.series)
+    tails = [tail(each, detail.ranks, i < banded) for i, each in enumerate(samples.series)]
     notes = [] if len(tails) > 1 else [f"n = {number(len(samples))}"]
-    if x.logarithmic and (below := int((samples.every("x") <= 0).sum())):
+    if x.logarithmic and (below := int((every <= 0).sum())):
         notes.append(f"{number(below)} of zero or less have no place on the axis")
     notes += _doubt(samples)
     if x.logarithmic:
         least = min(float(of.value[of.value > 0].min()) for of in tails if of.value.max() > 0)
         most = max(float(of.value.max()) for of in tails)
-        x = replace(x, limits=(least / 1.1, most * 1.2))
+        x = replace(x, limits=(least / 1.1, most * 1.2), least=least, most=most)
     layers: list[Layer] = []
     for place, (each, of) in enumerate(zip(samples.series, tails, strict=True)):
         colour = SERIES[place % len(SERIES)]
@@ -185,8 +191,7 @@ def ccdf(samples: Samples, options: Mapping[str, str], detail: Detail) -> Chart:
         # What is zero or less has no place on a logarithmic axis.
         there = of.value > 0 if x.logarithmic else np.ones(len(of.value), dtype=np.bool_)
         value, share = of.value[there], (of.count / of.total)[there]
-        banded = not (detail.first and place)
-        if banded and of.low is not None and of.high is not None:
+        if of.low is not None and of.high is not None:
             layers.append(_tail_band(of, x, colour))
         hover = Hover(f"%{{y:.3g}} of {detail.what}s: %{{x}} {x.shown} or more")
         # The line goes on to the left at 1, and ends at the largest.
@@ -262,7 +267,7 @@ def mean_deviation(samples: Samples, options: Mapping[str, str], detail: Detail)
             Whiskers(across, mean, err, colour, shade=True),
             Whiskers(across, mean, deviation, colour),
             Trace(across, mean, colour, label, line=1.1, symbol=SYMBOLS[place % len(SYMBOLS)],
-                  size=3.5, hover=hover),
+                  size=4.5, hover=hover),
         ]  # fmt: skip
     name = ["series"] if len(curves) > 1 else []
     unit = samples.columns["y"].unit

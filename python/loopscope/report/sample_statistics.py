@@ -29,13 +29,14 @@ class Tail:
     high: Floats | None
 
 
-def tail(series: Series, ranks: int) -> Tail:
+def tail(series: Series, ranks: int, banded: bool = True) -> Tail:
+    """`banded`: with the order statistics of the ends."""
     values = np.sort(series.values["x"])
     n = len(values)
     steps = np.r_[np.geomspace(1, n, ranks), np.linspace(1, n, ranks // 2), np.arange(1, 101)]
     count = np.unique(np.minimum(steps, n).astype(np.int64))[::-1]
     low = high = None
-    if "err" in series.values:
+    if banded and "err" in series.values:
         err = series.values["err"]
         # Of what is not known nothing is known: it may be the least or the greatest.
         ends = np.where(np.isnan(err), -np.inf, series.values["x"] - err)

@@ -72,13 +72,14 @@ def _with_others(chart: Chart, sampled: Sampled, marked: bool) -> Chart:
     [panel] = chart.panels
     kept = np.linspace(0, len(lost) - 1, min(len(lost), _LOST)).astype(int)
     ticks = TopTicks(lost[kept], ORANGE, "lost", f"lost, sent at %{{x}} {panel.x.shown}")
-    heading, *_ = lines = list(chart.rows)
+    lines = iter(chart.rows)
+    heading = next(lines)
     in_series = heading[0] == "series"
     blanks = [""] * (len(heading) - 1 - in_series)
     first = ["lost"] if in_series else []
     rows: Iterable[Row] = ([*first, int(ns), *blanks] for ns in lost)
     panel = replace(panel, layers=(*panel.layers, ticks))
-    return replace(chart, panels=(panel,), rows=chain(lines, rows))
+    return replace(chart, panels=(panel,), rows=chain([heading], lines, rows))
 
 
 _LOST = 1000
@@ -93,9 +94,10 @@ def _with_strokes(chart: Chart, sampled: Sampled, marks: Sequence[Mark]) -> Char
     strokes = strokes_over(marks, origin, sampled.hosts, float(since.min()), float(since.max()))
     if not strokes:
         return chart
-    heading, *lines = chart.rows
+    lines = iter(chart.rows)
+    heading = next(lines)
     if heading[0] != "series":
-        heading, lines = ["series", *heading], [["", *line] for line in lines]
+        heading, lines = ["series", *heading], (["", *line] for line in lines)
     blanks = [""] * (len(heading) - 2)
     rows: Iterable[Row] = (
         ["; ".join(each.texts), round(each.seconds * 1e9), *blanks] for each in strokes.every
