@@ -15,11 +15,12 @@ import pytest
 from pypdf import PdfReader
 
 from loopscope.analysis.quantity import UNKNOWN_NS
-from loopscope.report.figures import KINDS, FigureError, check, compose, draw, size_of, sketch
+from loopscope.report.canvas import WIDTHS
+from loopscope.report.chart_file import file_figure
+from loopscope.report.figures import KINDS, FigureError, chart, check, draw
+from loopscope.report.sample_statistics import grouped
 from loopscope.report.samples import Series
-from loopscope.report.series import histogram_of
-from loopscope.report.sketches import grouped
-from loopscope.report.thin import seen
+from loopscope.report.thin import histogram_of, seen
 
 N = 6000
 START = 1_700_000_000_000_000_000
@@ -183,7 +184,7 @@ def test_a_legend_says_what_series_differ_in_and_covers_no_curve(kind: str) -> N
     columns = {"x": "latency", "series": "size_bytes"}
     if kind in ("scatter", "mean-deviation"):
         columns |= {"x": "x", "y": "latency"}
-    figure = compose(sketch(kind, table, columns, "two"), None, size_of("two"))
+    figure = file_figure(chart(kind, table, columns), WIDTHS["two"])
     figure.draw_without_rendering()
     (axes,) = figure.axes
     legend = axes.get_legend()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import re
 from collections import Counter
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from synthetic_run import SECOND, Host, Row, SyntheticRun, write_sweep
 from test_figures import fonts
-from test_page import Page, browse
+from test_page import Page, browse, samples
 from test_path_graphs import (
     JOINS,
     USED,
@@ -366,7 +367,7 @@ def test_the_page_draws_what_the_table_says(run: Path, tmp_path: Path) -> None:
     for text, flow in zip((LOGGED, APPLIED, PLANNED), graph.ends, strict=True):
         times = figures[f"response-time-{text}"]["data"]
         unit = {LOGGED: 1000, APPLIED: 1e6, PLANNED: 1e6}[text]
-        drawn = [y * unit for trace in times if trace["name"] != "lost" for y in trace["y"]]
+        drawn = [y * unit for trace in samples(times) for y in trace["y"]]
         assert len(drawn) == flow.used
         assert (min(drawn), max(drawn)) == pytest.approx((flow.times["min"], flow.times["max"]))
         lost = [len(trace["x"]) for trace in times if trace["name"] == "lost"]
@@ -377,10 +378,15 @@ def test_the_page_draws_what_the_table_says(run: Path, tmp_path: Path) -> None:
         assert f"{flow.first} → {flow.last} (n = {flow.used})" in names
         assert (f"age-{text}" in figures) == (flow.age_ns is not None)
         if flow.age_ns is not None:
-            ages = [y * 1e6 for trace in figures[f"age-{text}"]["data"] for y in trace["y"]]
+            ages = [
+                y * 1e6 for trace in samples(figures[f"age-{text}"]["data"]) for y in trace["y"]
+            ]
             assert max(ages) == pytest.approx(flow.age_ns)
     assert len([t for t in figures["hops-control"]["data"] if t["type"] == "bar"]) == 6
     assert {"waterfall-control", "timeline"} <= set(figures)
+    lanes = figures["waterfall-control"]["layout"]["yaxis"]["ticktext"]
+    steps = {step.label for fall in usual(results.graph_messages["control"]) for step in fall.steps}
+    assert set(lanes) == {html.escape(step, quote=False) for step in steps}
     assert page.plots == list(figures)
     browse(written, page, tmp_path)
 
@@ -391,9 +397,7 @@ def test_many_points_stay_light(tmp_path: Path) -> None:
     assert page.stat().st_size < 4_000_000
     figures = json.loads(Page(page.read_text()).scripts["figures"])
     over_time = [f for name, f in figures.items() if name.startswith(("response-time", "age-c"))]
-    shown = sum(
-        len(trace["x"]) for f in over_time for trace in f["data"] if trace["name"] != "lost"
-    )
+    shown = sum(len(trace["x"]) for f in over_time for trace in samples(f["data"]))
     assert 3000 < shown <= 5000 and f"heatmap-{APPLIED}" in figures
     several = [replace(CONTROL, name=f"control{i}") for i in range(5)]
     assert write_report(run, analyse(run, several)).stat().st_size < 4_000_000

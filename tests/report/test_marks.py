@@ -5,21 +5,22 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from links_run import segment, write_account
-from matplotlib.figure import Figure
 from synthetic_run import SECOND, pipeline
 from typer.testing import CliRunner
 
 from loopscope.analysis import analyse
 from loopscope.cli import app
-from loopscope.report.interactive import response_time
+from loopscope.report.axis import Axis
+from loopscope.report.chart import Chart, Panel, Trace
+from loopscope.report.chart_file import file_figure
+from loopscope.report.chart_page import page_figure
 from loopscope.report.marks import LINK, TRIGGER, Mark, change_text, read_marks, strokes_over
-from loopscope.report.marks_files import draw_strokes
-from loopscope.report.marks_interactive import add_strokes, strokes_caption
-from loopscope.report.series import read_drawings
+from loopscope.report.path_charts import end_charts, parts_of
 from loopscope.timeline import open_run
 
 ORIGIN = {1: 5 * SECOND}
@@ -46,20 +47,19 @@ def test_what_is_near_is_one_stroke_and_what_is_far_or_of_others_none() -> None:
 @pytest.mark.parametrize("count", [2, 12, 37])
 def test_both_renderers_draw_all_and_many_are_ticks(count: int) -> None:
     strokes = strokes_over([at(i / 4) for i in range(count)], ORIGIN, None, 0, 10)
-    figure = Figure()
-    axes = figure.subplots()
-    axes.plot([0, 10], [1, 2])
-    draw_strokes(axes, strokes)
+    ends = Trace(np.array([0, 10e9]), np.array([1, 2]), "black", line=1)
+    axis = Axis("time", "ns", 1e9, "s")
+    chart = Chart((Panel(axis, Axis("y", "", 1, ""), (ends,), strokes=strokes),))
+    (axes,) = file_figure(chart, 7).axes
     (lines,) = axes.collections
     drawn = [(float(line[0][0]), float(line[1][1])) for line in lines.get_segments()]
-    data, layout = [], {}
-    add_strokes(data, layout, strokes, ("x", "y"), "y2")
-    shapes = [(shape["x0"], shape["y1"]) for shape in layout["shapes"]]
+    page = page_figure(chart)
+    shapes = [(shape["x0"], shape["y1"]) for shape in page["layout"]["shapes"]]
     height = 1 if count <= 20 else 0.05
     assert drawn == shapes == [(i / 4, height) for i in range(count)]
-    assert data[0]["x"] == [i / 4 for i in range(count)]
-    assert f"links changed, {count} times" in strokes_caption(strokes)
-    assert ("Ticks" in strokes_caption(strokes)) == (count > 20)
+    assert page["data"][-1]["x"] == [i / 4 for i in range(count)]
+    assert f"links changed, {count} times" in chart.subtitle
+    assert ("Ticks" in chart.subtitle) == (count > 20)
 
 
 def test_changes_are_told_as_people_write_them() -> None:
@@ -93,8 +93,12 @@ def test_a_run_s_marks_are_on_its_figures(tmp_path: Path) -> None:
     texts = [f"{hosts[0]}→{hosts[1]}: delay 20 ms", "fr: pipe:received 7"]
     assert [each.ts for each in read_marks(run)] == [changed, hit]
     assert [each.text for each in read_marks(run)] == texts
-    drawings = read_drawings(run, analyse(run))
-    page = response_time(drawings.paths[0].ends[0])
+    results = analyse(run)
+    measured = results.messages["loop"].path
+    parts = parts_of(results, measured)
+    name, _, chart = next(end_charts(results, measured, parts, measured.loop, read_marks(run), 1))
+    page = page_figure(chart)
+    assert name == "response-time-loop"
     origin = first
     wanted = [round((ts - origin) / 1e9, 6) for ts in (changed, hit)]
     assert [shape["x0"] for shape in page["layout"]["shapes"]] == wanted

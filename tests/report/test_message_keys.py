@@ -16,14 +16,16 @@ import pyarrow.parquet as pq
 import pytest
 from synthetic_run import SyntheticRun, measured, path
 from test_keys import HOSTS, IN, OUT, ROWS
+from test_page import samples
 from typer.testing import CliRunner
 
 from loopscope.analysis import analyse
 from loopscope.analysis.keys import Keys
 from loopscope.cli import app
 from loopscope.experiment import PathEdge
-from loopscope.report import interactive, path_interactive, waterfall
-from loopscope.report.source import Source
+from loopscope.report import waterfall
+from loopscope.report.chart_page import page_figure
+from loopscope.report.path_charts import end_charts, parts_of
 from loopscope.timeline import open_run
 
 TEXTS = {
@@ -102,13 +104,17 @@ def test_the_page_and_hops_show_the_key(tmp_path: Path, key: str) -> None:
     known = {shown(key, n) for n in range(50)}
     assert figure(run, "hops", "-o", tmp_path) == (0, "")
     assert {row["id"] for row in rows(tmp_path / "hops-loop.csv")} <= known
-    drawn = path_interactive.waterfall(waterfall.usual(analyse(open_run(run)).messages["loop"]))
+    results = analyse(open_run(run))
+    messages = results.messages["loop"]
+    drawn = page_figure(waterfall.chart(waterfall.usual(messages)))
     titles = [html.unescape(each["text"]) for each in drawn["layout"]["annotations"]]
     for title in titles:
         assert re.search(r'message "(.*)", 1', title.replace("<br>", " "))[1] in known
-    [end] = Source(run).drawings.paths[0].ends
-    assert end.response is not None
-    for trace in interactive.scatters(end.response, "x", "y"):
+    measured = messages.path
+    _, _, over_time = next(
+        end_charts(results, measured, parts_of(results, measured), measured.loop, (), 1)
+    )
+    for trace in samples(page_figure(over_time)["data"]):
         assert {of for of, _ in trace["customdata"]} <= known
 
 
@@ -139,6 +145,6 @@ def test_perfetto_names_messages_by_their_key(tmp_path: Path, graph: bool) -> No
 def test_a_key_is_text_and_no_markup(tmp_path: Path) -> None:
     fall = waterfall.Fall("", 1, "$a_1$ <b>", (), 5, None)
     assert fall.title == 'message "$a_1$ <b>", 5 ns ± unknown'
-    made = path_interactive.waterfall([fall])
+    made = page_figure(waterfall.chart([fall]))
     assert "&lt;b&gt;" in made["layout"]["annotations"][0]["text"]
     assert np.isfinite(len(json.dumps(made)))

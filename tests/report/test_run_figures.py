@@ -27,9 +27,9 @@ from loopscope.cli import app
 from loopscope.experiment import PathEvent, Value
 from loopscope.report.canvas import logarithmic
 from loopscope.report.catalogue import KINDS
+from loopscope.report.chart_file import file_figure
 from loopscope.report.figures import draw
-from loopscope.report.waterfall import draw as draw_falls
-from loopscope.report.waterfall import usual
+from loopscope.report.waterfall import chart, usual
 from loopscope.timeline import open_run
 
 HOP = "loop[source/pipe:sent -> node1/pipe:received]"
@@ -231,7 +231,8 @@ def test_a_hop_is_between_hosts_or_on_one(run: Path) -> None:
 def test_a_legend_has_what_is_drawn(run: Path, tmp_path: Path) -> None:
     falls = usual(analyse(open_run(run)).messages["loop"])
     for kept, wanted in ((5, ["between hosts", "on one host"]), (1, ["between hosts"])):
-        drawn = draw_falls([replace(fall, steps=fall.steps[:kept]) for fall in falls], 7)
+        some = [replace(fall, steps=fall.steps[:kept]) for fall in falls]
+        drawn = file_figure(chart(some), 7)
         assert [text.get_text() for text in drawn.legends[0].get_texts()] == wanted
     # Matplotlib takes a name such as that of the router for one that no legend shall have.
     table = pa.table({"x": [1, 2, 3, 4], "y": [5, 6, 7, 9], "series": ["_router", "h1"] * 2})

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pyarrow as pa
 from matplotlib.collections import LineCollection
@@ -13,10 +12,15 @@ from matplotlib.container import ErrorbarContainer
 
 from loopscope.analysis.deadline import judge_table
 from loopscope.experiment import Allowed
-from loopscope.report import clock_interactive, path_interactive, plot_files, plot_interactive
+from loopscope.report import waterfall
 from loopscope.report.axis import Axis
+from loopscope.report.chart import Band, Chart, Panel
+from loopscope.report.chart_file import file_figure
+from loopscope.report.chart_page import page_figure
+from loopscope.report.clock_charts import _banded
+from loopscope.report.own_charts import own_chart
 from loopscope.report.plots import Curve, Plot
-from loopscope.report.waterfall import Fall, Step, draw
+from loopscope.report.waterfall import Fall, Step
 
 STEPS = (
     Step("a/x:out", "b/x:in", True, 0, 4000, None),
@@ -38,20 +42,20 @@ def texts(axes: Any) -> list[str]:
 
 
 def test_a_waterfall_on_paper() -> None:
-    figure = draw([FALL], 7.16)
+    figure = file_figure(waterfall.chart([FALL]), 7.16)
     [axes] = figure.axes
-    assert whiskers(axes) == [0, 0.5]
-    assert [text for text in texts(axes) if "→" not in text] == [
+    assert sorted(whiskers(axes)) == [0, 0.5]
+    assert {text for text in texts(axes) if "→" not in text} == {
         "4.000 µs ±?", "3.000 µs", "2.000 µs"
-    ]  # fmt: skip
+    }  # fmt: skip
     told = [text.get_text() for text in figure.legends[0].get_texts()]
     assert told == ["between hosts", "on one host", "±?: half-width unknown"]
-    known = draw([Fall("max", 1, 7, STEPS[1:], 5000, 500)], 7.16)
+    known = file_figure(waterfall.chart([Fall("max", 1, 7, STEPS[1:], 5000, 500)]), 7.16)
     assert len(known.legends[0].get_texts()) == 2
 
 
 def test_a_waterfall_on_the_page() -> None:
-    made = path_interactive.waterfall([FALL])["data"]
+    made = page_figure(waterfall.chart([FALL]))["data"]
     drawn = {
         (at, length): (whisker, hover, trace.get("text", ""))
         for trace in made
@@ -68,17 +72,24 @@ def test_a_waterfall_on_the_page() -> None:
         (4, 3): (0, "± 0 ns", ""),
         (7, 2): (0.5, "± 500 ns", ""),
     }
-    assert "±?" in path_interactive.WATERFALL_CAPTION
-    assert "±?" in path_interactive.GRAPH_WATERFALL_CAPTION
+    assert "±?" in waterfall.CAPTION
+    assert "±?" in waterfall.GRAPH_CAPTION
 
 
 def test_the_band_of_a_clock_has_a_gap() -> None:
     half_width = np.array([1.0, 2.0, np.nan, np.nan, 3.0, 4.0])
-    band, points = clock_interactive.band(np.arange(6.0), np.zeros(6), half_width, 1, "ns")
+    axis = Axis("t", "", 1, "")
+    layers = _banded(np.arange(6.0), np.zeros(6), half_width, axis, "offset")
+    assert isinstance(layers[0], Band)
+    chart = Chart((Panel(axis, axis, tuple(layers)),))
+    band, points = page_figure(chart)["data"]
     assert band["fill"] == "toself"
     assert band["x"] == [0, 1, 1, 0, None, 4, 5, 5, 4, None]
     assert band["y"] == [1, 2, -2, -1, None, 3, 4, -4, -3, None]
     assert points["customdata"][1:4] == ["± 2 ns", "± unknown", "± unknown"]
+    [axes] = file_figure(chart, 7.16).axes
+    [area] = axes.collections
+    assert [path.vertices[:, 0].max() for path in area.get_paths()] == [1, 5]
 
 
 def plot() -> Plot:
@@ -95,15 +106,14 @@ def plot() -> Plot:
 
 
 def test_error_bars_of_a_sweep() -> None:
-    trace, bars = plot_interactive.traces_of(plot(), plot().curves[0])
+    chart = own_chart(plot())
+    bars, trace = page_figure(chart)["data"]
     assert trace["y"] == [5, 6, 7] and "error_y" not in trace
     assert (bars["y"], bars["error_y"]["array"]) == ([5, 7], [1, 0])
     assert trace["marker"]["symbol"] == ["circle", "circle-open", "circle"]
-    caption = plot_interactive.plot_caption(plot())
-    assert "open marks: unknown" in caption
-    assert "Clock error ± 2 ns at most, of 1 unknown. " in caption
-    with mpl.rc_context():
-        [axes] = plot_files.draw(plot(), 7.16).axes
+    assert "open marks: unknown" in chart.subtitle
+    assert "Clock error ± 2 ns at most, of 1 unknown. " in chart.subtitle
+    [axes] = file_figure(chart, 7.16).axes
     [hollow] = [line for line in axes.lines if line.get_markerfacecolor() == "white"]
     assert hollow.get_xydata().tolist() == [[2, 6]]
     assert hollow.get_label() == "bar unknown"

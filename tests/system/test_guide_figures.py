@@ -9,8 +9,9 @@ import shutil
 import pytest
 from machine import ROOT, Machine
 
-from loopscope.report.canvas import FEW, RASTER_DPI, WIDTHS
+from loopscope.report.canvas import RASTER_DPI, WIDTHS
 from loopscope.report.catalogue import KINDS
+from loopscope.report.chart import FEW
 from loopscope.report.figures import KINDS as OF_TABLES
 
 PAGE = (ROOT / "docs/guide/figures.md").read_text()

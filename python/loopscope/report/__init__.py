@@ -38,10 +38,9 @@ def write_report(run: Run, results: Results, own: Sequence[Drawn] = ()) -> Path:
     Raises `OSError` where the run directory cannot be written.
     """
     from loopscope.report.page import page
-    from loopscope.report.series import read_drawings
 
     target = run.output / "report.html"
-    write_whole(target, page(run, results, read_drawings(run, results), own))
+    write_whole(target, page(run, results, own))
     _draw_own(own, run.output)
     return target
 
@@ -69,6 +68,6 @@ def show_analyses(run: Path) -> None:
 
 def _draw_own(own: Sequence[Drawn], output: Path) -> None:
     if own:
-        from loopscope.report.plot_files import draw_plots
+        from loopscope.report.own_charts import draw_own
 
-        draw_plots(own, output / "figures")
+        draw_own(own, output / "figures")

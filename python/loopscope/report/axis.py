@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -35,6 +36,19 @@ class Axis:
     """Where it shows texts: those at 0, 1, 2 …"""
     marks: tuple[tuple[float, str], ...] = ()
     """Numbers and their texts, units included, where these stand at the axis in place of others."""
+    from_zero: Literal["", "zero", "beyond"] = ""
+    """Whether a linear axis begins at zero: if nothing reaches below, or even if error bars do."""
+    limits: tuple[float, float] | None = None
+    least: float = 0.0
+    """Of the values above zero."""
+    most: float = 0.0
+    colour: str = "black"
+    """Of its label in a file."""
+
+    @property
+    def decades(self) -> float:
+        """How many the values span; 0 where none is above zero."""
+        return math.log10(self.most / self.least) if self.least > 0 else 0.0
 
     @property
     def label(self) -> str:
@@ -57,16 +71,29 @@ def places(values: Sequence[Scalar]) -> tuple[Floats, str, tuple[str, ...]]:
 def axis_of(
     name: str, unit: str, values: Floats, logarithmic: bool, categories: tuple[str, ...] = ()
 ) -> Axis:
-    """With the unit that suits the values' middle where they span decades, else their largest."""
+    """With the unit that suits the middle of the values."""
     size = np.abs(values[np.isfinite(values)])
+    size = size[size > 0]
     if not len(size):
         return Axis(name, unit, 1.0, unit, logarithmic, categories)
-    middle = float(np.median(size[size > 0])) if (size > 0).any() else 0.0
-    scale, shown = scaled(middle, unit)
-    return Axis(name, unit, float(scale), shown, logarithmic, categories)
+    scale, shown = scaled(float(np.median(size)), unit)
+    made = Axis(name, unit, float(scale), shown, logarithmic, categories)
+    return replace(made, least=float(size.min()), most=float(size.max()))
+
+
+def time_axis(name: str, since: Floats) -> Axis:
+    """Of instants since a beginning, in the unit that suits the last of them."""
+    return axis_of(name, "ns", since.max(keepdims=True) if len(since) else since, False)
 
 
 def in_legend(name: str) -> str:
     """A name as a legend can have it: Matplotlib leaves out those that begin with an underscore, as
     the router's does."""
     return f" {name}" if name.startswith("_") else name
+
+
+def unit_of(ns: float) -> tuple[int, str]:
+    """Nanoseconds of the unit that suits a value, at most a millisecond, and the unit's name."""
+    if ns >= 1e6:
+        return 1_000_000, "ms"
+    return (1000, "µs") if ns >= 1000 else (1, "ns")

@@ -27,8 +27,6 @@ WIDTHS: dict[Width, float] = {"one": 3.5, "two": 7.16}
 RASTER_DPI = 300
 """Of what is a picture within SVG and PDF."""
 PNG_DPI = 200
-FEW = 2000
-"""Up to so many points are drawn as vectors."""
 STYLE: dict[str, Any] = {
     "pdf.fonttype": 42,
     "svg.fonttype": "none",

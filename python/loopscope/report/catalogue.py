@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from loopscope.analysis.messages import Messages
 from loopscope.report import figures
-from loopscope.report.beside import with_others, with_strokes
-from loopscope.report.canvas import FORMATS, STYLE, WIDTHS, Format, Width, save, write_csv
+from loopscope.report.canvas import FORMATS, WIDTHS, Format, Width, save, write_csv
+from loopscope.report.chart_file import file_figure
+from loopscope.report.clock_charts import CLOCK_CHARTS, clock_chart, has_clock_chart
+from loopscope.report.parts import ages_of, joins, part_of, paths_of
+from loopscope.report.sample_charts import Detail
+from loopscope.report.sampled_charts import sampled_chart
 from loopscope.report.samples import FigureError, missing
-from loopscope.report.source import Sampled, Source, chosen
+from loopscope.report.source import Source, chosen
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from loopscope.report.sketches import Sketch
+    from loopscope.report.chart import Chart
     from loopscope.report.waterfall import Fall
 
 OWN = "own"
@@ -52,19 +53,11 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Made:
-    """A figure, and the lines of its CSV, the heading first."""
-
-    figure: Figure
-    rows: Iterable[Row]
-
-
-@dataclass(frozen=True)
 class RunKind:
     what: str
     of: Of
     """What it is one figure of."""
-    make: Callable[[Source, str, Choice], Made]
+    make: Callable[[Source, str, Choice], Chart]
     """Raises `FigureError` where there is nothing to draw."""
     takes: tuple[str, ...]
     """Which of a person's further choices it heeds."""
@@ -179,7 +172,7 @@ def everything(source: Source) -> Iterator[Wanted]:
         return
     for kind, known in KINDS.items():
         if known.of == "run":
-            if kind not in _CLOCKS or _CLOCKS[kind](source):
+            if kind not in CLOCK_CHARTS or has_clock_chart(kind, source.clocks):
                 yield Wanted(kind, "")
         else:
             of_sweep = kind == "mean-deviation"
@@ -191,14 +184,11 @@ def everything(source: Source) -> Iterator[Wanted]:
 def draw(source: Source, wanted: Wanted, directory: Path, choice: Choice) -> tuple[Path, ...]:
     """Writes a figure and its numbers, returns the files. Raises `FigureError`, and `OSError` where
     files cannot be written."""
-    import matplotlib as mpl
-
-    with mpl.rc_context(STYLE):
-        make = _own if wanted.kind == OWN else KINDS[wanted.kind].make
-        made = make(source, wanted.of, choice)
-        directory.mkdir(parents=True, exist_ok=True)
-        files = save(made.figure, directory / wanted.stem, choice.formats)
-    return (*files, write_csv(directory / wanted.stem, made.rows))
+    chart = (_own if wanted.kind == OWN else KINDS[wanted.kind].make)(source, wanted.of, choice)
+    directory.mkdir(parents=True, exist_ok=True)
+    figure = file_figure(chart, WIDTHS[choice.width])
+    files = save(figure, directory / wanted.stem, choice.formats)
+    return (*files, write_csv(directory / wanted.stem, chart.rows))
 
 
 def _all(source: Source, kind: str) -> list[Wanted]:
@@ -235,12 +225,16 @@ def _measured(source: Source, of: Of) -> list[str]:
         return source.wholes if of == "samples" else list(source.paths)
     found: dict[str, None] = {}
     ages: list[str] = []
-    for path in source.drawings.paths:
-        for end in path.ends:
-            if end.response is not None:
-                found[end.part.text if of == "samples" else path.name] = None
-            if end.age is not None and end.ages is not None and of == "samples":
-                ages.append(end.ages.text)
+    results = source.results
+    for path in paths_of(results).values():
+        for ends in path.ends:
+            part = part_of(results, path.name, ends)
+            if not len(part.intervals.length):
+                continue
+            found[part.text if of == "samples" else path.name] = None
+            if of == "samples" and joins(path, ends):
+                used = ages_of(results, path.name, ends)
+                ages += [used.text] if len(used.intervals.length) else []
     return [*found, *ages]
 
 
@@ -254,56 +248,20 @@ def _subjects(source: Source, of: Of) -> list[str]:
     return []
 
 
-def _scatter(source: Source, of: str, choice: Choice) -> Made:
-    return _of_samples("scatter", source, of, choice)
+def _of_samples(kind: str) -> Callable[[Source, str, Choice], Chart]:
+    def make(source: Source, of: str, choice: Choice) -> Chart:
+        sampled = chosen(source.samples(of), choice.repeat, choice.from_ns, choice.until_ns)
+        marks = source.marks if kind == "scatter" else ()
+        return sampled_chart(kind, sampled, _detail(choice), marks, choice.log)
+
+    return make
 
 
-def _histogram(source: Source, of: str, choice: Choice) -> Made:
-    return _of_samples("histogram", source, of, choice)
+def _detail(choice: Choice) -> Detail:
+    return Detail(figures.size_of(choice.width))
 
 
-def _ccdf(source: Source, of: str, choice: Choice) -> Made:
-    return _of_samples("ccdf", source, of, choice)
-
-
-def _heatmap(source: Source, of: str, choice: Choice) -> Made:
-    return _of_samples("heatmap", source, of, choice)
-
-
-def _of_samples(kind: str, source: Source, of: str, choice: Choice) -> Made:
-    sampled = chosen(source.samples(of), choice.repeat, choice.from_ns, choice.until_ns)
-    sketch = sketch_of(kind, sampled, choice)
-    sketch = with_others(sketch, sampled, marked=kind == "scatter")
-    if kind == "scatter":
-        sketch = with_strokes(sketch, sampled, source.marks)
-    figure = figures.compose(sketch, sampled.title, figures.size_of(choice.width))
-    return Made(figure, chain([sketch.heading], sketch.rows))
-
-
-def sketch_of(kind: str, sampled: Sampled, choice: Choice) -> Sketch:
-    """The generic kind, of a run's samples."""
-    timed = kind in ("scatter", "heatmap")
-    value = "y" if timed else "x"
-    columns = {value: "value", f"{value}_unit": sampled.unit, f"{value}_label": sampled.name}
-    if timed:
-        since = f"time since the first {'event' if sampled.what == 'events' else 'message'}"
-        columns |= {"x": "since", "x_label": since, "x_unit": "ns"}
-    if sampled.bounded:
-        columns["err"] = "clock_error"
-    if kind == "ccdf":
-        columns["y_label"] = f"share of {sampled.what} at least as large"
-    if kind == "histogram":
-        columns["y_label"] = sampled.what
-    if kind == "heatmap":
-        columns["z_label"] = f"{sampled.what} per cell"
-    elif len(sampled.table["repeat"].unique()) > 1:
-        columns["series"] = "repeat"
-    if choice.log is not None:
-        columns["log"] = choice.log
-    return figures.sketch(kind, sampled.table, columns, choice.width)
-
-
-def _mean_deviation(source: Source, of: str, choice: Choice) -> Made:
+def _mean_deviation(source: Source, of: str, choice: Choice) -> Chart:
     """A sample of each message at each point: x is one parameter, the others make the series."""
     import numpy as np
     import pyarrow as pa
@@ -344,37 +302,36 @@ def _mean_deviation(source: Source, of: str, choice: Choice) -> Made:
         columns["err"] = "clock_error"
     if choice.log is not None:
         columns["log"] = choice.log
-    sketch = figures.sketch("mean-deviation", table, columns, choice.width)
-    title = f"{sampled.title}, against {against}"
-    figure = figures.compose(sketch, title, figures.size_of(choice.width))
-    return Made(figure, chain([sketch.heading], sketch.rows))
+    chart = figures.chart("mean-deviation", table, columns, _detail(choice))
+    return replace(chart, title=f"{sampled.title}, against {against}")
 
 
-def _own(source: Source, of: str, choice: Choice) -> Made:
-    from loopscope.report import plot_files
+def _own(source: Source, of: str, choice: Choice) -> Chart:
+    from loopscope.report.own_charts import own_chart
 
     if of not in source.own:
         raise FigureError(f"{of}: nothing was measured that it could show")
-    drawn = source.own[of]
-    return Made(plot_files.draw(drawn, WIDTHS[choice.width]), plot_files.rows(drawn))
+    return own_chart(source.own[of])
 
 
-def _hops(source: Source, of: str, choice: Choice) -> Made:
-    from loopscope.report.files import draw_hops, hops_rows
+def _hops(source: Source, of: str, choice: Choice) -> Chart:
+    from loopscope.report.path_charts import hops_chart, parts_of
 
-    path = next(each for each in source.drawings.paths if each.name == of)
-    if not path.hops:
+    path = source.paths[of]
+    parts = parts_of(source.results, path)
+    chart = hops_chart(source.results, path, parts, source.marks)
+    if chart is None:
         raise FigureError(f"path {of}: no message was seen")
-    return Made(draw_hops(path, WIDTHS[choice.width]), hops_rows(path))
+    return chart
 
 
-def _waterfall(source: Source, of: str, choice: Choice) -> Made:
+def _waterfall(source: Source, of: str, choice: Choice) -> Chart:
     from loopscope.report import waterfall
 
     falls = _falls(source, of, choice)
     if not falls:
         raise FigureError(f"path {of}: no message arrived")
-    return Made(waterfall.draw(falls, WIDTHS[choice.width]), waterfall.rows(falls))
+    return waterfall.chart(falls)
 
 
 def _falls(source: Source, of: str, choice: Choice) -> tuple[Fall, ...]:
@@ -398,7 +355,7 @@ def _falls(source: Source, of: str, choice: Choice) -> tuple[Fall, ...]:
         raise FigureError(f"{of}: {error}") from error
 
 
-def _timeline(source: Source, of: str, choice: Choice) -> Made:
+def _timeline(source: Source, of: str, choice: Choice) -> Chart:
     from loopscope.report import host_timeline
 
     window = None
@@ -411,37 +368,24 @@ def _timeline(source: Source, of: str, choice: Choice) -> Made:
         begin = window.begin + (choice.from_ns or 0)
         window = replace(window, begin=begin, end=min(window.end, until))
     found = host_timeline.read_timeline(source.run, source.results, window)
-    return Made(host_timeline.draw(found, WIDTHS[choice.width]), host_timeline.rows(found))
+    return host_timeline.chart(found)
 
 
-def _patterns(source: Source, of: str, choice: Choice) -> Made:
-    from loopscope.report.files import draw_pattern, pattern_rows
+def _patterns(source: Source, of: str, choice: Choice) -> Chart:
+    from loopscope.report.path_charts import pattern_chart
 
     result = next(each for each in source.results.patterns if each.name == of)
-    return Made(draw_pattern(result, WIDTHS[choice.width]), pattern_rows(result))
+    return pattern_chart(result)
 
 
-def _clock(name: str) -> Callable[[Source, str, Choice], Made]:
-    def make(source: Source, of: str, choice: Choice) -> Made:
-        from loopscope.report.clock_files import CLOCK_FIGURES
-
-        draw, tell = CLOCK_FIGURES[name]
-        hosts = source.drawings.clock
-        figure = draw(hosts, WIDTHS[choice.width])
-        if figure is None:
+def _clock(name: str) -> Callable[[Source, str, Choice], Chart]:
+    def make(source: Source, of: str, choice: Choice) -> Chart:
+        if not has_clock_chart(name, source.clocks):
             raise FigureError(f"{name}: this run knows nothing of it")
-        return Made(figure, tell(hosts))
+        return clock_chart(name, source.clocks)[1]
 
     return make
 
-
-_CLOCKS: Mapping[str, Callable[[Source], bool]] = {
-    "clock": lambda source: bool(source.drawings.clock),
-    "clock-width": lambda source: bool(source.drawings.clock),
-    "clock-realtime": lambda source: any(host.realtime for host in source.drawings.clock),
-    "clock-allan": lambda source: any(host.allan for host in source.drawings.clock),
-}
-"""Whether there is anything to draw."""
 
 _OF_ENDS = ("waterfall",)
 """Of a path that is a graph also from one beginning to one end."""
@@ -449,11 +393,15 @@ _STRETCH = ("repeat", "from", "until")
 _SAMPLES = (*_STRETCH, "log")
 
 KINDS: dict[str, RunKind] = {
-    "scatter": RunKind("each message or event over time", "samples", _scatter, _SAMPLES),
-    "histogram": RunKind("how many took how long", "samples", _histogram, _SAMPLES),
-    "ccdf": RunKind("the share that took at least so long, on logarithmic axes", "samples", _ccdf,
+    "scatter": RunKind("each message or event over time", "samples", _of_samples("scatter"),
+                   _SAMPLES),
+    "histogram": RunKind("how many took how long", "samples", _of_samples("histogram"),
+                   _SAMPLES),
+    "ccdf": RunKind("the share that took at least so long, on logarithmic axes", "samples",
+                    _of_samples("ccdf"),
                     _SAMPLES),
-    "heatmap": RunKind("how many were where over time", "samples", _heatmap, _SAMPLES),
+    "heatmap": RunKind("how many were where over time", "samples", _of_samples("heatmap"),
+                   _SAMPLES),
     "mean-deviation": RunKind("mean and standard deviation against a swept parameter", "samples",
                               _mean_deviation, ("against", *_SAMPLES)),
     "hops": RunKind("each hop over time, and its histogram", "path", _hops, ()),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -12,10 +11,9 @@ from loopscope.report.samples import FigureError, missing, read_samples
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-    from loopscope.report.sketches import Sketch
+    from loopscope.report.chart import Chart
+    from loopscope.report.sample_charts import Detail
 
 __all__ = ["KINDS", "FigureError", "Kind", "check", "draw"]
 
@@ -33,9 +31,6 @@ class Kind:
     """What else can be said: texts."""
 
 
-_FEW_LABELS = 3
-_TALL = 13
-"""Characters to an inch of a figure's height, along the vertical axis."""
 _ERR = {"err": "hard half-width of it; null where unknown"}
 _SERIES = {"series": "a text or number: each has a colour of its own"}
 _KEY = {"series_label": "the title of the legend, with its unit"}
@@ -120,33 +115,40 @@ def draw(
     to draw, `OSError` where the files cannot be written.
     """
     from loopscope.report.canvas import FORMATS, WIDTHS, save, write_csv
+    from loopscope.report.chart_file import file_figure
+    from loopscope.report.sample_charts import Detail
 
     for each in formats:
         if each not in FORMATS:
             raise FigureError(missing("format", each, FORMATS))
     if width not in WIDTHS:
         raise FigureError(missing("width", width, list(WIDTHS)))
-    made = sketch(kind, table, columns, width)
+    made = chart(kind, table, columns, Detail(size_of(width)))
     directory.mkdir(parents=True, exist_ok=True)
-    figure = compose(made, title, size_of(width))
+    figure = file_figure(replace(made, title=title or ""), WIDTHS[width])
     written = save(figure, directory / stem, formats) if formats else ()
-    return (*written, write_csv(directory / stem, [made.heading, *made.rows]))
+    return (*written, write_csv(directory / stem, made.rows))
 
 
-def sketch(
-    kind: str, table: pa.Table, columns: Mapping[str, str], width: Literal["one", "two"]
-) -> Sketch:
-    """What ``draw`` draws, for those who want more in it."""
-    from loopscope.report.sketches import KINDS as SKETCHES
+def chart(
+    kind: str, table: pa.Table, columns: Mapping[str, str], detail: Detail | None = None
+) -> Chart:
+    """What ``draw`` draws, for those who want more in it. ``columns`` may have the role ``key``:
+    numbers of samples."""
+    from loopscope.report.sample_charts import KINDS as CHARTS
+    from loopscope.report.sample_charts import Detail
 
-    check(kind, columns)
+    check(kind, {role: name for role, name in columns.items() if role != "key"})
+    detail = detail or Detail()
     known = KINDS[kind]
-    roles = {name: columns[name] for name in (*known.needs, *known.takes) if name in columns}
+    taken = (*known.needs, *known.takes, "key")
+    roles = {name: columns[name] for name in taken if name in columns}
     options = {name: columns[name] for name in known.options if name in columns}
     if options.get("log") == "none":
         options["log"] = ""
     samples = read_samples(table, roles, options, texts=kind in _OF_TEXTS)
-    return SKETCHES[kind](samples, options, size_of(width))
+    height = detail.size[1]
+    return replace(CHARTS[kind](samples, options, detail), inches=(0, height))
 
 
 def size_of(width: Literal["one", "two"]) -> tuple[float, float]:
@@ -154,49 +156,3 @@ def size_of(width: Literal["one", "two"]) -> tuple[float, float]:
     from loopscope.report.canvas import WIDTHS
 
     return WIDTHS[width], 2.4 if width == "one" else 3.0
-
-
-def compose(sketch: Sketch, title: str | None, size: tuple[float, float]) -> Figure:
-    """The whole figure: axes with their units, the key, the title and the notes above."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    from loopscope.report.canvas import STYLE
-
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=size)
-        axes = figure.subplots()
-        paint(axes, sketch, size[1])
-        caption(axes, title, sketch.notes, size[0])
-    return figure
-
-
-def paint(axes: Axes, sketch: Sketch, height: float) -> None:
-    """Draws into axes of a figure of this height, and names these."""
-    from loopscope.report.canvas import logarithmic
-
-    sketch.paint(axes)
-    for axis, shown in ((axes.xaxis, sketch.x), (axes.yaxis, sketch.y)):
-        if shown.logarithmic:
-            logarithmic(axes, axis)
-        if shown.categories:
-            axis.set_ticks(range(len(shown.categories)), labels=list(shown.categories))
-    axes.set_xlabel(sketch.x.label)
-    axes.set_ylabel(textwrap.fill(sketch.y.label, round(_TALL * height)))
-    axes.grid(True)
-    labels = axes.get_legend_handles_labels()[1]
-    if labels:
-        # Beside the axes it covers no curve.
-        beside = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5)}
-        many = beside if len(labels) > _FEW_LABELS else {}
-        axes.legend(title=sketch.key or None, title_fontsize=7, **many)
-
-
-def caption(axes: Axes, title: str | None, notes: Sequence[str], width: float) -> None:
-    """Above the axes, within the figure's width: the title, then the notes in small print."""
-    lines = textwrap.wrap("; ".join(notes), round((width - 0.9) * 18))
-    if lines:
-        axes.set_title("\n".join(lines), fontsize=7, color="0.35", linespacing=1.3)
-    if title:
-        whole = textwrap.fill(title, round(width * 13))
-        axes.figure.suptitle(whole, fontsize=8, x=0.01, ha="left", fontweight="bold")

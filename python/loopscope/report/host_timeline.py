@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loopscope.analysis.quantity import UNKNOWN_NS, half_width, number
-from loopscope.report.palette import SERIES
+from loopscope.report.axis import Axis, unit_of
+from loopscope.report.chart import FEW, Chart, Hover, Layer, Panel, Trace, Whiskers
+from loopscope.report.palette import SERIES, TARGET
 from loopscope.report.samples import FigureError
-from loopscope.report.series import unit_of
 from loopscope.report.thin import seen
 from loopscope.report.waterfall import with_key
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    from matplotlib.figure import Figure
 
     from loopscope.analysis import Results
     from loopscope.analysis.measured_graph import MeasuredGraph
@@ -243,59 +243,42 @@ def rows(timeline: HostTimeline) -> Iterable[Sequence[str | int]]:
             yield (*timeline.lanes[mark.lane], mark.entity, ts + timeline.origin_ns, told)
 
 
-def draw(timeline: HostTimeline, width: float) -> Figure:
-    from matplotlib.figure import Figure
-
-    from loopscope.report.canvas import FEW
-
-    figure = Figure(figsize=(width, 0.9 + 0.28 * len(timeline.lanes)))
-    axes = figure.subplots()
+def chart(timeline: HostTimeline) -> Chart:
+    """A lane for each program, lines along the ways of messages."""
     scale, unit = unit_of(timeline.span_ns)
-    rasterized = timeline.shown > FEW
-    for way in timeline.ways:
-        x, y = [ts / scale for ts, _ in way], [lane for _, lane in way]
-        axes.plot(x, y, lw=0.6, color="0.6", zorder=1, solid_capstyle="butt")
-    named: set[str] = set()
-    for mark in timeline.marks:
-        colour = SERIES[timeline.entities.index(mark.entity) % len(SERIES)]
-        lanes = np.full(len(mark.ts), mark.lane)
-        known = mark.err < UNKNOWN_NS
-        if len(mark.ts) <= _FEW:
-            axes.errorbar(
-                mark.ts[known] / scale,
-                lanes[known],
-                xerr=mark.err[known] / scale,
-                fmt="none",
-                ecolor=colour,
-                elinewidth=2.5,
-                alpha=0.3,
-            )
-        label = None if mark.entity in named else mark.entity
-        named.add(mark.entity)
-        axes.plot(
-            mark.ts / scale, lanes, "|", ms=8, mew=0.9, color=colour, label=label,
-            rasterized=rasterized,
-        )  # fmt: skip
-    axes.set_yticks(range(len(timeline.lanes)), lane_labels(timeline))
-    for place in range(1, len(timeline.lanes)):
-        if timeline.lanes[place][0] != timeline.lanes[place - 1][0]:
-            axes.axhline(place - 0.5, color="0.85", lw=0.6)
-    axes.set_ylim(len(timeline.lanes) - 0.4, -0.6)
-    axes.set_xlim(0, timeline.span_ns / scale)
-    axes.set_xlabel(since(timeline, unit))
-    axes.set_title(timeline.notes, fontsize=7, color="0.35")
-    figure.legend(ncols=max(1, int(width / 1.4)), loc="outside upper right")
-    return figure
-
-
-def lane_labels(timeline: HostTimeline) -> list[str]:
-    return [f"{host}  {program}" for host, program in timeline.lanes]
-
-
-def since(timeline: HostTimeline, unit: str) -> str:
-    """Of what the time is."""
     begin = timeline.origin_ns / 1e9
-    return f"time from {begin:.6f} s after the first event ({unit})"
+    x = Axis(f"time from {begin:.6f} s after the first event", "ns", scale, unit,
+             limits=(0, timeline.span_ns))  # fmt: skip
+    lanes = tuple(f"{host}  {program}" for host, program in timeline.lanes)
+    ways = [each for way in timeline.ways for each in (*way, (np.nan, np.nan))]
+    across, up = np.array(ways, dtype=np.float64).reshape(-1, 2).T
+    layers: list[Layer] = [Trace(across, up, TARGET, "a message's way", line=0.6)]
+    for place, entity in enumerate(timeline.entities):
+        marks = [mark for mark in timeline.marks if mark.entity == entity]
+        colour = SERIES[place % len(SERIES)]
+        ts, err = (np.concatenate([getattr(mark, of) for mark in marks]) for of in ("ts", "err"))
+        lane = np.repeat([mark.lane for mark in marks], [len(mark.ts) for mark in marks])
+        few = np.repeat([len(mark.ts) <= _FEW for mark in marks], [len(mark.ts) for mark in marks])
+        known = np.where(few & (err < UNKNOWN_NS), err, np.nan)
+        layers.append(Whiskers(ts, lane, known, colour, sideways=True, shade=True))
+        hover = Hover(f"{entity} at %{{x}} {unit} %{{customdata}}",
+                      lambda err=err: [half_width(each) for each in err.tolist()])  # type: ignore[misc]  # fmt: skip
+        layers.append(
+            Trace(ts, lane, colour, entity, symbol="tick", size=8, picture=timeline.shown > FEW,
+                  hover=hover)
+        )  # fmt: skip
+    hosts = [host for host, _ in timeline.lanes]
+    between = [at - 0.5 for at in range(1, len(hosts)) if hosts[at] != hosts[at - 1]]
+    caption = (
+        "The events of each host and program around the slowest message, and the ways of messages "
+        f"between them: {timeline.notes}. loopscope figure RUN timeline --from 1s --until 1.1s "
+        "draws any stretch of time."
+    )
+    panel = Panel(x, Axis("", "", 1, "", categories=lanes), tuple(layers),
+                  separators=tuple(between))  # fmt: skip
+    return Chart((panel,), notes=(timeline.notes,), caption=caption, rows=rows(timeline),
+                 inches=(0.9, 0.28 * len(lanes)), pixels=120 + 34 * len(lanes),
+                 legend="above")  # fmt: skip
 
 
 def _first(of: Mapping[str, tuple[npt.NDArray[np.int64], ...]]) -> int:

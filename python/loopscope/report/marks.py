@@ -25,6 +25,8 @@ _MOST_NAMED = 6
 """So many have a number in a printed figure, and their texts in its caption."""
 _APART = 1 / 200
 """Of the axis: what is nearer to the first of a stroke is in the same stroke."""
+TICK = 0.05
+"""Height of a tick, of the panel's."""
 _BEYOND = 0.02
 """Of the axis: how far before the first and behind the last point a mark may be."""
 _PASSED_ON = ("host", "end")

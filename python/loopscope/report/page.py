@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -11,19 +12,18 @@ from typing import Any
 from loopscope.analysis import Results, Verdict
 from loopscope.analysis.quantity import number
 from loopscope.analysis.results import ExpectationResult, PatternResult
-from loopscope.report import (
-    analyses,
-    graph_waterfall,
-    host_timeline,
-    interactive,
-    path_interactive,
-    waterfall,
-)
-from loopscope.report.clock_interactive import clock_figures
-from loopscope.report.clock_series import ClockDrawing
+from loopscope.experiment import MessagePath
+from loopscope.report import analyses, graph_waterfall, host_timeline, waterfall
+from loopscope.report.chart import Chart
+from loopscope.report.chart_page import page_figure
+from loopscope.report.clock_charts import CLOCK_CHARTS, clock_chart, has_clock_chart
+from loopscope.report.clock_series import ClockDrawing, read_clock_drawings
 from loopscope.report.graph_rows import graph_tables
 from loopscope.report.link_rows import Row, Table, tables
-from loopscope.report.plot_interactive import plot_caption, plot_figure
+from loopscope.report.marks import Mark, read_marks
+from loopscope.report.own_charts import own_chart
+from loopscope.report.parts import paths_of
+from loopscope.report.path_charts import end_charts, hops_chart, parts_of, pattern_chart
 from loopscope.report.plots import Drawn
 from loopscope.report.rows import (
     ABSENT,
@@ -48,7 +48,6 @@ from loopscope.report.rows import (
     value_rows,
     value_source,
 )
-from loopscope.report.series import Drawings, EndDrawing, PathDrawing
 from loopscope.strict_json import to_json
 from loopscope.timeline import Run
 
@@ -57,16 +56,17 @@ _FEW = 4
 _SYMBOL = {Verdict.PASS: "✓", Verdict.FAIL: "✕", Verdict.UNKNOWN: "?"}
 
 
-def page(run: Run, results: Results, drawings: Drawings, own: Sequence[Drawn] = ()) -> str:
+def page(run: Run, results: Results, own: Sequence[Drawn] = ()) -> str:
     """``own`` are the experiment's own figures."""
     figures: dict[str, Any] = {}
     sections = [own_figures(own, figures)] if own else []
-    sections += [_pattern(pattern, figures) for pattern in drawings.patterns]
-    ends = sum(len(path.ends) for path in drawings.paths)
-    for path in drawings.paths:
-        sections.append(_path_figures(path, results, ends, figures))
+    sections += [_pattern(pattern, figures) for pattern in results.patterns]
+    paths, marks = paths_of(results), read_marks(run)
+    ends = sum(len(path.ends) for path in paths.values())
+    for path in paths.values():
+        sections.append(_path_figures(path, results, marks, ends, figures))
     sections.append(_timeline(run, results, figures))
-    sections.append(_clocks(results, drawings.clock, figures))
+    sections.append(_clocks(results, read_clock_drawings(run, results), figures))
     repeats = "1 repeat" if results.repeats == 1 else f"{number(results.repeats)} repeats"
     main = Template(_asset("run.html")).substitute(
         expectations=expectation_table(results),
@@ -114,7 +114,7 @@ def shell(
 
 def _pattern(pattern: PatternResult, figures: dict[str, Any]) -> str:
     name = f"pattern-{pattern.name}"
-    figures[name] = interactive.pattern(pattern)
+    figure = _figure(name, "Latency against its target", pattern_chart(pattern), figures)
     head = "".join(
         f"<th{_number(place)}>{escape(text)}</th>" for place, text in enumerate(PATTERN_HEADINGS)
     )
@@ -132,7 +132,7 @@ def _pattern(pattern: PatternResult, figures: dict[str, Any]) -> str:
     )
     return (
         f"<h2>Pattern {escape(pattern.name)}</h2><p>{escape(pattern_line(pattern))}.</p>"
-        f"{_figure(name, 'Latency against its target', interactive.PATTERN_CAPTION)}{table}"
+        f"{figure}{table}"
     )
 
 
@@ -145,9 +145,7 @@ def own_figures(own: Sequence[Drawn], figures: dict[str, Any]) -> str:
     """The experiment's own figures; adds their data to `figures`."""
     html = "<h2>Figures</h2>"
     for each in own:
-        name = f"own-{each.figure.name}"
-        figures[name] = plot_figure(each)
-        html += _figure(name, each.title, plot_caption(each))
+        html += _figure(f"own-{each.figure.name}", each.title, own_chart(each), figures)
     return html
 
 
@@ -164,64 +162,33 @@ def value_table(results: Results) -> str:
     return f'<h2>Values</h2><table id="values"><tbody>{"".join(rows)}</tbody></table>'
 
 
-def _path_figures(path: PathDrawing, results: Results, ends: int, figures: dict[str, Any]) -> str:
+def _path_figures(
+    path: MessagePath, results: Results, marks: Sequence[Mark], among: int, figures: dict[str, Any]
+) -> str:
+    """`among`: how many ends all paths have."""
     html = f"<h2>Path {escape(path.name)}</h2>"
-    if not path.hops and all(end.response is None for end in path.ends):
+    parts = parts_of(results, path)
+    hops = hops_chart(results, path, parts, marks)
+    arrived = [ends for ends in path.ends if len(parts[ends].intervals.length)]
+    if hops is None and not arrived:
         return f"{html}<p>No message was seen.</p>"
-    for end in path.ends:
-        html += _end_figures(end, len(path.ends) > 1, ends, figures)
-    if any(end.response is not None for end in path.ends):
-        if path.name in results.graph_messages:
-            shown = graph_waterfall.usual(results.graph_messages[path.name])
-            caption = path_interactive.GRAPH_WATERFALL_CAPTION
+    for ends in path.ends:
+        if ends in arrived:
+            for name, title, chart in end_charts(results, path, parts, ends, marks, among):
+                html += _figure(name, title, chart, figures)
         else:
-            shown = waterfall.usual(results.messages[path.name])
-            caption = path_interactive.WATERFALL_CAPTION
-        falls = f"waterfall-{path.name}"
-        figures[falls] = path_interactive.waterfall(shown)
-        html += _figure(falls, "Single messages", caption)
-    if path.hops:
-        hops = f"hops-{path.name}"
-        figures[hops] = interactive.hops(path)
-        html += _figure(hops, "Time of each hop", interactive.hops_caption(path.hops))
-    return html
-
-
-def _end_figures(end: EndDrawing, several: bool, ends: int, figures: dict[str, Any]) -> str:
-    """From one beginning of a path to one end. `several`: the path has others; `ends`: how many all
-    paths have."""
-    part, drawing = end.part, end.response
-    way = f", {part.intervals.first} → {part.intervals.last}"
-    if drawing is None:
-        return f"<p>No message arrived{escape(way)}.</p>"
-    of = way if several else ""
-    html = ""
-
-    def show(kind: str, title: str, caption: str, figure: dict[str, Any]) -> None:
-        nonlocal html
-        name = f"{kind}-{part.text}"
-        figures[name] = figure
-        html += _figure(name, title, caption)
-
-    what = "End-to-end response time" if end.ages is None else "Time to the first use"
-    caption = interactive.interval_caption(drawing)
-    show("response-time", f"{what}{way}", caption, interactive.response_time(end))
-    caption = interactive.histogram_caption(drawing)
-    figure = interactive.distribution(drawing, part.name)
-    show("response-histogram", f"Distribution of the {part.name}{of}", caption, figure)
-    tails = path_interactive.CCDF_CAPTION
-    if end.ages is not None and end.age is not None:
-        caption = interactive.interval_caption(end.age)
-        show("age", f"Age of the data at each use{way}", caption, interactive.over_time(end.age))
-        caption = interactive.histogram_caption(end.age)
-        figure = interactive.distribution(end.age, end.ages.name)
-        show("age-histogram", f"Distribution of the {end.ages.name}{of}", caption, figure)
-        tails += f" {path_interactive.AGE_CAPTION}"
-    show("ccdf", f"Tails{of}", tails, path_interactive.ccdf(end))
-    if drawing.shown < drawing.total:
-        caption = path_interactive.HEATMAP_CAPTION
-        figure = path_interactive.heatmap(part, ends)
-        show("heatmap", f"Response times over time{of}", caption, figure)
+            part = parts[ends]
+            way = f", {part.intervals.first} → {part.intervals.last}"
+            html += f"<p>No message arrived{escape(way)}.</p>"
+    if arrived:
+        if path.name in results.graph_messages:
+            chart = waterfall.chart(graph_waterfall.usual(results.graph_messages[path.name]))
+            chart = replace(chart, caption=waterfall.GRAPH_CAPTION)
+        else:
+            chart = waterfall.chart(waterfall.usual(results.messages[path.name]))
+        html += _figure(f"waterfall-{path.name}", "Single messages", chart, figures)
+    if hops is not None:
+        html += _figure(f"hops-{path.name}", "Time of each hop", hops, figures)
     return html
 
 
@@ -230,16 +197,16 @@ def _timeline(run: Run, results: Results, figures: dict[str, Any]) -> str:
     window = host_timeline.slowest(results, None, None)
     if window is None:
         return ""
-    found = host_timeline.read_timeline(run, results, window)
-    figures["timeline"] = path_interactive.timeline(found)
-    caption = path_interactive.timeline_caption(found)
-    return f"<h2>Hosts</h2>{_figure('timeline', 'Time line of the hosts', caption)}"
+    chart = host_timeline.chart(host_timeline.read_timeline(run, results, window))
+    return f"<h2>Hosts</h2>{_figure('timeline', 'Time line of the hosts', chart, figures)}"
 
 
-def _figure(name: str, title: str, caption: str) -> str:
+def _figure(name: str, title: str, chart: Chart, figures: dict[str, Any]) -> str:
+    """Its place in the page; adds its data to `figures`."""
+    figures[name] = page_figure(chart)
     return (
         f'<figure><h3>{escape(title)}</h3><div class="plot" data-figure="{escape(name)}"></div>'
-        f"<figcaption>{escape(caption)}</figcaption></figure>"
+        f"<figcaption>{escape(chart.subtitle)}</figcaption></figure>"
     )
 
 
@@ -357,9 +324,9 @@ def _clocks(results: Results, hosts: Sequence[ClockDrawing], figures: dict[str, 
     events = (clock_event_cells(each) for each in results.clock_events)
     html = _clock_table("clock-events", CLOCK_EVENT_HEADINGS, list(events))
     html += _clock_table("clock-loops", LOOP_HEADINGS, [loop_cells(each) for each in results.loops])
-    for name, title, caption, make in clock_figures(hosts):
-        figures[name] = make(hosts)
-        html += _figure(name, title, caption)
+    for name in CLOCK_CHARTS:
+        if has_clock_chart(name, hosts):
+            html += _figure(name, *clock_chart(name, hosts), figures)
     return f"<h2>Clocks</h2>{html}" if html else ""
 
 

@@ -11,8 +11,6 @@ TARGET = "#808080"
 """What was asked for, beside what was measured."""
 MARKS = {"link": "#808080", "trigger": "#b0307a"}
 """What happened during the run, by its kind (`marks.py`)."""
-ERROR = "#2b8cc440"
-"""The clock's error, as a band."""
 
 
 def series_colour(repeat: int) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +12,7 @@ from loopscope.analysis.message_graph import Fate
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    import pyarrow as pa
 
     from loopscope.analysis import Results
     from loopscope.analysis.measured_graph import MeasuredGraph
@@ -39,6 +40,35 @@ class Instants:
 
     def chosen(self, rows: npt.NDArray[np.bool_]) -> Instants:
         return Instants(self.repeat[rows], self.since[rows])
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Numbers of a run over its time, a row for each."""
+
+    text: str
+    """What a person calls it."""
+    name: str
+    """What an axis shows."""
+    title: str
+    what: str
+    """What they are many of."""
+    unit: str
+    table: pa.Table
+    """`since` (ns, the first of its repeat), `value`, `repeat`, and of times between instants
+    `clock_error`, their half-width. In order of repeat and time."""
+    origin: Mapping[int, int]
+    """What `since` counts from, by repeat."""
+    without: Mapping[str, Instants] = field(default_factory=dict)
+    """What has no number, by what became of it."""
+    hosts: frozenset[str] | None = None
+    """Those that it is about; None: any."""
+    key: Callable[[int], str | int] | None = None
+    """What a person calls the message whose number is in the column `key`."""
+
+    @property
+    def bounded(self) -> bool:
+        return "clock_error" in self.table.column_names
 
 
 @dataclass(frozen=True)
@@ -184,3 +214,28 @@ def _since(
     for each, start in origin.items():
         since[repeat == each] -= start
     return since
+
+
+def sampled_of(part: Part) -> Sampled:
+    """Every part of a path counts from the path's first message, so that figures stand together."""
+    of = part.intervals
+    table = sample_table(of.repeat, part.since, of.length, of.err, of.id)
+    named = part.text, part.name, part.title, part.what, "ns"
+    return Sampled(*named, table, part.origin, part.without, part.hosts, of.keys.shown)
+
+
+def sample_table(
+    repeat: npt.NDArray[np.int32],
+    since: npt.NDArray[np.int64],
+    value: npt.NDArray[np.generic],
+    err: npt.NDArray[np.int64] | None = None,
+    key: npt.NDArray[np.int64] | None = None,
+) -> pa.Table:
+    import pyarrow as pa
+
+    columns = {"repeat": repeat, "since": since, "value": value}
+    if err is not None:
+        columns["clock_error"] = err
+    if key is not None:
+        columns["key"] = key
+    return pa.table(columns)

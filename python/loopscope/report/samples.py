@@ -116,7 +116,7 @@ def read_samples(
             hint = f"; did you mean {close}?" if close else ""
             there = ", ".join(table.column_names)
             raise FigureError(f"{role}: the table has no column {name}{hint} It has: {there}")
-    needed = [name for role, name in roles.items() if role not in ("err", "series")]
+    needed = [name for role, name in roles.items() if role not in ("err", "series", "key")]
     whole = table.select(list(dict.fromkeys(roles.values())))
     complete = pc.is_valid(whole[needed[0]])
     for name in needed:
@@ -124,7 +124,7 @@ def read_samples(
         if pa.types.is_floating(whole.schema.field(name).type):
             finite = pc.fill_null(pc.is_finite(whole[name]), False)
             complete = pc.and_(complete, finite)
-    rows = whole.filter(complete)
+    rows = whole if pc.all(complete).as_py() else whole.filter(complete)
     if not len(rows):
         what = "is empty" if not len(table) else f"has no row with a number in {', '.join(needed)}"
         raise FigureError(f"nothing to draw: the table {what}")
@@ -161,15 +161,20 @@ def read_samples(
 def _series(rows: pa.Table, name: str | None, numbers: Mapping[str, Numbers]) -> tuple[Series, ...]:
     if name is None:
         return (Series("", numbers),)
-    texts, code = _encoded(rows[name].cast(pa.string()).fill_null("none"))
+    column = rows[name]
+    if pa.types.is_integer(column.type) and not column.null_count:
+        numbered, code = _encoded(column)
+        texts = list(map(str, numbered))
+    else:
+        texts, code = _encoded(column.cast(pa.string()).fill_null("none"))
     return tuple(
         Series(label, {role: values[code == i] for role, values in numbers.items()})
         for i, label in enumerate(texts)
     )
 
 
-def _encoded(column: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.int32]]:
-    """The texts, in the order in which they first appear, and for each row which it is."""
+def _encoded(column: pa.ChunkedArray) -> tuple[list[Any], npt.NDArray[np.int32]]:
+    """The values, in the order in which they first appear, and for each row which it is."""
     found = column.combine_chunks().dictionary_encode()
     return found.dictionary.to_pylist(), found.indices.to_numpy()
 

@@ -12,9 +12,9 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from loopscope.report.axis import unit_of
 from loopscope.report.canvas import STYLE, WIDTHS, logarithmic, save
 from loopscope.report.palette import BLUE, ORANGE, SERIES
-from loopscope.report.series import unit_of
 from loopscope.report.thin import thin
 
 if TYPE_CHECKING:

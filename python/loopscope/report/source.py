@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.report.parts import AGE, Instants, Part, ages_of, joins, part_of, text_of
+from loopscope.report.parts import (
+    AGE,
+    Part,
+    Sampled,
+    ages_of,
+    joins,
+    part_of,
+    sample_table,
+    sampled_of,
+    text_of,
+)
 from loopscope.report.samples import FigureError, missing
 
 if TYPE_CHECKING:
@@ -23,9 +33,9 @@ if TYPE_CHECKING:
     from loopscope.analysis.measured_graph import MeasuredGraph
     from loopscope.analysis.messages import Messages
     from loopscope.experiment import Experiment, MessagePath
+    from loopscope.report.clock_series import ClockDrawing
     from loopscope.report.marks import Mark
     from loopscope.report.plots import Drawn
-    from loopscope.report.series import Drawings
     from loopscope.timeline import Run
 
 _SUBJECT = re.compile(
@@ -38,33 +48,6 @@ _FIELD = re.compile(
 _OF_EVERY_EVENT = frozenset(
     ("repeat", "ts", "err_ns", "counter", "host", "process", "pid", "tid", "cpu", "id", "seq")
 )
-
-
-@dataclass(frozen=True)
-class Sampled:
-    """Numbers of a run over its time, a row for each."""
-
-    text: str
-    """What a person calls it."""
-    name: str
-    """What an axis shows."""
-    title: str
-    what: str
-    """What they are many of."""
-    unit: str
-    table: pa.Table
-    """`since` (ns, the first of its repeat), `value`, `repeat`, and of times between instants
-    `clock_error`, their half-width. In order of repeat and time."""
-    origin: Mapping[int, int]
-    """What `since` counts from, by repeat."""
-    without: Mapping[str, Instants] = field(default_factory=dict)
-    """What has no number, by what became of it."""
-    hosts: frozenset[str] | None = None
-    """Those that it is about; None: any."""
-
-    @property
-    def bounded(self) -> bool:
-        return "clock_error" in self.table.column_names
 
 
 class Source:
@@ -116,10 +99,10 @@ class Source:
         return analyse(self.run)
 
     @cached_property
-    def drawings(self) -> Drawings:
-        from loopscope.report.series import read_drawings
+    def clocks(self) -> tuple[ClockDrawing, ...]:
+        from loopscope.report.clock_series import read_clock_drawings
 
-        return read_drawings(self.run, self.results)
+        return read_clock_drawings(self.run, self.results)
 
     @cached_property
     def marks(self) -> tuple[Mark, ...]:
@@ -205,7 +188,7 @@ class Source:
         values = {each.name: each for each in self.experiment.values} if self.experiment else {}
         part = _SUBJECT.fullmatch(text)
         if part is not None and (part["start"] or part["path"] in self.paths):
-            found = _sampled(self._of_part(part))
+            found = sampled_of(self._of_part(part))
         elif text in values:
             found = self._of_value(text)
         elif (of_events := _FIELD.fullmatch(text)) is not None:
@@ -332,14 +315,6 @@ def _within(
     return keep
 
 
-def _sampled(part: Part) -> Sampled:
-    """Every part of a path counts from the path's first message, so that figures stand together."""
-    of = part.intervals
-    table = _table(of.repeat, part.since, of.length, of.err)
-    named = part.text, part.name, part.title, part.what, "ns"
-    return Sampled(*named, table, part.origin, part.without, part.hosts)
-
-
 def _from_first(
     repeat: npt.NDArray[np.int32], ts: npt.NDArray[np.int64], value: npt.NDArray[np.generic]
 ) -> tuple[pa.Table, dict[int, int]]:
@@ -348,18 +323,4 @@ def _from_first(
     since = ts.copy()
     for each, first in origin.items():
         since[repeat == each] -= first
-    return _table(repeat, since, value), origin
-
-
-def _table(
-    repeat: npt.NDArray[np.int32],
-    since: npt.NDArray[np.int64],
-    value: npt.NDArray[np.generic],
-    err: npt.NDArray[np.int64] | None = None,
-) -> pa.Table:
-    import pyarrow as pa
-
-    columns = {"repeat": repeat, "since": since, "value": value}
-    if err is not None:
-        columns["clock_error"] = err
-    return pa.table(columns)
+    return sample_table(repeat, since, value), origin

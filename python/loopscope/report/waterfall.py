@@ -1,8 +1,7 @@
-"""Single messages hop by hop: what the waterfall shows, and its file."""
+"""Single messages hop by hop: what the waterfall shows."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -12,14 +11,13 @@ import numpy as np
 
 from loopscope.analysis.quantity import UNKNOWN_NS, duration, half_width, number
 from loopscope.analysis.statistic import nearest_rank, quantile
+from loopscope.report.axis import Axis, unit_of
+from loopscope.report.chart import Bars, Chart, Panel
 from loopscope.report.palette import BLUE, ORANGE
 from loopscope.report.samples import FigureError
-from loopscope.report.series import unit_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from loopscope.analysis.keys import Keys
     from loopscope.analysis.messages import Messages
@@ -27,13 +25,21 @@ if TYPE_CHECKING:
 
 USUAL = ("p50", "p99", "max")
 """The messages that are shown where none is named: by nearest rank of their time."""
-_TITLE = 19
-"""Characters of a title to an inch of a panel's width."""
 _COMPARED = 10_000
 """So many keys are compared with one that is not there."""
 UNKNOWN = "±?"
 """Stands at a hop of which no half-width is known."""
 WHISKERS = f"Whiskers: half-width of each time, {UNKNOWN} where it is unknown."
+CAPTION = (
+    "The messages of the median, the p99 and the greatest response time, hop by hop. "
+    f"{WHISKERS} loopscope figure RUN waterfall --message KEY draws any other."
+)
+GRAPH_CAPTION = (
+    "The messages of the median, the p99 and the greatest time to the last of the ends that they "
+    "reached, each with the edges over which it came to its first uses. "
+    f"{WHISKERS} loopscope figure RUN waterfall --message KEY draws any other, 'PATH[EVENT -> "
+    "EVENT]' those of one end."
+)
 KINDS = ((True, "between hosts", BLUE), (False, "on one host", ORANGE))
 
 
@@ -211,87 +217,41 @@ def rows(falls: Iterable[Fall]) -> Iterable[Sequence[str | int]]:
             yield [*of, step.first, step.last, step.start, step.length, err]
 
 
-def draw(falls: Sequence[Fall], width: float) -> Figure:
-    """A panel for each message: side by side on two columns, else above each other."""
-    from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
-
-    beside = min(3, len(falls)) if width > 5 else 1
-    lines = -(-len(falls) // beside)
-    most = max(len(fall.steps) for fall in falls)
-    figure = Figure(figsize=(width, (0.7 + 0.27 * max(2, most)) * lines))
-    panels = figure.subplots(lines, beside, squeeze=False)
-    for axes, fall in zip(panels.flat, falls, strict=False):
-        _draw_one(axes, fall, round(_TITLE * width / beside))
-    for axes in panels.flat[len(falls) :]:
-        axes.set_visible(False)
-    kinds = [
-        Patch(color=colour, label=label)
-        for between, label, colour in KINDS
-        if any(step.between_hosts is between for fall in falls for step in fall.steps)
-    ]
-    if any(step.err is None for fall in falls for step in fall.steps):
-        kinds.append(Patch(alpha=0, label=f"{UNKNOWN}: half-width unknown"))
-    figure.legend(handles=kinds, ncols=3 if width > 5 else 2, loc="outside upper right")
-    return figure
-
-
-def _draw_one(axes: Axes, fall: Fall, across: int) -> None:
-    """Each hop's name stands above its bar, so that the bars have the whole width. `across`: of the
-    title, in characters."""
-    ends = [step.start + step.length for step in fall.steps]
-    scale, unit = unit_of(max(map(abs, ends), default=1))
-    for between, _, colour in KINDS:
-        of_kind = [
-            (place, step) for place, step in enumerate(fall.steps) if step.between_hosts is between
-        ]
-        axes.barh(
-            [place + 0.22 for place, _ in of_kind],
-            [step.length / scale for _, step in of_kind],
-            0.42,
-            [step.start / scale for _, step in of_kind],
-            color=colour,
-        )
-    for place, step in enumerate(fall.steps):
-        if step.err is not None:
-            end = (step.start + step.length) / scale
-            axes.errorbar(
-                end, place + 0.22, xerr=step.err / scale, color="0.25", lw=0.8, capsize=1.5
+def chart(falls: Sequence[Fall]) -> Chart:
+    """A panel for each message, a lane for each of its hops."""
+    panels = []
+    for fall in falls:
+        ends = [abs(step.start + step.length) for step in fall.steps]
+        scale, unit = unit_of(max(ends, default=1))
+        lanes = tuple(step.label for step in fall.steps)
+        bars = [_bars(fall.steps, *kind) for kind in KINDS]
+        panels.append(
+            Panel(
+                Axis("time since it set out", "ns", scale, unit, from_zero="zero"),
+                Axis("", "", 1, "", categories=lanes),
+                tuple(each for each in bars if len(each.lanes)),
+                fall.title if fall.repeat == 1 else f"{fall.title}, repeat {number(fall.repeat)}",
             )
-        _tell(axes, step, place, scale, max(ends))
-        above = axes.get_yaxis_transform()
-        name = axes.text(0.01, place - 0.12, step.label, transform=above, fontsize=6.5)
-        name.set_in_layout(False)  # else it would narrow the axes
-    axes.set_ylim(len(fall.steps) - 0.4, -0.6)
-    axes.set_yticks([])
-    axes.spines["left"].set_visible(False)
-    axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
-    axes.set_xlabel(f"time since it set out ({unit})")
-    title = fall.title if fall.repeat == 1 else f"{fall.title}, repeat {number(fall.repeat)}"
-    axes.set_title(textwrap.fill(title, across), fontsize=7, parse_math=False)
+        )
+    most = max(len(fall.steps) for fall in falls)
+    every = len({step.label for fall in falls for step in fall.steps})
+    beside = min(3, len(falls))
+    return Chart(tuple(panels), caption=CAPTION, rows=rows(falls), columns=(beside, beside, 1),
+                 inches=(0, 0.7 + 0.27 * max(2, most)), pixels=150 + 28 * every,
+                 legend="above")  # fmt: skip
 
 
-def _tell(axes: Axes, step: Step, place: int, scale: float, whole: int) -> None:
-    """The hop's time, where there is room: after its bar, before it, or on it."""
-    told = duration(step.length)
-    if step.err is None:
-        doubt, told = 0, f"{told} {UNKNOWN}"
-    else:
-        doubt = step.err
-    begin, end = sorted((step.start, step.start + step.length))
-    if end + doubt < 0.65 * whole:
-        at, shift, align, colour = end + doubt, 4, "left", "black"
-    elif begin > 0.3 * whole:
-        at, shift, align, colour = begin, -4, "right", "black"
-    else:
-        at, shift, align, colour = (begin + end) // 2, 0, "center", "white"
-    axes.annotate(
-        told,
-        (at / scale, place + 0.22),
-        (shift, 0),
-        textcoords="offset points",
-        ha=align,
-        va="center",
-        color=colour,
-        fontsize=6.5,
+def _bars(steps: Sequence[Step], between_hosts: bool, label: str, colour: str) -> Bars:
+    some = [(lane, step) for lane, step in enumerate(steps) if step.between_hosts is between_hosts]
+    errs = [UNKNOWN_NS if step.err is None else step.err for _, step in some]
+    texts = [duration(step.length) for _, step in some]
+    return Bars(
+        lanes=[lane for lane, _ in some],
+        start=np.array([step.start for _, step in some], dtype=np.float64),
+        length=np.array([step.length for _, step in some], dtype=np.float64),
+        half_width=np.array([np.nan if e >= UNKNOWN_NS else e for e in errs], dtype=np.float64),
+        colour=colour,
+        label=label,
+        texts=[t if e < UNKNOWN_NS else f"{t} {UNKNOWN}" for t, e in zip(texts, errs, strict=True)],
+        details=[half_width(err) for err in errs],
     )
