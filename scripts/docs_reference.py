@@ -1,10 +1,9 @@
-"""Generates the reference pages of the documentation site as Markdown: commands, the keys of the
-experiment file, and the steps of analyses."""
+"""Generates reference pages of the documentation site as Markdown: commands and the steps of
+analyses."""
 
 from __future__ import annotations
 
 import inspect
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -103,81 +102,3 @@ def analysis_steps() -> str:
     return "# Steps of analyses\n\n" + done.stdout.replace("\n### ", "\n## ").replace(
         "### ", "## ", 1
     )
-
-
-def experiment_file() -> str:
-    """Every key of the experiment file with type, default and description, from its JSON Schema."""
-    schema = json.loads((ROOT / "schema/experiment.schema.json").read_text(encoding="utf-8"))
-    lines = ["# Experiment file", "", _sentence(schema.get("description"))]
-    lines += ["", "Any value may be `$name` or `${name}`, a parameter of `params`.", ""]
-    lines += ["## Top level", *_keys(schema)]
-    for name, definition in sorted(schema["$defs"].items(), key=lambda each: _title(each[0])):
-        if "properties" in definition:
-            lines += [f"## {_title(name)}", "", _sentence(definition.get("description"))]
-            lines += _keys(definition)
-    return "\n".join(lines) + "\n"
-
-
-def _title(name: str) -> str:
-    """A definition's heading; two modules may each have one of the same name."""
-    *_, module, last = name.split("__") if "__" in name else ("", name)
-    return f"{last} ({module})" if module else last
-
-
-def _keys(schema: dict[str, Any]) -> list[str]:
-    required = schema.get("required", ())
-    rows = [
-        (
-            f"`{key}`",
-            _kind(each),
-            "*required*" if key in required else _value(each.get("default")),
-            _cell(each.get("description", "")),
-        )
-        for key, each in schema["properties"].items()
-    ]
-    return _table(("key", "type", "default", ""), rows)
-
-
-def _value(value: Any) -> str:
-    return "" if value in (None, "", [], {}) else f"`{json.dumps(value, ensure_ascii=False)}`"
-
-
-UNITS = {
-    "ns|": "duration",
-    "Hz": "frequency",
-    "bit": "rate",
-    "ppm": "rate of a clock",
-    "B|": "size",
-}
-
-
-def _kind(schema: dict[str, Any]) -> str:
-    """The type of a key, in words."""
-    if "$ref" in schema:
-        title = _title(schema["$ref"].rsplit("/", 1)[1])
-        anchor = "".join(c if c.isalnum() else "-" for c in title.lower()).strip("-")
-        return f"[{title}](#{anchor.replace('--', '-')})"
-    choices = schema.get("anyOf") or schema.get("oneOf")
-    if choices:
-        return _cell(" or ".join(dict.fromkeys(kind for each in choices if (kind := _kind(each)))))
-    if "enum" in schema or "const" in schema:
-        values = schema.get("enum", [schema.get("const")])
-        return _cell(" or ".join(f"`{json.dumps(value).strip(chr(34))}`" for value in values))
-    if pattern := schema.get("pattern"):
-        if pattern.startswith("^\\$"):
-            return ""
-        if pattern.startswith("^[0-9]"):
-            units = pattern.rsplit("(", 1)[1] if "(" in pattern else ""
-            return next((kind for sign, kind in UNITS.items() if sign in units), "quantity")
-        return "text"
-    kind = schema.get("type", "any")
-    if kind == "array":
-        return f"list of {_kind(schema.get('items', {}))}"
-    if kind == "object":
-        inner = schema.get("additionalProperties") or next(
-            iter(schema.get("patternProperties", {}).values()), None
-        )
-        return f"mapping to {_kind(inner)}" if isinstance(inner, dict) else "mapping"
-    names = {"string": "text", "integer": "whole number", "boolean": "true or false"}
-    kinds = kind if isinstance(kind, list) else [kind]
-    return " or ".join(names.get(each, each) for each in kinds)

@@ -33,7 +33,6 @@ PAGES = {
 # Generated pages. A page that is in docs/ takes the place of one of these.
 GENERATED: dict[str, Callable[[], str]] = {
     "reference/commands.md": docs_reference.commands,
-    "reference/experiment-file.md": docs_reference.experiment_file,
     "reference/analysis-steps.md": docs_reference.analysis_steps,
 }
 
