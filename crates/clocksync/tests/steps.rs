@@ -8,8 +8,11 @@ mod scenario;
 #[path = "scenario/score.rs"]
 mod score;
 
+use loopscope_clocksync::Span;
+use loopscope_clocksync::exchange::Exchange;
 use loopscope_clocksync::offline::Cause;
-use loopscope_clocksync::online::What;
+use loopscope_clocksync::online::{Online, What};
+use loopscope_time::{Counter, Frequency};
 use scenario::{Network, QUIET, Scenario};
 use score::{HEAD, Scored, score};
 
@@ -132,5 +135,37 @@ fn a_path_that_changes_is_no_step() {
             assert_eq!((scored.offline.violations, scored.online.violations), (0, 0));
             assert_eq!((&scored.disturbances[..], &told(&scored)[..]), (&[][..], &[][..]), "{ns}");
         }
+    }
+}
+
+/// A reply that is quicker than all before may be the first one after a step. Until the next probe the
+/// message of its own round trip bounds the other side, so that the time stays known; and where it was
+/// a step, the bound holds.
+#[test]
+fn the_time_stays_known_when_a_reply_is_quick() {
+    let frequency = Frequency::from_hz(1_000_000_000).unwrap();
+    let instant = |at: u64| Some(Span { lo: Counter(at), hi: Counter(at) });
+    for (steps_by, back) in [(0, 60_000), (40_000, 100_000)] {
+        let mut online = Online::follower(frequency, frequency, 1e-7);
+        // The follower's counter is behind by what it stepped back.
+        let mut exchange = |sent: u64, behind: u64, forward: u64, back: u64| {
+            online.see(&Exchange {
+                t1: instant(sent - behind),
+                t2: instant(sent + forward),
+                t3: instant(sent + forward),
+                t4: instant(sent + forward + back - behind),
+                ..Exchange::default()
+            });
+        };
+        for number in 1..=500u64 {
+            let late = number * 7919 % 2_000;
+            exchange(number * 10_000_000, 0, 100_000 + late, 100_000 + late / 2);
+        }
+        let sent = 5_010_000_000;
+        exchange(sent, steps_by, 100_000, back);
+        let now = sent + 300_000;
+        let (told, bound) = online.to_global(Counter(now - steps_by)).expect("the time is known");
+        let error = told.0.abs_diff(now.cast_signed());
+        assert!(error <= bound.ns(), "{error} ns off, {bound:?}, stepped by {steps_by} ns");
     }
 }
