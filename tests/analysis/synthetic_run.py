@@ -385,7 +385,7 @@ def write_sweep(
     return root
 
 
-def measured(run: Run, *what: Any) -> Results:
+def with_tables(run: Run, *what: Any) -> Results:
     """What is found in a run, whose path tables are written; `what` as for `analyse`."""
     results = analyse(run, *what)
     write_path_tables(run, results)

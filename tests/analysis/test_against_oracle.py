@@ -9,7 +9,7 @@ from pathlib import Path as FilePath
 import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic_run import Host, Row, SyntheticRun, event, expectation, measured, path
+from synthetic_run import Host, Row, SyntheticRun, event, expectation, path, with_tables
 from test_statistic import plain
 
 from loopscope.analysis import analyse
@@ -89,7 +89,7 @@ def test_every_statistic_of_every_interval(rows):
         components = ["a", "b", "c"]
         made = SyntheticRun(FilePath(folder), rows, HOSTS, components=components, repeats=2)
         run = open_run(made.write())
-        results = measured(run, [loop], expectations)
+        results = with_tables(run, [loop], expectations)
         tables = [pq.read_table(file) for file in sorted(FilePath(folder).rglob("path-*.parquet"))]
         hops = run.hops.to_pyarrow().to_pylist()
 
@@ -150,7 +150,7 @@ def test_the_tables_and_the_json_are_the_same_bytes_each_time(tmp_path):
     run = open_run(pipeline(tmp_path, messages=3000, repeats=2, lose_every=7).write())
     made = []
     for _ in range(2):
-        results = measured(run)
+        results = with_tables(run)
         files = sorted(tmp_path.rglob("path-*.parquet"))
         made.append((results.to_json(), [file.read_bytes() for file in files]))
     assert len(made[0][1]) == 2
@@ -160,7 +160,7 @@ def test_the_tables_and_the_json_are_the_same_bytes_each_time(tmp_path):
 def test_a_path_table_has_the_columns_that_the_schema_names(tmp_path):
     from synthetic_run import PIPELINE, pipeline
 
-    measured(open_run(pipeline(tmp_path, messages=50, repeats=2).write()))
+    with_tables(open_run(pipeline(tmp_path, messages=50, repeats=2).write()))
     table = pq.read_table(tmp_path / "base" / "2" / "tables" / "path-loop.parquet")
     stamps = [f"{what}_{i}" for i in range(len(PIPELINE)) for what in ("ts", "err")]
     hops = [f"{what}_{i}" for i in range(len(PIPELINE) - 1) for what in ("hop", "hop_err")]

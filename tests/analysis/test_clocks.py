@@ -12,8 +12,8 @@ from synthetic_run import (
     Row,
     SyntheticRun,
     expectation,
-    measured,
     path,
+    with_tables,
 )
 
 from loopscope.analysis import Verdict, analyse
@@ -224,7 +224,7 @@ def test_tables_of_an_older_version_are_made_again(tmp_path):
     root = SyntheticRun(tmp_path, [], HOSTS).write()
     (root / "base" / "1" / "tables" / "foreign_clocks.parquet").unlink()
     with pytest.raises(RunError, match="foreign_clocks.*loopscope report"):
-        measured(open_run(root))
+        with_tables(open_run(root))
 
 
 def test_the_allan_deviation_is_that_of_its_definition():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
-from synthetic_run import Host, Row, SyntheticRun, event, measured, path
+from synthetic_run import Host, Row, SyntheticRun, event, path, with_tables
 
 from loopscope.analysis import Verdict
 from loopscope.experiment import Allowed, PathEdge, Requirement, Value
@@ -44,7 +44,7 @@ LATE = Requirement("loop < 140ns", "time", "loop", None, None, "<", 140, None, A
 
 def analysed(tmp_path, paths, rows=ROWS, expect=(), **more):
     run = SyntheticRun(tmp_path, rows, HOSTS, paths=paths, expect=expect, repeats=2, **more)
-    return measured(open_run(run.write()))
+    return with_tables(open_run(run.write()))
 
 
 @pytest.mark.parametrize("key", [*WHOLE, key_of(["tens", "ones"]), key_of(["ones", "text"])])

@@ -7,7 +7,7 @@ import random
 
 import pytest
 from links_run import ROUTER, segment, times, write_account
-from synthetic_run import Host, measured, pipeline
+from synthetic_run import Host, pipeline, with_tables
 
 from loopscope.analysis import analyse
 from loopscope.analysis.links import share
@@ -152,7 +152,7 @@ def test_an_account_of_another_version_is_an_error(tmp_path):
     (file,) = root.rglob("links.json")
     file.write_text(json.dumps(json.loads(file.read_text()) | {"version": 2}))
     with pytest.raises(RunError, match="links.json: not an account of links: version 2"):
-        measured(open_run(root))
+        with_tables(open_run(root))
 
 
 def tails(of, asked):

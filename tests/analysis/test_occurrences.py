@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic_run import SECOND, Host, Row, SyntheticRun, event, measured, path
+from synthetic_run import SECOND, Host, Row, SyntheticRun, event, path, with_tables
 from test_path_graph_verdicts import HELD, held
 
 from loopscope.analysis import analyse
@@ -61,7 +61,7 @@ def test_a_graphs_tables_are_the_same_bytes_each_time(tmp_path: Path):
     folder = SyntheticRun(tmp_path, rows, [Host("h1", True, 0, 0.0)], paths=[HELD]).write()
     made = []
     for _ in range(2):
-        results = measured(open_run(folder))
+        results = with_tables(open_run(folder))
         [file] = folder.rglob("path-way.parquet")
         made.append((results.to_json(), file.read_bytes()))
     assert made[0] == made[1]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from synthetic_run import SECOND, Host, Row, SyntheticRun, measured
+from synthetic_run import SECOND, Host, Row, SyntheticRun, with_tables
 from test_path_graphs import Simulation, made_path
 
 from loopscope.analysis import Verdict
@@ -81,7 +81,7 @@ def requirements(path: MessagePath, ends: tuple[int, int], flow) -> list[Require
 
 def graph_of(folder: Path, rows, path, expected=(), components=(), **more):
     made = SyntheticRun(folder, rows, HOSTS, components=components, **more)
-    return measured(open_run(made.write()), [path], expected)
+    return with_tables(open_run(made.write()), [path], expected)
 
 
 def verdicts(results) -> dict[str, Verdict]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from synthetic_run import SECOND, Host, Row, SyntheticRun, measured
+from synthetic_run import SECOND, Host, Row, SyntheticRun, with_tables
 from test_statistic import plain
 
 from loopscope.experiment import MessagePath, PathEvent
@@ -457,7 +457,7 @@ def test_a_random_graph_is_what_was_simulated(tmp_path: Path, seed: int, doubt: 
     simulations = [Simulation(seed, repeat, doubt) for repeat in (1, 2)]
     path, place = made_path(simulations[0])
     run, _ = recorded(tmp_path, simulations, path)
-    [found] = measured(run, [path], []).graphs
+    [found] = with_tables(run, [path], []).graphs
     for flow, (start, end) in zip(found.edges, path.hops, strict=True):
         compare(flow, simulations, place[start], place[end])
     for flow, (start, end) in zip(found.ends, path.ends, strict=True):

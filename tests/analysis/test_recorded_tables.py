@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from synthetic_run import measured, pipeline
+from synthetic_run import pipeline, with_tables
 from typer.testing import CliRunner, Result
 
 from loopscope import _native
@@ -46,7 +46,7 @@ def swept(tmp_path: Path) -> Path:
     root = tmp_path / "20250101T000000Z-abc123"
     for name, messages in zip(POINTS, (20, 10), strict=True):
         other = pipeline(tmp_path / name, messages=messages, repeats=2).write()
-        measured(open_run(other))
+        with_tables(open_run(other))
         shutil.copytree(other, root, dirs_exist_ok=True)
         (root / "base").rename(root / name)
     return root

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from synthetic_run import measured, pipeline
+from synthetic_run import pipeline, with_tables
 from typer.testing import CliRunner, Result
 
 from loopscope.cli import app
@@ -25,7 +25,7 @@ MESSAGES, REPEATS = 120, 2
 @pytest.fixture
 def made(tmp_path: Path) -> Path:
     path = pipeline(tmp_path / "run", messages=MESSAGES, repeats=REPEATS, lose_every=7).write()
-    measured(open_run(path))
+    with_tables(open_run(path))
     return path
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from links_run import ROUTER, segment, write_account, write_events
-from synthetic_run import SECOND, Host, Row, SyntheticRun, event, measured, path
+from synthetic_run import SECOND, Host, Row, SyntheticRun, event, path, with_tables
 from test_statistic import plain
 
 from loopscope.analysis import analyse
@@ -121,7 +121,7 @@ def test_stamps_of_an_earlier_version_are_refused(tmp_path):
     table = table.set_column(column, "counter", pa.array([7] * len(table), pa.uint64()))
     pq.write_table(table, file)
     with pytest.raises(RunError, match="link.departed was made by an earlier version"):
-        measured(open_run(tmp_path))
+        with_tables(open_run(tmp_path))
 
 
 def test_who_is_not_on_the_link_is_counted_and_in_no_part(tmp_path):

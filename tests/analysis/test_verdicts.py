@@ -5,7 +5,7 @@ import json
 
 import pyarrow.parquet as pq
 import pytest
-from synthetic_run import Host, Row, SyntheticRun, event, expectation, measured, path, pipeline
+from synthetic_run import Host, Row, SyntheticRun, event, expectation, path, pipeline, with_tables
 
 from loopscope.analysis import AnalysisError, Verdict, analyse
 from loopscope.analysis.expectation import judge as judge_bracket
@@ -316,8 +316,8 @@ def test_a_manifest_that_no_experiment_wrote_is_an_error(tmp_path):
     manifest = json.loads((root / "manifest.json").read_text())
     manifest["experiment"]["expectations"][0]["stat"] = "p"
     (root / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(AnalysisError, match="manifest.json: experiment"):
-        measured(open_run(root))
+    with pytest.raises(RunError, match="manifest.json: experiment"):
+        with_tables(open_run(root))
 
 
 @pytest.mark.parametrize("status", ["failed", "interrupted", "running"])
@@ -337,7 +337,7 @@ def test_an_expectation_may_span_several_hops(tmp_path):
     spans = [Hop(0, 1), Hop(0, 3), Hop(2, 5)]
     each = [dataclasses.replace(expectation("", "max", "<", 10**9), hop=hop) for hop in spans]
     run = open_run(pipeline(tmp_path, messages=50, expect=each).write())
-    found = [judged.measured for judged in measured(run).expectations]
+    found = [judged.measured for judged in with_tables(run).expectations]
     table = pq.read_table(tmp_path / "base/1/tables/path-loop.parquet").to_pydict()
     for hop, value in zip(spans, found, strict=True):
         lengths = zip(table[f"ts_{hop.start}"], table[f"ts_{hop.end}"], strict=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "analysis"))
-from synthetic_run import measured, pipeline  # noqa: E402
+from synthetic_run import pipeline, with_tables  # noqa: E402
 
 from loopscope import cli  # noqa: E402
 from loopscope.timeline import RunError, open_run  # noqa: E402
@@ -30,7 +30,7 @@ def damaged(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def test_an_analysis_says_what_is_wrong_with_tables(damaged: Path) -> None:
     with pytest.raises(RunError, match="the tables cannot be read: .*loopscope report RUN"):
-        measured(open_run(damaged))
+        with_tables(open_run(damaged))
 
 
 @pytest.mark.parametrize(

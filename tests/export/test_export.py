@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
-from synthetic_run import PIPELINE, SECOND, Host, Row, SyntheticRun, measured, pipeline
+from synthetic_run import PIPELINE, SECOND, Host, Row, SyntheticRun, pipeline, with_tables
 from test_path_graph_verdicts import HELD, held
 from test_path_graphs import USED, Simulation, Towards, made_path, recorded, surely
 from typer.testing import CliRunner, Result
@@ -53,7 +53,7 @@ def add_entities(run: Path) -> None:
 @pytest.fixture
 def made(tmp_path: Path) -> Path:
     run = pipeline(tmp_path / "run", messages=MESSAGES, repeats=2, lose_every=9).write()
-    measured(open_run(run))
+    with_tables(open_run(run))
     add_entities(run)
     return run
 
@@ -305,7 +305,7 @@ def test_a_hop_that_ends_before_it_began_has_no_length(tmp_path: Path) -> None:
     loop = MessagePath("loop", "id", tuple(PathEvent(n, n, "m", n) for n in stamps))
     hosts = [Host(name, reference=name == "a") for name in stamps]
     run = SyntheticRun(tmp_path / "run", rows, hosts, components=[*stamps], paths=[loop]).write()
-    measured(open_run(run))
+    with_tables(open_run(run))
     entities = pa.table({"entity": [f"m:{n}" for n in stamps], "kind": ["event"] * 3})
     pq.write_table(entities, run / "base" / "1" / "tables" / "entities.parquet")
     done = export(run, "--to", "perfetto", "-o", tmp_path / "out")
@@ -407,7 +407,7 @@ def test_a_graph_s_flows_and_slices_and_its_table(tmp_path: Path) -> None:
     rows = held([0, 5000], [6000, 7000])
     both = [HELD, MessagePath("list", "id", HELD.events[:2])]
     run = SyntheticRun(tmp_path / "run", rows, [Host("h1", True, 0, 0.0)], paths=both).write()
-    measured(open_run(run))
+    with_tables(open_run(run))
     for repeat in open_run(run).repeats.values():
         names = {"entity": ["a:sent", "a:received", "b:step"], "kind": ["event"] * 3}
         pq.write_table(pa.table(names), repeat / "tables" / "entities.parquet")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from synthetic_run import measured, pipeline, write_sweep
+from synthetic_run import pipeline, with_tables, write_sweep
 from typer.testing import CliRunner, Result
 
 from loopscope.analysis import analyse, analyse_sweep, write_path_tables
@@ -51,7 +51,7 @@ def graph(tmp_path: Path) -> Path:
 
 def run_of(folder: Path, **more: Any) -> Path:
     path = pipeline(folder, messages=MESSAGES, **more).write()
-    measured(open_run(path))
+    with_tables(open_run(path))
     return path
 
 
@@ -196,7 +196,7 @@ def test_of_a_sweep_parameters_are_columns_and_failed_points_are_out(
     # What the failed point left is there, and not told.
     manifest = (run / "manifest.json").read_text()
     points[2][1].write()
-    measured(open_run(run, "delay=9ms,size=5"))
+    with_tables(open_run(run, "delay=9ms,size=5"))
     (run / "manifest.json").write_text(manifest)
     analyse_sweep(run, write_path_tables)
     assert ask(run, "--graph", graph).exit_code == 0

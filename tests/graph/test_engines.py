@@ -18,7 +18,7 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 from small_tables import Row, stored
-from synthetic_run import measured, pipeline, write_sweep
+from synthetic_run import pipeline, with_tables, write_sweep
 
 from loopscope.analysis import analyse_sweep, write_path_tables
 from loopscope.experiment import Graph, load_graph
@@ -101,7 +101,7 @@ def test_every_step(tmp_path: Path, duckdb: DuckDB, spark: Engine) -> None:
 
 def test_the_shipped_graph_of_a_run(tmp_path: Path, duckdb: DuckDB, spark: Engine) -> None:
     run = pipeline(tmp_path / "run", messages=60, repeats=2, lose_every=7).write()
-    measured(open_run(run))
+    with_tables(open_run(run))
     graph = load_graph(ROOT / "experiments/graphs/pipeline.yaml")
     assert on_both(graph, read_source([run]), tmp_path, duckdb, spark) == 3
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from synthetic_run import measured, pipeline
+from synthetic_run import pipeline, with_tables
 from typer.testing import CliRunner
 
 from loopscope.cli import app
@@ -15,7 +15,7 @@ from loopscope.timeline import open_run
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = pipeline(tmp_path_factory.mktemp("mistakes") / "run", messages=20).write()
-    measured(open_run(path))
+    with_tables(open_run(path))
     return path
 
 

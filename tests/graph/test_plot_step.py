@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from small_tables import graph_of
-from synthetic_run import measured, pipeline
+from synthetic_run import pipeline, with_tables
 
 from loopscope.graph.engine import DuckDB
 from loopscope.graph.make import Written, check, make, read_source
@@ -21,7 +21,7 @@ def drawn(folder: Path, duckdb: DuckDB, steps: str) -> Written:
     run = folder / "run"
     if not run.exists():
         pipeline(run, messages=MESSAGES).write()
-        measured(open_run(run))
+        with_tables(open_run(run))
     graph, source = graph_of(f"a: {{from: hops, steps: {steps}}}"), read_source([run])
     assert check(graph, source) == []
     written = make(graph, "test", source, duckdb, folder / "out", lambda text: None)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from recorded_run import DROPPED, MESSAGES, write_run
-from synthetic_run import measured
+from synthetic_run import with_tables
 from typer.testing import CliRunner
 
 from loopscope.cli import app
@@ -57,7 +57,7 @@ def both(tmp_path: Path, **given: Any) -> tuple[Path, Path]:
     shutil.copytree(first, second)
     for experiment, repeat in repeats_of(first):
         make_timeline(experiment, repeat, Silent())
-    measured(open_run(first))
+    with_tables(open_run(first))
     return first, second
 
 
@@ -120,7 +120,7 @@ def test_executors_share_the_stream_files(tmp_path: Path, spark: Engine) -> None
         spark.each(on_executor, items)
 
     make_timelines(noted, repeats_of(many), Silent())
-    measured(open_run(many))
+    with_tables(open_run(many))
     same(one, many)
     nothing_is_left(many)
     said = [json.loads(note.read_text()) for note in notes.iterdir()]
@@ -154,7 +154,7 @@ def test_a_piece_whose_process_dies_is_done_again(tmp_path: Path, spark: Engine)
         spark.each(on_executor, items)
 
     make_timelines(deadly, repeats_of(many), Silent())
-    measured(open_run(many))
+    with_tables(open_run(many))
     assert len(list(died.iterdir())) == 5
     same(one, many)
     nothing_is_left(many)
@@ -179,7 +179,7 @@ def test_a_piece_that_cannot_be_done_leaves_all_as_it_was(tmp_path: Path, spark:
 def test_the_order_of_pieces_shows_nowhere(tmp_path: Path, messages: bool) -> None:
     one, many = both(tmp_path, messages=messages)
     make_timelines(backwards, repeats_of(many), Silent())
-    measured(open_run(many))
+    with_tables(open_run(many))
     same(one, many)
     nothing_is_left(many)
 
@@ -196,7 +196,7 @@ def test_messages_bound_the_clocks_here_too(tmp_path: Path) -> None:
 def test_exports_of_parts_are_those_of_merged_tables(tmp_path: Path) -> None:
     one, many = both(tmp_path)
     make_timelines(in_turn, repeats_of(many), Silent())
-    measured(open_run(many))
+    with_tables(open_run(many))
     made = []
     for run in (one, many):
         opened, out = open_run(run), run.parent / "out"

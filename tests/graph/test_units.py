@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from small_tables import graph_of, stored
-from synthetic_run import measured, pipeline
+from synthetic_run import pipeline, with_tables
 
 from loopscope.graph.engine import DuckDB, Engine
 from loopscope.graph.make import Source, check, make, read_source
@@ -172,7 +172,7 @@ def test_what_is_in_different_units_is_refused_with_its_place(tmp_path: Path, fo
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = pipeline(tmp_path_factory.mktemp("units") / "run", messages=40).write()
-    measured(open_run(path))
+    with_tables(open_run(path))
     return path
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from synthetic_run import SyntheticRun, measured, path
+from synthetic_run import SyntheticRun, path, with_tables
 from test_keys import HOSTS, IN, OUT, ROWS
 from test_page import samples
 from typer.testing import CliRunner
@@ -134,7 +134,7 @@ def test_perfetto_names_messages_by_their_key(tmp_path: Path, graph: bool) -> No
     pq.write_table(entities, run / "base/2/tables/entities.parquet")
     pq.write_table(entities, run / "base/1/tables/entities.parquet")
     file = tmp_path / "out.perfetto-trace"
-    measured(open_run(run))
+    with_tables(open_run(run))
     words = ["export", str(run), "--to", "perfetto", "-o", str(file), "--repeat", "2"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
