@@ -260,7 +260,9 @@ def test_links_are_shown_and_changed_while_they_are_used(machine: Machine) -> No
     asked = [each["asked"]["delay_ns"] for each in (first, second)]
     assert asked == [20_000_000, 40_000_000]
     assert second["delay_ns"]["min"] >= 35_000_000
-    assert not (repeat(machine) / "hosts/_router/trace").exists(), "the file says trace: false"
+    # With `trace: false` nothing of packets: only that two links were changed.
+    account = json.loads((repeat(machine) / "hosts/_router/loss.json").read_text())
+    assert (account["emitted"], account["recorded"]) == (2, 2)
     nothing = machine.command("net", "show")
     assert nothing.returncode == 2
     assert "no links are being emulated" in nothing.stderr
