@@ -23,12 +23,14 @@ from test_sweep import sweep_of
 from typer.testing import CliRunner
 
 from loopscope.analysis import analyse
+from loopscope.analysis.quantity import number
 from loopscope.cli import app
 from loopscope.experiment import PathEvent, Value
 from loopscope.report.canvas import logarithmic
 from loopscope.report.catalogue import KINDS
 from loopscope.report.chart_file import file_figure
 from loopscope.report.figures import draw
+from loopscope.report.source import Source
 from loopscope.report.waterfall import chart, usual
 from loopscope.timeline import open_run
 
@@ -399,3 +401,30 @@ def test_mean_and_deviation_against_the_swept_parameter(tmp_path: Path) -> None:
     assert figure(root, "ccdf", "loop", "--point", "delay=2us", "-o", tmp_path / "g")[0] == 0
     code, _, err = figure(root, "mean-deviation", "--against", "dely")
     assert code == 2 and "did you mean delay?" in err
+
+
+def test_a_figure_of_hops_says_how_many_points_it_shows_and_keeps_the_extremes(
+    tmp_path: Path,
+) -> None:
+    run = pipeline(tmp_path / "run", messages=5000).write()
+    assert figure(run, "hops", "-o", tmp_path)[0] == 0
+    of_hop: dict[str, list[int]] = {}
+    for row in rows(tmp_path / "hops-loop.csv"):
+        of_hop.setdefault(row["hop"], []).append(int(row["time (ns)"]))
+    hops = analyse(open_run(run)).paths[0].hops
+    assert len(of_hop) == len(hops)
+    text = (tmp_path / "hops-loop.svg").read_text()
+    for hop, shown in zip(hops, of_hop.values(), strict=True):
+        assert len(shown) < hop.count == 5000
+        assert f"n = {number(5000)}, {number(len(shown))} points, extremes kept" in text
+        assert (min(shown), max(shown)) == (hop.times["min"], hop.times["max"])
+
+
+def test_time_begins_with_the_first_message_though_a_warm_up_is_left_out(tmp_path: Path) -> None:
+    tables = []
+    for name, trim_ns in (("whole", 0), ("trimmed", 50_000_000)):
+        made = pipeline(tmp_path / name, messages=60)
+        made.paths = [replace(each, trim_ns=trim_ns) for each in made.paths]
+        tables.append(Source(made.write()).samples("loop").table)
+    since, trimmed = (table["since"].to_pylist() for table in tables)
+    assert trimmed == [each for each in since if each >= 50_000_000] and len(trimmed) < len(since)

@@ -26,7 +26,9 @@ class Filter(Section):
         "such as id % 100 == 0 && size > 1000 or duration > 1ms. All that apply must hold.",
     )
     every: Annotated[int, Integer(1, 2**63 - 1)] | None = Field(
-        default=None, description="One hit in so many, in each thread; the last that applies."
+        default=None,
+        description="One hit in so many of each call site, its threads together; the last "
+        "that applies.",
     )
     rate: Annotated[int, Integer(1, 2**63 - 1)] | None = Field(
         default=None, description="At most so many hits in each second; the last that applies."

@@ -51,28 +51,36 @@ def fill(run: Path) -> None:
 def _analyses(run: Path) -> Iterator[str]:
     room = _FIGURES
     for file in sorted(run.glob("analysis/[!.]*/graph.json")):
-        analysis = json.loads(file.read_text(encoding="utf-8"))
-        engine = ", ".join(f"{name} {version}" for name, version in analysis["engine"].items())
-        yield f"<section><h2>Analysis {escape(analysis['name'])}</h2>"
-        for output in analysis["outputs"]:
-            files = [file.parent / name for name in output["files"]]
-            if output["problem"] is not None:
-                html = f"<p>{escape(output['problem'])}</p>"
-            elif not all(each.exists() for each in files):
-                html = (
-                    "<p>Its files are not all there; <code>loopscope report</code> makes them.</p>"
-                )
-                files = [each for each in files if each.exists()]
-            elif output["kind"] == "figure":
-                html, room = _figure(output["name"], files, room)
-            elif output["kind"] == "log":
-                html = _log(files[0], output["rows"])
-            else:
-                html = _table(files[0], output)
-            links = ", ".join(_link(each, run) for each in files)
-            yield f'<h3>{escape(output["name"])}</h3>{html}<p class="note">{links}</p>'
-        yield f'<p class="note">{_link(file, run)} has the graph; made by {escape(engine)}.</p>'
-        yield "</section>"
+        try:
+            analysis = json.loads(file.read_text(encoding="utf-8"))
+            name, (html, room) = analysis["name"], _analysis(run, file, analysis, room)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            name = file.parent.name
+            html = f"<p>{_link(file, run)} is not a graph's definition.</p>"
+        yield f"<section><h2>Analysis {escape(name)}</h2>{html}</section>"
+
+
+def _analysis(run: Path, file: Path, analysis: Mapping[str, Any], room: int) -> tuple[str, int]:
+    """What a graph made, and how much room its figures leave."""
+    engine = ", ".join(f"{name} {version}" for name, version in analysis["engine"].items())
+    text = ""
+    for output in analysis["outputs"]:
+        files = [file.parent / name for name in output["files"]]
+        if output["problem"] is not None:
+            html = f"<p>{escape(output['problem'])}</p>"
+        elif not all(each.exists() for each in files):
+            html = "<p>Its files are not all there; <code>loopscope report</code> makes them.</p>"
+            files = [each for each in files if each.exists()]
+        elif output["kind"] == "figure":
+            html, room = _figure(output["name"], files, room)
+        elif output["kind"] == "log":
+            html = _log(files[0], output["rows"])
+        else:
+            html = _table(files[0], output)
+        links = ", ".join(_link(each, run) for each in files)
+        text += f'<h3>{escape(output["name"])}</h3>{html}<p class="note">{links}</p>'
+    text += f'<p class="note">{_link(file, run)} has the graph; made by {escape(engine)}.</p>'
+    return text, room
 
 
 def _table(file: Path, output: Mapping[str, Any]) -> str:
