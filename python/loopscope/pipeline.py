@@ -114,6 +114,12 @@ def report(path: Path, point: str | None, progress: Progress) -> Judged:
 
     Raises RunError, RunFailed where its streams cannot be read, and OSError.
     """
+    # Slow imports come before there is anything to interrupt: Ctrl-C that comes in the middle of
+    # one may be lost in a library.
+    import loopscope.graph.kept
+    import loopscope.report.page
+    import loopscope.report.sweep_page  # noqa: F401
+
     if read_manifest(path).get("status") == KILLED:
         progress.note(f"{path}: its controller was killed; what was recorded until then is judged")
         for repeat in path.glob("*/[0-9]*"):
