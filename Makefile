@@ -85,8 +85,9 @@ $(WHEELS)/.trace-done: $(TRACE_PYTHON) $(C_SOURCES) $(C_HEADERS) Makefile | setu
 demo: build ## runs the distributed pipeline and says where its report is
 	.venv/bin/loopscope run experiments/pipeline.yaml
 
-# Tests that make namespaces, or measure time, run one after the other; the others two at a time.
-BY_THEMSELVES = $(addprefix tests/,clock emulate system testbed trace trace_py)
+# Tests that make namespaces, measure time or take all processors (Spark) run one after the other;
+# the others two at a time.
+BY_THEMSELVES = $(addprefix tests/,clock emulate graph system testbed trace trace_py)
 BESIDE_OTHERS = $(filter-out $(BY_THEMSELVES),$(sort $(patsubst %/,%,$(dir $(wildcard tests/*/test_*.py)))))
 
 test: setup-test build ## runs all tests; those that need root say so where they skip
