@@ -589,3 +589,6 @@ fn io_error(path: &Path) -> impl Fn(io::Error) -> LogError {
     let path = path.to_owned();
     move |source| LogError::Io { path: path.clone(), source }
 }
+
+#[cfg(test)]
+mod tests;

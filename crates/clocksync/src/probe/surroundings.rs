@@ -64,3 +64,63 @@ impl Surroundings {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use loopscope_time::Counter;
+
+    use super::*;
+    use crate::counter::Disturbance;
+    use crate::exchange::Exchange;
+    use crate::key::Key;
+    use crate::log::ProbeLog;
+    use crate::offline::DEFAULT_WANDER;
+    use crate::probe::{Identity, Side};
+    use crate::Span;
+    use crate::state::Status;
+
+    /// A look of before an hour of sleep, then one of now: the log has it and the time is unknown.
+    #[test]
+    fn a_sleep_is_logged_and_ends_what_the_clock_knew() {
+        let directory = tempfile::tempdir().unwrap();
+        let frequency = Frequency::from_hz(2_000_000_000).unwrap();
+        let identity =
+            Identity { host: "h1".into(), trace_uuid: [1; 16], clock_uuid: [2; 16], frequency };
+        let mut log = ProbeWriter::create(Some(directory.path()), &identity, None).unwrap();
+        let mut socket = StampedSocket::bind(&Side {
+            address: "127.0.0.1:0".parse().unwrap(),
+            directory: None,
+            identity,
+            key: Key::new(&[7; 32]).unwrap(),
+            filter: None,
+            faults: None,
+        })
+        .unwrap();
+        let mut surroundings = Surroundings::new(frequency);
+        let hour_ns = 3_600_000_000_000;
+        let now = Look::take(None);
+        let before = Look { slept: (now.slept.0 - hour_ns, now.slept.1 - hour_ns), ..now };
+        surroundings.watch = CounterWatch::new(frequency, before);
+
+        let follower = Mutex::new(Online::follower(frequency, frequency, DEFAULT_WANDER));
+        let own = before.at.lo.0;
+        for probe in 0..200 {
+            let t1 = own - (200 - probe) * 20_000_000;
+            let at = |ticks| Some(Span { lo: Counter(ticks), hi: Counter(ticks + 100) });
+            let [t1, t2, t3, t4] = [t1, t1 + 40_000, t1 + 50_000, t1 + 90_000].map(at);
+            follower.lock().unwrap().see(&Exchange { t1, t2, t3, t4, ..Exchange::default() });
+        }
+        let state = |at| follower.lock().unwrap().state(at);
+        assert_eq!(state(before.at.lo).status, Status::Synchronised);
+
+        surroundings.look_if_due(Instant::now(), &mut socket, &mut log, &follower).unwrap();
+        log.flush().unwrap();
+        let log = ProbeLog::read(directory.path()).unwrap();
+        let [event] = log.counter_events[..] else { panic!("{:?}", log.counter_events) };
+        assert_eq!(event.disturbance, Disturbance::Suspended);
+        assert!((event.ns - hour_ns).abs() < 1_000_000, "{}", event.ns);
+        assert!(event.within.lo <= before.at.lo && before.at.hi < event.within.hi);
+        let after = state(event.within.hi);
+        assert_eq!((after.status, after.epoch), (Status::Unknown, 1));
+    }
+}
