@@ -70,13 +70,13 @@ mod tests {
     use loopscope_time::Counter;
 
     use super::*;
+    use crate::Span;
     use crate::counter::Disturbance;
     use crate::exchange::Exchange;
     use crate::key::Key;
     use crate::log::ProbeLog;
     use crate::offline::DEFAULT_WANDER;
     use crate::probe::{Identity, Side};
-    use crate::Span;
     use crate::state::Status;
 
     /// A look of before an hour of sleep, then one of now: the log has it and the time is unknown.
