@@ -2,11 +2,10 @@
 //! cannot.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 
-use nix::errno::Errno;
-use nix::libc;
-use nix::sys::signal::Signal;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// One process, for as long as this lives and whatever becomes of its number.
 #[derive(Debug)]
@@ -14,32 +13,21 @@ pub(crate) struct Pidfd(OwnedFd);
 
 impl Pidfd {
     /// The process that has this number now; `None` if there is none.
-    #[allow(unsafe_code)]
     pub(crate) fn open(pid: i32) -> io::Result<Option<Pidfd>> {
-        // SAFETY: pidfd_open takes two numbers and returns one.
-        let outcome = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-        match Errno::result(outcome) {
-            Err(Errno::ESRCH) => Ok(None),
-            Err(Errno::ENOSYS) => Err(io::Error::other("this needs Linux 5.3 or later")),
+        let opened = Pid::from_raw(pid).ok_or(Errno::SRCH);
+        match opened.and_then(|pid| pidfd_open(pid, PidfdFlags::empty())) {
+            Ok(descriptor) => Ok(Some(Pidfd(descriptor))),
+            Err(Errno::SRCH) => Ok(None),
+            Err(Errno::NOSYS) => Err(io::Error::other("this needs Linux 5.3 or later")),
             Err(errno) => Err(errno.into()),
-            Ok(fd) => {
-                let fd = RawFd::try_from(fd).map_err(io::Error::other)?;
-                // SAFETY: the kernel has just made this descriptor for us, and nobody else has it.
-                Ok(Some(Pidfd(unsafe { OwnedFd::from_raw_fd(fd) })))
-            }
         }
     }
 
     /// Sends it a signal; `false` if it has been waited for, whoever has its number now.
-    #[allow(unsafe_code)]
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<bool> {
-        let (fd, number) = (self.0.as_raw_fd(), signal as libc::c_int);
-        let nothing = std::ptr::null::<libc::siginfo_t>();
-        // SAFETY: pidfd_send_signal reads nothing through a null pointer; the descriptor is ours.
-        let outcome = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, number, nothing, 0) };
-        match Errno::result(outcome) {
-            Ok(_) => Ok(true),
-            Err(Errno::ESRCH) => Ok(false),
+        match pidfd_send_signal(&self.0, signal) {
+            Ok(()) => Ok(true),
+            Err(Errno::SRCH) => Ok(false),
             Err(errno) => Err(errno.into()),
         }
     }
@@ -55,9 +43,9 @@ mod tests {
     fn a_signal_reaches_the_process_and_nobody_after_it() {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         let process = Pidfd::open(child.id().cast_signed()).unwrap().unwrap();
-        assert!(process.signal(Signal::SIGTERM).unwrap());
-        assert_eq!(child.wait().unwrap().signal(), Some(Signal::SIGTERM as i32));
-        assert!(!process.signal(Signal::SIGTERM).unwrap());
+        assert!(process.signal(Signal::TERM).unwrap());
+        assert_eq!(child.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
+        assert!(!process.signal(Signal::TERM).unwrap());
     }
 
     /// Takes numbers until the one of a process that has ended comes again.
@@ -77,7 +65,7 @@ mod tests {
             }
             let mut next = Command::new("sleep").arg("600").spawn().unwrap();
             let again = next.id().cast_signed() == pid;
-            let sent = again && process.signal(Signal::SIGKILL).unwrap();
+            let sent = again && process.signal(Signal::KILL).unwrap();
             let lives = next.try_wait().unwrap().is_none();
             next.kill().unwrap();
             next.wait().unwrap();

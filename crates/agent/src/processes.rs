@@ -7,7 +7,7 @@ use std::os::linux::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::Signal;
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use crate::pidfd::Pidfd;
@@ -102,7 +102,7 @@ impl Search {
             for Found { pid, process } in found {
                 let name = name_of(pid);
                 // Who cannot be signalled is found again, and is a survivor in the end.
-                if process.is_ok_and(|process| process.signal(Signal::SIGKILL).unwrap_or(false)) {
+                if process.is_ok_and(|process| process.signal(Signal::KILL).unwrap_or(false)) {
                     killed.entry(pid).or_insert(name);
                 }
             }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use nix::sys::signal::Signal;
+use rustix::process::Signal;
 use serde::Serialize;
 
 use crate::ledger::{self, Entry, RUN_MARK};
@@ -71,7 +71,7 @@ fn reset_one(path: &Path, report: &mut Report) {
                 && let Ok(Some(process)) = Pidfd::open(agent.pid)
                 // What has its number is looked at when it cannot become another's any more.
                 && agent.is_alive()
-                && process.signal(Signal::SIGKILL).unwrap_or(false)
+                && process.signal(Signal::KILL).unwrap_or(false)
             {
                 report.removed.push(format!("agent {} of run {run}, which hung", agent.pid));
             }

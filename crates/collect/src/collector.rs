@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -110,7 +109,6 @@ pub struct Collector {
     /// Processes that could not be recorded.
     left_out: usize,
     open_files: OpenFiles,
-    pid_namespace: u64,
     pub(crate) copies: RefCell<Vec<u8>>,
     /// All that any process has registered, by name.
     pub(crate) entities: BTreeSet<String>,
@@ -169,7 +167,6 @@ impl Collector {
             left_out: 0,
             open_files: OpenFiles::default(),
             // Without /proc no process is known to have ended before `finish`.
-            pid_namespace: std::fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino()),
             copies: RefCell::default(),
             entities: BTreeSet::new(),
         }
@@ -263,11 +260,10 @@ impl Collector {
     pub fn poll(&mut self) -> Result<Activity, Error> {
         // A process that has ended by now has made all its files and stores.
         self.discover()?;
-        let namespace = self.pid_namespace;
         let sources = &self.sources;
         // A daemon is reached by way of the directory of the process that forked it.
         let reaches = |p: &Process| sources[p.source].family.is_some() && p.has_heirs();
-        let over = |p: &&Process| p.has_ended(namespace) && !p.has_orphans() && !reaches(p);
+        let over = |p: &&Process| p.has_ended() && !p.has_orphans() && !reaches(p);
         let ended: Vec<u32> = self.processes.iter().filter(over).map(|p| p.id).collect();
         let due = self.due_snapshots();
         let mut activity = self.copy()?;
@@ -407,7 +403,7 @@ impl Collector {
     /// Leaves a process out, and says so in the accounts.
     fn leave_out(&mut self, index: usize, name: &OsStr, why: &str) {
         let source = &self.sources[index];
-        let pid = process_of(name).unwrap_or(0);
+        let pid = process_of(name).map_or(0, |(pid, _)| pid);
         let name = name.to_string_lossy();
         let process = source.process.clone().unwrap_or_else(|| name.to_string());
         let why = format!("it could not be recorded: {why}");
@@ -428,7 +424,7 @@ impl Collector {
         let gone = match self.sources[process.source].family {
             None => process.remove(),
             Some(_) => {
-                let lives = !process.has_ended(self.pid_namespace);
+                let lives = !process.has_ended();
                 process.release(lives || process.has_heirs())
             }
         };
@@ -475,7 +471,7 @@ impl Collector {
     ) -> Result<(), Error> {
         self.take_last(&mut process, cause, activity)?;
         self.tell_triggers(activity)?;
-        let lives = !process.has_ended(self.pid_namespace);
+        let lives = !process.has_ended();
         let (clock, progress) = (self.clock.as_ref(), &self.journal.progress);
         let with = With { clock, progress, copies: &self.copies };
         let losses = process.close(&mut self.outputs, with, lives)?;
@@ -536,8 +532,7 @@ impl Collector {
             let unfinished = self.discover()?;
             self.processes.iter_mut().filter(|p| sources[p.source]).for_each(Process::disable);
             self.copy()?;
-            let namespace = self.pid_namespace;
-            let settled = |p: &Process| p.has_ended(namespace) || p.is_settled();
+            let settled = |p: &Process| p.has_ended() || p.is_settled();
             let all = self.processes.iter().filter(|p| sources[p.source]).all(settled);
             if (all && !unfinished) || Instant::now() > deadline {
                 return Ok(());
@@ -548,7 +543,7 @@ impl Collector {
 
     fn close_all(&mut self, processes: Vec<Process>, activity: &mut Activity) -> Result<(), Error> {
         for process in processes {
-            let ended = process.has_ended(self.pid_namespace);
+            let ended = process.has_ended();
             let cause = if ended { Cause::Death } else { Cause::End };
             self.close(process, cause, activity)?;
         }

@@ -13,11 +13,8 @@ use loopscope_time::Counter;
 use loopscope_time::source::read_counter;
 use loopscope_trace::configure::apply;
 use loopscope_trace::layout::{Control, FREE, MAX_SITES, STREAMS};
-use nix::errno::Errno;
-use nix::sys::signal::kill;
-use nix::unistd::Pid;
 
-use crate::alive::has_heirs;
+use crate::alive::{Life, has_heirs};
 use crate::cells::finals;
 use crate::deadline::{End, Watched, ends};
 use crate::doubts::Doubts;
@@ -45,6 +42,7 @@ pub(crate) struct Process {
     pub(crate) id: u32,
     pub(crate) name: String,
     pub(crate) pid: u32,
+    life: Life,
     pub(crate) control: Mapping<Control>,
     pub(crate) sites: Vec<Site>,
     pub(crate) streams: Vec<Recorded>,
@@ -95,6 +93,9 @@ impl Process {
         if control.is_cut() {
             return Err(io::Error::other("its control file was cut short"));
         }
+        let stamp = process_of(dir).map_or(u64::MAX, |(_, stamp)| stamp);
+        let namespace = control.get().pid_namespace.load(Ordering::Relaxed);
+        let life = Life::of(pid, stamp, namespace);
         Ok(Some(Process {
             runtime: runtime.clone(),
             dir: dir.to_owned(),
@@ -102,6 +103,7 @@ impl Process {
             source,
             id,
             pid,
+            life,
             records: records_of(&[]),
             name,
             control,
@@ -152,11 +154,8 @@ impl Process {
 
     /// Whether the process is known to have ended. Only where its pid counts in this collector's
     /// own pid namespace can that be known.
-    pub(crate) fn has_ended(&self, own_namespace: u64) -> bool {
-        let namespace = self.control.get().pid_namespace.load(Ordering::Relaxed);
-        namespace != 0
-            && namespace == own_namespace
-            && kill(Pid::from_raw(self.pid.cast_signed()), None) == Err(Errno::ESRCH)
+    pub(crate) fn has_ended(&self) -> bool {
+        self.life.has_ended()
     }
 
     /// Whether forked children use this process's directory although it has ended.
@@ -479,11 +478,11 @@ impl Process {
 
 const CONTROL_SIZE: usize = size_of::<Control>();
 
-/// The process number in the name of a process directory, `<pid>-<hex stamp>`.
-pub(crate) fn process_of(name: &OsStr) -> Option<u32> {
+/// The process number and the counter's stamp in the name of a process directory,
+/// `<pid>-<hex stamp>`.
+pub(crate) fn process_of(name: &OsStr) -> Option<(u32, u64)> {
     let (pid, stamp) = name.to_str()?.split_once('-')?;
-    u64::from_str_radix(stamp, 16).ok()?;
-    pid.parse().ok()
+    Some((pid.parse().ok()?, u64::from_str_radix(stamp, 16).ok()?))
 }
 
 /// What is the same for all processes.

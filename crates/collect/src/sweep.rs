@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +14,7 @@ use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::geteuid;
 
-use crate::alive::{has_heirs, started};
+use crate::alive::has_heirs;
 use crate::collector::closed;
 use crate::folder::Folder;
 use crate::handover::{OWNER, Place, Program, lock_file, owner};
@@ -214,16 +213,14 @@ fn sweep_recording(folder: Arc<Folder>, dir: &Path, left: &mut Left) -> io::Resu
 
 /// Whether a directory's program has ended, and if so whether it was being recorded.
 fn left_by_the_dead(folder: &Arc<Folder>, name: &OsStr) -> Option<bool> {
-    let pid = process_of(name)?;
+    process_of(name)?;
     let Ok(Some(process)) = Process::open(folder, name, 0, 0, None) else {
         // Being made, or of another version: nothing is known of it.
         return None;
     };
     let control = process.control.get();
-    let own = std::fs::metadata("/proc/self/ns/pid").ok()?.ino();
-    let here = control.pid_namespace.load(Ordering::Relaxed) == own;
     let used = control.streams.iter().any(|s| s.state.load(Ordering::Acquire) != FREE);
-    (here && started(pid).is_none() && !has_heirs(control, name)).then_some(used)
+    (process.has_ended() && !has_heirs(control, name)).then_some(used)
 }
 
 #[cfg(test)]
