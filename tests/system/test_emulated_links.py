@@ -129,6 +129,10 @@ def test_a_hop_takes_what_its_link_takes(
     for row in messages:
         before = left[row["id"]]
         assert row["ts"] - before["ts"] >= 20_000_000 - row["err_ns"] - before["err_ns"]
+    # Between what the sender and the receiver say: the router says neither too much nor too little.
+    came = {row["id"]: row for row in rows(machine, "pipe:received") if row["host"] == "h3"}
+    for row in messages:
+        assert row["ts"] <= came[row["id"]]["ts"] + row["err_ns"] + came[row["id"]]["err_ns"]
     losses = json.loads((repeat(machine) / "hosts/_router/loss.json").read_text())
     assert [process["process"] for process in losses["processes"]] == ["_links"]
 
@@ -149,6 +153,79 @@ def test_a_wrong_place_of_the_messages_number_is_a_problem(machine: Machine, res
             assert [link in each for link, each in zip(links, told, strict=True)] == [True, True]
         else:
             assert matched[2][0] > 50 and told == []
+
+
+# Frames that the first host's device is given with the tag of IEEE 802.1Q beside them, by a BPF
+# program (bpf(2), Linux 6.6 or later): not every kernel has devices of type vlan.
+TAGGED = """\
+import ctypes, os, platform, socket, struct
+from loopscope.phase import Session
+from loopscope_trace import flow_in, flow_out
+sent, received = flow_out("data", "sent"), flow_in("data", "received")
+KIND = 0x88B5  # IEEE 802 local experimental Ethertype
+
+def bpf(command, attributes):
+    data = ctypes.create_string_buffer(attributes, len(attributes))
+    number = {"x86_64": 321, "aarch64": 280}[platform.machine()]
+    got = ctypes.CDLL(None, use_errno=True).syscall(number, command, data, len(attributes))
+    if got < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return got
+
+def tag_all_that_leave(device, tag):
+    # skb_vlan_push(skb, htons(ETH_P_8021Q), tag); return TCX_PASS;
+    steps = [(0xB7, 2, 0x0081), (0xB7, 3, tag), (0x85, 0, 18), (0xB7, 0, 0), (0x95, 0, 0)]
+    code = b"".join(struct.pack("<BBhi", op, register, 0, value) for op, register, value in steps)
+    code, license = ctypes.create_string_buffer(code, len(code)), ctypes.c_char_p(b"GPL")
+    texts = ctypes.addressof(code), ctypes.cast(license, ctypes.c_void_p).value
+    # BPF_PROG_LOAD of a BPF_PROG_TYPE_SCHED_CLS; BPF_LINK_CREATE as BPF_TCX_EGRESS.
+    program = bpf(5, struct.pack("<IIQQ", 3, len(steps), *texts) + bytes(120))
+    return bpf(28, struct.pack("<IIII", program, socket.if_nametoindex(device), 47, 0) + bytes(48))
+
+with Session(["listen", "run"]) as session:
+    end = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+    for phase in session:
+        if phase.name == "listen" and session.config["sends"]:
+            link = tag_all_that_leave("data0", 7)
+        elif phase.name == "listen":
+            end.setsockopt(263, 8, 1)  # SOL_PACKET, PACKET_AUXDATA
+            end.settimeout(20)
+        end.bind(("data0", 3))
+        if phase.name == "run" and session.config["sends"]:
+            for message in range(1, 51):
+                sent(message)
+                end.send(b"\\xff" * 6 + bytes(6) + struct.pack(">HB", KIND, message) + bytes(60))
+        message = 0
+        while phase.name == "run" and not session.config["sends"] and message < 50:
+            data, control, _, _ = end.recvmsg(2048, 256)
+            # The kernel has taken the tag off: struct tpacket_auxdata, tp_vlan_tci.
+            if data[12:14] == KIND.to_bytes(2, "big"):
+                message = data[14]
+                if struct.unpack("IIIHHHH", control[0][2])[5] == 7:
+                    received(message)
+"""
+TAGGED_HOSTS = """\
+name: links
+hosts: [h1, h2]
+network: {mover: MOVER, h1 -> h2: {delay: 5ms}}
+components:
+  source: {host: h1, run: PROGRAM, with: {sends: true}}
+  sink: {host: h2, run: PROGRAM, with: {sends: false}}
+phases:
+  - {name: listen, timeout: 20s}
+  - {name: run, measured: true, timeout: 60s}
+measure: {paths: {loop: {events: [source/data:sent, sink/data:received]}}}
+expect: [loop.lost == 0, loop.count == 50]
+"""
+
+
+@pytest.mark.parametrize("mover", ["xdp", "tap"])
+def test_tagged_frames_pass_the_router_with_their_tag(machine: Machine, mover: str) -> None:
+    machine.write("d.py", TAGGED)
+    text = TAGGED_HOSTS.replace("MOVER", mover)
+    machine.write("m.yaml", text.replace("PROGRAM", f"{BIN}/python {machine.directory}/d.py"))
+    done = machine.command("run", "m.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("clocks", ["plain", "synthetic"])

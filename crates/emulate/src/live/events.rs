@@ -27,8 +27,8 @@ describe!(
      at the latest `late_ns` after its time."
 );
 describe!("link", "dropped", "", "The packet is lost, for this reason.");
-describe!("link", "corrupted", "", "The packet that leaves differs in a bit.");
-describe!("link", "duplicated", "", "The packet that leaves is the second one.");
+describe!("link", "corrupted", "", "The packet that departed then differs in a bit.");
+describe!("link", "duplicated", "", "The packet that departed then is the second one.");
 describe!("link", "set", "", "The link has other settings from now on.");
 
 /// Which packet it is, and where.
@@ -141,15 +141,30 @@ pub(crate) fn departed(
         ago_ns = moment.ago(given),
         within_ns = moment.within_ns
     );
+    macro_rules! also {
+        ($name:literal) => {
+            event_at!(
+                moment.counter,
+                "link",
+                $name,
+                message,
+                number = number,
+                from = from,
+                to = to,
+                ago_ns = moment.ago(given),
+                within_ns = moment.within_ns
+            )
+        };
+    }
     if outcome.corrupted {
-        event!("link", "corrupted", message, number = number, from = from, to = to);
+        also!("corrupted");
     }
     if outcome.duplicate {
-        event!("link", "duplicated", message, number = number, from = from, to = to);
+        also!("duplicated");
     }
 }
 
-/// `None`: the mover itself lost it.
+/// The router gives it up now. `None`: the mover itself lost it.
 pub(crate) fn dropped(at: Place, frame: &Frame, field: MessageField, cause: Option<Drop>) {
     let (from, to) = at.ends();
     let reason = cause.map_or("moving", Drop::name);

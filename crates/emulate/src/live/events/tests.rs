@@ -41,8 +41,8 @@ fn record() {
             number,
             enqueued: instant,
             due: instant,
-            duplicate: false,
-            corrupted: false,
+            duplicate: true,
+            corrupted: true,
             fate: Fate::Departs,
         };
         departed(place, &outcome, NO_FIELD, instant, 0);
@@ -109,7 +109,7 @@ fn a_pause_before_the_record_moves_no_instant() {
     let told = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{told}");
     let loss = collector.finish().unwrap().into_stream(MAIN);
-    assert_eq!((loss.recorded, loss.dropped), (2 * PACKETS, 0), "{loss:?}");
+    assert_eq!((loss.recorded, loss.dropped), (4 * PACKETS, 0), "{loss:?}");
     let ns = |ticks: i128| (ticks * 1_000_000_000 / i128::from(frequency.hz())) as i64;
     let ticks = |ns: u64| (u128::from(ns) * u128::from(frequency.hz()) / 1_000_000_000) as u64;
     let records = records(&out, ticks);
@@ -123,5 +123,7 @@ fn a_pause_before_the_record_moves_no_instant() {
             assert!(early <= most && late <= most, "{name} {number}: {early} {late} ± {within} ns");
         }
     }
-    assert_eq!(records.iter().filter(|record| record.1 == "departed").count() as u64, PACKETS);
+    for name in ["enqueued", "departed", "corrupted", "duplicated"] {
+        assert_eq!(records.iter().filter(|record| record.1 == name).count() as u64, PACKETS);
+    }
 }
