@@ -5,6 +5,7 @@
 
 #include "loopscope/trace.h"
 #include "runtime.h"
+#include "interval.c" /* its table of starts by key */
 
 /* Patterns are read as fnmatch(3) reads them in the C locale. */
 static void check_patterns(void)
@@ -57,6 +58,20 @@ static void check_intervals(void)
     memcpy(record, lane->subbuffer + used - sizeof record, sizeof record);
     if (used != expected || record[1] != 0)
         printf("%u bytes, a duration of %llu\n", used, (unsigned long long)record[1]);
+    /* The same by a key. */
+    for (int over = 3; over < 5; over++) {
+        LOOPSCOPE_INTERVAL_START_KEY("inside", "keyed", 77);
+        for (uint32_t place = 0; place < PLACES; place++)
+            if (keyed[place].state == FULL && keyed[place].key == 77)
+                keyed[place].start += 1ull << 40;
+        LOOPSCOPE_INTERVAL_END_KEY_OVER("inside", "keyed", 77, over == 3 ? 0 : 1000);
+    }
+    expected += LOOPSCOPE_RECORD + sizeof record;
+    used = (uint32_t)lane->ring->committed;
+    memcpy(record, lane->subbuffer + used - sizeof record, sizeof record);
+    if (used != expected || record[1] != 0)
+        printf("by a key: %u bytes of %zu, a duration of %llu\n", used, expected,
+               (unsigned long long)record[1]);
     /* So long that it is beyond the counter. */
     LOOPSCOPE_INTERVAL_START("inside", "span");
     LOOPSCOPE_INTERVAL_END_OVER("inside", "span", 2, UINT64_MAX);

@@ -39,6 +39,7 @@ def test_an_analysis_says_what_is_wrong_with_tables(damaged: Path) -> None:
         ["query", "RUN", "select * from pipe.received"],
         ["figure", "RUN", "histogram", "pipe:received.seq", "-o", "OUT"],
         ["export", "RUN", "--to", "csv", "-o", "OUT"],
+        ["report", "RUN"],
         ["analyse", "RUN", "--graph", "GRAPH", "-o", "OUT"],
     ],
     ids=lambda words: " ".join(words[:1] + words[2:4]),

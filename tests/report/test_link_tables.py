@@ -1,6 +1,7 @@
 """What links did, as a person sees it: on the terminal and on the page."""
 
 import json
+import re
 
 import pytest
 from links_run import clean_and_lossy, segment, times, write_account, write_events
@@ -51,6 +52,13 @@ def test_each_settings_of_a_link_has_its_row(made):
     assert row["loss"].startswith("≠ 3.000 % (2.")
     assert (row["rate asked"], row["rate"]) == ("5 Mbit/s", "3.872 Mbit/s")
     assert row["dropped"] == "queue 20"
+
+
+def test_each_settings_of_a_link_has_its_row_on_the_page(made):
+    _, _, page = made
+    cells = re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", page.source, re.S)
+    labels = {re.sub(r"<[^>]*>", "", cell).strip() for cell in cells}
+    assert {"h1 → h2 until 30.00 s", "h1 → h2 from 30.00 s"} <= labels
 
 
 def test_columns_without_anything_in_them_are_not_there(made):

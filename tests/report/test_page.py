@@ -32,6 +32,7 @@ class Page(HTMLParser):
         super().__init__()
         self.tables, self.scripts, self.loads, self.plots = {}, {}, [], []
         self._table = self._script = None
+        self.source = text
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):

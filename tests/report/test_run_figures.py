@@ -120,6 +120,22 @@ def test_the_numbers_are_those_of_the_results(run: Path, tmp_path: Path) -> None
     assert arrived + int(beyond[1] if beyond else 0) == loop.count - loop.lost
 
 
+def test_a_histogram_by_decades_and_what_a_legend_is_about(run: Path, tmp_path: Path) -> None:
+    words = ("histogram", "loop", "ccdf", "loop", "hops", "--format", "svg", "-o", tmp_path)
+    assert figure(run, *words, "--log", "x")[0] == 0
+    shown = {
+        file.stem: re.findall(r"<text[^>]*>(.*?)</text>", file.read_text())
+        for file in tmp_path.glob("*.svg")
+    }
+    counted = sum(int(row["samples"]) for row in rows(tmp_path / "histogram-loop.csv"))
+    part = analyse(open_run(run)).paths[0].loop
+    beyond = re.search(r"(\d+) above", " ".join(shown["histogram-loop"]))
+    assert counted + int(beyond[1] if beyond else 0) == part.count - part.lost
+    # Curves 1 and 2 are of the two repeats.
+    assert {"repeat", "1 (n = 891)", "2 (n = 891)"} <= set(shown["ccdf-loop"])
+    assert any(re.fullmatch(r".*time.* \((ns|µs|ms)\)", text) for text in shown["hops-loop"])
+
+
 def _slug(text: str) -> str:
     return re.sub(r"[^\w.]+", "-", text).strip("-")
 

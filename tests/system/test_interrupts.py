@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from linked_pipeline import linked_pipeline
 from machine import ROOT, Machine
 
 pytestmark = pytest.mark.usefixtures("root")
@@ -31,11 +32,8 @@ phases:
 
 def interrupted(machine: Machine, file: str, *stages: str) -> tuple[subprocess.Popen[str], str]:
     """A run that gets a SIGINT as soon as it tells each of these stages, one after the other."""
-    process = (
-        machine.start("run", file, "-p", "count=50")
-        if file != "stubborn.yaml"
-        else (machine.start("run", file))
-    )
+    counted = [] if file == "stubborn.yaml" else ["-p", "count=50"]
+    process = machine.start("run", file, *counted)
     assert process.stderr is not None
     said, left = "", list(stages)
     for line in process.stderr:
@@ -62,6 +60,44 @@ def test_interrupt_before_all_is_measured(machine: Machine, stage: str) -> None:
     assert "loopscope: interrupted" in said
     run = run_of(machine, "pipeline")
     assert json.loads((run / "manifest.json").read_text("utf-8"))["status"] == "interrupted"
+
+
+LINKED = linked_pipeline("h1 -> h2: {delay: 20ms}")
+
+
+def test_interrupt_while_links_are_started(machine: Machine) -> None:
+    machine.write("links.yaml", LINKED)
+    process, said = interrupted(machine, "links.yaml", "starting the links")
+    assert process.returncode == 130, said
+    manifest = json.loads((run_of(machine, "links") / "manifest.json").read_text("utf-8"))
+    assert manifest["status"] == "interrupted"
+    assert machine.leftovers() == []
+
+
+def test_interrupt_while_messages_are_waited_for(machine: Machine) -> None:
+    """The phases are over, and what is on a link may not arrive: what arrived is kept."""
+    machine.write("links.yaml", LINKED + "drain: 20s\n")
+    process, said = interrupted(machine, "links.yaml", "waiting 20s for messages")
+    assert process.returncode == 130, said
+    run = run_of(machine, "links")
+    status = json.loads((run / "manifest.json").read_text("utf-8"))["status"]
+    assert status == "interrupted" and "collected from 3 of 3 hosts" in said
+    results = json.loads(machine.command("report", run, "--json").stdout)
+    assert results["paths"]["loop"]["count"] == 50
+    assert results["loss"]["balanced"] and results["loss"]["dropped"] == 0
+    assert machine.leftovers() == []
+
+
+def test_interrupt_in_the_second_repeat(machine: Machine) -> None:
+    """The first one is whole."""
+    machine.write("links.yaml", LINKED + "repeat: 2\n")
+    process, said = interrupted(machine, "links.yaml", "repeat 2 of 2")
+    assert process.returncode == 130, said
+    run = run_of(machine, "links")
+    assert json.loads((run / "manifest.json").read_text("utf-8"))["status"] == "interrupted"
+    results = json.loads(machine.command("report", run, "--json").stdout)
+    assert results["paths"]["loop"]["count"] == 50
+    assert machine.leftovers() == []
 
 
 @pytest.mark.parametrize("stage", AFTER)
@@ -91,6 +127,17 @@ def test_a_second_one_ends_the_collecting(machine: Machine) -> None:
     assert machine.leftovers() == []
     run = run_of(machine, "stubborn")
     assert (run / "base/1/hosts/h2/components/mule/exit.json").exists()
+
+
+def test_a_second_one_while_files_are_fetched(machine: Machine) -> None:
+    """It may come when everything is fetched; what is there is said, and nothing stays."""
+    machine.write("stubborn.yaml", STUBBORN)
+    process, said = interrupted(machine, "stubborn.yaml", "phase run", "collecting")
+    assert process.returncode == 130, said
+    assert machine.leftovers() == []
+    hosts = run_of(machine, "stubborn") / "base/1/hosts"
+    for host in ("h1", "h2"):
+        assert (hosts / host / "loss.json").exists() or f"of {host}" in said, said
 
 
 def test_what_a_killed_controller_had_measured_is_kept(machine: Machine) -> None:

@@ -11,10 +11,15 @@ CORE = ROOT / "crates" / "trace" / "c"
 FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-pthread", "-Wall", "-Wextra", "-Werror"]
 
 
-def build(directory: Path, name: str, core: Path = CORE, flags: tuple[str, ...] = ()) -> Path:
-    """Compiles ``tests/c/NAME.c`` with the core into ``directory``."""
+def build(
+    directory: Path, name: str, core: Path = CORE, flags: tuple[str, ...] = (), includes: str = ""
+) -> Path:
+    """Compiles ``tests/c/NAME.c`` with the core into ``directory``; it ``includes`` one file of it."""
     program = directory / name
-    sources = [ROOT / "tests" / "c" / f"{name}.c", *sorted(core.glob("*.c"))]
+    sources = [
+        ROOT / "tests" / "c" / f"{name}.c",
+        *sorted(each for each in core.glob("*.c") if each.name != includes),
+    ]
     include = ["-I", core, "-I", ROOT / "include"]
     subprocess.run(["cc", *FLAGS, *flags, *include, *sources, "-o", program], check=True)
     return program

@@ -10,5 +10,5 @@ STREAMS = "frequency 3000000000\nstream 0 main normal\nenable *\n"
 
 
 def test_patterns_and_counters_that_go_back(tmp_path: Path) -> None:
-    done = run(build(tmp_path, "inside"), streams=STREAMS)
+    done = run(build(tmp_path, "inside", includes="interval.c"), streams=STREAMS)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -3,7 +3,9 @@
 
 mod lab;
 
+use std::path::PathBuf;
 use std::process::Command;
+use std::sync::OnceLock;
 
 use lab::Lab;
 use loopscope_collect::stream::Filter;
@@ -25,9 +27,17 @@ fn filtered(filters: Vec<Filter>) -> StreamSpec {
 
 /// Records `many` for so many rounds.
 fn many(spec: &StreamSpec, rounds: u64) -> (Lab, LossReport) {
+    many_in_threads(spec, rounds, 1)
+}
+
+/// The same in each of so many threads.
+fn many_in_threads(spec: &StreamSpec, rounds: u64, threads: u64) -> (Lab, LossReport) {
     let lab = Lab::new(spec);
-    let program = lab::build("many", &["cc", "-std=gnu99", "-O1"], &["many.c"]);
-    let loss = lab.collect(lab.command(&program).arg(rounds.to_string()));
+    // Tests run at once: none may write a program that another one starts.
+    static MANY: OnceLock<PathBuf> = OnceLock::new();
+    let program =
+        MANY.get_or_init(|| lab::build("many", &["cc", "-std=gnu99", "-O1"], &["many.c"]));
+    let loss = lab.collect(lab.command(program).args([rounds, threads].map(|n| n.to_string())));
     (lab, loss.into_stream("main"))
 }
 
@@ -45,6 +55,15 @@ fn one_in_so_many_of_each_call_site() {
     let every = Filter { glob: "*".into(), condition: None, every: Some(4), rate: Some(1000) };
     let (_, loss) = many(&filtered(vec![every]), 8);
     assert_eq!((loss.recorded, loss.filtered, loss.dropped), (2 * SITES, 6 * SITES, 0));
+}
+
+/// The count is the call site's, whoever hits it.
+#[test]
+fn one_in_so_many_counts_the_hits_of_all_threads() {
+    let every = Filter { glob: "*".into(), condition: None, every: Some(4), rate: None };
+    let (_, loss) = many_in_threads(&filtered(vec![every]), 6, 2);
+    // Each thread by itself would have two of six: four of a call site's twelve.
+    assert_eq!((loss.recorded, loss.filtered, loss.dropped), (3 * SITES, 9 * SITES, 0));
 }
 
 /// Filters beyond what there is place for: the hits of their call sites are drops, and it is said.

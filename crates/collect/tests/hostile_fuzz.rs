@@ -8,6 +8,7 @@ mod lab;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use lab::Lab;
 use loopscope_collect::stream::{Filter, Kind};
@@ -254,8 +255,13 @@ fn one(seed: u64) {
 
 #[test]
 fn any_bytes_in_a_programs_files() {
-    let soak = std::env::var_os("LOOPSCOPE_SOAK").is_some();
-    for seed in 1..=if soak { 20_000 } else { 60 } {
+    // Each soak tries others, and prints which; LOOPSCOPE_SEED has it begin with a given one.
+    let (first, tries) = match std::env::var_os("LOOPSCOPE_SOAK") {
+        None => (1, 60),
+        Some(_) => (SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() << 16, 20_000),
+    };
+    let first = std::env::var("LOOPSCOPE_SEED").map_or(first, |seed| seed.parse().unwrap());
+    for seed in first..first + tries {
         eprintln!("seed {seed}");
         one(seed);
     }

@@ -240,7 +240,7 @@ def _movers() -> Iterator[Finding]:
     for name, (what, cost) in MOVERS.items():
         works, why = tried[name]["works"], str(tried[name]["why"])
         used = ", used by mover: auto" if name == auto else ""
-        yield _cost(f"mover {name} ({what})", works, f"yes{used}", why, cost)
+        yield _cost(f"mover {name} ({what})", works, f"yes{used} ({why})", why, cost)
 
 
 def _governor() -> Finding:

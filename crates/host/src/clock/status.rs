@@ -90,8 +90,8 @@ impl Said {
     /// How much faster global time passes than the counter at its nominal frequency tells it: of a
     /// counter that is slow it is positive.
     fn rate_ppm(&self) -> Option<f64> {
-        let rate = self.words?[word::RATE] as f64 / (1u64 << loopscope_clock::layout::SHIFT) as f64;
-        (self.is_known()).then_some((rate / self.frequency?.ns_per_tick() - 1.0) * 1e6)
+        let (rate, frequency) = (self.words?[word::RATE], self.frequency?);
+        self.is_known().then(|| ppm(rate, frequency))
     }
 
     fn is_known(&self) -> bool {
@@ -203,5 +203,24 @@ fn ns(ns: i64) -> String {
         1_000..1_000_000 => format!("{:.1} us", value / 1e3),
         1_000_000..1_000_000_000 => format!("{:.1} ms", value / 1e6),
         _ => format!("{:.1} s", value / 1e9),
+    }
+}
+
+/// What [`Said::rate_ppm`] says of the word `RATE`.
+fn ppm(rate: u64, frequency: Frequency) -> f64 {
+    let ns_per_tick = rate as f64 / (1u64 << loopscope_clock::layout::SHIFT) as f64;
+    (ns_per_tick / frequency.ns_per_tick() - 1.0) * 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_of_a_slow_counter_is_positive() {
+        // It counts 40 ppm less than its nominal frequency says, so a tick takes 40 ppm longer.
+        let nominal = Frequency::from_hz(2_000_000_000).unwrap();
+        let rate = 0.5 * (1.0 + 40e-6) * (1u64 << loopscope_clock::layout::SHIFT) as f64;
+        assert!((ppm(rate as u64, nominal) - 40.0).abs() < 0.01);
     }
 }
