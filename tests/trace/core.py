@@ -14,7 +14,7 @@ FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-pthread", "-Wall", "-Wext
 def build(
     directory: Path, name: str, core: Path = CORE, flags: tuple[str, ...] = (), includes: str = ""
 ) -> Path:
-    """Compiles ``tests/c/NAME.c`` with the core into ``directory``; it ``includes`` one file of it."""
+    """Compiles ``tests/c/NAME.c``, which ``includes`` a file of the core, with the rest of it."""
     program = directory / name
     sources = [
         ROOT / "tests" / "c" / f"{name}.c",
