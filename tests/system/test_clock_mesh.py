@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from machine import Machine
+from machine import ROOT, Machine
 
 pytestmark = pytest.mark.usefixtures("root")
 
@@ -30,6 +31,27 @@ def run(machine: Machine, results: Read, *more: str) -> tuple[dict[str, Any], st
     done = machine.command("run", "three.yaml", "--json")
     assert done.returncode == 0, done.stderr
     return results(done), done.stderr
+
+
+def test_many_hosts_share_a_reference_and_check_six_others_each(
+    machine: Machine, results: Read
+) -> None:
+    """A round trip between two of them, with the defaults: the probes leave room for it."""
+    hosts = [f"h{n}" for n in range(1, 101 if "LOOPSCOPE_SOAK" in os.environ else 25)]
+    text = (ROOT / "experiments/stimulus-response.yaml").read_text()
+    assert "hosts: [h1, h2]" in text
+    machine.write("many.yaml", text.replace("[h1, h2]", f"[{', '.join(hosts)}]"))
+    done = machine.command("run", "many.yaml", "-p", "count=200", "--json")
+    found = results(done)
+    assert found["paths"]["response"]["count"] == 200 and found["paths"]["response"]["lost"] == 0
+    assert set(found["clock"]["hosts"]) == set(hosts)
+    assert all(host["max_err_ns"] is not None for host in found["clock"]["hosts"].values())
+    loops = found["clock"]["loops"]
+    assert len(loops) == 3 * (len(hosts) - 1)
+    for follower in hosts[1:]:
+        assert sum(follower in (loop["host"], loop["peer"]) for loop in loops) == 6
+    # One line about the rate, and losses summed up, not a line or two of each host.
+    assert "probes the reference" in done.stderr and len(done.stderr.splitlines()) < 30, done.stderr
 
 
 @pytest.mark.parametrize("clocks", ["plain", "{synthetic: {seed: 7}}"])
