@@ -254,6 +254,11 @@ def test_every_copy_of_a_multicast_meets_its_own_link(
     verdicts = {each["text"]: each["verdict"] for each in read["expectations"]}
     assert verdicts == {"near.lost == 0": "PASS", "far.lost == 0": "FAIL"}
 
+    # What was drawn by chance is written down.
+    manifest = json.loads((repeat(machine).parents[1] / "manifest.json").read_text())
+    (seeds,) = manifest["seeds"]
+    assert seeds["links"] == 1 and ("clocks" in seeds) == (clocks != "plain")
+
     # The change comes in its time, and stays.
     before, after = achieved(machine)["h1", "h2"]
     assert before["asked"]["delay_ns"] == 5_000_000
