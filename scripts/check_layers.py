@@ -33,9 +33,11 @@ CRATES: dict[str, set[str]] = {
     "emulate": {"time", "trace", "phase", "timer", "quantity"},
     "workload": {"time", "trace", "phase", "timer", "quantity", "messages"},
     "agent": {"time", "ctf", "collect", "clocksync", "emulate", "phase"},
+    "clock-verify": {"agent", "clock", "clocksync", "collect", "quantity", "time", "timer"},
     "host": {
         "agent",
         "clock",
+        "clock-verify",
         "clocksync",
         "collect",
         "emulate",

@@ -5,9 +5,10 @@ mod place;
 mod processors;
 mod service;
 mod status;
-mod verify;
 
 use std::process::ExitCode;
+
+use loopscope_clock_verify as verify;
 
 /// Give all hosts one time, which programs read from a page of shared memory.
 ///

@@ -54,6 +54,7 @@ struct Orders {
     ended: AtomicBool,
 }
 
+/// Is one host of the scenario `holdover`, until standard input ends.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let frequency = Frequency::from_hz(arguments.hz).context("--hz 0 is no frequency")?;
     let clock = SyntheticClock::new(arguments.seed, &arguments.name);

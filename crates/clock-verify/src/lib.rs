@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use loopscope_workload::quantity;
+use loopscope_quantity as quantity;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 pub use daemon::{Arguments as HostArguments, run as run_host};
