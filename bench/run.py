@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -21,6 +20,7 @@ sys.path.insert(0, str(BENCH / "trace"))
 
 import clock  # noqa: E402
 import clock.table  # noqa: E402
+import machine  # noqa: E402
 import measure  # noqa: E402
 import network  # noqa: E402
 import network.table  # noqa: E402
@@ -94,9 +94,10 @@ def main(wanted: list[str]) -> int:
     load = os.getloadavg()[0]
     results: dict[str, Any] = {
         "taken": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "machine": f"{platform.release()} {platform.machine()}, {os.cpu_count()} CPUs",
+        "machine": machine.describe(),
         "load_before": round(load, 2),
     }
+    before = machine.cpu_time()
     if load > 0.5:
         print(f"the machine is not idle (load {load:.2f}): expect worse tails and rates")
     of_trace = [name for name in wanted if name in measure.FIGURES]
@@ -118,6 +119,7 @@ def main(wanted: list[str]) -> int:
             print(targets.render(rows, said))
             results.setdefault("verdicts", {}).update(verdicts(rows))
             results.setdefault("notes", []).extend(said)
+    results["steal"] = machine.stolen_share(before)
     place = BENCH / "results"
     place.mkdir(exist_ok=True)
     file = place / f"{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}.json"

@@ -116,7 +116,7 @@ def costs(bench: Bench) -> dict[str, Any]:
     for line in printed.splitlines():
         _, what, ns = line.split()
         rounds.setdefault(what, []).append(float(ns))
-    empty, read, event = rounds["empty"], rounds["counter-read"], rounds["event"]
+    empty, event = rounds["empty"], rounds["event"]
     result: dict[str, Any] = {
         "ns": {what: spread(values) for what, values in rounds.items()},
         "over_empty_ns": {
@@ -124,7 +124,6 @@ def costs(bench: Bench) -> dict[str, Any]:
             for what in rounds
             if what != "empty"
         },
-        "event_over_counter_read_ns": spread([e - r for e, r in zip(event, read, strict=True)]),
         "dropped": loss["dropped"],
     }
     if bench.peer:
