@@ -67,6 +67,13 @@ class Judged:
         return self.folder / "report.html"
 
     @property
+    def problems(self) -> list[str]:
+        """What could not be made or written, and why."""
+        made = self.analyses
+        of_analyses = [] if made is None else [*made.notes, *made.mistakes]
+        return [*self.unwritten, *self.notes, *of_analyses]
+
+    @property
     def whole(self) -> bool:
         """Whether everything was made and written."""
         return not self.unwritten and (self.analyses is None or self.analyses.whole)

@@ -73,7 +73,7 @@ class Runner:
         """The run of an experiment: a file, from pytest's root directory on if it is relative, or
         an experiment built in Python.
 
-        Raises what :func:`loopscope.run` raises; of a run that failed in an earlier test the same
+        Raises what `loopscope.run` raises; of a run that failed in an earlier test the same
         again.
         """
         import loopscope

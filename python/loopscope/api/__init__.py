@@ -5,13 +5,14 @@ The package `loopscope` has these names too and imports them at first use.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loopscope.api.experiment import Experiment
 from loopscope.api.finished import Run, RunPath, Sweep, open_point
-from loopscope.experiment import ExperimentErrors, Problem
+from loopscope.experiment import ExperimentErrors, Problem, format_problem
 from loopscope.extras import MissingExtraError, extras_explained
 
 if TYPE_CHECKING:
@@ -47,10 +48,11 @@ def run(
 
     It does what `loopscope run` does: it needs root and the extra `testbed`, makes a directory
     below ``folder``, and writes the report there. A FAIL is no error here:
-    :meth:`Run.assert_passed` makes it one.
+    `Run.assert_passed` makes it one. A doubtful key of the experiment, and a file that could not be
+    made or written, is a Python warning.
 
     Args:
-        experiment: An experiment file, or an :class:`Experiment` built in Python.
+        experiment: An experiment file, or an `Experiment` built in Python.
         params: Values of the experiment's parameters. A parameter that is swept in a grid takes a
             list.
         folder: Where run directories are made.
@@ -79,6 +81,8 @@ def run(
         plan, source = load(Path(experiment), _texts(params)), Path(experiment).read_bytes()
     with extras_explained():
         judged = pipeline.run(plan, source, Path(folder), progress or Silent(), stop)
+    for problem in (*map(format_problem, plan.warnings), *judged.problems):
+        warnings.warn(problem, stacklevel=2)
     if not isinstance(judged.results, Results):
         sweep = open_sweep(judged.folder)
         sweep.results = judged.results
@@ -95,7 +99,7 @@ def check(
     one. It runs nothing.
 
     Args:
-        experiment: An experiment or analysis file, or an :class:`Experiment` built in Python.
+        experiment: An experiment or analysis file, or an `Experiment` built in Python.
         params: Values of the experiment's parameters.
 
     Example:

@@ -19,8 +19,8 @@ class Experiment:
     """An experiment with the keys of the experiment file, given as Python values.
 
     Values are written as in the file: texts with units such as ``"5ms"``, numbers, lists and
-    mappings. Nothing is checked here; :func:`loopscope.check` lists the mistakes, with the messages
-    that a file gets, and :func:`loopscope.run` stores the experiment as YAML with its run.
+    mappings. Nothing is checked here; `loopscope.check` lists the mistakes, with the messages
+    that a file gets, and `loopscope.run` stores the experiment as YAML with its run.
 
     Args:
         folder: Where programs such as ``./loop`` and other files that the experiment names are.

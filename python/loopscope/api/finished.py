@@ -49,7 +49,7 @@ class RunPath:
 class Run(timeline.Run):
     """A finished run, or one point of a sweep. A notebook shows its verdicts, losses and clocks.
 
-    :func:`loopscope.open_run` and :func:`loopscope.run` return it.
+    `loopscope.open_run` and `loopscope.run` return it.
 
     Example:
         >>> run = ls.open_run("runs/pipeline/latest")
@@ -187,9 +187,9 @@ class Run(timeline.Run):
 
 
 class Sweep(Mapping[str, Run]):
-    """A finished sweep: its points by name, each a :class:`Run`. A notebook shows a table of them.
+    """A finished sweep: its points by name, each a `Run`. A notebook shows a table of them.
 
-    :func:`loopscope.open_sweep` and :func:`loopscope.run` return it. Points that failed are in
+    `loopscope.open_sweep` and `loopscope.run` return it. Points that failed are in
     ``results`` and not here.
 
     Example:
@@ -257,7 +257,7 @@ class Sweep(Mapping[str, Run]):
     ) -> Figure:
         """A figure that compares the points: `mean-deviation`, or one of the experiment's own.
 
-        ``against`` is the swept parameter on the horizontal axis; see :meth:`Run.figure` for the
+        ``against`` is the swept parameter on the horizontal axis; see `Run.figure` for the
         others.
 
         Raises FigureError and MissingExtraError.

@@ -28,6 +28,7 @@ class Interruption:
         self._count = 0
         self._task: asyncio.Future[Any] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._received = False
 
     @property
     def asked(self) -> bool:
@@ -41,13 +42,14 @@ class Interruption:
         Where an event loop runs already, as in a notebook, the work has a thread of its own. Python
         raises KeyboardInterrupt there instead, which does what the signals do.
         """
+        self._loop = None
         try:
             if _loop_runs():
                 return self._in_thread(work)
             if threading.current_thread() is not threading.main_thread():
                 return asyncio.run(self._run(work, ()))
             return self._with_signals(work)
-        except (asyncio.CancelledError, futures.CancelledError):
+        except asyncio.CancelledError:
             raise RunInterrupted from None
 
     def _with_signals(self, work: Coroutine[Any, Any, T]) -> T:
@@ -60,22 +62,41 @@ class Interruption:
                 signal.signal(number, handler)
 
     def _in_thread(self, work: Coroutine[Any, Any, T]) -> T:
-        with futures.ThreadPoolExecutor(1) as pool:
-            result = pool.submit(lambda: asyncio.run(self._run(work, ())))
-            while True:
-                try:
-                    return result.result()
-                except KeyboardInterrupt:
-                    if self._loop is not None and not result.done():
-                        self._loop.call_soon_threadsafe(self._interrupt)
+        result: futures.Future[T] = futures.Future()
+
+        def run() -> None:
+            try:
+                result.set_result(asyncio.run(self._run(work, ())))
+            except BaseException as error:
+                result.set_exception(error)
+
+        thread = threading.Thread(target=run, name="loopscope run")
+        while True:
+            try:
+                if thread.ident is None:
+                    thread.start()
+                return result.result()
+            except KeyboardInterrupt:
+                if result.done():
+                    raise
+                self._received = True
+                if self._loop is not None:
+                    self._loop.call_soon_threadsafe(self._take_received)
 
     async def _run(self, work: Coroutine[Any, Any, T], signals: Sequence[signal.Signals]) -> T:
+        task: asyncio.Future[T] = asyncio.ensure_future(work)
+        self._task = task
         self._loop = asyncio.get_running_loop()
-        self._task = asyncio.ensure_future(work)
         for number in signals:
             self._loop.add_signal_handler(number, self._interrupt)
-        task: asyncio.Future[T] = self._task
+        self._take_received()
         return await task
+
+    def _take_received(self) -> None:
+        """Does what an interrupt asked for that another thread received."""
+        if self._received:
+            self._received = False
+            self._interrupt()
 
     def _interrupt(self) -> None:
         self._count += 1
