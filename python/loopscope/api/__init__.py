@@ -65,7 +65,7 @@ def run(
         RunInterrupted: The run was interrupted.
         MissingExtraError: The extra `testbed` is not installed.
 
-    Example:
+    Examples:
         >>> run = ls.run("experiments/pipeline.yaml", params={"count": 100})  # doctest: +SKIP
         >>> run.assert_passed()  # doctest: +SKIP
     """
@@ -102,7 +102,7 @@ def check(
         experiment: An experiment or analysis file, or an `Experiment` built in Python.
         params: Values of the experiment's parameters.
 
-    Example:
+    Examples:
         >>> ls.check("experiments/pipeline.yaml")
         []
         >>> [problem] = ls.check("experiments/pipeline.yaml", params={"count": "many"})
@@ -125,7 +125,7 @@ def open_run(path: str | Path, point: str | None = None) -> Run:
 
     Raises RunError where ``path`` is not a run directory or the point is not in it.
 
-    Example:
+    Examples:
         >>> ls.open_run("runs/pipeline/latest").hosts.count().to_pandas()
         3
     """
@@ -135,7 +135,7 @@ def open_run(path: str | Path, point: str | None = None) -> Run:
 def open_sweep(path: str | Path) -> Sweep:
     """Opens the run directory of a sweep. Raises RunError where ``path`` is not a run directory.
 
-    Example:
+    Examples:
         >>> len(ls.open_sweep("runs/sweep/latest"))
         2
     """
@@ -151,7 +151,7 @@ def runs(folder: str | Path = "runs") -> pd.DataFrame:
 
     Raises RunError where there is no such folder.
 
-    Example:
+    Examples:
         >>> table = ls.runs()
         >>> list(table.columns)
         ['experiment', 'id', 'start', 'state', 'verdict', 'points', 'directory']

@@ -28,7 +28,7 @@ class Experiment:
 
     Raises TypeError where a value has no form in an experiment file.
 
-    Example:
+    Examples:
         >>> import loopscope as ls
         >>> own = ls.Experiment(
         ...     name="own",
@@ -64,7 +64,7 @@ class Experiment:
 
         Raises ExperimentErrors where the file cannot be read as YAML.
 
-        Example:
+        Examples:
             >>> loop = ls.Experiment.from_file("experiments/pipeline.yaml")
             >>> short = loop.replace(params={**loop.keys["params"], "count": 100})
             >>> short.keys["params"]["count"]

@@ -23,7 +23,7 @@ Width = Literal["one", "two"]
 class Figure:
     """A figure of a run, as `loopscope figure` draws it. A notebook shows it as SVG.
 
-    Example:
+    Examples:
         >>> figure = ls.open_run("runs/pipeline/latest").figure("waterfall", message=12)
         >>> figure.name
         'waterfall-loop'

@@ -27,7 +27,7 @@ Message = int | str | tuple[int | str, ...]
 class RunPath:
     """A path of a run.
 
-    Example:
+    Examples:
         >>> loop = ls.open_run("runs/pipeline/latest").paths["loop"]
         >>> loop.messages.count().to_pandas()
         200
@@ -51,7 +51,7 @@ class Run(timeline.Run):
 
     `loopscope.open_run` and `loopscope.run` return it.
 
-    Example:
+    Examples:
         >>> run = ls.open_run("runs/pipeline/latest")
         >>> run.experiment, str(run.verdict)
         ('synthetic', 'PASS')
@@ -109,7 +109,7 @@ class Run(timeline.Run):
         The error names the expectations, their causes and the report. A run that states no
         expectation is UNKNOWN.
 
-        Example:
+        Examples:
             >>> ls.open_run("runs/pipeline/latest").assert_passed()
         """
         from loopscope.api.judgement import assert_passed
@@ -145,7 +145,7 @@ class Run(timeline.Run):
         Raises FigureError where there is no such figure, MissingExtraError where Matplotlib is not
         installed.
 
-        Example:
+        Examples:
             >>> ls.open_run("runs/pipeline/latest").figure("ccdf", "loop").name
             'ccdf-loop'
         """
@@ -192,7 +192,7 @@ class Sweep(Mapping[str, Run]):
     `loopscope.open_sweep` and `loopscope.run` return it. Points that failed are in
     ``results`` and not here.
 
-    Example:
+    Examples:
         >>> sweep = ls.open_sweep("runs/sweep/latest")
         >>> list(sweep)
         ['delay=0ms', 'delay=10ms']
