@@ -21,7 +21,7 @@ def _path(kind: str, root: Path) -> tuple[int, int]:
         read_messages(run, events.LIST)[0].write(run)
     else:
         read_graph(run, events.GRAPH)[0].write(run)
-    rows = run.paths["loop"].count().to_pyarrow().as_py()
+    rows = run.path_tables["loop"].count().to_pyarrow().as_py()
     return rows, run.hops.count().to_pyarrow().as_py() if kind == "list" else 0
 
 

@@ -23,9 +23,9 @@ from loopscope.control import (
     RunInterrupted,
     make_timeline,
     mark_killed,
-    measure,
     settle,
 )
+from loopscope.extras import MissingExtraError, extras_explained
 from loopscope.files import write_whole
 from loopscope.timeline import (
     KILLED,
@@ -58,11 +58,20 @@ class Judged:
     analyses: Made | None = None
     """None: those of the whole run are not made for one of its points."""
     unwritten: Unwritten = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What was left out because an optional package is not installed."""
 
     @property
     def report(self) -> Path:
         """The page."""
         return self.folder / "report.html"
+
+    @property
+    def problems(self) -> list[str]:
+        """What could not be made or written, and why."""
+        made = self.analyses
+        of_analyses = [] if made is None else [*made.notes, *made.mistakes]
+        return [*self.unwritten, *self.notes, *of_analyses]
 
     @property
     def whole(self) -> bool:
@@ -80,6 +89,8 @@ def run(
     Raises RunFailed and RunInterrupted, which say where what was measured is; OSError where the
     run's directory cannot be made.
     """
+    from loopscope.control import measure
+
     directory = RunDirectory(runs, experiment, source, __version__)
     interruption = Interruption(progress)
     with directory.being_made(progress):
@@ -182,11 +193,15 @@ def judge(path: Path, point: str | None, progress: Progress) -> Judged:
         write_whole(judged.folder / "results.json", judged.results.to_json())
     if point is None:
         judged.analyses = make_kept(path, progress.stage)
-    with _noted(unwritten, path):
-        if isinstance(judged.results, Results):
-            write_report(opened, judged.results, own=figures.drawn(None))
-        else:
-            write_sweep(path, judged.results, figures.drawn(judged.results))
+    try:
+        with _noted(unwritten, path), extras_explained():
+            if isinstance(judged.results, Results):
+                write_report(opened, judged.results, own=figures.drawn(None))
+            else:
+                write_sweep(path, judged.results, figures.drawn(judged.results))
+    except MissingExtraError as error:
+        # The page is written first.
+        judged.notes.append(str(error))
     return judged
 
 

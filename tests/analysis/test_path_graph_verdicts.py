@@ -170,7 +170,7 @@ def test_a_step_within_the_half_width_of_an_arrival_leaves_both_open(tmp_path: P
     # The second step took the first message or the second; the first was used anyhow.
     assert (flow.used, flow.undecided, flow.superseded) == (2, 1, 0)
     assert flow.age_ns == 3000 and flow.age_err_ns is None
-    rows = open_run(tmp_path).paths["way"].to_pyarrow().to_pylist()
+    rows = open_run(tmp_path).path_tables["way"].to_pyarrow().to_pylist()
     assert [row["key_1"] for row in rows] == [0, None, 2]
     assert [row["undecided"] for row in rows] == [False, True, False]
     assert [row["latency"] for row in rows] == [3000, None, 3000]

@@ -47,8 +47,8 @@ def test_sql_and_ibis_see_the_same_rows(run: Run) -> None:
 
 
 def test_paths_and_hops_are_tables(run: Run) -> None:
-    assert list(run.paths) == ["loop"]
-    loop = run.paths["loop"].to_pandas()
+    assert list(run.path_tables) == ["loop"]
+    loop = run.path_tables["loop"].to_pandas()
     assert loop.groupby("repeat").size().to_dict() == {1: MESSAGES, 2: MESSAGES}
     hops = run.hops.to_pandas()
     assert (hops.duration > 0).all() and (hops.err_ns >= 0).all()
@@ -63,7 +63,7 @@ def test_what_is_not_there_is_told(tmp_path: Path, run: Run) -> None:
     with pytest.raises(UnknownTableError, match="no table pipe.nothing; it has: .*pipe.sent"):
         run.table("pipe.nothing")
     unmeasured = open_run(pipeline(tmp_path / "other", messages=3).write())
-    assert unmeasured.paths == {}
+    assert unmeasured.path_tables == {}
     with pytest.raises(RunError, match="no path was measured"):
         unmeasured.hops  # noqa: B018
 
@@ -79,7 +79,7 @@ def test_the_command_lists_the_tables(made: Path, run: Run) -> None:
 
 def test_the_command_answers_in_every_form(made: Path, run: Run) -> None:
     sql = "select repeat, max(latency) as most from paths.loop group by repeat order by repeat"
-    most = run.paths["loop"].to_pandas().groupby("repeat").latency.max()
+    most = run.path_tables["loop"].to_pandas().groupby("repeat").latency.max()
     wanted = [{"repeat": n, "most": int(most[n])} for n in (1, 2)]
     as_json = [json.loads(line) for line in ask(made, sql, "--json").stdout.splitlines()]
     as_csv = list(csv.DictReader(io.StringIO(ask(made, sql, "--csv").stdout)))

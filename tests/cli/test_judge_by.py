@@ -55,11 +55,11 @@ def test_a_run_is_judged_again_without_measuring_again(run: Path) -> None:
     assert set(found["paths"]) == {"first"}
     assert any(f"judged by {file}" in each for each in found["problems"])
     # All that looks at the run from now on does so by the same file.
-    assert set(open_run(run).paths) == {"first"}
+    assert set(open_run(run).path_tables) == {"first"}
     assert json.loads((run / "results.json").read_text()) == found
     assert (run / "manifest.json").read_bytes() == manifest
     assert report(run)[1] == before
-    assert set(open_run(run).paths) == {"loop"}
+    assert set(open_run(run).path_tables) == {"loop"}
 
 
 @pytest.mark.parametrize(

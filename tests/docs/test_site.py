@@ -77,6 +77,14 @@ def test_generated_pages_have_every_command_and_key(site: Path) -> None:
     assert 'id="narrate"' in steps
 
 
+def test_the_python_page_has_every_public_name(site: Path) -> None:
+    import loopscope
+
+    page = (site / "reference/python.html").read_text()
+    for name in loopscope.__all__:
+        assert name == "__version__" or re.search(rf'id="loopscope[\w.]*\.{name}"', page), name
+
+
 def texts(folder: Path) -> Iterator[str]:
     """Every text in the Python files of a folder, with `…` for each value that is put in."""
     for file in sorted(folder.rglob("*.py")):

@@ -167,7 +167,7 @@ def test_a_flow_ties_a_message_s_events_together(tracks: Tracks) -> None:
 def test_paths_are_slices_with_their_hops_inside(run: Run, tracks: Tracks) -> None:
     slices = [each for each in tracks.slices() if each[0] == "loop"]
     outer = {int(name.split()[1]): (begin, end) for _, name, begin, end, d in slices if d == 0}
-    loop = run.paths["loop"].to_pandas()
+    loop = run.path_tables["loop"].to_pandas()
     loop = loop[loop.repeat == 2].set_index("id")
     assert sorted(outer) == sorted(loop.index)
     for message, (begin, end) in outer.items():

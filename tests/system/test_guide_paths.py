@@ -66,7 +66,7 @@ def test_the_guides_commands(machine: Machine) -> None:
     assert drawn == {age, "waterfall-control"}
     assert (home / "docs/guide/paths/control.perfetto-trace").stat().st_size > 1000
     run = open_run(home / "docs/guide/paths/runs/control/latest")
-    paths = {name: run.paths[name].to_pandas() for name in ("control", "named")}
+    paths = {name: run.path_tables[name].to_pandas() for name in ("control", "named")}
     steps = {
         name: path[(path.sink == "controller/act:applied") & ~path.undecided]
         for name, path in paths.items()

@@ -129,12 +129,13 @@ def main() -> None:
         print(f"loopscope: {file_error(error)}", file=sys.stderr)
         sys.exit(USAGE)
     except Exception as error:
+        from loopscope.extras import missing_extra
         from loopscope.timeline import is_interrupt, table_error
 
         if is_interrupt(error):
             print("loopscope: interrupted", file=sys.stderr)
             sys.exit(INTERRUPTED)
-        if (what := table_error(error)) is None:
+        if (what := missing_extra(error) or table_error(error)) is None:
             raise
         print(f"loopscope: {what}", file=sys.stderr)
         sys.exit(USAGE)

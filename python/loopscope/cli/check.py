@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from loopscope.cli import exits
-from loopscope.cli.experiment_file import overrides, problems_of_graph
-from loopscope.cli.programs import problems_of_programs
+from loopscope.cli.experiment_file import overrides
 from loopscope.strict_json import to_json
-
-if TYPE_CHECKING:
-    from loopscope.experiment import Problem
 
 HELP = "Check an experiment or analysis file; touches nothing, exits 2 where something is wrong."
 
@@ -32,23 +28,17 @@ def check(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the problems as JSON.")] = False,
 ) -> None:
-    from loopscope.experiment import check as find_problems
-    from loopscope.experiment import described, format_problem, is_graph, json_schema, load
+    from loopscope.api.checking import check as find_problems
+    from loopscope.experiment import described, format_problem, json_schema
 
     if schema:
         typer.echo(to_json(json_schema(), indent=2))
         return
     if file is None:
         exits.end(exits.USAGE, "check: name the experiment file, or ask for --schema")
-    graphs = {}
-    if is_graph(file):
-        problems = _problems_of_graph_file(file)
-    else:
-        problems = find_problems(file, overrides(param or []))
-        if not any(problem.severity == "error" for problem in problems):
-            experiment = load(file, overrides(param or []))
-            problems += problems_of_graph(file, experiment) + problems_of_programs(file, experiment)
-            graphs = {path.name: lines for path in experiment.paths if (lines := described(path))}
+    problems, experiment = find_problems(file, overrides(param or []))
+    paths = experiment.paths if experiment is not None else ()
+    graphs = {path.name: lines for path in paths if (lines := described(path))}
     errors = [problem for problem in problems if problem.severity == "error"]
     if as_json:
         found = [dataclasses.asdict(problem) for problem in problems]
@@ -66,12 +56,3 @@ def check(
             typer.echo(f"{file}: {count}", err=True)
     if errors:
         raise typer.Exit(exits.USAGE)
-
-
-def _problems_of_graph_file(file: Path) -> list[Problem]:
-    from loopscope.experiment import read_graph
-    from loopscope.graph.kept import placed
-    from loopscope.graph.make import check_before
-
-    graph, found = read_graph(file)
-    return found if graph is None else placed(file, check_before(graph, None))

@@ -10,7 +10,7 @@ from typing import NoReturn
 import typer
 
 from loopscope.cli import exits
-from loopscope.experiment import Experiment, ExperimentErrors, Problem, format_problem, load
+from loopscope.experiment import Experiment, ExperimentErrors, Problem, format_problem
 from loopscope.strict_json import to_json
 
 
@@ -28,12 +28,12 @@ def overrides(params: list[str]) -> dict[str, str]:
 def load_or_end(file: Path, params: list[str], as_json: bool = False) -> Experiment:
     """The experiment, or exit 2 with all that is wrong with its file; ``as_json``: on stdout too,
     as one object."""
+    from loopscope.api.checking import load
+
     try:
         experiment = load(file, overrides(params))
     except ExperimentErrors as errors:
         _end(file, errors.problems, as_json)
-    if mistakes := problems_of_graph(file, experiment):
-        _end(file, [*experiment.warnings, *mistakes], as_json)
     for problem in experiment.warnings:
         typer.echo(format_problem(problem), err=True)
     return experiment
@@ -48,13 +48,3 @@ def _end(file: Path, problems: Sequence[Problem], as_json: bool) -> NoReturn:
         why = f"{file}: {errors} problem" + ("s" if errors > 1 else "")
         typer.echo(to_json({"verdict": None, "error": why, "problems": found}))
     raise typer.Exit(exits.USAGE)
-
-
-def problems_of_graph(file: Path, experiment: Experiment) -> list[Problem]:
-    """What is wrong with an experiment's analyses, as far as it shows before there is a run."""
-    if not experiment.analyse.pipelines:
-        return []
-    from loopscope.graph.kept import placed
-    from loopscope.graph.make import check_before
-
-    return placed(file, check_before(experiment.analyse, experiment))

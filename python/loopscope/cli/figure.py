@@ -111,7 +111,7 @@ def figure(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     from loopscope.cli.terminal import TerminalProgress
-    from loopscope.report.catalogue import Choice, draw, parse, places
+    from loopscope.report.catalogue import Choice, draw, duration_ns, parse, places
     from loopscope.report.samples import FigureError
     from loopscope.report.source import Source
     from loopscope.timeline import RunError, is_recorded, points_of
@@ -126,8 +126,8 @@ def figure(
         choice = Choice(
             message=message,
             repeat=repeat,
-            from_ns=_duration("--from", from_),
-            until_ns=_duration("--until", until),
+            from_ns=duration_ns("--from", from_),
+            until_ns=duration_ns("--until", until),
             log=log,
             against=against,
             width=width,  # type: ignore[arg-type]  # parse says what there is
@@ -161,19 +161,6 @@ def _told(wanted: Wanted, files: tuple[Path, ...]) -> dict[str, object]:
 def _here(file: Path) -> Path:
     here = Path.cwd()
     return file.relative_to(here) if file.is_relative_to(here) else file
-
-
-def _duration(option: str, text: str | None) -> int | None:
-    """ns."""
-    if text is None:
-        return None
-    from loopscope.experiment.quantity import DURATION, QuantityError, parse
-
-    try:
-        return int(parse(text, DURATION))
-    except QuantityError as error:
-        hint = f" (did you mean {error.hint}?)" if error.hint else ""
-        exits.end(exits.USAGE, f"{option}: {error}{hint}")
 
 
 def _print_listing(source: Source, as_json: bool) -> None:

@@ -20,6 +20,7 @@ def show(judged: Judged, as_json: bool) -> None:
     else:
         _show(judged)
     lines = [f"loopscope: {problem}" for problem in judged.unwritten]
+    lines += [f"loopscope: {note}" for note in judged.notes]
     if judged.analyses is not None:
         lines += [f"loopscope: {note}" for note in judged.analyses.notes]
         lines += judged.analyses.mistakes

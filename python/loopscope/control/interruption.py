@@ -6,7 +6,9 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+import threading
+from collections.abc import Coroutine, Sequence
+from concurrent import futures
 from typing import Any, TypeVar
 
 from loopscope.control.failure import RunInterrupted
@@ -25,6 +27,8 @@ class Interruption:
         self._progress = progress
         self._count = 0
         self._task: asyncio.Future[Any] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._received = False
 
     @property
     def asked(self) -> bool:
@@ -33,24 +37,66 @@ class Interruption:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """What ``work`` returns, also where it came to its end although it was ``asked`` to stop.
-        Raises RunInterrupted where it did not."""
-        before = {number: signal.getsignal(number) for number in SIGNALS}
+        Raises RunInterrupted where it did not.
+
+        Where an event loop runs already, as in a notebook, the work has a thread of its own. Python
+        raises KeyboardInterrupt there instead, which does what the signals do.
+        """
+        self._loop = None
         try:
-            return asyncio.run(self._run(work))
+            if _loop_runs():
+                return self._in_thread(work)
+            if threading.current_thread() is not threading.main_thread():
+                return asyncio.run(self._run(work, ()))
+            return self._with_signals(work)
         except asyncio.CancelledError:
             raise RunInterrupted from None
+
+    def _with_signals(self, work: Coroutine[Any, Any, T]) -> T:
+        before = {number: signal.getsignal(number) for number in SIGNALS}
+        try:
+            return asyncio.run(self._run(work, SIGNALS))
         finally:
             # The loop sets them to the system's.
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    async def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        loop = asyncio.get_running_loop()
-        self._task = asyncio.ensure_future(work)
-        for number in SIGNALS:
-            loop.add_signal_handler(number, self._interrupt)
-        task: asyncio.Future[T] = self._task
+    def _in_thread(self, work: Coroutine[Any, Any, T]) -> T:
+        result: futures.Future[T] = futures.Future()
+
+        def run() -> None:
+            try:
+                result.set_result(asyncio.run(self._run(work, ())))
+            except BaseException as error:
+                result.set_exception(error)
+
+        thread = threading.Thread(target=run, name="loopscope run")
+        while True:
+            try:
+                if thread.ident is None:
+                    thread.start()
+                return result.result()
+            except KeyboardInterrupt:
+                if result.done():
+                    raise
+                self._received = True
+                if self._loop is not None:
+                    self._loop.call_soon_threadsafe(self._take_received)
+
+    async def _run(self, work: Coroutine[Any, Any, T], signals: Sequence[signal.Signals]) -> T:
+        task: asyncio.Future[T] = asyncio.ensure_future(work)
+        self._task = task
+        self._loop = asyncio.get_running_loop()
+        for number in signals:
+            self._loop.add_signal_handler(number, self._interrupt)
+        self._take_received()
         return await task
+
+    def _take_received(self) -> None:
+        """Does what an interrupt asked for that another thread received."""
+        if self._received:
+            self._received = False
+            self._interrupt()
 
     def _interrupt(self) -> None:
         self._count += 1
@@ -69,3 +115,12 @@ class Interruption:
             if sys.stderr.isatty():
                 sys.stderr.write("\x1b[?25h")  # the live line hides the cursor
             os._exit(130)
+
+
+def _loop_runs() -> bool:
+    """Whether an event loop runs in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -60,7 +60,7 @@ from .problem import ExperimentErrors, Problem, format_problem
 from .streams import main_stream, streams_document, streams_of_host
 
 if TYPE_CHECKING:
-    from .document import check, load, place_in
+    from .document import check, from_text, load, load_text, place_in
     from .emulated_links import document as links_document
     from .graph_file import is_graph, load_graph, read_graph
     from .live_link_change import link_change
@@ -115,6 +115,7 @@ __all__ = [
     "described",
     "format_problem",
     "from_manifest",
+    "from_text",
     "graph_schema",
     "is_graph",
     "json_schema",
@@ -123,6 +124,7 @@ __all__ = [
     "load",
     "load_graph",
     "load_streams",
+    "load_text",
     "main_stream",
     "manifest_schema",
     "place_in",
@@ -136,6 +138,7 @@ _AT_FIRST_USE: Final = {
     "check": ("document", "check"),
     "check_pattern": ("streams_file", "check_pattern"),
     "from_manifest": ("schema", "from_manifest"),
+    "from_text": ("document", "from_text"),
     "graph_schema": ("schema", "graph_schema"),
     "is_graph": ("graph_file", "is_graph"),
     "json_schema": ("schema", "experiment_schema"),
@@ -144,6 +147,7 @@ _AT_FIRST_USE: Final = {
     "load": ("document", "load"),
     "load_graph": ("graph_file", "load_graph"),
     "load_streams": ("streams_file", "load_streams"),
+    "load_text": ("document", "load_text"),
     "manifest_schema": ("schema", "manifest_schema"),
     "place_in": ("document", "place_in"),
     "read_graph": ("graph_file", "read_graph"),

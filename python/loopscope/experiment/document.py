@@ -23,9 +23,19 @@ def load(path: str | Path, overrides: Mapping[str, str] | None = None) -> Experi
     ``warnings``.
     """
     text, problems = read(path)
-    experiment = None
-    if text is not None:
-        experiment, problems = from_text(text, str(path), overrides or {})
+    if text is None:
+        raise ExperimentErrors(problems)
+    return load_text(text, path, overrides)
+
+
+def load_text(
+    text: str, path: str | Path, overrides: Mapping[str, str] | None = None
+) -> Experiment:
+    """The plan of an experiment file with this text; files that it names are beside ``path``.
+
+    Raises ExperimentErrors.
+    """
+    experiment, problems = from_text(text, str(path), overrides or {})
     if experiment is None:
         raise ExperimentErrors(problems)
     folder = str(Path(path).absolute().parent)

@@ -15,7 +15,8 @@ class Problem:
     """One mistake.
 
     ``line`` and ``column`` count from 1. ``path`` is dotted (``phases[2].timeout``), empty for
-    the file as a whole. ``hint`` is the nearest right spelling, to be offered as a question.
+    the file as a whole. Both are 0 where there is no file: the experiment was built in Python, and
+    ``file`` names it. ``hint`` is the nearest right spelling, to be offered as a question.
     """
 
     file: str
@@ -36,10 +37,14 @@ class ExperimentErrors(Exception):
 
 
 def format_problem(problem: Problem) -> str:
-    """``FILE:LINE:COLUMN: message (did you mean …?)``, one line."""
+    """``FILE:LINE:COLUMN: message (did you mean …?)``, one line; without a file the dotted path
+    stands for the place."""
     warning = "warning: " if problem.severity == "warning" else ""
     hint = f" (did you mean {problem.hint}?)" if problem.hint else ""
-    text = f"{problem.file}:{problem.line}:{problem.column}: {warning}{problem.message}{hint}"
+    place = f"{problem.file}:{problem.line}:{problem.column}"
+    if not problem.line:
+        place = ": ".join(filter(None, (problem.file, problem.path)))
+    text = f"{place}: {warning}{problem.message}{hint}"
     return " ".join(text.splitlines())
 
 

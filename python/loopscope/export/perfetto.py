@@ -99,9 +99,9 @@ class _Writer:
             if number in graphs:
                 seen(f"paths.{path.name}")
                 self._graph(number, slices(graphs[number][0], repeat, graphs[number][1]))
-            elif path.name in run.paths:
+            elif path.name in run.path_tables:
                 seen(f"paths.{path.name}")
-                table = run.paths[path.name]
+                table = run.path_tables[path.name]
                 rows = table.filter(table.repeat == repeat).order_by("ts_0")
                 self._path(number, path, rows.to_pyarrow_batches())
         return self._count

@@ -17,6 +17,7 @@ import ibis
 import pyarrow as pa
 
 import loopscope
+from loopscope.extras import remedy
 from loopscope.graph.engine import applied, arrow_schema, as_types, types_of, union_of
 from loopscope.graph.mistake import GraphError, reason
 from loopscope.graph.tables import Part, Stored
@@ -41,7 +42,7 @@ class Spark:
             from pyspark.sql import SparkSession
         except ImportError:
             raise GraphError(
-                "Spark is not installed: pip install 'loopscope[spark]', and Java 8, 11 or 17"
+                f"Spark is not installed: {remedy('spark')}, and Java 8, 11 or 17"
             ) from None
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         if _is_local(master):

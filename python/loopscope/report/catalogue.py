@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from loopscope.analysis.messages import Messages
+from loopscope.experiment import quantity
 from loopscope.report import figures
 from loopscope.report.canvas import FORMATS, WIDTHS, Format, Width, save, write_csv
 from loopscope.report.chart_file import file_figure
@@ -184,11 +185,27 @@ def everything(source: Source) -> Iterator[Wanted]:
 def draw(source: Source, wanted: Wanted, directory: Path, choice: Choice) -> tuple[Path, ...]:
     """Writes a figure and its numbers, returns the files. Raises `FigureError`, and `OSError` where
     files cannot be written."""
-    chart = (_own if wanted.kind == OWN else KINDS[wanted.kind].make)(source, wanted.of, choice)
+    chart = chart_of(source, wanted, choice)
     directory.mkdir(parents=True, exist_ok=True)
     figure = file_figure(chart, WIDTHS[choice.width])
     files = save(figure, directory / wanted.stem, choice.formats)
     return (*files, write_csv(directory / wanted.stem, chart.rows))
+
+
+def chart_of(source: Source, wanted: Wanted, choice: Choice) -> Chart:
+    """The description of a figure, which renderers draw. Raises `FigureError`."""
+    return (_own if wanted.kind == OWN else KINDS[wanted.kind].make)(source, wanted.of, choice)
+
+
+def duration_ns(option: str, text: str | None) -> int | None:
+    """A time such as `30s` in ns; None where none is given. Raises `FigureError`."""
+    if text is None:
+        return None
+    try:
+        return int(quantity.parse(text, quantity.DURATION))
+    except quantity.QuantityError as error:
+        hint = f" (did you mean {error.hint}?)" if error.hint else ""
+        raise FigureError(f"{option}: {error}{hint}") from None
 
 
 def _all(source: Source, kind: str) -> list[Wanted]:

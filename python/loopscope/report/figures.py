@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from loopscope.extras import MissingExtraError, extras_explained
 from loopscope.report.samples import FigureError, missing, read_samples
 
 if TYPE_CHECKING:
@@ -114,8 +115,12 @@ def draw(
     Raises `FigureError` for a kind, column or option that there is not and where there is nothing
     to draw, `OSError` where the files cannot be written.
     """
-    from loopscope.report.canvas import FORMATS, WIDTHS, save, write_csv
-    from loopscope.report.chart_file import file_figure
+    try:
+        with extras_explained():
+            from loopscope.report.canvas import FORMATS, WIDTHS, save, write_csv
+            from loopscope.report.chart_file import file_figure
+    except MissingExtraError as error:
+        raise FigureError(str(error)) from None
     from loopscope.report.sample_charts import Detail
 
     for each in formats:

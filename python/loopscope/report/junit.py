@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from loopscope.analysis import Results, SweepResults
-from loopscope.report.rows import deciding, measured
+from loopscope.report.verdict_rows import verdict_rows
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -47,14 +47,8 @@ def _suite(root: Element, name: str) -> Element:
 
 
 def _judged(suite: Element, results: Results) -> None:
-    for each in results.expectations:
-        said = ": ".join(filter(None, (measured(each), each.reason, deciding(each))))
-        _case(suite, each.text, str(each.verdict), said)
-    for pattern in results.patterns:
-        for row in pattern.rows:
-            if row.verdict is not None:
-                name = f"{pattern.name}: {row.message_type} at {row.receiver} within its target"
-                _case(suite, name, str(row.verdict), row.reason or "")
+    for row in verdict_rows(results):
+        _case(suite, row.expectation, str(row.verdict), row.summary)
 
 
 def _case(suite: Element, name: str, verdict: str, said: str) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +13,7 @@ from typing import IO
 from loopscope.testbed._proto import agent_pb2 as pb
 from loopscope.testbed.agent import Agent, AgentError
 from loopscope.testbed.patience import to_the_end, within
-
-
-class TestbedError(Exception):
-    """The testbed could not be made; the text says why and what to do."""
-
-    __test__ = False  # its name makes pytest take it for a test
+from loopscope.testbed.program import TestbedError, dormant, host_binary
 
 
 @dataclass(frozen=True)
@@ -36,28 +29,6 @@ class Host:
     data_link_address: str
     """Ethernet address of its own end of it."""
     agent: Agent
-
-
-def dormant() -> dict[str, str]:
-    """The environment for a program of loopscope's own: its instrumentation waits for no attach.
-
-    It would leave its place to wait behind when the program is killed.
-    """
-    return {**os.environ, "LOOPSCOPE_RUNTIME_DIR": ""}
-
-
-def host_binary() -> Path:
-    """The loopscope-host that belongs to this installation."""
-    prefix = Path(sys.prefix)
-    for directory in (prefix / "bin", prefix.parent.parent / "bin"):
-        if (directory / "loopscope-host").is_file():
-            return directory / "loopscope-host"
-    found = shutil.which("loopscope-host")
-    if found is None:
-        raise TestbedError(
-            "loopscope-host is neither beside this Python nor in PATH; build it with: make build"
-        )
-    return Path(found)
 
 
 class LocalTestbed:

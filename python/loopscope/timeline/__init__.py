@@ -1,6 +1,7 @@
 """Open a finished run and read its tables (`schema/run-directory.md`)."""
 
 from loopscope.timeline.foreign import ForeignTrace
+from loopscope.timeline.listing import ListedRun, list_runs
 from loopscope.timeline.loss import ProcessLoss, SiteLoss
 from loopscope.timeline.manifest import (
     JUDGED_BY,
@@ -20,6 +21,7 @@ __all__ = [
     "JUDGED_BY",
     "KILLED",
     "ForeignTrace",
+    "ListedRun",
     "TABLES",
     "AllPoints",
     "ProcessLoss",
@@ -32,6 +34,7 @@ __all__ = [
     "hops_of",
     "is_interrupt",
     "is_recorded",
+    "list_runs",
     "open_run",
     "open_tables",
     "points_of",

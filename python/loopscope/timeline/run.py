@@ -187,7 +187,7 @@ class Run:
         return found
 
     @cached_property
-    def paths(self) -> Mapping[str, ibis.Table]:
+    def path_tables(self) -> Mapping[str, ibis.Table]:
         """`tables/path-<name>.parquet` of every repeat, by the path's name: one row per message."""
         found: dict[str, dict[int, list[Path]]] = {}
         for repeat, directory in self.repeats.items():
@@ -200,9 +200,9 @@ class Run:
         """One row per message and hop that it has made: `path`, `hop` (from 0), `repeat`, `id`,
         `start` (global ns), `duration`, `err_ns`. Raises `RunError` where no path was measured.
         """
-        if not self.paths:
+        if not self.path_tables:
             raise RunError(f"{self.path}: no path was measured, so there are no hops")
-        return hops_of(self.paths, self._scope)
+        return hops_of(self.path_tables, self._scope)
 
     def sql(self, query: str) -> ibis.Table:
         """A SELECT over all tables, by names such as `pipe.received`, `paths.loop`, `hops`."""
@@ -224,8 +224,8 @@ class Run:
                 (path / "tables" / f"{name}.parquet").exists() for path in self.repeats.values()
             ):
                 found[name] = self._every(name)
-        found |= {f"paths.{name}": table for name, table in self.paths.items()}
-        if self.paths:
+        found |= {f"paths.{name}": table for name, table in self.path_tables.items()}
+        if self.path_tables:
             found["hops"] = self.hops
         return dict(sorted(found.items()))
 

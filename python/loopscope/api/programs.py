@@ -12,6 +12,7 @@ from pathlib import Path
 
 from loopscope.experiment import Component, Experiment, Problem, place_in
 from loopscope.experiment.problem import Severity, dotted, nearest
+from loopscope.testbed import TestbedError, host_binary
 
 OWN = "loopscope-host"
 Keys = tuple[str | int, ...]
@@ -20,7 +21,8 @@ Keys = tuple[str | int, ...]
 def problems_of_programs(file: Path, experiment: Experiment) -> list[Problem]:
     """Programs that are not there or cannot be executed, and, as warnings, events that a program
     does not have; of scripts and their interpreters nothing is known."""
-    programs = {each.name: _find(each, file.absolute().parent) for each in experiment.components}
+    folder = file.absolute().parent
+    programs = {each.name: _find(each, folder) for each in experiment.components}
     found = []
     for name, program in programs.items():
         if isinstance(program, str):
@@ -38,7 +40,10 @@ def _find(component: Component, folder: Path) -> Path | str:
     """The program, or what is wrong with it."""
     name = component.argv[0]
     if name == OWN:
-        return _own()
+        try:
+            return host_binary()
+        except TestbedError as error:
+            return str(error)
     if "/" in name:
         program = folder / name
         if not program.is_file():
@@ -47,7 +52,8 @@ def _find(component: Component, folder: Path) -> Path | str:
             return f"{name} cannot be executed: chmod +x it, or name its interpreter"
         return program
     path = component.env.get("PATH", os.environ.get("PATH", os.defpath))
-    there = shutil.which(name, path=f"{path}:{_own().parent}")
+    own = _own()
+    there = shutil.which(name, path=path if own is None else f"{path}:{own.parent}")
     if there is None:
         return f"there is no program {name} in PATH"
     return Path(there)
@@ -69,17 +75,21 @@ def _events(experiment: Experiment) -> Iterator[tuple[str, str, Keys]]:
 @cache
 def _entities(program: Path) -> frozenset[str]:
     """Empty where the program cannot be read, or records nothing by itself."""
-    command: Sequence[str | Path] = [_own(), "entities", "--json", "--", program.resolve()]
+    if (own := _own()) is None:
+        return frozenset()
+    command: Sequence[str | Path] = [own, "entities", "--json", "--", program.resolve()]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     if done.returncode != 0:
         return frozenset()
     return frozenset(f"{site['group']}:{site['name']}" for site in json.loads(done.stdout))
 
 
-def _own() -> Path:
-    from loopscope.cli.host import binary
-
-    return binary()
+def _own() -> Path | None:
+    """`loopscope-host`; None where it is not installed."""
+    try:
+        return host_binary()
+    except TestbedError:
+        return None
 
 
 def _problem(
