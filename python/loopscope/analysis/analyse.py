@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from loopscope.analysis.expectation import Verdict, judge, overall
 from loopscope.analysis.results import (
+    ClockResults,
     CostResult,
     Drop,
     ExpectationResult,
@@ -182,10 +183,7 @@ def _analyse(
         expectations=tuple(judged),
         paths=tuple(each.result() for each in lists.values()),
         graphs=tuple(each.result() for each in graphs.values()),
-        clock=clocks,
-        clock_events=clock_events,
-        loops=loops,
-        probes=_probes(run),
+        clock=ClockResults(clocks, clock_events, loops, _probes(run)),
         loss=_loss(run),
         subtracted=_subtracted(costs),
         links=links,

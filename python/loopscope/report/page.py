@@ -313,7 +313,7 @@ def _drops(results: Results) -> str:
 
 
 def _clock(results: Results) -> str:
-    hosts = (f"{escape(each.host)} {escape(clock_line(each))}" for each in results.clock)
+    hosts = (f"{escape(each.host)} {escape(clock_line(each))}" for each in results.clock.hosts)
     lines = [escape(line) for line in (loops_line(results), probes_line(results)) if line]
     return "<br>".join([", ".join(f"<span>{host}</span>" for host in hosts), *lines])
 
@@ -321,9 +321,11 @@ def _clock(results: Results) -> str:
 def _clocks(results: Results, hosts: Sequence[ClockDrawing], figures: dict[str, Any]) -> str:
     """What happened to clocks, how well they agree, and their figures; nothing where there is
     none of it."""
-    events = (clock_event_cells(each) for each in results.clock_events)
+    events = (clock_event_cells(each) for each in results.clock.events)
     html = _clock_table("clock-events", CLOCK_EVENT_HEADINGS, list(events))
-    html += _clock_table("clock-loops", LOOP_HEADINGS, [loop_cells(each) for each in results.loops])
+    html += _clock_table(
+        "clock-loops", LOOP_HEADINGS, [loop_cells(each) for each in results.clock.loops]
+    )
     for name in CLOCK_CHARTS:
         if has_clock_chart(name, hosts):
             html += _figure(name, *clock_chart(name, hosts), figures)
