@@ -69,11 +69,13 @@ def write_path_tables(run: Run, results: Results) -> None:
 
     Raises `RunError` where a table cannot be computed, OSError where it cannot be written.
     """
+    from loopscope.analysis.graph_table import write_graph_table
+
     with explained():
         for messages in results.messages.values():
             messages.write(run)
         for graph in results.graph_messages.values():
-            graph.messages.write(run)
+            write_graph_table(run, graph.messages)
 
 
 def _analyse(
