@@ -31,11 +31,11 @@ from loopscope.timeline import (
     KILLED,
     Run,
     RunError,
+    described,
     is_interrupt,
     open_run,
     points_of,
     read_manifest,
-    read_specification,
 )
 
 if TYPE_CHECKING:
@@ -149,11 +149,10 @@ def report(path: Path, point: str | None, progress: Progress) -> Judged:
 def make_timelines(path: Path, point: str, progress: Progress) -> None:
     """Makes the time line of each repeat of a point. Raises RunFailed and RunError."""
     opened = open_run(path, point)
-    if opened.specification is None:
-        raise RunError(f"{path} has no manifest.json that describes its experiment")
+    experiment = described(path, opened.manifest)
     for directory in opened.repeats.values():
         progress.stage("making the time line")
-        make_timeline(opened.specification, directory, progress)
+        make_timeline(experiment, directory, progress)
 
 
 def judge(path: Path, point: str | None, progress: Progress) -> Judged:
@@ -169,9 +168,7 @@ def judge(path: Path, point: str | None, progress: Progress) -> Judged:
     from loopscope.report.plots import Recorder
 
     progress.stage("analysing")
-    experiment = read_specification(path, read_manifest(path))
-    if experiment is None:
-        raise RunError(f"{path} has no manifest.json that describes its experiment")
+    experiment = described(path, read_manifest(path))
     figures = Recorder(experiment)
 
     unwritten: Unwritten = []

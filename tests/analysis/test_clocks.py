@@ -199,7 +199,7 @@ def test_instants_that_nobody_knows_make_verdicts_unknown_and_not_wrong(tmp_path
     (found,) = results.paths
     assert [hop.err_ns for hop in found.hops] == [None, None, None]
     assert found.hops[0].times["p50"] == 1_000_000
-    (h1, h2) = results.clock
+    (h1, h2) = results.clock.hosts
     assert (h1.max_err_ns, h2.max_err_ns) == (0, None)
     json.loads(results.to_json())
 
@@ -265,15 +265,15 @@ def looped(tmp_path, *loops):
 def test_loops_are_told_as_they_stand(tmp_path):
     worse = replace(LOOP, repeat=2, host="h4", p99_ns=1_500)
     results = looped(tmp_path, LOOP, worse, SILENT)
-    assert results.loops == (LOOP, SILENT, worse)
+    assert results.clock.loops == (LOOP, SILENT, worse)
     told = json.loads(results.to_json())["clock"]["loops"]
-    assert told == [each.to_dict() for each in results.loops]
+    assert told == [each.to_dict() for each in results.clock.loops]
     line = loops_line(results)
     assert "close within 1.500 µs (p99; h4 h2 is the farthest of 2)" in line
     assert "95 % of residuals inside" in line
     assert "nothing known of 1" in line
     assert "CONTRADICTED" not in line
-    for loop in results.loops:
+    for loop in results.clock.loops:
         assert len(loop_cells(loop)) == len(LOOP_HEADINGS)
     assert loop_cells(SILENT)[-1] == "nobody there"
 

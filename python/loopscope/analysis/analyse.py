@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from loopscope.analysis.expectation import Verdict, judge, overall
 from loopscope.analysis.results import (
+    ClockResults,
     CostResult,
     Drop,
     ExpectationResult,
@@ -68,11 +69,13 @@ def write_path_tables(run: Run, results: Results) -> None:
 
     Raises `RunError` where a table cannot be computed, OSError where it cannot be written.
     """
+    from loopscope.analysis.graph_table import write_graph_table
+
     with explained():
         for messages in results.messages.values():
             messages.write(run)
         for graph in results.graph_messages.values():
-            graph.messages.write(run)
+            write_graph_table(run, graph.messages)
 
 
 def _analyse(
@@ -182,10 +185,7 @@ def _analyse(
         expectations=tuple(judged),
         paths=tuple(each.result() for each in lists.values()),
         graphs=tuple(each.result() for each in graphs.values()),
-        clock=clocks,
-        clock_events=clock_events,
-        loops=loops,
-        probes=_probes(run),
+        clock=ClockResults(clocks, clock_events, loops, _probes(run)),
         loss=_loss(run),
         subtracted=_subtracted(costs),
         links=links,

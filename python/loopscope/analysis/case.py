@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
+
+from loopscope.analysis.document import UNLESS_EMPTY, Document
 
 
 @dataclass(frozen=True)
-class CaseCounts:
+class CaseCounts(Document):
     """How many there were of each, at the half-widths given and with what the trace dropped."""
 
     met: int
@@ -19,12 +21,9 @@ class CaseCounts:
     beyond: int
     """Neither, and in none of the others: the run ended before they could be."""
 
-    def to_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
-
 
 @dataclass(frozen=True)
-class Case:
+class Case(Document):
     """One of those that decided a verdict."""
 
     repeat: int
@@ -39,9 +38,5 @@ class Case:
     """Half-width of the value; None where nothing bounds it."""
     undecided: bool
     """Else it was met or missed."""
-    at_end: bool = False
+    at_end: Annotated[bool, UNLESS_EMPTY] = False
     """Of an age: what it had grown to when the run, or the window, ended."""
-
-    def to_dict(self) -> dict[str, Any]:
-        hidden = () if self.at_end else ("at_end",)
-        return {key: each for key, each in vars(self).items() if key not in hidden}

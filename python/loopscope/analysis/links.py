@@ -123,6 +123,7 @@ def _segment(
     both = asked.get("loss") is not None and asked.get("rate_bps") is not None
     told = not (kernels and (both or dropped.get("kernel", 0)))
     jitter = asked.get("jitter")
+    mean, asked_delay = segment["delay_ns"]["mean"], _delay(asked)
     return LinkResult(
         repeat=repeat,
         sender=link["from"],
@@ -137,7 +138,8 @@ def _segment(
         dropped=dropped,
         delay=segment["delay_ns"],
         late=segment["late_ns"],
-        asked_delay_ns=_delay(asked),
+        asked_delay_ns=asked_delay,
+        delay_error_ns=None if mean is None or asked_delay is None else mean - asked_delay,
         asked_deviation_ns=None if jitter is None else _deviation(jitter),
         # Of a full queue's drops and those that were asked for only the sum may be known.
         lost=share(lost, fitting if told else 0, probability, spread),

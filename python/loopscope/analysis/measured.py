@@ -138,6 +138,7 @@ class MeasuredInterval:
             last=str(self.intervals.last),
             count=self.count,
             sent=self.at_first,
+            received=self.received,
             lost=self.lost,
             duplicates=self.duplicates,
             times={name: printed(bracket) for name, bracket in brackets.items()},

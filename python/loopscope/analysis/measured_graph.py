@@ -187,6 +187,7 @@ class MeasuredFlow(MeasuredInterval):
             last=str(self.intervals.last),
             how=how,
             sent=self.at_first,
+            received=self.received,
             used=self.complete,
             superseded=self.superseded,
             lost=self.lost,

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
+
+from pydantic import Field
+
+from loopscope.analysis.document import INTERNAL, Document
 
 TIMES = ("min", "mean", "p50", "p99", "max")
 """The statistics of the times over an edge or from end to end; `<name>_ns` in the JSON."""
 
 
 @dataclass(frozen=True)
-class FlowResult:
+class FlowResult(Document):
     """Of the messages of one event towards a later one: over an edge, or from a beginning to an
     end. `sent == used + superseded + lost + unused + undecided`, exactly."""
 
-    first: str
-    last: str
+    first: Annotated[str, Field(serialization_alias="from")]
+    last: Annotated[str, Field(serialization_alias="to")]
     how: str
     """What the later event uses: `frame`, `latest by time` …; empty from end to end."""
     sent: int
+    received: int
     used: int
     superseded: int
     """Arrived, and a newer one was used before they ever were."""
@@ -47,44 +52,11 @@ class FlowResult:
     jitter_ns: int | float | None
     """The longest time between two of them less the shortest."""
 
-    @property
-    def received(self) -> int:
-        return self.sent - self.lost
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "from": self.first,
-            "to": self.last,
-            "how": self.how,
-            "sent": self.sent,
-            "received": self.received,
-            "used": self.used,
-            "superseded": self.superseded,
-            "lost": self.lost,
-            "unused": self.unused,
-            "undecided": self.undecided,
-            "duplicates": self.duplicates,
-            "empty": self.empty,
-            "missing": self.missing,
-            **{f"{name}_ns": self.times[name] for name in TIMES},
-            "err_ns": self.err_ns,
-            "age_ns": self.age_ns,
-            "age_err_ns": self.age_err_ns,
-            "rate_hz": self.rate_hz,
-            "jitter_ns": self.jitter_ns,
-        }
-
 
 @dataclass(frozen=True)
-class GraphResult:
+class GraphResult(Document):
     """A path that is a graph: its edges, and each beginning with each end that it leads to."""
 
-    name: str
+    name: Annotated[str, INTERNAL]
     edges: tuple[FlowResult, ...]
     ends: tuple[FlowResult, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "edges": [each.to_dict() for each in self.edges],
-            "ends": [each.to_dict() for each in self.ends],
-        }

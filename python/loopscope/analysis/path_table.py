@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from loopscope.layout import path_table
 from loopscope.timeline import RunError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def write_table(run: Run, repeat: int, path: str, pieces: Sequence[Piece]) -> No
 
     Raises `RunError` where the file cannot be written.
     """
-    file = run.repeats[repeat] / "tables" / f"path-{path}.parquet"
+    file = path_table(run.repeats[repeat], path)
     unfinished = file.with_suffix(".unfinished")
     writer: pq.ParquetWriter | None = None
     try:

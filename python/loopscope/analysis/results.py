@@ -5,11 +5,14 @@ Times are whole nanoseconds; a mean is rounded to a tenth. What was not measured
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, PlainSerializer, SerializerFunctionWrapHandler, model_serializer
 
 from loopscope.analysis.case import Case, CaseCounts
+from loopscope.analysis.document import INTERNAL, OPTIONAL, UNLESS_EMPTY, Document, keyed_by
 from loopscope.analysis.expectation import Verdict
 from loopscope.analysis.path_result import GraphResult
 from loopscope.analysis.split_result import SplitResult
@@ -18,6 +21,8 @@ from loopscope.strict_json import to_json
 if TYPE_CHECKING:
     from loopscope.analysis.measured_graph import MeasuredGraph
     from loopscope.analysis.messages import Messages
+else:
+    MeasuredGraph = Messages = Any  # which would import this file; they are not in the JSON
 
 TIMES = ("min", "mean", "p50", "p99", "p999", "max")
 """The statistics of every interval, in order; `<name>_ns` in the JSON."""
@@ -27,15 +32,17 @@ PATTERN_TIMES = ("min", "p50", "p99", "max")
 
 
 @dataclass(frozen=True)
-class IntervalResult:
+class IntervalResult(Document):
     """From one event to another: a whole path, or one of its hops."""
 
-    first: str
-    last: str
+    first: Annotated[str, INTERNAL]
+    last: Annotated[str, INTERNAL]
     count: int
     """Path: `sent`. Hop: `received`."""
     sent: int
     """Messages seen at the first end."""
+    received: int
+    """Messages seen at both ends."""
     lost: int
     """Messages seen at the first end and not at the last."""
     duplicates: int
@@ -45,62 +52,46 @@ class IntervalResult:
     err_ns: int | None
     """The largest half-width among them. No statistic is farther from its true value, as long as
     the trace dropped nothing."""
-    splits: tuple[SplitResult, ...] = ()
+    splits: Annotated[tuple[SplitResult, ...], INTERNAL] = ()
     """Of a hop, where links' events were recorded: one for each emulated link that it goes over."""
-    by_repeat: Mapping[int, IntervalResult] | None = None
+    by_repeat: Annotated[Mapping[int, IntervalResult] | None, OPTIONAL] = None
     """The same of each repeat alone, where there are several: what is of all together hides how
     they differ."""
 
-    @property
-    def received(self) -> int:
-        """Messages seen at both ends."""
-        return self.sent - self.lost
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "count": self.count,
-            "sent": self.sent,
-            "received": self.received,
-            "lost": self.lost,
-            "duplicates": self.duplicates,
-            **{f"{name}_ns": self.times[name] for name in TIMES},
-            "err_ns": self.err_ns,
-            **({} if self.by_repeat is None else {"by_repeat": _each(self.by_repeat)}),
+def _hops(hops: Sequence[IntervalResult]) -> list[dict[str, Any]]:
+    return [
+        {
+            "from": hop.first,
+            "to": hop.last,
+            **hop.to_dict(),
+            "splits": [split.to_dict() for split in hop.splits],
         }
-
-
-def _each(by_repeat: Mapping[int, IntervalResult]) -> dict[str, Any]:
-    return {str(repeat): each.to_dict() for repeat, each in by_repeat.items()}
+        for hop in hops
+    ]
 
 
 @dataclass(frozen=True)
-class PathResult:
-    name: str
+class PathResult(Document):
+    name: Annotated[str, INTERNAL]
     loop: IntervalResult
-    hops: tuple[IntervalResult, ...]
-    unsplit: str | None = None
+    hops: Annotated[tuple[IntervalResult, ...], PlainSerializer(_hops)]
+    unsplit: Annotated[str | None, OPTIONAL] = None
     """Why its hops are not split at the emulated links that they go over; None where they are, or
     go over none."""
 
-    def to_dict(self) -> dict[str, Any]:
-        hops = [
-            {
-                "from": hop.first,
-                "to": hop.last,
-                **hop.to_dict(),
-                "splits": [split.to_dict() for split in hop.splits],
-            }
-            for hop in self.hops
-        ]
-        why = {} if self.unsplit is None else {"unsplit": self.unsplit}
-        return {**self.loop.to_dict(), "hops": hops, **why}
+    @model_serializer(mode="wrap")
+    def _with_loop(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The loop's entries are the path's own."""
+        document: dict[str, Any] = serialise(self)
+        return {**document.pop("loop"), **document}
 
 
 @dataclass(frozen=True)
-class PatternRow:
+class PatternRow(Document):
     """One type of message at one consumer, which several of a multicast group are."""
 
-    message_type: str
+    message_type: Annotated[str, Field(serialization_alias="type")]
     receiver: str
     transport: str
     size: int
@@ -120,40 +111,17 @@ class PatternRow:
     reason: str | None
     """Why it is not PASS."""
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "type": self.message_type,
-            "receiver": self.receiver,
-            "transport": self.transport,
-            "size": self.size,
-            "period_ns": self.period_ns,
-            "sent": self.sent,
-            "count": self.count,
-            "lost": self.lost,
-            **{f"{name}_ns": self.times[name] for name in PATTERN_TIMES},
-            "err_ns": self.err_ns,
-            "target_ns": self.target_ns,
-            "verdict": None if self.verdict is None else str(self.verdict),
-            "reason": self.reason,
-        }
-
 
 @dataclass(frozen=True)
-class PatternResult:
-    name: str
+class PatternResult(Document):
+    name: Annotated[str, INTERNAL]
     verdict: Verdict | None
     """Of all its rows; None where no row has a target."""
     rows: tuple[PatternRow, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "verdict": None if self.verdict is None else str(self.verdict),
-            "rows": [row.to_dict() for row in self.rows],
-        }
-
 
 @dataclass(frozen=True)
-class ExpectationResult:
+class ExpectationResult(Document):
     text: str
     verdict: Verdict
     measured: int | float | None
@@ -161,10 +129,10 @@ class ExpectationResult:
     err_ns: int | None
     """How far the true value may be from `measured`; None for numbers of messages, where nothing
     was measured and where nothing bounds it."""
-    is_time: bool
+    is_time: Annotated[bool, INTERNAL]
     reason: str | None
     """Why it is UNKNOWN; which of several hosts made it FAIL."""
-    unit: str | None = None
+    unit: Annotated[str | None, OPTIONAL] = None
     """Of a value, "" where it counts; None where this is about a path."""
     counts: CaseCounts | None = None
     """Where each message, update or interval has to meet something; `measured` is the number of
@@ -174,30 +142,17 @@ class ExpectationResult:
     deciding_count: int = 0
     """Of them all."""
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "text": self.text,
-            "verdict": str(self.verdict),
-            "measured": self.measured,
-            "err_ns": self.err_ns,
-            "reason": self.reason,
-            **({} if self.unit is None else {"unit": self.unit}),
-            **({} if self.counts is None else self._cases(self.counts)),
-        }
-
-    def _cases(self, counts: CaseCounts) -> dict[str, Any]:
-        return {
-            "counts": counts.to_dict(),
-            "deciding": [each.to_dict() for each in self.deciding],
-            "deciding_count": self.deciding_count,
-        }
+    @model_serializer(mode="wrap")
+    def _with_cases(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        cases = () if self.counts else ("counts", "deciding", "deciding_count")
+        return {key: each for key, each in serialise(self).items() if key not in cases}
 
 
 @dataclass(frozen=True)
-class ValueResult:
+class ValueResult(Document):
     """A value of `measure.values`."""
 
-    name: str
+    name: Annotated[str, INTERNAL]
     entity: str
     component: str | None
     field: str | None
@@ -210,53 +165,38 @@ class ValueResult:
     """Events that it is made of."""
     missing: int
     """The most events that may be missing from the trace."""
-    not_finite: int = 0
+    not_finite: Annotated[int, UNLESS_EMPTY] = 0
     """Numbers among them that are NaN or infinite; `value` is of the others."""
-    by_repeat: Mapping[int, int | float | None] | None = None
+    by_repeat: Annotated[Mapping[int, int | float | None] | None, OPTIONAL] = None
     """The value of each repeat alone, where there are several."""
-
-    def to_dict(self) -> dict[str, Any]:
-        document = {key: each for key, each in vars(self).items() if key != "name"}
-        if not self.not_finite:
-            del document["not_finite"]
-        del document["by_repeat"]
-        if self.by_repeat is not None:
-            document["by_repeat"] = {str(repeat): each for repeat, each in self.by_repeat.items()}
-        return document
 
 
 @dataclass(frozen=True)
-class StatisticResult:
+class StatisticResult(Document):
     """What a table's column or a figure asked for."""
 
-    text: str
+    text: Annotated[str, INTERNAL]
     value: int | float | None
     err: int | None
     """How far the true one may be from it; None where nothing bounds it or it is a value's."""
     unit: str
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"value": self.value, "err": self.err, "unit": self.unit}
-
 
 @dataclass(frozen=True)
-class Offset:
+class Offset(Document):
     """How far a host's CLOCK_REALTIME was from the reference's at most, ns."""
 
     offset_ns: int
     err_ns: int | None
     """None where nothing bounds it."""
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"offset_ns": self.offset_ns, "err_ns": self.err_ns}
-
 
 @dataclass(frozen=True)
-class ClockResult:
-    host: str
-    reference: bool
+class ClockResult(Document):
+    host: Annotated[str, INTERNAL]
     max_err_ns: int | None
     """None where nothing bounds it: the clock was disturbed."""
+    reference: bool
     exchanges: int
     """Of probes, that the clock's map rests on."""
     rejected: int
@@ -264,18 +204,9 @@ class ClockResult:
     realtime: Offset | None
     """None where nothing is known of it."""
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "max_err_ns": self.max_err_ns,
-            "reference": self.reference,
-            "exchanges": self.exchanges,
-            "rejected": self.rejected,
-            "realtime": None if self.realtime is None else self.realtime.to_dict(),
-        }
-
 
 @dataclass(frozen=True)
-class ClockEvent:
+class ClockEvent(Document):
     """Something happened to a clock: `counter`, or one that is not loopscope's."""
 
     repeat: int
@@ -292,12 +223,9 @@ class ClockEvent:
     what: str
     """In words."""
 
-    def to_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
-
 
 @dataclass(frozen=True)
-class LoopResult:
+class LoopResult(Document):
     """How well the times of two followers agree with the probes between the two, in a repeat: the
     residuals of the loop over the reference. Times are None where no instant has a residual."""
 
@@ -326,12 +254,9 @@ class LoopResult:
     problem: str | None
     """Why nothing is known."""
 
-    def to_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
-
 
 @dataclass(frozen=True)
-class ProbesResult:
+class ProbesResult(Document):
     """What the clock probes of all hosts and repeats put on their network."""
 
     network: str
@@ -340,29 +265,30 @@ class ProbesResult:
     """With the headers of IP and UDP."""
     seconds: float
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "network": self.network,
-            "packets": self.packets,
-            "bytes": self.bytes,
-            "seconds": self.seconds,
-        }
+
+@dataclass(frozen=True)
+class ClockResults(Document):
+    """What is known of the clocks."""
+
+    hosts: Annotated[tuple[ClockResult, ...], keyed_by("host")]
+    events: tuple[ClockEvent, ...]
+    loops: tuple[LoopResult, ...]
+    """Empty with fewer than three hosts."""
+    probes: ProbesResult | None
+    """None where no repeat says it."""
 
 
 @dataclass(frozen=True)
-class CostResult:
+class CostResult(Document):
     """What an event costs on a host, ns: the most of all repeats."""
 
-    host: str
+    host: Annotated[str, INTERNAL]
     event_ns: float
     err_ns: float
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"event_ns": self.event_ns, "err_ns": self.err_ns}
-
 
 @dataclass(frozen=True)
-class Drop:
+class Drop(Document):
     """Events of one call site of one process that one cause took."""
 
     host: str
@@ -371,12 +297,9 @@ class Drop:
     cause: str
     count: int
 
-    def to_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
-
 
 @dataclass(frozen=True)
-class LossResult:
+class LossResult(Document):
     emitted: int
     recorded: int
     dropped: int
@@ -385,19 +308,9 @@ class LossResult:
     causes: Mapping[str, int]
     drops: tuple[Drop, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "emitted": self.emitted,
-            "recorded": self.recorded,
-            "dropped": self.dropped,
-            "balanced": self.balanced,
-            "causes": dict(self.causes),
-            "drops": [drop.to_dict() for drop in self.drops],
-        }
-
 
 @dataclass(frozen=True)
-class Share:
+class Share(Document):
     """A number of packets of all that might have been concerned."""
 
     found: int
@@ -405,22 +318,19 @@ class Share:
     low: float | None
     high: float | None
     """Ends of the 99 % interval of the share; None of nothing."""
-    asked: float | None
+    asked: int | float | None
     """None where a file of the experiment's says it."""
     inside: bool | None
     """Whether what was asked lies in the interval."""
 
-    def to_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
-
 
 @dataclass(frozen=True)
-class LinkResult:
+class LinkResult(Document):
     """One link while its settings stayed the same."""
 
     repeat: int
-    sender: str
-    receiver: str
+    sender: Annotated[str, Field(serialization_alias="from")]
+    receiver: Annotated[str, Field(serialization_alias="to")]
     """Hosts."""
     since_ns: int
     """When the settings came into force, after the first measured phase began."""
@@ -434,12 +344,14 @@ class LinkResult:
     """That left, duplicates among them."""
     queued: int
     dropped: Mapping[str, int]
-    delay: Mapping[str, float | None]
+    delay: Annotated[Mapping[str, int | float | None], Field(serialization_alias="delay_ns")]
     """From arrival to departure, ns: mean, deviation and percentiles."""
-    late: Mapping[str, float | None]
+    late: Annotated[Mapping[str, int | float | None], Field(serialization_alias="late_ns")]
     """From the time due to departure: what the mover added."""
     asked_delay_ns: int | None
     """The mean; None where a queue or a file of delays adds to what was asked."""
+    delay_error_ns: float | None
+    """By how much the mean delay is above that; None where one of them is."""
     asked_deviation_ns: float | None
     lost: Share
     duplicated: Share
@@ -449,103 +361,39 @@ class LinkResult:
     """From the first departure to the last."""
     asked_rate_bps: int | None
 
-    @property
-    def delay_error_ns(self) -> float | None:
-        mean = self.delay["mean"]
-        return None if mean is None or self.asked_delay_ns is None else mean - self.asked_delay_ns
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "repeat": self.repeat,
-            "from": self.sender,
-            "to": self.receiver,
-            "since_ns": self.since_ns,
-            "mover": self.mover,
-            "wait": self.wait,
-            "asked": dict(self.asked),
-            "packets": self.packets,
-            "departed": self.departed,
-            "queued": self.queued,
-            "dropped": dict(self.dropped),
-            "delay_ns": dict(self.delay),
-            "late_ns": dict(self.late),
-            "asked_delay_ns": self.asked_delay_ns,
-            "delay_error_ns": self.delay_error_ns,
-            "asked_deviation_ns": self.asked_deviation_ns,
-            "lost": self.lost.to_dict(),
-            "duplicated": self.duplicated.to_dict(),
-            "corrupted": self.corrupted.to_dict(),
-            "reordered": self.reordered,
-            "rate_bps": self.rate_bps,
-            "asked_rate_bps": self.asked_rate_bps,
-        }
+def _by_host(costs: tuple[CostResult, ...] | None) -> dict[str, Any] | None:
+    return None if costs is None else {"hosts": {each.host: each.to_dict() for each in costs}}
 
 
-@dataclass(frozen=True)
-class Results:
+@dataclass(frozen=True, kw_only=True)
+class Results(Document):
     run: str
-    experiment: str
-    repeats: int
+    experiment: Annotated[str, INTERNAL]
     verdict: Verdict | None
     """None where nothing was expected."""
     expectations: tuple[ExpectationResult, ...]
-    paths: tuple[PathResult, ...]
-    clock: tuple[ClockResult, ...]
-    probes: ProbesResult | None
-    """None where no repeat says it."""
+    paths: Annotated[tuple[PathResult, ...], keyed_by("name")]
+    graphs: Annotated[tuple[GraphResult, ...], keyed_by("name"), UNLESS_EMPTY] = ()
+    """Paths that are graphs; `paths` are the others."""
+    patterns: Annotated[tuple[PatternResult, ...], keyed_by("name")] = ()
+    values: Annotated[tuple[ValueResult, ...], keyed_by("name"), UNLESS_EMPTY] = ()
+    clock: ClockResults
     loss: LossResult
-    subtracted: tuple[CostResult, ...] | None
+    subtracted: Annotated[tuple[CostResult, ...] | None, PlainSerializer(_by_host)]
     """The cost of recording, where it was subtracted from the times."""
     links: tuple[LinkResult, ...]
     """Empty where none are emulated."""
+    repeats: int
     problems: tuple[str, ...]
-    messages: Mapping[str, Messages] = field(repr=False, compare=False)
-    """Name to the messages of each path that is a list, for the figures; not in the JSON."""
-    clock_events: tuple[ClockEvent, ...] = ()
-    loops: tuple[LoopResult, ...] = ()
-    """Empty with fewer than three hosts."""
-    patterns: tuple[PatternResult, ...] = ()
-    values: tuple[ValueResult, ...] = ()
-    graphs: tuple[GraphResult, ...] = ()
-    """Paths that are graphs; `paths` are the others."""
-    graph_messages: Mapping[str, MeasuredGraph] = field(
+    messages: Annotated[Mapping[str, Messages], INTERNAL] = field(repr=False, compare=False)
+    """Name to the messages of each path that is a list, for the figures."""
+    graph_messages: Annotated[Mapping[str, MeasuredGraph], INTERNAL] = field(
         default_factory=dict, repr=False, compare=False
     )
-    """As `messages`, of those."""
-    statistics: Mapping[str, StatisticResult] = field(default_factory=dict)
+    """As `messages`, of `graphs`."""
+    statistics: Annotated[Mapping[str, StatisticResult], INTERNAL] = field(default_factory=dict)
     """By text, those that were asked for besides; in the JSON of a sweep only."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "run": self.run,
-            "verdict": None if self.verdict is None else str(self.verdict),
-            "expectations": [each.to_dict() for each in self.expectations],
-            "paths": {path.name: path.to_dict() for path in self.paths},
-            **(
-                {"graphs": {graph.name: graph.to_dict() for graph in self.graphs}}
-                if self.graphs
-                else {}
-            ),
-            "patterns": {pattern.name: pattern.to_dict() for pattern in self.patterns},
-            **(
-                {"values": {each.name: each.to_dict() for each in self.values}}
-                if self.values
-                else {}
-            ),
-            "clock": {
-                "hosts": {each.host: each.to_dict() for each in self.clock},
-                "events": [each.to_dict() for each in self.clock_events],
-                "loops": [each.to_dict() for each in self.loops],
-                "probes": None if self.probes is None else self.probes.to_dict(),
-            },
-            "loss": self.loss.to_dict(),
-            "subtracted": None
-            if self.subtracted is None
-            else {"hosts": {each.host: each.to_dict() for each in self.subtracted}},
-            "links": [each.to_dict() for each in self.links],
-            "repeats": self.repeats,
-            "problems": list(self.problems),
-        }
 
     def to_json(self) -> str:
         """The content of `results.json`, which is what `loopscope run --json` prints."""

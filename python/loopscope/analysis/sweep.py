@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from loopscope.analysis.analyse import AnalysisError, analyse
+from loopscope.analysis.analyse import analyse
 from loopscope.analysis.expectation import Verdict, overall
 from loopscope.analysis.results import Results, StatisticResult
 from loopscope.experiment import Experiment, Statistic
 from loopscope.strict_json import to_json
 from loopscope.timeline import (
     Run,
+    described,
     open_run,
     points_of,
     read_manifest,
     read_point,
-    read_specification,
     run_id,
 )
 
@@ -112,13 +112,11 @@ def analyse_sweep(
 ) -> SweepResults:
     """Measures and judges every point of a run, one after the other.
 
-    ``seen`` is called for each with its messages, which are not kept. Raises `AnalysisError`, and
-    `RunError` where a table is missing.
+    ``seen`` is called for each with its messages, which are not kept. Raises `RunError`, and
+    `AnalysisError` where a point cannot be judged.
     """
     manifest = read_manifest(path)
-    experiment = read_specification(path, manifest)
-    if experiment is None:
-        raise AnalysisError(f"{path} has no manifest.json that describes its experiment")
+    experiment = described(path, manifest)
     there = set(points_of(path))
     statistics = wanted(experiment)
     points = []

@@ -171,7 +171,7 @@ class Run(timeline.Run):
             results = self.results
         except RunError as error:
             return html_lines(f"{self.experiment} {self.id}{where}", str(error))
-        clocks = ", ".join(f"{each.host} {clock_line(each)}" for each in results.clock)
+        clocks = ", ".join(f"{each.host} {clock_line(each)}" for each in results.clock.hosts)
         lines = [
             f"events: {loss_line(results.loss)}",
             f"clock: {clocks}",

@@ -12,6 +12,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from loopscope import layout
+
 if TYPE_CHECKING:
     from loopscope.control import Progress
 
@@ -48,7 +50,7 @@ def account_of(folder: Path, progress: Progress) -> dict[str, Any]:
         "torn": loss["torn"],
         "cost": loss.get("cost"),
         "trace": str(folder / "trace"),
-        "tables": str(folder / "timeline"),
+        "tables": str(folder / layout.EVENTS),
         "entities": dict(sorted(counts.items())),
         "counters": {
             entity: sum(row["value"] for row in rows)
@@ -68,7 +70,7 @@ def account_of(folder: Path, progress: Progress) -> dict[str, Any]:
 def _entities(folder: Path) -> dict[str, dict[str, Any]]:
     import pyarrow.parquet as pq
 
-    rows = pq.read_table(folder / "tables" / "entities.parquet").to_pylist()
+    rows = pq.read_table(layout.table(folder, "entities")).to_pylist()
     return {row["entity"]: row for row in rows}
 
 
@@ -90,7 +92,7 @@ def _states(
         if described["kind"] not in ("counter", "histogram") or entity not in events:
             continue
         group, name = entity.split(":")
-        rows = pq.read_table(folder / "timeline" / group / name / "part-0.parquet").to_pylist()
+        rows = pq.read_table(layout.event_files(folder, group, name)[0]).to_pylist()
         # Rows are in the order of time, and the collector's comes last.
         last = {(row["process"], row["pid"]): row for row in rows}
         found[entity] = list(last.values())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from loopscope import layout
 from loopscope.cli import exits
 from loopscope.cli.terminal import TerminalProgress
 from loopscope.strict_json import to_json
@@ -119,13 +120,9 @@ def _formatted(problem: Problem) -> str:
 
 
 def _experiment(run: Path) -> Experiment:
-    from loopscope.graph.mistake import GraphError
-    from loopscope.timeline import read_manifest, read_specification
+    from loopscope.timeline import described, read_manifest
 
-    found = read_specification(run, read_manifest(run))
-    if found is None:
-        raise GraphError(f"{run} has no manifest.json that describes its experiment")
-    return found
+    return described(run, read_manifest(run))
 
 
 def _graph(run: Path, file: Path | None) -> tuple[str, Graph, Path]:
@@ -171,7 +168,6 @@ def _engine(name: str, shared: Path) -> AbstractContextManager[Engine]:
 def _prepare(runs: Sequence[Path], engine: Engine, progress: TerminalProgress) -> None:
     """Makes the time lines of repeats that have none, and the paths of points that lack one."""
     from loopscope.control import make_timeline, make_timelines
-    from loopscope.control.draft import SUMMARY
     from loopscope.timeline import open_run, points_of
 
     repeats: list[tuple[Experiment, Path]] = []
@@ -179,13 +175,13 @@ def _prepare(runs: Sequence[Path], engine: Engine, progress: TerminalProgress) -
     for run in {run.resolve(): run for run in runs}.values():
         for name in points_of(run):
             opened = open_run(run, name)
-            tables = [directory / "tables" for directory in opened.repeats.values()]
-            missing = [each.parent for each in tables if not (each / SUMMARY).exists()]
+            directories = opened.repeats.values()
+            missing = [each for each in directories if not layout.summary(each).exists()]
             experiment = opened.specification
             if opened.incomplete or experiment is None:
                 continue
-            paths = [f"path-{path.name}.parquet" for path in experiment.paths]
-            if missing or not all((each / path).exists() for each in tables for path in paths):
+            paths = {path.name for path in experiment.paths}
+            if missing or any(paths - layout.path_tables(each).keys() for each in directories):
                 points.append((str(run.resolve()), name))
             repeats += [(experiment, directory) for directory in missing]
     if engine.spreads and repeats:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from loopscope import layout
 from loopscope.cli import exits
 from loopscope.cli.terminal import TerminalProgress
 from loopscope.strict_json import to_json
@@ -32,7 +33,7 @@ def import_into_run(
 ) -> None:
     """Copies the trace into the run and makes the run's tables again, with it."""
     from loopscope.control import CannotAdd, RunFailed, add_foreign, make_timeline
-    from loopscope.timeline import RunError, open_run
+    from loopscope.timeline import RunError, described, open_run
 
     if host is None:
         exits.end(exits.USAGE, "--host: name the host that it was recorded on")
@@ -48,9 +49,7 @@ def import_into_run(
     try:
         opened = open_run(run, point)
         directory = _repeat(opened, repeat)
-        experiment = opened.specification
-        if experiment is None:
-            exits.end(exits.USAGE, f"{run} has no manifest.json that describes its experiment")
+        experiment = described(run, opened.manifest)
         with TerminalProgress(verbose=False) as progress:
             progress.stage("copying the trace")
             added = add_foreign(directory, trace, host, called, clock)
@@ -62,7 +61,7 @@ def import_into_run(
         exits.end(exits.USAGE, str(error))
     except OSError as error:
         exits.end_of_file_error(error)
-    summary = json.loads((directory / "tables" / "summary.json").read_text(encoding="utf-8"))
+    summary = json.loads(layout.summary(directory).read_text(encoding="utf-8"))
     prefix = f"imports/{called}/"
     (found,) = (
         each

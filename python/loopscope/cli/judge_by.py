@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from loopscope import layout
 from loopscope.cli import exits
 from loopscope.cli.experiment_file import load_or_end
 from loopscope.experiment import Experiment
@@ -22,8 +23,9 @@ def judge_by(run: Path, file: Path | None) -> None:
         return
     (run / JUDGED_BY).unlink(missing_ok=True)
     # Those of paths that are no more would stay; the others are written again.
-    for table in run.glob("*/*/tables/path-*.parquet"):
-        table.unlink()
+    for repeat in run.glob("*/*"):
+        for table in layout.path_tables(repeat).values():
+            table.unlink()
     if file is None:
         return
     measured = read_specification(run, read_manifest(run))

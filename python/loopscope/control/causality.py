@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from loopscope import layout
 from loopscope.experiment import Experiment, PathEvent
 from loopscope.experiment.measures import fields_of
 
@@ -46,10 +47,9 @@ def messages_of(experiment: Experiment, made: Path) -> Bounds:
 
 def _counters(made: Path, event: PathEvent, fields: Sequence[str]) -> pa.Table:
     """``key``, a text, and ``counter`` of each message that was seen once."""
-    folder = made / "timeline" / event.group / event.name
     tables = [
         pq.read_table(file, columns=[*{"process", "counter", *fields}])
-        for file in sorted(folder.glob("*.parquet"))
+        for file in sorted(layout.event_files(made, event.group, event.name))
     ]
     if not tables:
         return pa.table({"key": pa.array([], pa.string()), "counter": pa.array([], pa.uint64())})

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-SUMMARY = "summary.json"
-"""The last file of a run's time line: with it, it is whole."""
+from loopscope.layout import EVENTS, SUMMARY, TABLES
+
 _PREFIX = ".timeline-"
 
 
@@ -34,14 +34,14 @@ def drafted(directory: Path) -> Iterator[Path]:
 
 
 def _keep(draft: Path, directory: Path) -> None:
-    tables = directory / "tables"
+    tables = directory / TABLES
     tables.mkdir(exist_ok=True)
     (tables / SUMMARY).unlink(missing_ok=True)
     estimates = [found.relative_to(draft) for found in draft.glob("hosts/*/clock/estimates")]
-    for number, folder in enumerate([Path("timeline"), *estimates]):
+    for number, folder in enumerate([Path(EVENTS), *estimates]):
         if (directory / folder).exists():
             (directory / folder).rename(draft / f"earlier-{number}")
         if (draft / folder).exists():
             (draft / folder).rename(directory / folder)
-    for file in sorted((draft / "tables").iterdir(), key=lambda file: file.name == SUMMARY):
+    for file in sorted((draft / TABLES).iterdir(), key=lambda file: file.name == SUMMARY):
         file.replace(tables / file.name)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
-from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from loopscope import __version__
-from loopscope.control import probe_plan, router
+from loopscope.control import router
+from loopscope.control.clocks import HostClocks
 from loopscope.control.components import Components, Limit, State
 from loopscope.control.failure import RunFailed, printable
 from loopscope.control.interruption import Interruption
-from loopscope.control.probe_losses import ProbeLosses
 from loopscope.control.progress import Progress
 from loopscope.control.unwritten import write_unwritten
 from loopscope.experiment import (
@@ -40,13 +38,10 @@ from loopscope.testbed.patience import to_the_end, within
 START_TIMEOUT_S = 10.0
 START = "start-up"
 GRACE_S = 2.0
-ANY_ADDRESS = "0.0.0.0"
 # Room on the run's disk for what is written when a repeat ends: the run's description, and accounts
 # that hosts had no room for.
 RESERVE = ".reserve"
 RESERVE_BYTES = 1 << 20
-# Between looks at the clocks that a run waits for.
-GATE_S = 0.05
 
 
 def testbed(experiment: Experiment, run_id: str, directory: Path) -> LocalTestbed:
@@ -125,13 +120,9 @@ class Repeat:
         self._progress = progress
         self._components = Components([*self._links, *experiment.components])
         self._watchers: list[asyncio.Task[None]] = []
-        self._clocks_running: list[Host] = []
-        self._clocks_began: float | None = None
-        self._followers = list(bed.hosts.values())[1:]
-        self._probing_peers: list[Host] = []
-        self._probes: dict[str, Counter[str]] = defaultdict(Counter)
-        self._losses = ProbeLosses()
-        self._bursts = asyncio.Semaphore(probe_plan.BURSTS)
+        self._clocks = HostClocks(
+            experiment.clock, experiment.clocks, self._hosts, progress, self._each
+        )
         self._collecting = False
         self.left: dict[str, str] = {}
         """The phase in which a component ended that was to go on."""
@@ -147,11 +138,11 @@ class Repeat:
         # The clocks are there when something can happen, unless their probes need the links.
         if self._emulates_clock:
             await self._start_links()
-            await self._start_clocks()
+            await self._clocks.start()
         else:
-            await self._start_clocks()
+            await self._clocks.start()
             await self._start_links()
-        await self._start_mesh()
+        await self._clocks.start_mesh()
         seconds: dict[str, float] = {}
         measured = {phase.name for phase in self._experiment.phases if phase.measured}
         before = [c for c in self._experiment.components if c.start is None]
@@ -161,7 +152,7 @@ class Repeat:
         await self._components.barrier(START, limit, lambda: self._unready(before))
         for phase in self._experiment.phases:
             if phase.measured and not any(name in seconds for name in measured):
-                await self._gate()
+                await self._clocks.gate()
             began = time.monotonic()
             self._progress.phase(phase.name, phase.timeout_ns / 1e9, phase.measured)
             await self._phase(phase)
@@ -188,7 +179,9 @@ class Repeat:
         """Waits for what is still under way to somebody."""
         drain_ns = self._experiment.drain_ns
         if drain_ns and any(not self._state(c).exited for c in self._experiment.components):
-            self._progress.stage(f"waiting {_time(drain_ns)} for messages on their way")
+            self._progress.stage(
+                f"waiting {quantity.format(drain_ns, quantity.DURATION)} for messages on their way"
+            )
             await asyncio.sleep(drain_ns / 1e9)
 
     async def collect(self, directory: Path) -> None:
@@ -202,13 +195,7 @@ class Repeat:
         if not self._emulates_clock:
             await self._each(self._end, routers)
         self._progress.stage("collecting")
-        # Who answers others' last bursts stops after them: followers, then the reference.
-        await self._each(self._stop_peers, self._probing_peers)
-        await self._each(self._stop_clock, self._clocks_running[1:])
-        await self._each(self._stop_clock, self._clocks_running[:1])
-        cost = self._cost()
-        for line in self._losses.lines():
-            self._progress.note(line)
+        cost = await self._clocks.stop()
         if self._emulates_clock:
             await self._each(self._end, routers)
         await self._each(self._finish_trace)
@@ -329,161 +316,7 @@ class Repeat:
     @property
     def _emulates_clock(self) -> bool:
         """Whether the probes go through the router, which has to be there first and last."""
-        return self._on_data and self._router is not None
-
-    @property
-    def _on_data(self) -> bool:
-        return self._experiment.clock.network == "data"
-
-    async def _start_clocks(self) -> None:
-        reference, *followers = self._hosts.values()
-        self._progress.stage("synchronising clocks")
-        self._clocks_began = time.monotonic()
-        # The router itself has no data link: it is answered on the other network.
-        address = ANY_ADDRESS if self._on_data else reference.clock_address
-        # Of this run alone: who else is on the network cannot pass for one of its hosts.
-        key = secrets.token_bytes(32)
-        steps = {
-            name: (step.at_ns, step.by_ns)
-            for name, step in self._experiment.clocks.realtime.items()
-        }
-        port = await reference.agent.start_clock_reference(
-            address, key, realtime_step=steps.get(reference.name)
-        )
-        self._clocks_running.append(reference)
-        exchange = self._experiment.clock
-        rate_hz = self._rate_hz
-        if rate_hz < exchange.rate_hz:
-            self._progress.note(
-                f"each of {len(followers)} hosts probes the reference {rate_hz:.3g} times a "
-                f"second, not {exchange.rate_hz:.3g}: one reference answers all of them"
-            )
-
-        async def follow(host: Host) -> None:
-            its = reference.clock_address
-            if self._on_data and host is not self._router:
-                its = reference.data_address
-            async with self._bursts:
-                await host.agent.start_clock_follower(
-                    self._probed_at(host),
-                    f"{its}:{port}",
-                    key,
-                    rate_hz=rate_hz,
-                    burst=exchange.burst,
-                    wander_ppm=exchange.wander_ppm,
-                    realtime_step=steps.get(host.name),
-                )
-            self._clocks_running.append(host)
-
-        await asyncio.gather(*(follow(host) for host in followers))
-
-    @property
-    def _rate_hz(self) -> float:
-        """Exchanges a second of each follower with the reference."""
-        return probe_plan.rate_hz(self._experiment.clock.rate_hz, len(self._hosts) - 1)
-
-    def _probed_at(self, host: Host) -> str:
-        on_data = self._on_data and host is not self._router
-        return host.data_address if on_data else host.clock_address
-
-    async def _start_mesh(self) -> None:
-        """Has followers probe each other too. What of that cannot begin is noted: no time rests on
-        it."""
-        if not self._experiment.clock.mesh or len(self._followers) < 2:
-            return
-        plan = probe_plan.peers([host.name for host in self._followers])
-        rate_hz = probe_plan.edge_hz(sum(map(len, plan.values())))
-        probed = {name for peers in plan.values() for name in peers}
-        answering: dict[str, str] = {}
-
-        async def answer(host: Host) -> None:
-            answering[host.name] = f"{self._probed_at(host)}:{await host.agent.answer_peers()}"
-
-        async def probe(host: Host) -> None:
-            peers = {name: answering[name] for name in plan[host.name] if name in answering}
-            if peers:
-                await host.agent.probe_peers(peers, rate_hz)
-                self._probing_peers.append(host)
-
-        await self._each(answer, [host for host in self._followers if host.name in probed])
-        await self._each(probe, [host for host in self._followers if host.name in plan])
-
-    async def _gate(self) -> None:
-        """Waits until the time of every host is known as well as the file asks for."""
-        clock = self._experiment.clock
-        if clock.within_ns is None:
-            return
-        end = time.monotonic() + clock.patience_ns / 1e9
-        waiting: list[str] = []
-        while wide := await self._wider_than(clock.within_ns):
-            if time.monotonic() >= end:
-                hosts = "; ".join(f"{host} {reading}" for host, reading in wide.items())
-                raise RunFailed(
-                    f"the clocks are not within {_time(clock.within_ns)} after "
-                    f"{_time(clock.patience_ns)}: {hosts}. Raise clock.within or "
-                    "clock.patience, or take load off the hosts and the network of the probes"
-                )
-            if list(wide) != waiting:
-                waiting = list(wide)
-                self._progress.stage(
-                    f"waiting for clocks within {_time(clock.within_ns)}: {', '.join(waiting)}"
-                )
-            await asyncio.sleep(GATE_S)
-
-    async def _wider_than(self, within_ns: int) -> dict[str, str]:
-        """Each host whose time is not known so well, with its width and the reason."""
-        hosts = list(self._hosts.values())
-        readings = await asyncio.gather(*(host.agent.read_clock() for host in hosts))
-        return {
-            host.name: _reading(reading)
-            for host, reading in zip(hosts, readings, strict=True)
-            if not reading.HasField("half_width_ns") or reading.half_width_ns > within_ns
-        }
-
-    async def _stop_peers(self, host: Host) -> None:
-        async with self._bursts:
-            ends = await host.agent.stop_peers()
-        losses, name = self._losses, f"host {host.name}"
-        for peer in ends:
-            if peer.error:
-                text = f"could not probe {peer.name}: {peer.error}"
-                losses.remark("hosts that another one could not probe", name, text)
-            elif not peer.answered:
-                text = f"{peer.name} answered none of its probes"
-                losses.remark("hosts that did not answer another one's probes", name, text)
-            else:
-                what = f"probes of {peer.name}"
-                losses.lose("probes between followers", name, what, peer.sent, peer.lost)
-            if peer.contradictions:
-                text = (
-                    f"its time and {peer.name}'s contradict each other in {peer.contradictions} of "
-                    f"{peer.answered} probes"
-                )
-                losses.remark("contradictions of two hosts' times", name, text)
-            self._count_traffic(host, peer)
-
-    async def _stop_clock(self, host: Host) -> None:
-        async with self._bursts:
-            reply = await host.agent.stop_clock()
-        reference = host is self._clocks_running[0]
-        kind = "answers of the reference" if reference else "probes of the reference"
-        self._losses.lose(kind, f"host {host.name}", "probes", reply.sent, reply.lost)
-        self._count_traffic(host, reply)
-
-    def _count_traffic(self, host: Host, reply: pb.StopClockReply | pb.PeerEnd) -> None:
-        self._probes[host.name].update(packets=reply.packets, bytes=reply.bytes)
-
-    def _cost(self) -> dict[str, Any] | None:
-        """What the probes have put on their network; None where they never began."""
-        if self._clocks_began is None:
-            return None
-        return {
-            "version": 1,
-            "network": self._experiment.clock.network,
-            "rate_hz": self._rate_hz,
-            "seconds": time.monotonic() - self._clocks_began,
-            "hosts": dict(sorted(self._probes.items())),
-        }
+        return self._experiment.clock.network == "data" and self._router is not None
 
     async def _finish_trace(self, host: Host) -> None:
         self._finished[host.name] = reply = await host.agent.finish_trace()
@@ -594,16 +427,6 @@ class Repeat:
                 )
             return phase.name in spec.phases
         return phase.name in state.phases
-
-
-def _reading(reading: pb.ReadClockReply) -> str:
-    if not reading.HasField("half_width_ns"):
-        return f"has none: {reading.why}"
-    return f"is within {_time(reading.half_width_ns)}: {reading.why}"
-
-
-def _time(ns: int) -> str:
-    return quantity.format(ns, quantity.DURATION)
 
 
 def _readiness(spec: Component) -> pb.Readiness:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loopscope import _native
+from loopscope import _native, layout
 from loopscope.control.causality import Bounds, messages_of
-from loopscope.control.draft import SUMMARY, drafted
+from loopscope.control.draft import drafted
 from loopscope.control.failure import RunFailed
 from loopscope.control.foreign import sources
 from loopscope.control.progress import Progress
@@ -35,7 +35,7 @@ def make_timeline(experiment: Experiment, repeat: Path, progress: Progress) -> N
             messages = messages_of(experiment, draft)
         foreign = sources(experiment, repeat)
         summary = _native.build_run(*given, messages, foreign, draft, progress.amount)
-        (draft / "tables" / SUMMARY).write_text(summary + "\n", encoding="utf-8")
+        layout.summary(draft).write_text(summary + "\n", encoding="utf-8")
 
 
 def make_timelines(
@@ -104,7 +104,7 @@ def _conclude(job: _Job) -> None:
     foreign = sources(from_manifest(job.manifest), Path(job.repeat))
     with _told(), _aside(job.draft) as out:
         summary = _native.conclude_run(job.repeat, job.draft, foreign, out)
-        (out / "tables" / SUMMARY).write_text(summary + "\n", encoding="utf-8")
+        layout.summary(out).write_text(summary + "\n", encoding="utf-8")
 
 
 @contextmanager

@@ -7,7 +7,9 @@ import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-DERIVED = ("timeline", "tables", "figures", "report.html")
+from loopscope.layout import EVENTS, TABLES
+
+DERIVED = (EVENTS, TABLES, "figures", "report.html")
 """What ``loopscope report`` makes of the rest, in a run and its points."""
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from loopscope import layout
 from loopscope.experiment import Experiment, MessagePath
 from loopscope.experiment.quantity import Dimension, dimension_of, parse
 from loopscope.graph.mistake import GraphError
@@ -83,7 +84,7 @@ def _units_of_values(runs: Sequence[Run]) -> dict[str, dict[str, str]]:
     import pyarrow.parquet
 
     found: dict[str, set[str]] = {}
-    files = (each / "tables/entities.parquet" for run in runs for each in run.repeats.values())
+    files = (layout.table(each, "entities") for run in runs for each in run.repeats.values())
     for file in files:
         if file.exists():
             for row in pyarrow.parquet.read_table(file).to_pylist():
@@ -118,15 +119,10 @@ def points_of(experiment: Experiment) -> dict[str, Mapping[str, Scalar]]:
 
 
 def _files(directory: Path) -> dict[str, list[Path]]:
-    found: dict[str, list[Path]] = {}
-    for file in sorted(directory.glob("timeline/*/*/*.parquet")):
-        found.setdefault(f"{file.parent.parent.name}.{file.parent.name}", []).append(file)
-    for file in sorted((directory / "tables").glob("*.parquet")):
-        if file.stem.startswith("path-"):
-            found[f"paths.{file.stem.removeprefix('path-')}"] = [file]
-        elif file.stem in TABLES:
-            found[file.stem] = [file]
-    return found
+    found = {name: sorted(files) for name, files in layout.event_tables(directory).items()}
+    others = {name: layout.table(directory, name) for name in sorted(TABLES)}
+    found |= {name: [file] for name, file in others.items() if file.exists()}
+    return found | {f"paths.{n}": [file] for n, file in layout.path_tables(directory).items()}
 
 
 def _types(table: str, parts: Sequence[Part]) -> dict[str, str]:

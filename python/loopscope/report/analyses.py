@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping
-from html import escape
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from markupsafe import Markup
+
 from loopscope.analysis.quantity import number
 from loopscope.files import write_whole
+from loopscope.report.html import render
 from loopscope.report.samples import unit_of_name
 
 if TYPE_CHECKING:
@@ -27,9 +29,9 @@ _FIGURES = 1 << 20
 """Bytes of a figure, and of all of them, up to which they are in the page itself."""
 
 
-def section(folder: Path) -> str:
+def section(folder: Path) -> Markup:
     """What the ``analysis/`` of a page's folder holds, as HTML between two marks."""
-    return f"{_BEGIN}{''.join(_analyses(folder))}{_END}"
+    return Markup(_BEGIN) + render("analyses.html", analyses=_analyses(folder)) + Markup(_END)
 
 
 def fill(run: Path) -> None:
@@ -48,64 +50,55 @@ def fill(run: Path) -> None:
     write_whole(page, f"{before}{section(run)}{after}")
 
 
-def _analyses(run: Path) -> Iterator[str]:
+def _analyses(run: Path) -> Iterator[dict[str, Any]]:
     room = _FIGURES
     for file in sorted(run.glob("analysis/[!.]*/graph.json")):
+        here = _link(file, run)
         try:
             analysis = json.loads(file.read_text(encoding="utf-8"))
-            name, (html, room) = analysis["name"], _analysis(run, file, analysis, room)
+            engine = ", ".join(f"{name} {version}" for name, version in analysis["engine"].items())
+            outputs, room = _outputs(run, file, analysis["outputs"], room)
+            made = {"name": analysis["name"], "engine": engine, "outputs": outputs, "file": here}
         except (KeyError, TypeError, ValueError, AttributeError):
-            name = file.parent.name
-            html = f"<p>{_link(file, run)} is not a graph's definition.</p>"
-        yield f"<section><h2>Analysis {escape(name)}</h2>{html}</section>"
+            made = {"name": file.parent.name, "engine": None, "file": here}
+        yield made
 
 
-def _analysis(run: Path, file: Path, analysis: Mapping[str, Any], room: int) -> tuple[str, int]:
+def _outputs(
+    run: Path, graph: Path, outputs: Sequence[Mapping[str, Any]], room: int
+) -> tuple[list[dict[str, Any]], int]:
     """What a graph made, and how much room its figures leave."""
-    engine = ", ".join(f"{name} {version}" for name, version in analysis["engine"].items())
-    text = ""
-    for output in analysis["outputs"]:
-        files = [file.parent / name for name in output["files"]]
+    made = []
+    for output in outputs:
+        files = [graph.parent / name for name in output["files"]]
+        there = [each for each in files if each.exists()]
+        content: dict[str, Any] = {}
         if output["problem"] is not None:
-            html = f"<p>{escape(output['problem'])}</p>"
-        elif not all(each.exists() for each in files):
-            html = "<p>Its files are not all there; <code>loopscope report</code> makes them.</p>"
-            files = [each for each in files if each.exists()]
+            content, there = {"note": output["problem"]}, files
+        elif len(there) < len(files):
+            pass
         elif output["kind"] == "figure":
-            html, room = _figure(output["name"], files, room)
+            content, room = _figure(files, room)
         elif output["kind"] == "log":
-            html = _log(files[0], output["rows"])
+            content = _log(files[0], output["rows"])
         else:
-            html = _table(files[0], output)
-        links = ", ".join(_link(each, run) for each in files)
-        text += f'<h3>{escape(output["name"])}</h3>{html}<p class="note">{links}</p>'
-    text += f'<p class="note">{_link(file, run)} has the graph; made by {escape(engine)}.</p>'
-    return text, room
+            content = _table(files[0], output)
+        links = [_link(each, run) for each in there]
+        made.append({"name": output["name"], "files": links, **content})
+    return made, room
 
 
-def _table(file: Path, output: Mapping[str, Any]) -> str:
+def _table(file: Path, output: Mapping[str, Any]) -> dict[str, Any]:
     table = _first_rows(file)
     units = output.get("units")
     if units is None:  # Of an earlier version.
         units = {name: unit_of_name(name) for name in table.column_names}
-    numeric = {
-        name: output["columns"].get(name) in ("int64", "float64") for name in table.column_names
-    }
-    head = "".join(
-        f"<th{_class(numeric[name])}>{escape(_heading(name, units.get(name)))}</th>"
+    columns = [
+        (_heading(name, units.get(name)), output["columns"].get(name) in ("int64", "float64"))
         for name in table.column_names
-    )
-    rows = "".join(
-        "<tr>"
-        + "".join(f"<td{_class(numeric[name])}>{_cell(row[name])}</td>" for name in row)
-        + "</tr>"
-        for row in table.to_pylist()
-    )
-    more = _more(output["rows"] - len(table), "row")
-    return (
-        f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-        f"</div>{more}"
-    )
+    ]
+    rows = [[_cell(value) for value in row.values()] for row in table.to_pylist()]
+    return {"columns": columns, "rows": rows, "more": output["rows"] - len(table)}
 
 
 def _heading(name: str, unit: str | None) -> str:
@@ -131,38 +124,25 @@ def _first_rows(file: Path) -> pa.Table:
         return pa.Table.from_batches(islice(reader, 1), reader.schema).slice(0, _ROWS)
 
 
-def _log(file: Path, rows: int) -> str:
+def _log(file: Path, rows: int) -> dict[str, Any]:
     with file.open(encoding="utf-8") as log:
         first = list(islice(log, _LINES))
     # Besides there is a line above each repeat's.
     shown = sum(line.startswith(" ") for line in first)
-    return f"<pre>{escape(''.join(first))}</pre>{_more(rows - shown, 'line')}"
+    return {"log": "".join(first), "more": rows - shown}
 
 
-def _figure(name: str, files: list[Path], room: int) -> tuple[str, int]:
+def _figure(files: Sequence[Path], room: int) -> tuple[dict[str, Any], int]:
     """A figure as far as there is room for it, and how much room is left."""
     [drawing] = [file for file in files if file.suffix == ".svg"]
     size = drawing.stat().st_size
     if size > min(_FIGURE, room):
-        return "<p>Too large for this page.</p>", room
-    data = base64.b64encode(drawing.read_bytes()).decode()
-    alt = escape(name, quote=True)
-    return f'<img class="drawn" alt="{alt}" src="data:image/svg+xml;base64,{data}">', room - size
+        return {"note": "Too large for this page."}, room
+    return {"figure": base64.b64encode(drawing.read_bytes()).decode()}, room - size
 
 
-def _more(count: int, what: str) -> str:
-    if count <= 0:
-        return ""
-    return f'<p class="note">… and {number(count)} {what}{"" if count == 1 else "s"} more</p>'
-
-
-def _link(file: Path, run: Path) -> str:
-    place = escape(quote(str(file.relative_to(run))))
-    return f'<a href="{place}">{escape(file.name)}</a>'
-
-
-def _class(numeric: bool) -> str:
-    return ' class="number"' if numeric else ""
+def _link(file: Path, run: Path) -> dict[str, str]:
+    return {"name": file.name, "place": quote(str(file.relative_to(run)))}
 
 
 def _cell(value: Any) -> str:
@@ -170,8 +150,6 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, float):
         return f"{value:.9g}"
-    return (
-        number(value)
-        if isinstance(value, int) and not isinstance(value, bool)
-        else escape(str(value))
-    )
+    if isinstance(value, int) and not isinstance(value, bool):
+        return number(value)
+    return str(value)

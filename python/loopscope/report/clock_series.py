@@ -91,7 +91,7 @@ def read_clock_drawings(run: Run, results: Results) -> tuple[ClockDrawing, ...]:
         int(repeat): int(column["ts"][column["repeat"] == repeat].min())
         for repeat in np.unique(column["repeat"])
     }
-    references = {each.host for each in results.clock if each.reference}
+    references = {each.host for each in results.clock.hosts if each.reference}
     realtime = _realtime(run, begin)
     drawings = []
     for host in sorted(set(column["host"]) - references):
@@ -114,7 +114,7 @@ def read_clock_drawings(run: Run, results: Results) -> tuple[ClockDrawing, ...]:
                     0.0 if each.from_ns is None else each.from_ns / 1e9,
                     end if each.until_ns is None else each.until_ns / 1e9,
                 )
-                for each in results.clock_events
+                for each in results.clock.events
                 if each.clock == clock
                 and (each.host == host or (clock == "realtime" and each.host in references))
             )

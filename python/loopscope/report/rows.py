@@ -219,9 +219,9 @@ def clock_event_cells(event: ClockEvent) -> tuple[str, ...]:
 def loops_line(results: Results) -> str:
     """How well the times of followers agree with the probes between them, the farthest pair of all
     repeats; empty where none probed."""
-    if not results.loops:
+    if not results.clock.loops:
         return ""
-    known = [(each.p99_ns, each) for each in results.loops if each.p99_ns is not None]
+    known = [(each.p99_ns, each) for each in results.clock.loops if each.p99_ns is not None]
     parts = []
     if known:
         p99, farthest = max(known, key=lambda pair: pair[0])
@@ -232,9 +232,9 @@ def loops_line(results: Results) -> str:
         instants = sum(each.instants - each.unknown for _, each in known)
         covered = sum(each.covered for _, each in known) / instants
         parts.append(f"{100 * covered:.0f} % of residuals inside their calibrated half-width")
-    if silent := len(results.loops) - len(known):
+    if silent := len(results.clock.loops) - len(known):
         parts.append(f"nothing known of {number(silent)}")
-    if contradicted := sum(each.contradictions > 0 for each in results.loops):
+    if contradicted := sum(each.contradictions > 0 for each in results.clock.loops):
         parts.append(f"{number(contradicted)} CONTRADICTED: half-widths may be wrong")
     return "; ".join(parts)
 
@@ -274,7 +274,7 @@ def loop_cells(loop: LoopResult) -> tuple[str, ...]:
 
 def probes_line(results: Results) -> str:
     """What the clock probes cost the messages' network; empty where they had their own."""
-    probes = results.probes
+    probes = results.clock.probes
     if probes is None or probes.network != "data":
         return ""
     rate = quantity(8 * probes.bytes / probes.seconds, "bit/s")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loopscope.experiment.grammar import ExpressionError
+from loopscope.experiment.statistic_names import Subject, parse_subject
 from loopscope.report.parts import (
     AGE,
     Part,
@@ -38,10 +40,6 @@ if TYPE_CHECKING:
     from loopscope.report.plots import Drawn
     from loopscope.timeline import Run
 
-_SUBJECT = re.compile(
-    r"\s*(?P<path>[^\s.\[\]]+)\s*"
-    r"(?:\[\s*(?P<start>\S+?)\s*->\s*(?P<end>\S+?)\s*\]\s*)?(?P<age>\.age\s*)?"
-)
 _FIELD = re.compile(
     r"(?:(?P<component>[^/\s]+)/)?(?P<group>[^:/\s]+):(?P<event>[^.\s]+)\.(?P<field>\w+)"
 )
@@ -186,9 +184,9 @@ class Source:
         Raises `FigureError` where the run has no such thing, or nothing was seen of it.
         """
         values = {each.name: each for each in self.experiment.values} if self.experiment else {}
-        part = _SUBJECT.fullmatch(text)
-        if part is not None and (part["start"] or part["path"] in self.paths):
-            found = sampled_of(self._of_part(part))
+        part = _part_of(text)
+        if part is not None and (part.part or part.name in self.paths):
+            found = sampled_of(self._of_part(text, part))
         elif text in values:
             found = self._of_value(text)
         elif (of_events := _FIELD.fullmatch(text)) is not None:
@@ -202,37 +200,38 @@ class Source:
     def part(self, text: str) -> tuple[MessagePath, tuple[int, int]]:
         """The path and the two of its events that `PATH` or `PATH[EVENT -> EVENT]` names. Raises
         `FigureError`."""
-        part = _SUBJECT.fullmatch(text)
-        if part is None or part["age"]:
+        part = _part_of(text)
+        if part is None or part.stat:
             raise FigureError(missing("path", text, self.wholes))
         return self._ends(part)
 
-    def _of_part(self, part: re.Match[str]) -> Part:
+    def _of_part(self, text: str, part: Subject) -> Part:
         path, ends = self._ends(part)
         try:
-            return (ages_of if part["age"] else part_of)(self.results, path.name, ends)
+            return (ages_of if part.stat else part_of)(self.results, path.name, ends)
         except ValueError as error:
             ages = [each for each in self.subjects if each.endswith(AGE)]
-            known = f"; there is: {', '.join(ages) or 'none'}" if part["age"] else ""
-            raise FigureError(f"{part[0]}: {error}{known}") from error
+            known = f"; there is: {', '.join(ages) or 'none'}" if part.stat else ""
+            raise FigureError(f"{text}: {error}{known}") from error
 
-    def _ends(self, part: re.Match[str]) -> tuple[MessagePath, tuple[int, int]]:
-        name = part["path"]
+    def _ends(self, part: Subject) -> tuple[MessagePath, tuple[int, int]]:
+        name = part.name
         if name not in self.paths:
             raise FigureError(missing("path", name, self.paths))
         path = self.paths[name]
-        if part["start"] is None:
+        if part.part is None:
             if len(path.ends) > 1:
-                age = part["age"] or ""
+                age = AGE if part.stat else ""
                 parts = (ends for ends in path.ends if not age or joins(path, ends))
                 known = ", ".join(f"'{text_of(path, ends)}{age}'" for ends in parts)
                 raise FigureError(f"path {name} has several ends: name one of {known or 'none'}")
             return path, path.ends[0]
         events = [str(each) for each in path.events]
-        for event in (part["start"], part["end"]):
+        start, end = part.part
+        for event in part.part:
             if event not in events:
                 raise FigureError(f"path {name}: {missing('event', event, events)}")
-        return path, (events.index(part["start"]), events.index(part["end"]))
+        return path, (events.index(start), events.index(end))
 
     def _of_value(self, name: str) -> Sampled:
         from loopscope.analysis.value import read_samples
@@ -280,6 +279,15 @@ class Source:
             if units:
                 return str(units[0])
         return unit_of_name(field)
+
+
+def _part_of(text: str) -> Subject | None:
+    """A path or a part of it, or the age of the data there; None of another text."""
+    try:
+        found = parse_subject(text)
+    except ExpressionError:
+        return None
+    return found if found.stat in (None, AGE[1:]) else None
 
 
 def chosen(

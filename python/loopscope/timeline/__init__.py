@@ -6,6 +6,7 @@ from loopscope.timeline.loss import ProcessLoss, SiteLoss
 from loopscope.timeline.manifest import (
     JUDGED_BY,
     KILLED,
+    described,
     goes_on,
     read_manifest,
     read_point,
@@ -29,6 +30,7 @@ __all__ = [
     "RunError",
     "SiteLoss",
     "UnknownTableError",
+    "described",
     "explained",
     "goes_on",
     "hops_of",

@@ -52,6 +52,14 @@ def read_specification(path: Path, manifest: Mapping[str, Any]) -> Experiment | 
         raise RunError(f"{path / 'manifest.json'}: experiment: {error}") from error
 
 
+def described(path: Path, manifest: Mapping[str, Any]) -> Experiment:
+    """The experiment that a run's manifest describes. Raises RunError where there is none."""
+    experiment = read_specification(path, manifest)
+    if experiment is None:
+        raise RunError(f"{path} has no manifest.json that describes its experiment")
+    return experiment
+
+
 def write_judged_by(path: Path, file: Path, experiment: Mapping[str, Any]) -> None:
     """Keeps in a run what it is judged by instead of what it was measured with."""
     document = {"version": 1, "file": str(file), "experiment": experiment}

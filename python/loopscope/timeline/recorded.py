@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from loopscope.layout import has_events
 from loopscope.timeline.run import Run, open_run, points_of
 from loopscope.timeline.table_error import RunError
 
@@ -32,7 +33,7 @@ class AllPoints(Run):
             (run.point, repeat): directory
             for run in points
             for repeat, directory in run.repeats.items()
-            if (directory / "timeline").is_dir()
+            if has_events(directory)
         }
         self.without = [run.point for run in points if not _has_tables(run)]
         """The points that have no tables, because they were not run to their end."""
@@ -48,13 +49,13 @@ class AllPoints(Run):
 
 
 def _has_tables(run: Run) -> bool:
-    return any((directory / "timeline").is_dir() for directory in run.repeats.values())
+    return any(map(has_events, run.repeats.values()))
 
 
 def is_recorded(path: str | Path) -> bool:
     """Whether the folder has tables of events and no points: a recording's or an import's."""
     place = Path(path)
-    tables = (place / "timeline").is_dir() or (place / "import.json").is_file()
+    tables = has_events(place) or (place / "import.json").is_file()
     return tables and not (place / "manifest.json").exists()
 
 

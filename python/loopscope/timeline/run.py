@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loopscope import layout
 from loopscope.timeline.exits import Exit, read_exit
 from loopscope.timeline.foreign import ForeignTrace, read_foreign
 from loopscope.timeline.loss import ProcessLoss, read_loss
@@ -143,11 +144,8 @@ class Run:
         """`group.name` to the Parquet files of each repeat that has it."""
         found: dict[str, dict[int, list[Path]]] = {}
         for repeat, directory in self.repeats.items():
-            files = directory.glob("timeline/*/*/*.parquet")
-            # part-10 is after part-9.
-            for file in sorted(files, key=lambda file: (file.parent, len(file.name), file.name)):
-                table = f"{file.parent.parent.name}.{file.parent.name}"
-                found.setdefault(table, {}).setdefault(repeat, []).append(file)
+            for table, files in layout.event_tables(directory).items():
+                found.setdefault(table, {})[repeat] = files
         return dict(sorted(found.items()))
 
     def table(self, name: str) -> ibis.Table:
@@ -180,10 +178,8 @@ class Run:
     def _own(self) -> Mapping[int, set[str]]:
         """By repeat the tables of the programs' own events."""
         found: dict[int, set[str]] = {}
-        for repeat, directory in self.repeats.items():
-            summary = directory / "tables" / "summary.json"
-            events = read_json(summary).get("events", {}) if summary.exists() else {}
-            found[repeat] = {event.replace(":", ".", 1) for event in events}
+        for repeat, summary in self._summaries.items():
+            found[repeat] = {event.replace(":", ".", 1) for event in summary.get("events", ())}
         return found
 
     @cached_property
@@ -191,8 +187,8 @@ class Run:
         """`tables/path-<name>.parquet` of every repeat, by the path's name: one row per message."""
         found: dict[str, dict[int, list[Path]]] = {}
         for repeat, directory in self.repeats.items():
-            for file in sorted((directory / "tables").glob("path-*.parquet")):
-                found.setdefault(file.stem.removeprefix("path-"), {})[repeat] = [file]
+            for name, file in layout.path_tables(directory).items():
+                found.setdefault(name, {})[repeat] = [file]
         return {name: self._view("paths", name, files) for name, files in sorted(found.items())}
 
     @property
@@ -220,9 +216,7 @@ class Run:
         """Events, `tables/`, paths and hops by the names that `sql` knows, in their order."""
         found = {name: self.table(name) for name in self.tables}
         for name in TABLES:
-            if all(
-                (path / "tables" / f"{name}.parquet").exists() for path in self.repeats.values()
-            ):
+            if all(layout.table(each, name).exists() for each in self.repeats.values()):
                 found[name] = self._every(name)
         found |= {f"paths.{name}": table for name, table in self.path_tables.items()}
         if self.path_tables:
@@ -303,21 +297,22 @@ class Run:
     @cached_property
     def problems(self) -> tuple[str, ...]:
         """What the making of the time line found wrong: damage, disagreement, doubtful clocks."""
-        found = {}
-        for repeat, directory in self.repeats.items():
-            summary = directory / "tables" / "summary.json"
-            found[repeat] = read_json(summary)["problems"] if summary.exists() else []
-        return told(found)
+        return told({repeat: each.get("problems", []) for repeat, each in self._summaries.items()})
 
     @cached_property
     def foreign(self) -> tuple[ForeignTrace, ...]:
         """What other tools recorded on the run's hosts, and what became of it."""
-        found = []
-        for repeat, directory in self.repeats.items():
-            summary = directory / "tables" / "summary.json"
-            for each in read_json(summary).get("foreign", ()) if summary.exists() else ():
-                found.append(read_foreign(each, repeat))
-        return tuple(found)
+        return tuple(
+            read_foreign(each, repeat)
+            for repeat, summary in self._summaries.items()
+            for each in summary.get("foreign", ())
+        )
+
+    @property
+    def _summaries(self) -> dict[int, dict[str, Any]]:
+        """What the making of each repeat's tables found; empty where there are none."""
+        files = {repeat: layout.summary(each) for repeat, each in self.repeats.items()}
+        return {repeat: read_json(file) if file.exists() else {} for repeat, file in files.items()}
 
     @cached_property
     def probes(self) -> tuple[Mapping[str, Any], ...]:
@@ -341,9 +336,7 @@ class Run:
         return ibis.duckdb.connect()
 
     def _every(self, name: str) -> ibis.Table:
-        files = {
-            repeat: [path / "tables" / f"{name}.parquet"] for repeat, path in self.repeats.items()
-        }
+        files = {repeat: [layout.table(each, name)] for repeat, each in self.repeats.items()}
         for file, *_ in files.values():
             if not file.exists():
                 raise RunError(
