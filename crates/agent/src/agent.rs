@@ -185,7 +185,7 @@ pub fn run(options: Options) -> Result<Vec<String>, AgentError> {
     });
     let outcome = live(options, &socket, &dir, state_dir, &ledger);
     if outcome.is_err() {
-        // Nobody else would; what is told is why it came to this.
+        // No other process would undo it; the error that is reported is the one that led here.
         ledger.undo();
     }
     outcome
@@ -248,7 +248,7 @@ async fn serve(
                 let _ = stopped.await;
             }),
     );
-    // Whoever waits for this may have gone.
+    // The reader of standard output may have gone.
     let _ = io::stdout().write_all(READY).and_then(|()| io::stdout().flush());
     tokio::select! {
         _ = reasons.recv() => {}
@@ -298,7 +298,7 @@ fn controller() -> Result<Identity, io::Error> {
 
 fn listen(path: &Path, ledger: &Ledger) -> Result<UnixListener, AgentError> {
     let bind = || {
-        // Nobody else may connect, not even before a chmod. There is one thread.
+        // No other user may connect, not even before a chmod. There is one thread.
         let before = umask(Mode::S_IRWXG | Mode::S_IRWXO | Mode::S_IXUSR);
         let listener = UnixListener::bind(path);
         umask(before);

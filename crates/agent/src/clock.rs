@@ -271,7 +271,7 @@ impl HostClock {
         }
     }
 
-    /// Of an exchange with a log of its own.
+    /// The clock's side for an exchange that has a log of its own.
     fn side(&self, address: IpAddr, key: &Key, directory: &Path) -> Side {
         let loopscope_collect::Identity { host, clock_uuid, trace_uuid, frequency } =
             self.identity();

@@ -70,11 +70,11 @@ pub enum Reply {
 pub struct Description {
     /// `record`, `attach`, `run` or `links`.
     pub kind: String,
-    /// Who answers; by which it is called too.
+    /// The process numbers that answer; each of them also selects the target.
     pub pids: Vec<u32>,
     /// Command or program; of a run its name, of links `run NAME: HOSTS`.
     pub what: String,
-    /// Of its streams.
+    /// Names of its flight recorders.
     pub flight_recorders: Vec<String>,
 }
 

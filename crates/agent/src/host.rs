@@ -304,7 +304,7 @@ impl Host {
         let state_dir = self.ledger.state_dir();
         let path = control::path(state_dir);
         let error = |source| HostError::Folder { path: path.clone(), source };
-        // Nobody else has this process's number, so what is there is none of the living's.
+        // No other process has this process's number, so an existing file belongs to no living one.
         self.ledger.record(&Entry::Socket { path: path.clone() })?;
         let server = Server::bind(state_dir).map_err(error)?;
         let description = Description {

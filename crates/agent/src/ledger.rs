@@ -162,7 +162,7 @@ impl Ledger {
         above.min_by_key(|above| above.components().count())
     }
 
-    /// Who answers for the run: the process number of its controller.
+    /// The process number of the controller, which is responsible for the run.
     pub fn controller(&self) -> Option<u32> {
         let (entries, _) = read(&self.path).ok()?;
         entries.into_iter().find_map(|entry| match entry {

@@ -47,8 +47,8 @@ pub(crate) struct Found {
     process: io::Result<Pidfd>,
 }
 
-/// Which processes are meant. One matches if it is in one of the network namespaces or has all of
-/// the marks; the calling process never does.
+/// Selects processes. One matches if it is in one of the network namespaces or has all of the
+/// marks; the calling process never does.
 #[derive(Debug, Default)]
 pub(crate) struct Search {
     /// Inodes of network namespaces.
@@ -101,7 +101,7 @@ impl Search {
             }
             for Found { pid, process } in found {
                 let name = name_of(pid);
-                // Who cannot be signalled is found again, and is a survivor in the end.
+                // A process that cannot be signalled is found again, and is a survivor in the end.
                 if process.is_ok_and(|process| process.signal(Signal::SIGKILL).unwrap_or(false)) {
                     killed.entry(pid).or_insert(name);
                 }
@@ -116,7 +116,7 @@ impl Search {
 pub(crate) struct Killed {
     /// Number and name of each process that it killed.
     pub(crate) killed: BTreeMap<i32, String>,
-    /// Those that still run.
+    /// Processes that still run.
     pub(crate) survivors: Vec<i32>,
 }
 

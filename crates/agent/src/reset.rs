@@ -54,7 +54,7 @@ fn reset_one(path: &Path, report: &mut Report) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return,
         Err(e) => return report.problems.push(format!("cannot open {}: {e}", path.display())),
     };
-    // Whoever gets this lock knows that no agent of the run lives.
+    // The holder of this lock knows that no agent of the run is alive.
     let mut lock = Flock::lock(file, FlockArg::LockExclusiveNonblock);
     if lock.is_err() {
         let owner = owner_of(path);

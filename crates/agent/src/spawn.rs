@@ -29,7 +29,7 @@ pub(crate) fn prepare_helper(command: &mut Command, mut note: Note) {
 pub(crate) struct Outfit {
     /// Kept open under the same number.
     pub(crate) inherited: Option<OwnedFd>,
-    /// Who it runs as; `None`: the agent's user.
+    /// The account that it runs as; `None`: the agent's user.
     pub(crate) account: Option<Account>,
 }
 

@@ -24,7 +24,7 @@ pub const ROUTER: &str = "_router";
 /// Every host has an entry for every other one; beyond so many hosts that takes too much memory.
 const NEIGHBOURS_UP_TO: usize = 256;
 
-/// Which namespaces, links and addresses a testbed has.
+/// Namespaces, links and addresses of a testbed.
 #[derive(Debug)]
 pub struct Plan {
     /// Hosts in order.
@@ -60,14 +60,14 @@ pub enum Joint {
 pub enum Probes {
     /// One of their own, which programs cannot reach.
     Apart,
-    /// That of the data.
+    /// The network of the data.
     OnData,
 }
 
 /// One host of the plan.
 #[derive(Debug, PartialEq)]
 pub struct Host {
-    /// As the experiment calls it.
+    /// The name in the experiment file.
     pub name: String,
     /// Its network namespace.
     pub namespace: String,

@@ -21,7 +21,8 @@ pub(crate) struct Bounds {
     limit: f64,
     /// Ticks.
     span: f64,
-    /// Of messages since the begin of the stretch before, and since that of this one.
+    /// Rate ranges from messages since the begin of the previous stretch, and since the begin of
+    /// this one.
     older: RateRange,
     newer: RateRange,
     newer_since: f64,

@@ -1,5 +1,5 @@
-//! Which messages of a run go together: epochs in which the assumption of [`crate::offline`] holds,
-//! and messages that no epoch has room for.
+//! Assigns a run's messages to epochs in which the assumption of [`crate::offline`] holds; messages
+//! that fit into no epoch are listed.
 //!
 //! Messages are taken in the order of time as long as a mean rate suits them all. One that no mean
 //! suits is *rejected* if those after it suit the earlier ones: its stamps are wrong. So is one of
@@ -15,7 +15,7 @@ use crate::rate::{RateRange, Suspects};
 
 /// Messages after a contradiction that are asked who is wrong.
 const WITNESSES: usize = 64;
-/// Of them, how many of each direction must agree for one that does not.
+/// The number of them that must agree, in each direction, for each one that does not.
 const AGREEING: usize = 3;
 /// So many rejected ones of one direction among [`CROWD_AMONG`] messages are a disturbance.
 const CROWD: usize = 8;
@@ -119,7 +119,7 @@ fn agreeing(all: &[Constraint], wander: f64) -> Agreeing {
 /// Whether the messages from number `from` on agree with what a range was made of, by and large.
 /// `doubted`: the direction of a message that does not and is left out.
 fn believed(mut range: RateRange, all: &[Constraint], from: usize, doubted: Option<Way>) -> bool {
-    // Those that agree and those that do not, of each direction.
+    // Number of messages that agree and of those that do not, for each direction.
     let mut count = [[0, 0], [0, 0]];
     if let Some(way) = doubted {
         count[way as usize][1] += 1;

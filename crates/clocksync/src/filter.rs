@@ -27,7 +27,7 @@ const GUESS_COUNTS: f64 = 0.5;
 pub(crate) struct Clock {
     pub(crate) offset: f64,
     pub(crate) rate: f64,
-    /// Of the offset, of both, of the rate.
+    /// Variance of the offset, covariance of offset and rate, variance of the rate.
     pub(crate) variance: [f64; 3],
 }
 

@@ -49,7 +49,7 @@ fn threshold(noise: f64) -> f64 {
     path::threshold(noise).max(LEAST_CHANGE_NS)
 }
 
-/// Of values among which some are far off.
+/// The variance of values of which some are outliers.
 fn variance_of(values: Vec<f64>) -> f64 {
     let middle = median(values.clone()).unwrap_or_default();
     let distances = values.into_iter().map(|value| (value - middle).abs());
@@ -75,13 +75,13 @@ pub(crate) struct Follow {
     bank: Vec<(Clock, Likelihood)>,
     /// Where the bank's clocks are; `None` before the first window.
     at: Option<f64>,
-    /// Of one window's offset, ns².
+    /// Variance of one window's offset, ns².
     noise: f64,
     /// What it was thought to be before there were innovations; `None` before the first window.
     first_noise: Option<f64>,
     /// The clock's slope before it was disturbed, nanoseconds a tick.
     slope_before: Option<f64>,
-    /// Of the last messages' stamps.
+    /// Widths of the last messages' stamps.
     widths: VecDeque<f64>,
     recent: VecDeque<Recent>,
     /// What longer windows add to the offset, and how well that is known, ns².
@@ -204,8 +204,8 @@ impl Follow {
         Some((offset + correction, slope, DEVIATIONS * variance.sqrt()))
     }
 
-    /// Of all clocks of the bank, each as far as it is likely: which one is right is among what is
-    /// not known.
+    /// The estimate over all clocks of the bank, weighted by their probability, because it is not
+    /// known which one is right.
     fn uncorrected(&self, x: f64) -> Option<(f64, f64, f64)> {
         let dt = (x - self.at?) / self.ticks_per_second;
         let most = self.bank.iter().map(|(_, l)| l.logarithm()).fold(f64::NEG_INFINITY, f64::max);
@@ -330,7 +330,7 @@ impl Follow {
             let noise = likelihood.noise_from(first_noise);
             self.noise = self.rescaled(noise.max(1.0));
         }
-        // Nor is a bent window's round trip the path's.
+        // The round trip of a window with a bend is not the path's either.
         if bent > 0.25 {
             return None;
         }

@@ -50,7 +50,7 @@ struct Segment {
 }
 
 impl ForeignMap {
-    /// Of `clock`, from a host's readings of all its clocks, by time.
+    /// The map of `clock` from a host's readings of all its clocks, in the order of time.
     pub fn of(clock: ForeignClock, anchors: &[Anchor], frequency: Frequency) -> ForeignMap {
         let only = |clock| -> Vec<Anchor> {
             anchors.iter().filter(|a| a.clock == clock).copied().collect()
@@ -64,9 +64,10 @@ impl ForeignMap {
         ForeignMap::fit(&only(clock), &beside, frequency, steering)
     }
 
-    /// Of one clock's readings, by time. `beside`: those of a clock that is slewed alike but never
-    /// set, where there is one (`CLOCK_MONOTONIC` for `CLOCK_REALTIME`): with it steps are found
-    /// that are as small as readings are exact, without it from some 50 µs on.
+    /// The map of one clock from its readings, in the order of time. `beside`: those of a clock
+    /// that is slewed alike but never set, where there is one (`CLOCK_MONOTONIC` for
+    /// `CLOCK_REALTIME`): with it steps are found that are as small as readings are exact, without
+    /// it from some 50 µs on.
     pub fn fit(
         anchors: &[Anchor],
         beside: &[Anchor],
@@ -190,7 +191,7 @@ impl ForeignMap {
 }
 
 impl Segment {
-    /// Of one reading or more.
+    /// The map from one reading or more.
     fn of(anchors: &[Anchor], frequency: Frequency, steering: Steering) -> Segment {
         let origin = anchors[0];
         let per_tick = frequency.ns_per_tick();
@@ -423,7 +424,7 @@ mod tests {
                         let at = ticks(at);
                         prop_assert!(lo.0 <= at && at <= hi.0 + 2, "{lo:?} {hi:?} {at}");
                     }
-                    // Nobody read it before and after.
+                    // No readings surround it.
                     None => prop_assert!(!(0.01..=9.9).contains(&at), "nothing of {at}"),
                 }
                 if !bends && (0.2..9.7).contains(&at) {

@@ -30,8 +30,8 @@ pub struct Reckoning {
 }
 
 impl Reckoning {
-    /// Of an instant that is surely within `span` on the own counter; `None` where nothing is known
-    /// of it.
+    /// The global time of an instant that is surely within `span` on the own counter; `None` if the
+    /// clock is unknown there.
     pub fn of(online: &Online, span: Span) -> Option<Reckoning> {
         let guess = middle(online, span)?;
         let (least, most) = reach(online, span)?;
@@ -74,8 +74,8 @@ impl Residual {
         self.ns.abs() > self.hard_ns
     }
 
-    /// Of an exchange with a peer that took global time to be `peer` when it received the probe;
-    /// `None` where too little is known. `online` is the prober's own time.
+    /// The residual of an exchange with a peer that read global time `peer` when it received the
+    /// probe; `None` if too little is known. `online` is the prober's own time.
     ///
     /// The probe arrived between its sending and the arrival of the reply, and so much before the
     /// latter as the peer took to answer. Halfway of what is left is the guess.
@@ -115,7 +115,7 @@ pub struct Residuals {
     pub known: u64,
     /// And those that had none: one of the two hosts did not know the time.
     pub unknown: u64,
-    /// Of those that had one.
+    /// Residuals outside their hard maximum error, among those that had a residual.
     pub contradictions: u64,
 }
 
@@ -135,9 +135,9 @@ impl Residuals {
 /// An edge between two followers after the run.
 #[derive(Clone, Copy, Debug)]
 pub struct Edge<'a> {
-    /// Of the prober: its counter to global time.
+    /// The prober's map: its counter to global time.
     pub host: &'a ClockMap,
-    /// Of its peer, likewise.
+    /// The peer's map: its counter to global time.
     pub peer: &'a ClockMap,
     /// Nominal frequency of the peer's counter.
     pub peer_frequency: Frequency,
@@ -227,11 +227,11 @@ const STEPS: u64 = 9_999;
 pub struct Survey {
     /// Instants that were looked at.
     pub instants: u64,
-    /// Of them, those at which a clock was disturbed: there is no residual.
+    /// Exchanges without a residual, because a clock was disturbed.
     pub unknown: u64,
-    /// Those with a residual inside its calibrated half-width.
+    /// Exchanges with a residual inside its calibrated maximum error.
     pub covered: u64,
-    /// Those with a residual outside its hard half-width.
+    /// Exchanges with a residual outside its hard maximum error.
     pub contradictions: u64,
     /// From the first to the last of these, on the prober's counter.
     pub contradicted: Option<Span>,
@@ -242,7 +242,7 @@ pub struct Survey {
 /// In nanoseconds, by nearest rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
-    /// Of the residuals' sizes.
+    /// The median of the residuals' absolute values.
     pub p50_ns: f64,
     /// Likewise.
     pub p99_ns: f64,

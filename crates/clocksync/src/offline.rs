@@ -122,7 +122,7 @@ pub enum Cause {
     Rate(f64),
     /// On one of its sides too few messages agree to tell.
     Unclear,
-    /// Who watches the counter has seen it, whether messages show it or not.
+    /// A disturbance that the counter's own watch has seen, whether messages show it or not.
     Watched(counter::Disturbance),
 }
 
@@ -297,7 +297,7 @@ struct Solved {
     number: u32,
     from: Counter,
     until: Counter,
-    /// Of its first and last message.
+    /// The first message and the last.
     first: f64,
     last: f64,
     /// Mean rate, against nominal, in nanoseconds a tick.
@@ -307,7 +307,7 @@ struct Solved {
     /// The range of mean rates reaches to where they are believed.
     believable: bool,
     upper: Envelope,
-    /// Of negated values.
+    /// The envelope of the negated values.
     lower: Envelope,
     track: Option<Track>,
 }

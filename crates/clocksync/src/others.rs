@@ -18,7 +18,7 @@ const ROUNDING_NS: i64 = 2;
 /// A number of nanoseconds and its hard half-width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
-    /// As measured.
+    /// The offset as measured.
     pub ns: i64,
     /// The true one is within this of it.
     pub err_ns: i64,
@@ -268,7 +268,7 @@ pub(crate) mod tests {
 
     const HZ: u64 = 2_000_000_000;
     pub(crate) const EPOCH: i64 = 1_780_000_000_000_000_000;
-    /// Of the run, on every counter and in global time.
+    /// Begin of the run, on every counter and in global time.
     pub(crate) const BEGIN_NS: i64 = 500_000_000_000;
 
     fn frequency() -> Frequency {
@@ -366,7 +366,7 @@ pub(crate) mod tests {
         let last = found.iter().rfind(|r| r.clock == ForeignClock::Realtime).unwrap();
         let gained = last.gained.unwrap();
         assert!((gained.ns - 22_000_000).abs() <= gained.err_ns && gained.err_ns < 100);
-        // Of the other hosts only the readings about the step say nothing.
+        // Only the readings of the other hosts about the step carry no information.
         let own = host(3_000_000, exact(), |_| 0);
         let offsets = offsets(&readings(&own, Some(&reference)));
         let unknown: Vec<usize> =

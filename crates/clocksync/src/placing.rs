@@ -14,7 +14,7 @@ pub struct Placing {
 }
 
 impl Placing {
-    /// Of each clock of a host that was read, by the readings and the host's own clock.
+    /// The maps of all clocks of a host that were read, from the readings and the host's own clock.
     pub fn of(
         anchors: &[Anchor],
         frequency: Frequency,

@@ -102,7 +102,7 @@ impl Reading {
         tries.min_by_key(Reading::width).expect("there are tries")
     }
 
-    /// As it would be with the clock set forward by `ns`.
+    /// The reading with the clock set forward by `ns`.
     pub(crate) fn set(self, ns: i64) -> Reading {
         let setting = (self.setting.0 + ns, self.setting.1 + ns);
         Reading { clock: StampNs(self.clock.0 + ns), setting, ..self }

@@ -418,9 +418,9 @@ impl Constraint {
     }
 }
 
-/// Of messages by ascending `x`, with numbers, of which those from the one numbered `after` on surely
-/// were after a disturbance: the number of the first one that may have been; the others were before it.
-/// A round trip surely takes `floor` ns. `wander` in nanoseconds a tick.
+/// The number of the first message that may have come after a disturbance, given messages by
+/// ascending `x` of which those from number `after` on surely came after it; the others were before
+/// it. A round trip surely takes `floor` ns. `wander` in nanoseconds a tick.
 pub(crate) fn reaches_back(
     all: &[(usize, &Constraint)],
     after: usize,
@@ -444,7 +444,7 @@ pub(crate) fn cut(
     let mut steps = Steps::new(nominal, wander);
     let (mut parts, mut begin) = (Vec::new(), epoch.start);
     let mut at = 0;
-    // Of the first one that is held.
+    // The first one that is held.
     let mut held_from = 0;
     while let Some((_, constraint)) = kept.get(at) {
         at += 1;

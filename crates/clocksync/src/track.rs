@@ -143,7 +143,7 @@ impl Track {
             if significant {
                 track.correct(&level.correction);
             }
-            // Of windows four times as long the quickest are four times as near to the least.
+            // The quickest of windows four times as long are four times as near to the least.
             doubt = doubt.max(if significant { level.moved / 16.0 } else { level.moved });
         }
         for point in &mut track.points {
@@ -234,7 +234,7 @@ struct Level {
 
 /// What windows show of their messages.
 struct Seen {
-    /// Of one window's offset, ns².
+    /// Variance of one window's offset, ns².
     noise: f64,
     /// See [`path::tilt`].
     tilt: f64,

@@ -95,7 +95,7 @@ fn outcomes_are_what_the_logs_say() {
         assert_eq!((outcome.seq, outcome.reference), (seq, hz));
         let mut expected = *logged;
         if outcome.exchange.t3.is_none() {
-            // Of the very last replies, whose stamps none came to tell.
+            // The very last replies, whose stamps no later packet reported.
             assert!(seq + 2 >= outcomes.last().unwrap().seq, "{seq}");
             (expected.t3, expected.back) = (None, Pair::Alone);
         } else if outcome.exchange.back == Pair::Alone {

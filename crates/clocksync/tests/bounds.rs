@@ -36,7 +36,7 @@ impl Random {
 /// Global time against the follower's counter: a mean rate, and pieces whose rate differs from it
 /// by at most the wander.
 struct Truth {
-    /// Of the piece's begin: ticks after `START`, nanoseconds after the first; and its rate.
+    /// Begin of the piece, in ticks after `START` and in nanoseconds after the first, and its rate.
     pieces: Vec<(f64, f64, f64)>,
 }
 

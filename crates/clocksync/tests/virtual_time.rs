@@ -142,6 +142,6 @@ fn other_seeds_meet_the_targets_too() {
         }
     }
     assert!(covered.iter().all(|sum| sum / count >= CLAIM), "{covered:?} of {count}");
-    // Nor is that because all would be covered by widths like these.
+    // The reason is not that widths like these cover everything.
     assert!(widths.iter().all(|sum| sum / count <= 5.0), "{widths:?} of {count}");
 }

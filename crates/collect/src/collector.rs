@@ -79,7 +79,7 @@ pub(crate) struct Source {
     /// Runtime directory.
     pub(crate) dir: PathBuf,
     pub(crate) folder: Arc<Folder>,
-    /// Whose process directories count, where other users may make some too.
+    /// The user whose process directories count, if other users may make some too.
     pub(crate) owner: Option<u32>,
     pub(crate) process: Option<String>,
     pub(crate) seen: BTreeSet<OsString>,
@@ -304,7 +304,7 @@ impl Collector {
         let foreign = source.family.is_some();
         let names = match source.folder.names() {
             Ok(names) => names,
-            // As long as nobody is let in by another user, it is the recorder's own matter.
+            // As long as no other user is let in, it is the recorder's own matter.
             Err(error) if !foreign => return Err(Error::file("read", &source.dir)(error)),
             Err(error) => {
                 let what =
@@ -350,7 +350,7 @@ impl Collector {
                         self.take_up(index, &name, process, known)?;
                     }
                 }
-                // Of a stranger in a shared directory nothing is asked.
+                // A stranger's files in a shared directory are not examined.
                 Err(_) if foreign => continue,
                 Err(error) => self.leave_out(index, &name, &error.to_string()),
             }
@@ -376,7 +376,7 @@ impl Collector {
             let parent = self.processes.iter().find(of).map(|p| p.streams.as_slice());
             let frequency = self.identity.frequency;
             match process.take_slots(source, slots, parent, frequency) {
-                // Of the program itself that is to be recorded the caller hears.
+                // Errors of the recorded program itself are returned to the caller.
                 Err(error) if !source.seen.is_empty() => {
                     self.leave_out(index, name, &error.in_a_line());
                     return Ok(());
@@ -562,7 +562,7 @@ impl Collector {
         self.close_sources()?;
         self.settle(&vec![true; self.sources.len()])?;
         let mut processes = std::mem::take(&mut self.processes);
-        // Who came in between could register nothing any more.
+        // A process that came in between could not register anything any more.
         processes.iter_mut().filter(|p| p.id >= known).for_each(Process::forget_refused);
         self.close_all(processes, &mut Activity::default())?;
         self.problems.extend(self.deadlines.iter().filter_map(Watched::problem));

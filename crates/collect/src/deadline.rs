@@ -32,7 +32,7 @@ pub struct Deadline {
     pub last: Point,
     /// The time that a message may take from one to the other.
     pub limit: Duration,
-    /// Which end of the path is on this host; `None`: both.
+    /// The end of the path that is on this host; `None`: both.
     pub role: Option<Role>,
 }
 
@@ -53,7 +53,8 @@ pub struct Departure {
     pub id: i64,
     /// The instant is not before this tick of the host's counter.
     pub lo: Counter,
-    /// Nor after this one's end. The same as `lo` for an event of the host itself.
+    /// The instant is not after the end of this tick. The same as `lo` for an event of the host
+    /// itself.
     pub hi: Counter,
 }
 
@@ -61,7 +62,7 @@ pub struct Departure {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Point {
-    /// As its source names it, or the program's short name.
+    /// The name that its source gives, or the program's short name.
     pub process: String,
     /// `group:name`.
     pub entity: String,
@@ -89,7 +90,7 @@ pub(crate) struct End {
     pub(crate) last: bool,
 }
 
-/// Which classes of a process the deadlines are about.
+/// The ends of deadlines among the classes of a process.
 pub(crate) fn ends(process: &str, classes: &[EventClass], deadlines: &[Watched]) -> Vec<End> {
     let mut found = Vec::new();
     for (class, event) in classes.iter().enumerate() {

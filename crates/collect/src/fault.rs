@@ -54,7 +54,7 @@ impl std::fmt::Debug for Slot {
 }
 
 impl Guard {
-    /// Of `size` bytes that are mapped at `start`.
+    /// A guard for `size` bytes that are mapped at `start`.
     pub(crate) fn new(start: usize, size: usize) -> io::Result<Guard> {
         install()?;
         let (from, units) = ((start / UNIT) as u64, size.div_ceil(UNIT) as u64);

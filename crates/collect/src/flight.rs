@@ -114,7 +114,7 @@ impl RingReader {
             return Ok(0);
         }
         let already = if number == self.tail { self.taken } else { 0 };
-        // Those of the sub-buffer that were taken are records before the rest.
+        // Records of the sub-buffer that were taken earlier precede the rest.
         let before = records_up_to(&copy, already, tools.records);
         let told = self.told_discarded();
         let mut packets: Vec<Packet> = Vec::new();

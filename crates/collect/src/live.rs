@@ -251,7 +251,7 @@ impl Process {
             return Err(Error::Stream { name: spec.name.clone(), what });
         };
         let stream = &control.streams[slot];
-        // Of an earlier use of the slot there may be filters.
+        // An earlier use of the slot may have left filters.
         let filters = control.sections[slot].filters_ready.load(Ordering::Relaxed) != 0;
         if let Err(error) = self.allocate(slot, if filters { ALL } else { TABLES }) {
             // Release pairs with the compare-and-swap above, another collector's.

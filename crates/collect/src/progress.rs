@@ -23,7 +23,7 @@ use crate::stream_file::Position;
 const MOST_RINGS: usize = 1 << 16;
 /// Bytes are allocated in steps of so many rings.
 const STEP: usize = 256;
-/// Of the key of an entry that is being written.
+/// Key of an entry that is being written.
 const INVALID: u64 = u64::MAX;
 
 /// What has been taken from a ring.

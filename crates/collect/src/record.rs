@@ -28,7 +28,7 @@ pub struct Options {
     pub out: PathBuf,
     /// What to record.
     pub streams: Vec<StreamSpec>,
-    /// Whose trace; see [`Identity::of_this_machine`].
+    /// The trace's identity; see [`Identity::of_this_machine`].
     pub identity: Identity,
     /// What an event costs here, for the accounts.
     pub cost: Option<Cost>,

@@ -44,7 +44,7 @@ pub(crate) struct Ours {
     pub(crate) resumed: bool,
 }
 
-/// Of a stream: more than any process has threads.
+/// Largest number of rings of a stream: more than any process has threads.
 const MOST_RINGS: usize = 1 << 15;
 
 /// A call site about which nothing is asked.
@@ -318,7 +318,7 @@ impl Recorded {
     }
 }
 
-/// Whose stream it is.
+/// The stream and process of a ring.
 pub(crate) struct Of<'a> {
     pub(crate) process: &'a str,
     pub(crate) pid: u32,

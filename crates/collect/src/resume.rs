@@ -22,7 +22,7 @@ pub struct Killed {
     identity: Identity,
     program: Option<Program>,
     journal: Journal,
-    /// Of the journal, and of the recorder's own runtime directory.
+    /// Locks of the journal, and of the recorder's own runtime directory.
     locks: Vec<Lock>,
 }
 

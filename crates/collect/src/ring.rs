@@ -27,7 +27,7 @@ const SMALLEST_SUBBUFFER: usize = 256;
 /// Reader of a ring, writer of its stream.
 #[derive(Debug)]
 pub(crate) struct RingReader {
-    /// Of its file.
+    /// Name of its file.
     pub(crate) name: String,
     pub(crate) map: Mapping<Ring>,
     pub(crate) data: usize,
@@ -218,7 +218,7 @@ impl RingReader {
         self.sink.last = known.file.end;
         self.sink.stream.at = known.file;
         if known.file.lost > 0 {
-            // Which of its call sites they were of is not known any more.
+            // The call sites of these losses are not known any more.
             self.sink.lost.insert(0, known.file.lost);
         }
         self.sink.stream.cut()

@@ -27,7 +27,7 @@ use service::Service;
 
 /// Bytes of an Ethernet header: what a frame is larger than its IP packet.
 pub const ETHERNET: u64 = 14;
-/// Of links that set none, where a largest frame is needed.
+/// MTU of links that set none, where a largest frame is needed, in bytes.
 pub const MTU: u32 = 1500;
 
 /// What a link carries: a frame, or in tests a number.
@@ -101,7 +101,7 @@ pub enum Drop {
 }
 
 impl Drop {
-    /// As links.json and events have it.
+    /// The name in links.json and in events.
     pub fn name(self) -> &'static str {
         match self {
             Drop::Mtu => "mtu",
@@ -362,7 +362,7 @@ impl<P: Packet> Link<P> {
         self.line.push(entry);
     }
 
-    /// Of the packet that arrives now.
+    /// The entry of the packet that arrives now.
     fn entry(&self, packet: P, of: OfCopy, duplicate: bool) -> Entry<P> {
         let outcome = Outcome {
             packet,

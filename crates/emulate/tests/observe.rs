@@ -218,7 +218,7 @@ fn where_order_is_kept_what_was_overtaken_is_lost() {
     observer.left(at(600 * MS), 1, &frame(1, 2, 9));
     observer.close(at(601 * MS));
     let found = only(&observer, "h1", "h2");
-    // Those shortly before it may have taken another CPU.
+    // Packets shortly before it may have taken another CPU.
     assert_eq!((found.dropped.queue, found.queued, found.left.packets), (7, 2, 1));
     balances(&[found]);
 }

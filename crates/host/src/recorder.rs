@@ -155,7 +155,7 @@ impl Attendant {
         }
     }
 
-    /// As [`loopscope_collect::record::run`] wants it.
+    /// The callback that [`loopscope_collect::record::run`] takes.
     pub fn each(&mut self) -> impl FnMut(&mut Collector, &Activity) + '_ {
         let each: Box<Each> = Box::new(|collector, activity| self.attend(collector, activity));
         each

@@ -179,7 +179,7 @@ fn the_disk_is_really_read_and_written() {
         line.trim_start_matches(':').trim().parse().unwrap()
     };
     until("a write", || io("write_bytes") > 0);
-    // Of the block device, not of the page cache: pages are thrown away before they are read.
+    // Reads of the block device, not of the page cache: pages are dropped before they are read.
     until("a read", || io("read_bytes") > 1 << 20);
     assert!(is_empty(home.path()));
     child.kill().unwrap();

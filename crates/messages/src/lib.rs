@@ -77,9 +77,9 @@ pub struct MessageType {
     pub period_ns: u64,
     /// Largest latency allowed, in nanoseconds.
     pub target_ns: Option<u64>,
-    /// Who sends it.
+    /// Component that sends it.
     pub producers: Vec<String>,
-    /// Who receives it.
+    /// Components that receive it.
     pub consumers: Vec<String>,
     /// Line of the table, from 1.
     pub line: usize,

@@ -69,7 +69,8 @@ impl Predicate {
         Ok(Predicate { rpn: parser.tokens.join(" ") })
     }
 
-    /// As the `streams` file has it: tokens in reverse Polish notation, separated by spaces.
+    /// The predicate in the form of the `streams` file: tokens in reverse Polish notation,
+    /// separated by spaces.
     pub fn rpn(&self) -> &str {
         &self.rpn
     }

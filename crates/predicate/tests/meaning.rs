@@ -64,7 +64,8 @@ fn expressions() -> impl Strategy<Value = Expression> {
     })
 }
 
-/// As a person writes it: parentheses only where C's precedence asks for them, spaces if `blank`.
+/// Writes an expression as a person does: parentheses only where C's precedence needs them, spaces
+/// if `blank`.
 fn write(expression: &Expression, least: u8, blank: bool, text: &mut String) {
     let space = if blank { " " } else { "" };
     match expression {

@@ -78,7 +78,7 @@ pub struct ClockMap {
     /// Two of the host's processors have counters that are up to so far apart, ns; `None`: nobody
     /// measured it.
     apart_ns: Option<f64>,
-    /// Of all epochs.
+    /// Knots of all epochs.
     knots: Vec<Knot>,
     epochs: Vec<Stretch>,
 }
@@ -136,8 +136,9 @@ struct Stretch {
 /// Nanoseconds after the origin, hard and calibrated half-width.
 type Place = (f64, f64, f64);
 
-/// Of a map, what no instant of a counter or of a later one is before. A map may go back by a
-/// nanosecond that rounding takes off at a knot, and where an epoch begins before the last one ends.
+/// A lower limit for the global time of an instant and of every later one on a map's counter. A map
+/// may go back by a nanosecond that rounding takes off at a knot, and where an epoch begins before
+/// the last one ends.
 #[derive(Clone, Debug)]
 pub struct Floor<'a> {
     map: &'a ClockMap,

@@ -55,7 +55,7 @@ pub enum BuildError {
         /// The file.
         path: PathBuf,
     },
-    /// Who follows the progress wants no more.
+    /// The caller has cancelled through the progress callback.
     #[error("stopped")]
     Stopped,
     /// A loss account is not what its schema says.

@@ -46,9 +46,9 @@ pub struct ClockEvent {
 /// The loop that an edge between two followers closes over the reference, in a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopResiduals {
-    /// Who probed.
+    /// The host that probed.
     pub host: String,
-    /// Who answered.
+    /// The host that answered.
     pub peer: String,
     /// Exchanges that the edge's map rests on.
     pub exchanges: u64,
@@ -56,11 +56,11 @@ pub struct LoopResiduals {
     pub rejected: u64,
     /// Instants that were looked at.
     pub instants: u64,
-    /// Of them, those without a residual: a clock was disturbed.
+    /// Exchanges without a residual, because a clock was disturbed.
     pub unknown: u64,
-    /// Those with one inside its calibrated half-width.
+    /// Exchanges with a residual inside its calibrated maximum error.
     pub covered: u64,
-    /// Those with one outside its hard half-width.
+    /// Exchanges with a residual outside its hard maximum error.
     pub contradictions: u64,
     /// None where no instant has one.
     pub figures: Option<LoopFigures>,
@@ -68,7 +68,7 @@ pub struct LoopResiduals {
     pub problem: Option<String>,
 }
 
-/// Of an edge's residuals, in nanoseconds.
+/// Percentiles of an edge's residuals, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopFigures {
     /// Median of their sizes.

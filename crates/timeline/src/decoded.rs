@@ -27,12 +27,12 @@ impl Stored for Decoded {
 }
 
 impl Decoded {
-    /// As [`Self::store`] left it.
+    /// Loads what [`Self::store`] stored.
     pub fn load(path: &Path) -> Result<Decoded, BuildError> {
         stored::load(path)
     }
 
-    /// As JSON.
+    /// Stores it as JSON.
     pub fn store(&self, path: &Path) -> Result<(), BuildError> {
         stored::store(self, path)
     }

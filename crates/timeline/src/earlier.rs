@@ -35,7 +35,8 @@ pub(crate) struct Stamps<'a> {
 }
 
 impl Earlier {
-    /// Of a call site of a process; none where its events are of when they are recorded.
+    /// The columns for a call site of a process; `None` if its events are recorded when they
+    /// happen.
     pub fn of(process: &str, class: &EventClass) -> Option<Earlier> {
         if (process, class.group.as_str()) != ROUTER {
             return None;

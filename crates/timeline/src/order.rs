@@ -38,7 +38,7 @@ impl Row {
 pub(crate) enum Piece<'a> {
     /// So many of one block.
     Run(usize, Range<usize>),
-    /// Of blocks that overlap in time.
+    /// Rows from blocks that overlap in time.
     Mixed(&'a [Row]),
 }
 

@@ -36,12 +36,12 @@ impl Stored for Solution {
 }
 
 impl Solution {
-    /// As [`Self::store`] left it: the same to the bit.
+    /// Loads what [`Self::store`] stored: the same to the bit.
     pub fn load(path: &Path) -> Result<Solution, BuildError> {
         stored::load(path)
     }
 
-    /// As JSON.
+    /// Stores it as JSON.
     pub fn store(&self, path: &Path) -> Result<(), BuildError> {
         stored::store(self, path)
     }

@@ -33,7 +33,7 @@ pub(crate) struct Table {
     origins: Vec<Origin>,
     known: HashMap<Origin, u32>,
     fields: Vec<Column>,
-    /// Of its call sites.
+    /// Kinds of its call sites.
     kinds: BTreeSet<Kind>,
     sites: Vec<Site>,
     /// Whether a call site's events are of instants before they were recorded.

@@ -134,7 +134,7 @@ fn hosts(dir: &Path) -> Solution {
     solution
 }
 
-/// As processes do that share nothing but files.
+/// Builds as processes do that share nothing but files.
 fn apart(dir: &Path, solution: &Solution, out: &Path) -> Summary {
     let clocks = out.join("clocks.json");
     solution.store(&clocks).unwrap();

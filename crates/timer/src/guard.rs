@@ -18,7 +18,7 @@ pub struct Guard {
     undisturbed: u32,
     /// Waits still to go without spinning.
     resting: u32,
-    /// As many as the last time it gave up spinning.
+    /// Number of sleeps that it rests, as many as the last time it gave up spinning.
     rest: u32,
 }
 
@@ -180,7 +180,7 @@ mod tests {
         }
     }
 
-    /// Of `wakes` sleeps, how many were later than the guard, and the mean time to spin.
+    /// Of `wakes` sleeps, the number that were later than the guard, and the mean time to spin.
     fn live(guard: &mut Guard, kernel: &mut Kernel, wakes: u64) -> (u64, u64) {
         let (mut missed, mut spun) = (0, 0);
         for _ in 0..wakes {
@@ -255,7 +255,7 @@ mod tests {
             }
         }
         assert!(slept > 5000, "slept {slept} times");
-        // Nor does it give up for good where there never was a sleep.
+        // It does not give up for good if it has never slept, either.
         let mut guard = Guard::default();
         (0..5 * PATIENCE).for_each(|_| guard.stayed_awake());
         assert!(guard.ns() < 10_000);

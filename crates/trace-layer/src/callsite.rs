@@ -32,7 +32,7 @@ pub(crate) enum Is {
     },
 }
 
-/// Which fields are there, and of which types.
+/// Presence and types of the fields.
 pub(crate) struct Shape {
     fields: Vec<usize>,
     kinds: Vec<FieldKind>,

@@ -29,7 +29,7 @@ struct Raw {
 
 const _: () = assert!(size_of::<Raw>() == 64);
 
-/// Of a field in a payload, at most: a pointer and a `u32`.
+/// Largest size of a field in a payload, in bytes: a pointer and a `u32`.
 const LARGEST: usize = 12;
 
 mod core_calls {

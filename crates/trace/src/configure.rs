@@ -52,7 +52,7 @@ pub fn glob_matches(glob: &CStr, full_name: &CStr) -> bool {
 /// A call site as its line in the sites file tells it.
 #[derive(Clone, Copy, Debug)]
 pub struct SiteText<'a> {
-    /// As `enum loopscope_kind` in include/loopscope/trace.h counts.
+    /// The kind, numbered as in `enum loopscope_kind` of include/loopscope/trace.h.
     pub kind: u32,
     /// `group:name`.
     pub full_name: &'a CStr,

@@ -103,7 +103,7 @@ macro_rules! __interval_end {
     }};
 }
 
-/// As the core takes it; centuries are the most.
+/// The duration in nanoseconds, limited to centuries.
 #[doc(hidden)]
 #[inline(always)]
 pub fn nanoseconds(over: Duration) -> u64 {

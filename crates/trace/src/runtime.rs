@@ -88,7 +88,7 @@ pub enum Kind<'a> {
     FlowIn(&'a [(&'a str, FieldType)]),
     /// An output was computed from an input; its one field is `out`, the output's id.
     FlowLink,
-    /// Of a thread's intervals, or of those with a key.
+    /// Start of an interval, of a thread's intervals or of those with a key.
     IntervalStart,
     /// Likewise.
     IntervalEnd,
@@ -115,7 +115,7 @@ pub enum Kind<'a> {
     },
     /// Declares what people are told of an entity, or, under the name `*`, of a group.
     Describe {
-        /// Of its values.
+        /// Unit of its values.
         unit: &'a str,
         /// In a sentence.
         description: &'a str,

@@ -53,7 +53,7 @@ const NUMBER_LIMIT: u64 = (1 << (8 * NUMBER_BYTES)) - 1;
 /// A program of the distributed pipeline.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PipeArgs {
-    /// Which one.
+    /// The role of this process.
     #[command(subcommand)]
     pub role: PipeRole,
 }

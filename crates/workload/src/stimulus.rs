@@ -45,7 +45,7 @@ const SIZE_LIMIT: usize = 16 << 20;
 /// A program of the stimulus-response experiment.
 #[derive(Clone, Debug, clap::Args)]
 pub struct StimulusArgs {
-    /// Which one.
+    /// The role of this process.
     #[command(subcommand)]
     pub role: StimulusRole,
 }

@@ -17,9 +17,9 @@ pub(super) const PREFIXES: [&str; 2] = ["ls-", "loopscope-"];
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Entry {
-    /// Who answers for this run. First in every ledger.
+    /// The processes that are responsible for this run. First in every ledger.
     Owner {
-        /// Who started the agent.
+        /// The process that started the agent.
         controller: Identity,
         /// The agent that made the ledger.
         agent: Identity,

@@ -158,7 +158,7 @@ fn lock(path: &Path) -> io::Result<Option<Flock<File>>> {
             continue;
         }
         if metadata.mode() & 0o077 != 0 {
-            // Whoever may open it may lock it.
+            // A process that may open the file may lock it.
             file.set_permissions(Permissions::from_mode(0o600))?;
         }
         let lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
@@ -166,7 +166,8 @@ fn lock(path: &Path) -> io::Result<Option<Flock<File>>> {
             Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
             Err((_, error)) => return Err(error.into()),
         };
-        // Who removes the file holds its lock, which was waited for in vain then.
+        // A process that removes the file holds its lock, and then waiting for the lock was in
+        // vain.
         let (ours, there) = (lock.metadata()?, fs::metadata(&name));
         if there.is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino())) {
             return Ok(Some(lock));
@@ -188,7 +189,7 @@ fn open(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Of whatever version.
+/// True if the file begins as a page, of any version.
 fn begins_as_page(file: &File) -> bool {
     let mut magic = [0; 8];
     file.read_exact_at(&mut magic, 0).is_ok() && u64::from_le_bytes(magic) == MAGIC

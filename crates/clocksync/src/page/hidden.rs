@@ -25,7 +25,7 @@ pub fn on_true_counter(
         return None;
     }
     let rate = state.ns_per_tick * (synthetic as f64 / ticks as f64);
-    // Of the anchor, which need not be a value of the map.
+    // The start, relative to the anchor, which need not be a value of the map.
     let late = start.ticks_since(state.anchor) as f64;
     let fraction = state.fraction_ns + late * state.ns_per_tick;
     // A synthetic counter is cut to whole ticks, so between any two lies up to a tick more or less

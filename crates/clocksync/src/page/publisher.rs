@@ -55,8 +55,8 @@ impl Publisher {
         mut now: impl FnMut(Counter) -> Published + Send + 'static,
     ) -> Result<Publisher, PageError> {
         let mut writer = PageWriter::create(path, frequency)?;
-        // Of a page that was taken away or replaced nobody knows the last epoch: these are later all
-        // the same.
+        // The last epoch of a page that was removed or replaced is not known: these numbers are
+        // later in any case.
         let booted = (frequency.scale(ordered_counter()).0 / EPOCH_NS) as u32;
         let base = writer.epoch().map_or(booted, |epoch| booted.max(epoch.wrapping_add(1)));
         // The service may be killed: nobody would say then that the reference does not answer any

@@ -2,7 +2,7 @@
 
 use crate::utc::{Reason, Standing};
 
-/// Who publishes, and what it knows of UTC.
+/// The service that publishes, and what it knows of UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Service {
     /// Its place among the hosts.

@@ -49,7 +49,7 @@ pub(super) struct Assembly {
     /// By number, with when it was begun.
     rows: BTreeMap<u64, (Instant, Row)>,
     follower: Frequency,
-    /// Of the last reply.
+    /// The reference's values in the last reply.
     reference: Option<(Frequency, u64, u64)>,
     /// The last probe that was answered or given up.
     settled: u64,
@@ -109,7 +109,7 @@ impl Assembly {
     /// Tells what is left; nothing if nothing was ever answered.
     pub(super) fn end(&mut self) {
         if self.reference.is_some() {
-            // That the last stamps are missing is no loss.
+            // Missing last stamps are no loss.
             let Untold(_) = self.told(|_, _| true);
         }
     }

@@ -128,7 +128,7 @@ impl Packet {
         if bytes[..4] != MAGIC || bytes[4] != VERSION {
             return Err(Refusal::Malformed);
         }
-        // Of nobody else is any field believed.
+        // No field of a packet is used before its code is verified.
         if !key.agrees(&bytes[..CODED], &bytes[CODED..]) {
             return Err(Refusal::Forged);
         }
@@ -228,7 +228,7 @@ mod tests {
         ]
     }
 
-    /// As schema/clock-log.md has it.
+    /// The layout of schema/clock-log.md.
     #[test]
     fn fields_are_where_the_format_says() {
         let key = Key::new(b"0123456789abcdef").unwrap();

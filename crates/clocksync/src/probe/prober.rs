@@ -39,7 +39,7 @@ pub struct ProberConfig {
     /// The assumption under which the follower knows the global clock meanwhile, as in
     /// [`offline::solve`](crate::offline::solve).
     pub wander: f64,
-    /// Who is told of each exchange, after the follower's own clock has heard of it.
+    /// Called with each exchange, after the follower's own clock has been updated with it.
     pub observer: Option<Observer>,
 }
 
@@ -164,7 +164,7 @@ fn run(
             Some(Order::Stop) => probing.last_burst(),
             Some(Order::Redirect) => {
                 let to = elsewhere.lock().unwrap_or_else(PoisonError::into_inner).take();
-                // Of two orders at once the first has taken the second's.
+                // If two orders come together, the first has taken the second's.
                 if let Some((socket, reference)) = to {
                     probing.redirect(socket, reference)?;
                 }

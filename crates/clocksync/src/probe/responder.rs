@@ -66,7 +66,8 @@ impl Responder {
         Responder::telling(side, Told::Nothing)
     }
 
-    /// As [`Self::start`]; replies tell what is known of other times.
+    /// Starts a responder as [`Self::start`] does; its replies also report what is known of other
+    /// times.
     pub fn telling(side: Side, told: Told) -> Result<Responder, ProbeError> {
         require_one(side.identity.frequency)?;
         Responder::on(StampedSocket::bind(&side)?, side, told)
@@ -84,7 +85,7 @@ impl Responder {
         let mut log = ProbeWriter::create(side.directory.as_deref(), &side.identity, side.filter)?;
         let apart = skew::of_this_machine().within();
         log.log_processors(apart)?;
-        // Of a follower its prober knows more.
+        // A follower's prober knows more.
         let online = Arc::new(Mutex::new(skew::reference(frequency)));
         let answering = Answering {
             socket,
@@ -319,7 +320,7 @@ impl Answering {
         }
         self.greeted = self.greeted.max(now) + gap;
         let greeting = Packet { kind: Kind::Greeting, session: self.session, ..probe };
-        // Nobody waits for its stamp.
+        // The greeting's stamp is not used.
         self.send(&greeting, to).map(|_| ())
     }
 
@@ -352,7 +353,7 @@ impl Answering {
         let after = |key: u32| key.wrapping_sub(first);
         let found = self.unstamped.binary_search_by_key(&after(departure.key), |r| after(r.key));
         let Some(reply) = found.ok().and_then(|at| self.unstamped.remove(at)) else {
-            // Of a greeting; or it came after its deadline and is counted.
+            // The reply to a greeting; or it came after its deadline and is counted.
             return Ok(());
         };
         let limits = Span { lo: reply.user.lo, hi: departure.read };

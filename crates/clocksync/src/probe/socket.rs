@@ -501,7 +501,7 @@ mod tests {
     fn without_kernel_stamps_the_programs_own_serve() {
         for missing in [Missing::Option, Missing::Stamps] {
             let hosts = tempfile::tempdir().unwrap();
-            // Whoever watches the counter compares it with other clocks.
+            // The counter's watch compares it with other clocks.
             let hz = crate::tests::measured_frequency();
             let side = |host| side(hosts.path(), host, hz);
             let responder =

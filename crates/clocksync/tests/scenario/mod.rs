@@ -12,7 +12,7 @@ use loopscope_clocksync::exchange::Exchange;
 use loopscope_clocksync::synthetic::{Step, SyntheticClock};
 use loopscope_time::{Counter, Frequency};
 
-/// Of the true counter, and nominal of all hosts'.
+/// The rate of the true counter, and the nominal one of all hosts' counters.
 pub const HZ: u64 = 2_600_000_000;
 /// When everything begins, on the true counter.
 const BEGIN: u64 = 40_000 * HZ;
@@ -141,7 +141,7 @@ pub struct Scenario {
     pub seconds: f64,
     pub rate_hz: f64,
     pub network: Network,
-    /// Of each message and, by half, of each transmit stamp.
+    /// Probability that a message is lost; a transmit stamp is lost with half of it.
     pub loss: f64,
     /// Messages that something holds up for up to 30 ms.
     pub reordered: f64,

@@ -17,13 +17,13 @@ const PUBLISHED: u64 = HZ / 20;
 pub struct Score {
     /// Instants that were asked for.
     pub instants: usize,
-    /// Of them, those of which nothing was said to be known.
+    /// Instants at which the estimate was unknown.
     pub unknown: usize,
     /// And those of which that was said afterwards.
     pub withdrawn: usize,
     /// Instants whose true time was outside the hard width.
     pub violations: usize,
-    /// Of the instants of which something was known, ascending, ns.
+    /// Errors at the instants with an estimate, ascending, ns.
     pub errors: Vec<f64>,
     hard: Vec<f64>,
     calibrated: Vec<f64>,

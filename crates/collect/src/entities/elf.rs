@@ -186,7 +186,7 @@ impl<'a, F: Object<'a>> Image<'a, F> {
     }
 }
 
-/// As the library writes it into the `sites` file.
+/// The text as the library writes it into the `sites` file.
 fn printable(text: &str) -> String {
     text.replace(|c: char| c < ' ', "?")
 }

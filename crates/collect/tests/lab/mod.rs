@@ -145,7 +145,8 @@ impl Small {
         std::fs::create_dir_all(dir).unwrap();
         let size = format!("size={kib}k");
         let mount = |words: &[&str]| Command::new("mount").args(words).arg(dir).output();
-        // Nobody else's mounts change, and the kernel removes these when the thread has ended.
+        // Mounts of other processes do not change, and the kernel removes these when the thread has
+        // ended.
         let mounted = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS)
             .map_err(std::io::Error::from)
             .and_then(|()| Command::new("mount").args(["--make-rprivate", "/"]).output())
@@ -304,7 +305,7 @@ impl<'a> Steady<'a> {
         Steady::of(lab, &mut lab.tallied(emit(), &format!("steady {threads}")))
     }
 
-    /// As another user, for whom the lab must be open.
+    /// Starts it as another user, for whom the lab must be open.
     pub fn start_as(lab: &'a Lab, user: u32, threads: u32) -> Steady<'a> {
         let mut command = lab.tallied(emit(), &format!("steady {threads}"));
         Steady::of(lab, command.uid(user).gid(user))

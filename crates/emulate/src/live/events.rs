@@ -31,7 +31,7 @@ describe!("link", "corrupted", "", "The packet that leaves differs in a bit.");
 describe!("link", "duplicated", "", "The packet that leaves is the second one.");
 describe!("link", "set", "", "The link has other settings from now on.");
 
-/// Which packet it is, and where.
+/// Number and place of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) number: u64,

@@ -34,7 +34,7 @@ pub struct Observer {
     lines: Vec<Option<Box<Line>>>,
     /// By port and bytes.
     equals: HashMap<(usize, Bytes), Equals>,
-    /// That have left and are of no bytes that came.
+    /// Packets that have left and belong to no bytes that came.
     strays: Vec<Stray>,
     unseen: u64,
 }
@@ -85,7 +85,7 @@ struct Arrival {
     bytes: Bytes,
     until: MonotonicNs,
     changes: usize,
-    /// Of the packets that have left, or have taken its place.
+    /// The packet has left, or another one has left in its place.
     left: bool,
     /// The queue that it may have been in was thrown away.
     discarded: bool,
@@ -114,7 +114,7 @@ struct Stray {
 }
 
 impl Observer {
-    /// Of the document's ports, which need addresses, and links, from `start` on.
+    /// An observer of the document's ports, which need addresses, and links, from `start` on.
     pub fn new(document: &Document, start: MonotonicNs) -> Result<Observer, EmulateError> {
         let hosts = Hosts::of(document)?;
         let mut table = HashMap::new();

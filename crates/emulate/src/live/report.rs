@@ -46,7 +46,7 @@ pub struct PortReport {
 }
 
 impl Report {
-    /// Of a router that has ended.
+    /// The report of a router that has ended.
     pub fn new(
         document: &Document,
         (mover, why): (&'static str, String),

@@ -1,4 +1,4 @@
-//! Which packets are lost.
+//! Decides which packets are lost.
 
 use super::random::Stream;
 use crate::settings::Loss;

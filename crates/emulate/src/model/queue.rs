@@ -17,7 +17,7 @@ use crate::settings::{Discipline, Limit, Settings};
 pub(crate) struct Queue<P> {
     terms: Terms,
     walk: Walk,
-    /// Those that have not left yet but whose leaving is known; they are in the line.
+    /// Packets in the line whose time of leaving is known.
     planned: VecDeque<Planned>,
     planned_bytes: u64,
     /// The others: at most a largest frame's bytes, and one packet.

@@ -15,7 +15,7 @@ use loopscope_clocksync::probe::{
 use super::place::Place;
 use super::service::{own_address, told};
 
-/// Which followers check which.
+/// Pairs of followers that check each other.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Answer other followers on this UDP port, so that they can check their time against this host's
@@ -32,7 +32,7 @@ pub(super) struct Peers {
     answers: Option<Responder>,
     probes: Option<Mesh>,
     places: Vec<Place>,
-    /// Whose first agreement, and whose first contradiction was told.
+    /// Peers whose first agreement, and peers whose first contradiction was reported.
     agreed: BTreeSet<String>,
     contradicted: BTreeSet<String>,
 }

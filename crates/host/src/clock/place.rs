@@ -78,7 +78,7 @@ impl Place {
         if self.name.parse::<SocketAddr>().is_err() && now >= self.since + SILENT {
             let (answer, asked) = mpsc::channel();
             let name = self.name.clone();
-            // Who asked may have ended.
+            // The caller may have ended.
             let look = move || answer.send(resolved(&name).ok()).unwrap_or_default();
             // A thread that cannot be had is tried again.
             let begun = std::thread::Builder::new().name("clock-name".into()).spawn(look);

@@ -61,7 +61,7 @@ impl Said {
         Said { time, words, frequency: page.frequency(), writer }
     }
 
-    /// As the page says, which learns of a writer's death a second later than the system.
+    /// The status on the page, which shows a writer's death one second later than the system does.
     fn status(&self) -> Status {
         match self.time.status {
             Status::Synchronised if !self.is_kept() => Status::Holdover,

@@ -119,7 +119,7 @@ proptest! {
     ) {
         let (mut counter, mut ns) = (0, 0.0);
         let knots: Vec<Knot> = steps.iter().map(|(ticks, step, width)| {
-            // Of these most instants and widths are on a half.
+            // Most of these instants and widths end on a half.
             let whole = (*ticks % 64 + 1, (*ticks % 64 + 1) as f64 * 0.5, width.round());
             let (ticks, step, width) = if halves { whole } else { (*ticks, *step, *width) };
             (counter, ns) = (counter + ticks, ns + step);

@@ -30,7 +30,7 @@ pub(crate) struct Time {
 /// A stream while it is read: a packet of it, and the next event's head.
 struct Reader<'a> {
     traces: &'a [Trace],
-    /// Those to come.
+    /// Packets still to come.
     packets: std::slice::Iter<'a, Packet>,
     /// The one at hand.
     packet: Packet,

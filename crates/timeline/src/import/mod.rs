@@ -63,13 +63,13 @@ pub enum ImportError {
     Clocks {
         /// Metadata of the one.
         first: PathBuf,
-        /// Of the other.
+        /// Metadata of the other.
         second: PathBuf,
     },
     /// The place for the tables is taken.
     #[error("{0} is there already and not empty: remove it, or name another directory")]
     Taken(PathBuf),
-    /// Who follows the progress wants no more.
+    /// The caller has cancelled through the progress callback.
     #[error("stopped")]
     Stopped,
     /// A table could not be made or written.
@@ -142,7 +142,7 @@ pub struct TableSummary {
     pub rows: u64,
     /// Time of the first one, if it has one.
     pub from_ns: Option<i64>,
-    /// Of the last one.
+    /// End of the last one.
     pub until_ns: Option<i64>,
 }
 

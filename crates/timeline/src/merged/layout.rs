@@ -44,7 +44,7 @@ impl Layout {
         Ok(Layout { columns })
     }
 
-    /// Which values a row has, for [`Self::declare`] and to tell its class.
+    /// The values that a row has, for [`Self::declare`] and to find its class.
     pub fn present(&self, arrays: &[ArrayRef], row: usize, bits: &mut Vec<bool>) {
         for (index, _) in &self.columns {
             present(&arrays[*index], row, bits);

@@ -101,7 +101,7 @@ pub struct Left {
     pub sites: Vec<Vec<String>>,
     /// `kind group:name id field=value…`, thread by thread in the order of their first hits.
     pub records: Vec<String>,
-    /// Of the records of intervals, by `group:name id`.
+    /// Records of intervals, by `group:name id`.
     pub spans: Vec<(String, Span)>,
 }
 

@@ -176,7 +176,7 @@ pub struct CompileOneArgs {
 /// Reads source from standard input, computes, and writes an object to standard output.
 pub fn main_compile_one(args: &CompileOneArgs) -> Result<()> {
     set_pdeathsig(Signal::SIGKILL).context("cannot ask to end with burn")?;
-    // Who died before that sends no signal any more.
+    // A parent that died before this call sends no signal any more.
     ensure!(getppid() == Pid::from_raw(args.parent), "burn is gone");
     let source = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     let mut random = fastrand::Rng::with_seed(args.seed);
@@ -206,7 +206,7 @@ pub fn main_compile_one(args: &CompileOneArgs) -> Result<()> {
     std::io::stdout().write_all(&object).context("cannot write the object")
 }
 
-/// Of this process.
+/// CPU time of this process.
 fn cpu_time() -> Result<Duration> {
     Ok(clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).context("cannot read the CPU time")?.into())
 }

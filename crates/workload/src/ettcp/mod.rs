@@ -52,7 +52,7 @@ describe!("ettcp", "second", "", "A second of this end's run has passed.");
 /// An end of a bulk transfer.
 #[derive(Clone, Debug, clap::Args)]
 pub struct EttcpArgs {
-    /// Which one.
+    /// The role of this process.
     #[command(subcommand)]
     pub role: EttcpRole,
 }

@@ -65,7 +65,7 @@ impl Sender {
         loop {
             match self.socket.send(&packet) {
                 Ok(_) => {}
-                // Nobody is there yet; or it went away, and the patience will end.
+                // The peer is not there yet; or it went away, and the timeout will end this.
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
                 Err(error) => return Err(error).with_context(|| self.lost()),
             }
@@ -262,7 +262,7 @@ impl Receiver {
 
     fn say(&self, stream: u16, to: SocketAddr, message: &Message) -> Result<()> {
         let packet = wire::packet(stream, self.token, message)?;
-        // As good as lost on the way; it will be asked for again.
+        // It counts as lost on the way and will be requested again.
         let _ = self.socket.send_to(&packet, to);
         Ok(())
     }

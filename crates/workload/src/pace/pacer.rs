@@ -1,5 +1,5 @@
-//! Which packets leave at a given time, and what becomes of those that a stall has made late.
-//! Sans-I/O: offsets from the start of the run come in and slots go out.
+//! Chooses the packets that leave at a given time, and the fate of those that a stall has made
+//! late. Sans-I/O: offsets from the start of the run come in and slots go out.
 
 use super::schedule::Slot;
 

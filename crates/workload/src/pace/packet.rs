@@ -133,7 +133,7 @@ fn part<const N: usize>(from: &[u8], at: usize) -> [u8; N] {
     part
 }
 
-/// Which boot of which machine this is: clocks of equal ones are the same clock. Zero where the
+/// Identifies the boot of a machine: clocks with equal values are the same clock. Zero where the
 /// kernel does not say.
 pub(super) fn boot() -> [u8; 16] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();

@@ -27,7 +27,7 @@ use crate::tcp::{Link, peer_addresses};
 /// Before the first packet, so that a process is not late from the start.
 const START_NS: u64 = 2_000_000;
 
-/// Who is ready to send.
+/// The sender that is ready.
 enum Ready {
     /// This process.
     Alone(Box<Outlet>),
@@ -67,7 +67,7 @@ pub(super) fn send(
     }
 }
 
-/// Who datagrams go to, for people, and where.
+/// Receiver of datagrams: a name for people, and addresses.
 type Peer = (String, Vec<SocketAddr>);
 
 /// A way to the receiver for each process.

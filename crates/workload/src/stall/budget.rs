@@ -7,7 +7,8 @@ use anyhow::{Context, Result, ensure};
 
 use super::plan::{Milliseconds, Plan};
 
-/// Of what the kernel allows, so that other real-time threads and late wakes find room too.
+/// The share of the kernel's allowance that is used, so that other real-time threads and late wakes
+/// find room too.
 const PART: f64 = 0.8;
 
 /// A bound on real-time CPU time.

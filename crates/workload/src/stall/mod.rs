@@ -168,7 +168,7 @@ impl Order {
         Ok(order)
     }
 
-    /// Of a real-time thread.
+    /// The budget of a real-time thread.
     fn budget(&self) -> Result<Option<Budget>> {
         (self.priority > 0).then(Budget::of_kernel).transpose()
     }

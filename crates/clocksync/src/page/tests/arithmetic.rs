@@ -268,7 +268,7 @@ fn a_state_that_no_page_can_hold_is_refused_and_changes_nothing() {
     let error = writer.publish(&bad[1], SERVICE).unwrap_err().to_string();
     assert_eq!(error, "the clock's rate is 1001; a clock page holds 0.001 to 1000 ns per tick");
     assert_eq!(page.words(), before);
-    // Of an unknown state nothing is looked at.
+    // Nothing is checked in an unknown state.
     writer.publish(&State { status: Status::Unknown, ..bad[0] }, SERVICE).unwrap();
     assert_eq!(page.map(state().anchor).status, Status::Unknown);
 }

@@ -170,7 +170,7 @@ fn load(map: &OwnedFd) -> io::Result<OwnedFd> {
         flags: u32,
     }
     let instructions = program(map);
-    // As this file's; none of the functions that it calls asks for more.
+    // The license of this file; none of the functions that it calls requires another.
     let license = c"MIT OR Apache-2.0";
     let program = Program {
         kind: BPF_PROG_TYPE_XDP,

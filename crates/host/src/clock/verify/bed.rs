@@ -26,7 +26,7 @@ const TCP_PORT: u16 = 5001;
 pub(super) struct Bed {
     plan: Plan,
     ledger: Ledger,
-    /// Of logs, the key and pages.
+    /// Directory of logs, the key and pages.
     pub(super) directory: PathBuf,
     pub(super) frequency: Frequency,
 }
@@ -61,7 +61,7 @@ impl Bed {
         self.directory.join("key")
     }
 
-    /// As a run's `hosts/`.
+    /// The directory that corresponds to a run's `hosts/`.
     pub(super) fn hosts(&self) -> PathBuf {
         self.directory.join("hosts")
     }

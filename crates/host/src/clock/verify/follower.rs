@@ -66,7 +66,7 @@ impl Follower {
             wander: DEFAULT_WANDER,
             observer: Some(observer),
         })?;
-        // Nobody else sets it.
+        // Set once, here.
         let _ = online.set(prober.online());
         Ok(Follower { prober, clock, said })
     }

@@ -62,7 +62,7 @@ pub(super) struct Measured {
     pub(super) reference: SyntheticClock,
     pub(super) followers: BTreeMap<String, Ended>,
     pub(super) answers: Counts,
-    /// Of followers that probe each other, where there are several.
+    /// Figures of followers that probe each other, if there are several.
     pub(super) seen: Option<Seen>,
     /// The measured time, true counters.
     pub(super) begin: Counter,
@@ -92,7 +92,7 @@ pub(super) fn measure(run: &Run, followers: usize, event: Event) -> Result<Measu
     let names: Vec<String> = (2..followers + 2).map(|i| format!("h{i}")).collect();
     let on_a_relay = match event {
         Event::Asymmetry | Event::AsymmetryStep | Event::Attack => true,
-        // Whose round trip is longer than the step.
+        // Only if the round trip is longer than the step.
         Event::CounterStep(step) => step < STEP,
         _ => false,
     };

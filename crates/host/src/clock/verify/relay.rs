@@ -24,7 +24,7 @@ use nix::time::{ClockId, clock_gettime};
 const DELAY: Duration = Duration::from_micros(200);
 /// SCHED_FIFO: what else the machine does is not the link's.
 const PRIORITY: i32 = 10;
-/// Of either direction that are remembered.
+/// Number of packets in either direction that are remembered.
 const KEPT: usize = 256;
 
 /// What an eavesdropper knows.

@@ -33,9 +33,9 @@ pub(super) struct Scenario {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
     course: Course,
-    /// Of the 99.9th percentile of the error, offline and online, ns.
+    /// Limit of the 99.9th percentile of the error, offline and online, ns.
     error_ns: Option<[f64; 2]>,
-    /// Of the median hard half-width of both.
+    /// Limit of the median hard maximum error of both, ns.
     half_width_ns: Option<f64>,
 }
 
@@ -183,7 +183,7 @@ pub(super) struct Outcome {
     pub(super) online: Figures,
     /// Where followers probe each other.
     pub(super) loops: Option<Loops>,
-    /// Of single exchanges, without any estimator.
+    /// Errors of single exchanges, without any estimator.
     pub(super) noise: Spread,
     pub(super) targets: Vec<Target>,
     pub(super) checks: Vec<Check>,

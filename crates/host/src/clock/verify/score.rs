@@ -129,7 +129,7 @@ impl Figures {
     }
 }
 
-/// Of absolute values, by nearest rank.
+/// Percentiles of absolute values, by nearest rank.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spread {
     pub(super) p50_ns: f64,
