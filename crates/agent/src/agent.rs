@@ -68,7 +68,7 @@ pub enum AgentError {
     /// The namespace.
     #[error("cannot enter the network namespace {name}: {source}")]
     Namespace {
-        /// Which.
+        /// Its name.
         name: String,
         /// What the system says.
         source: io::Error,
@@ -78,7 +78,7 @@ pub enum AgentError {
         "cannot give host {host} a view of its own: {source} (in a container, this needs --privileged)"
     )]
     View {
-        /// Which.
+        /// The host.
         host: String,
         /// What the system says.
         source: io::Error,
@@ -86,7 +86,7 @@ pub enum AgentError {
     /// A file or folder.
     #[error("cannot use {path}: {source}")]
     Path {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// What the system says.
         source: io::Error,
@@ -164,7 +164,7 @@ pub fn run(options: Options) -> Result<Vec<String>, AgentError> {
     };
     let (socket, dir) = (absolute(&options.socket)?, absolute(&options.dir)?);
     check_socket_path(&socket).map_err(|e: MachineError| AgentError::Socket(e.to_string()))?;
-    // From here on there may be other users' programs beside it.
+    // From here on other users' programs may run.
     spawn::keep_private();
     // Before there are other threads: they would stay behind.
     if let Some(name) = &options.netns {
@@ -310,7 +310,7 @@ fn listen(path: &Path, ledger: &Ledger) -> Result<UnixListener, AgentError> {
     Ok(listener)
 }
 
-/// Standard input is held open by whoever started this agent.
+/// The process that started this agent holds standard input open.
 fn watch_stdin(ends: mpsc::UnboundedSender<&'static str>) {
     // A thread, because a blocking read cannot be given up: it ends with the process.
     std::thread::spawn(move || {
@@ -320,7 +320,8 @@ fn watch_stdin(ends: mpsc::UnboundedSender<&'static str>) {
     });
 }
 
-/// Says something to whoever reads standard error. Nobody may, and that must not stop a cleanup.
+/// Writes a line to standard error and ignores failures: the reader may be gone, and that must not
+/// stop a cleanup.
 pub(crate) fn tell(text: &str) {
     let _ = writeln!(io::stderr(), "loopscope-host agent: {text}");
 }

@@ -88,7 +88,8 @@ pub(crate) enum Started {
 }
 
 impl HostClock {
-    /// The clock of `host`; a hidden one if there is a seed. `namespace` is that of the probes' network.
+    /// The clock of `host`; a hidden one if there is a seed. `namespace` is that of the probes'
+    /// network.
     pub(crate) fn new(
         host: &str,
         frequency: Frequency,
@@ -132,8 +133,8 @@ impl HostClock {
         self.synthetic.map(|clock| move |counter| clock.apply(counter))
     }
 
-    /// Begins to answer or to send probes, logged under `folder`, and to publish the time on `page`.
-    /// Blocks until the first burst of a follower is complete.
+    /// Begins to answer or to send probes, logged under `folder`, and to publish the time on
+    /// `page`. Blocks until the first burst of a follower is complete.
     pub(crate) fn start(
         &self,
         request: StartClockRequest,

@@ -1,8 +1,8 @@
-//! Control sockets: how `loopscope trigger`, `enable` and `disable` reach what is being recorded, and
-//! `loopscope net` the links that are being emulated.
+//! Control sockets: how `loopscope trigger`, `enable` and `disable` reach what is being recorded,
+//! and `loopscope net` the links that are being emulated.
 //!
-//! Who records or emulates binds `<state dir>/control/<pid>`, which only its user can reach. A client connects,
-//! writes one [`Request`] as a line of JSON, and reads one [`Reply`].
+//! Who records or emulates binds `<state dir>/control/<pid>`, which only its user can reach. A
+//! client connects, writes one [`Request`] as a line of JSON, and reads one [`Reply`].
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -25,12 +25,12 @@ pub enum Request {
     Describe,
     /// Trigger a flight recorder, or all of them.
     Trigger {
-        /// Which.
+        /// The stream.
         stream: Option<String>,
     },
     /// Add patterns to a stream's, `!` before those that leave out.
     Choose {
-        /// Which.
+        /// The stream.
         stream: String,
         /// On `group:name`.
         patterns: Vec<String>,
@@ -56,10 +56,11 @@ pub enum Reply {
     Description(Description),
     /// Whether any program's recorder was triggered now.
     Triggered(bool),
-    /// To [`Request::Choose`]: which of its patterns match no entity that is known by now, in words.
+    /// To [`Request::Choose`]: which of its patterns match no entity that is known by now, in
+    /// words.
     Chosen(Vec<String>),
-    /// To [`Request::Links`] what links.json has under `links`; to [`Request::SetLink`] the settings
-    /// in force.
+    /// To [`Request::Links`] what links.json has under `links`; to [`Request::SetLink`] the
+    /// settings in force.
     Links(Value),
     /// It was not done, and why.
     Refused(String),

@@ -231,8 +231,8 @@ impl Host {
         Ok(Launch { program, words, environment, folder, rule, configure, account, output_limit })
     }
 
-    /// Makes a component's folder, and lets every user go through it and those above it that the run
-    /// has made, so that its program finds its own files by their paths. None can list them.
+    /// Makes a component's folder, and lets every user go through it and those above it that the
+    /// run has made, so that its program finds its own files by their paths. None can list them.
     fn let_through(&self, folder: &Path) -> Result<(), HostError> {
         std::fs::create_dir_all(folder)
             .map_err(|source| HostError::Folder { path: folder.to_owned(), source })?;

@@ -178,7 +178,7 @@ impl Ledger {
     }
 
     /// Makes a namespace or directory without its name, records `entry` with the mark of what was
-    /// made, calls `recorded`, and gives it the name then: whoever has the name in the end, and
+    /// made, calls `recorded`, and gives it the name then: whatever has the name in the end, and
     /// wherever this process dies, the mark tells whose it is.
     fn make_marked(
         &self,
@@ -230,8 +230,8 @@ impl Ledger {
         })
     }
 
-    /// Records `entry`, then has `make` make it, which fails where it exists. What somebody else was
-    /// first to make is theirs.
+    /// Records `entry`, then has `make` make it, which fails where it exists. What somebody else
+    /// was first to make is theirs.
     pub(crate) fn make_by<T>(
         &self,
         entry: &Entry,

@@ -1,5 +1,5 @@
-//! A program's output: to its log as it is, to the watcher line by line; of much of it, the beginning
-//! and the end.
+//! A program's output: to its log as it is, to the watcher line by line; of much of it, the
+//! beginning and the end.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -48,7 +48,7 @@ pub(crate) async fn copy(
     }
 }
 
-/// One of the two outputs of a component: the file beside its others, and what the watcher is told.
+/// One of the two outputs of a component: its log file, and what the watcher receives.
 #[derive(Debug)]
 pub(crate) struct Log {
     is_stderr: bool,
@@ -151,8 +151,8 @@ impl Log {
         }
     }
 
-    /// Writes and tells the end of what was too long; bytes that were left out of the log. What comes
-    /// after this and does not fit is lost.
+    /// Writes and tells the end of what was too long; bytes that were left out of the log. What
+    /// comes after this and does not fit is lost.
     pub(crate) fn settle(&self, voice: &Voice) -> u64 {
         let mut state = self.state();
         state.settled = true;

@@ -30,7 +30,8 @@ impl Pidfd {
         }
     }
 
-    /// Sends it a signal; `false` if it has been waited for, whoever has its number now.
+    /// Sends it a signal; `false` if it has been waited for, even if another process has its number
+    /// now.
     #[allow(unsafe_code)]
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<bool> {
         let (fd, number) = (self.0.as_raw_fd(), signal as libc::c_int);

@@ -36,15 +36,15 @@ pub(crate) struct Outfit {
 /// The agent's own umask as it was given one, which what it starts gets back.
 static UMASK: OnceLock<Mode> = OnceLock::new();
 
-/// Has nobody else read the files that this process makes, whatever its umask was. There must be one
-/// thread.
+/// Has nobody else read the files that this process makes, whatever its umask was. There must be
+/// one thread.
 pub(crate) fn keep_private() {
     let before = umask(Mode::S_IRWXG | Mode::S_IRWXO);
     UMASK.get_or_init(|| before);
 }
 
-/// Makes `command` start as leader of its own session, write its entry into the ledger, and have its
-/// outfit.
+/// Makes `command` start as leader of its own session, write its entry into the ledger, and have
+/// its outfit.
 #[allow(unsafe_code)]
 pub(crate) fn prepare(command: &mut Command, mut note: Note, outfit: Outfit) {
     let mask = UMASK.get().copied();

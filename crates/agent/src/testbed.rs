@@ -1,9 +1,9 @@
 //! The local testbed: one network namespace for each host, and one that holds the two bridges, one
-//! for data and one for clock traffic, which the hosts' links plug into. A host's clock link is in a
-//! namespace beside its own, which holds nothing but the agent's probes: a program that binds to all
-//! addresses would else be reached around the data links, whatever these are to be like. Where links are emulated
-//! the data links end there unbridged: an agent in it, the router's, runs what moves packets between
-//! them. Nothing is put into the namespace that loopscope itself runs in.
+//! for data and one for clock traffic, which the hosts' links plug into. A host's clock link is in
+//! a separate namespace, which holds nothing but the agent's probes: a program that binds to all
+//! addresses would else be reached around the data links, whatever these are to be like. Where
+//! links are emulated the data links end there unbridged: an agent in it, the router's, runs what
+//! moves packets between them. Nothing is put into the namespace that loopscope itself runs in.
 
 use std::fmt::Write as _;
 use std::io;
@@ -123,8 +123,8 @@ pub fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(fits)
 }
 
-/// What the names of everything begin with that run `run` makes on a machine. All of its id: runs of
-/// a sweep differ in its beginning only, and repeats in its end.
+/// What the names of everything begin with that run `run` makes on a machine. All of its id: runs
+/// of a sweep differ in its beginning only, and repeats in its end.
 pub fn prefix(run: &str) -> String {
     format!("ls-{run}")
 }
@@ -299,8 +299,8 @@ impl Plan {
         address_batch("clock0", host.clock, self.prefixes.1)
     }
 
-    /// What the hosts' programs are to read as `/etc/hosts`: the hosts' data addresses, then what the
-    /// `machine`'s file has of other names.
+    /// What the hosts' programs are to read as `/etc/hosts`: the hosts' data addresses, then what
+    /// the `machine`'s file has of other names.
     pub fn names(&self, machine: &str) -> String {
         let mut text = String::new();
         for host in &self.hosts {

@@ -29,8 +29,8 @@ pub struct Writer {
     pub start: u64,
 }
 
-/// A mapped page, which stays the same file: where its service was replaced by one that made another,
-/// it is unknown for good.
+/// A mapped page, which stays the same file: where its service was replaced by one that made
+/// another, it is unknown for good.
 #[derive(Debug)]
 pub struct Page(ffi::Mapped);
 

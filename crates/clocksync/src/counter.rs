@@ -136,8 +136,8 @@ pub struct CounterEvent {
     pub disturbance: Disturbance,
     /// Within this time. Of a counter that began anew: from what it is now to what it was.
     pub within: Span,
-    /// When it was noticed: before the end of `within` if the counter went back. A log has no more than
-    /// that end.
+    /// When it was noticed: before the end of `within` if the counter went back. A log has no more
+    /// than that end.
     pub after: Span,
     /// How long the machine slept, or how far the counter went ahead; nanoseconds.
     pub ns: i64,

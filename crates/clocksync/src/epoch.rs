@@ -3,9 +3,9 @@
 //!
 //! Messages are taken in the order of time as long as a mean rate suits them all. One that no mean
 //! suits is *rejected* if those after it suit the earlier ones: its stamps are wrong. So is one of
-//! the earlier ones, if all goes on well without it. Otherwise a clock was disturbed: an epoch ends.
-//! When exactly nobody can tell; it was before the message that contradicts the earlier ones, and,
-//! by the same pass backwards in time, after the message that contradicts the later ones.
+//! the earlier ones, if all goes on well without it. Otherwise a clock was disturbed: an epoch
+//! ends. When exactly nobody can tell; it was before the message that contradicts the earlier ones,
+//! and, by the same pass backwards in time, after the message that contradicts the later ones.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -10,10 +10,11 @@
 //! clock took meanwhile, as it is seen now, longer windows of them tell by how much the short ones
 //! are off.
 //!
-//! The calibrated half-width is made as there. Two things differ. There are few windows at first, so
-//! the noise of one begins with a guess: what the first one's quick messages scatter, and the width of
-//! stamps, whose errors may be alike for a short while; it counts less than one innovation. And no
-//! later window tells which clock of the bank is right, so that they differ is part of the variance.
+//! The calibrated half-width is made as there. Two things differ. There are few windows at first,
+//! so the noise of one begins with a guess: what the first one's quick messages scatter, and the
+//! width of stamps, whose errors may be alike for a short while; it counts less than one
+//! innovation. And no later window tells which clock of the bank is right, so that they differ is
+//! part of the variance.
 
 use std::collections::VecDeque;
 
@@ -92,8 +93,8 @@ pub(crate) struct Follow {
     /// Least round trips of late that are usual, and the least usual one ever.
     usual: VecDeque<f64>,
     least: f64,
-    /// The last windows, as many as `RECENT`, of those in a row that are not: their middles, legs and
-    /// by how much they were off.
+    /// The last windows, as many as `RECENT`, of those in a row that are not: their middles, legs
+    /// and by how much they were off.
     unusual: VecDeque<(f64, Legs, f64)>,
     last_usual: f64,
 }
@@ -225,8 +226,8 @@ impl Follow {
         Some((offset, rate / self.ticks_per_second, own + between + self.bias_variance))
     }
 
-    /// Square of what the quickest messages may be off by, before longer windows tell it: a window's
-    /// quick ones are about as far from its quickest as this one from the least.
+    /// Square of what the quickest messages may be off by, before longer windows tell it: a
+    /// window's quick ones are about as far from its quickest as this one from the least.
     fn skew(&self) -> f64 {
         let count = self.recent.len().max(1) as f64;
         self.recent.iter().map(|r| r.skew).sum::<f64>() / count

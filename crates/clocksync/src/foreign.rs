@@ -228,7 +228,8 @@ impl Segment {
         self.end.ns
     }
 
-    /// The most that the clock can go on by between this one's last reading and the first of `next`.
+    /// The most that the clock can go on by between this one's last reading and the first of
+    /// `next`.
     fn longest_until(&self, next: &Segment) -> i64 {
         let ticks = next.origin.at.hi.ticks_since(self.end.at.lo) as f64;
         (ticks * self.per_tick / (1.0 - SLEW)).ceil() as i64 + 1
@@ -308,7 +309,7 @@ fn passed(a: &Anchor, b: &Anchor, frequency: Frequency) -> (f64, f64) {
     (passed - 1.0 - most * (1.0 + SLEW), passed + 1.0 - least.max(0.0) * (1.0 - SLEW))
 }
 
-/// How much further than `usual` a clock is ahead of the one beside it.
+/// How much further than `usual` a clock is ahead of its neighbour.
 fn distance(
     anchor: &Anchor,
     beside: &[Anchor],
@@ -331,7 +332,8 @@ fn distance(
     Some((ahead - error, ahead + error))
 }
 
-/// What two ranges have in common (empty: the first end above the second), as far as they are known.
+/// What two ranges have in common (empty: the first end above the second), as far as they are
+/// known.
 fn intersection(a: Option<(f64, f64)>, b: Option<(f64, f64)>) -> Option<(f64, f64)> {
     match (a, b) {
         (Some(a), Some(b)) => Some((a.0.max(b.0), a.1.min(b.1))),
@@ -435,7 +437,7 @@ mod tests {
         }
 
         /// A step is found in the gap in which it happened, with its size, and nothing is said
-        /// within it; small ones by the clock beside.
+        /// within it; small ones by the neighbouring clock.
         #[test]
         fn a_step_is_found_timed_and_sized(
             ppm in -400.0..400.0f64, step_s in 0.3..9.5f64, back: bool,
@@ -461,8 +463,8 @@ mod tests {
     }
 
     proptest! {
-        /// A stamp is at the instant at which it was made, or nothing is said of it: of a clock that
-        /// was set to show some times twice, and of stamps of any grain.
+        /// A stamp is at the instant at which it was made, or nothing is said of it: of a clock
+        /// that was set to show some times twice, and of stamps of any grain.
         #[test]
         fn a_stamp_is_placed_where_it_was_made(
             ppm in -400.0..400.0f64, step_s in 0.3..9.5f64, back: bool, grain in 1i64..2_000,
@@ -495,7 +497,7 @@ mod tests {
         }
     }
 
-    /// Without a clock beside it, and of one that is steered in ways nobody knows.
+    /// A clock without a neighbour, and one that is steered in unknown ways.
     #[test]
     fn alone_it_is_bounded_by_its_rate() {
         let clock = Clock { step_s: 5.0, step_ns: 22_000_000, ..Clock::steady(100.0) };

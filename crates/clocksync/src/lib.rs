@@ -1,24 +1,32 @@
-//! The clock between hosts: probes that cross the clock network, and the map from each follower's
-//! counter to the reference's.
+//! Clock synchronisation between hosts: probes over the clock network, and maps from each
+//! follower's counter to the reference's.
 //!
-//! No machine's clock is steered. While a run goes on, a [`probe::Prober`] on each follower
-//! exchanges small UDP packets with the [`probe::Responder`] on the reference; each side writes
-//! what it saw on its own counter to its own log ([`record`]). Afterwards [`log::solve_run`] joins
-//! the logs and [`offline::solve`] makes the [`ClockMap`](loopscope_time::ClockMap)s.
+//! No machine's clock is steered. The model: between two exchanges a follower's counter `c` is
+//! related to global time `t` in nanoseconds by `t = c · ρ + θ`, where the rate `ρ` (ns per tick)
+//! wanders by at most a known amount and the offset is `θ` (ns). A message that is sent at `s` and
+//! received at `r` takes longer than nothing, so `t(s) < t(r)`: each message limits `ρ` and `θ`
+//! from one side. The intersection of these limits is the hard maximum error; a Kalman filter over
+//! the exchanges gives the estimate inside it and the calibrated maximum error.
 //!
-//! What must be known earlier is in [`online`], which sees each [`probe::Outcome`]; programs read it
-//! from the [`page`]. Followers that probe each other too ([`probe::Mesh`]) close [`loops`], which
-//! judge all that. Other people's clocks, which each side reads beside its probes, are mapped by
-//! [`foreign`]; [`others`] tells of them on a run's time line, [`placing`] puts their stamps there.
+//! During a run, a [`probe::Prober`] on each follower exchanges small UDP packets with the
+//! [`probe::Responder`] on the reference; each side writes the stamps of its own counter to its own
+//! log ([`record`]). Afterwards [`log::solve_run`] joins the logs and [`offline::solve`] makes the
+//! [`ClockMap`](loopscope_time::ClockMap)s.
 //!
-//! Both take messages as constraints (`constraint`): what is left of rate and offset is in `rate`,
-//! `envelope` and `bound`, what contradicts in `epoch`, steps that contradict nothing in `steps`; the finer guess is made in `track` and
-//! `follow`, by the clock filter of `filter` and what `path` knows of paths.
+//! [`online`] estimates during the run from each [`probe::Outcome`]; programs read the result from
+//! the [`page`]. Followers that also probe each other ([`probe::Mesh`]) close [`loops`], whose
+//! residuals check both estimates. Foreign clocks, which each side reads during the run, are mapped
+//! by [`foreign`]; [`others`] lists their events on a run's time line, [`placing`] converts their
+//! stamps to it.
 //!
-//! [`foreign`], [`loops`], [`offline`], [`online`], [`others`],
-//! [`pairs`], [`placing`] and [`synthetic`] are pure. Sockets, clocks and
-//! threads are in [`probe`] and the reading functions of [`anchor`], [`counter`], [`key`],
-//! [`stamp`] and [`vmclock`].
+//! Both estimators use messages as constraints (`constraint`): `rate`, `envelope` and `bound`
+//! compute the remaining range of rate and offset, `epoch` finds messages that contradict, `steps`
+//! finds steps without a contradiction. `track` and `follow` make the estimates, with the clock
+//! filter of `filter` and the changes of paths of `path`.
+//!
+//! [`foreign`], [`loops`], [`offline`], [`online`], [`others`], [`pairs`], [`placing`] and
+//! [`synthetic`] have no I/O. Sockets, clocks and threads are in [`probe`] and the reading
+//! functions of [`anchor`], [`counter`], [`key`], [`stamp`] and [`vmclock`].
 
 pub mod anchor;
 mod bound;

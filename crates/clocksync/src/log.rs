@@ -436,8 +436,9 @@ pub struct Surveyed {
     pub survey: Survey,
 }
 
-/// The edges under `hosts`, each `HOST/clock/mesh/PEER` with the peer's `clock/answers`, against the
-/// `clocks` of the run. What is wrong with an edge is that edge's. `go_on` is asked before each.
+/// The edges under `hosts`, each `HOST/clock/mesh/PEER` with the peer's `clock/answers`, against
+/// the `clocks` of the run. What is wrong with an edge is that edge's. `go_on` is asked before
+/// each.
 pub fn survey_mesh(
     hosts: &Path,
     clocks: &BTreeMap<String, HostClock>,
@@ -536,8 +537,8 @@ const ESTIMATE: [(&str, FieldType); 5] = [
 const NOBODY: Writer = Writer { pid: 0, tid: 0 };
 
 /// Writes what a solution estimates as the trace directory `directory`, in place of an earlier one:
-/// events `clock:estimate`, id the row's index, stamped with the follower's counter. `probes` is the
-/// identity of the probe log that they were made of.
+/// events `clock:estimate`, id the row's index, stamped with the follower's counter. `probes` is
+/// the identity of the probe log that they were made of.
 pub fn write_estimates(
     directory: &Path,
     probes: &Identity,

@@ -63,8 +63,8 @@ pub struct Residual {
     pub ns: f64,
     /// Hard: without a contradiction it is within so many of zero.
     pub hard_ns: f64,
-    /// With the claimed probability it is within so many; none while a run goes on, when a peer does
-    /// not tell its own.
+    /// With the claimed probability it is within so many; none while a run goes on, when a peer
+    /// does not tell its own.
     pub calibrated_ns: Option<f64>,
 }
 
@@ -244,9 +244,9 @@ pub struct Survey {
 pub struct Figures {
     /// The median of the residuals' absolute values.
     pub p50_ns: f64,
-    /// Likewise.
+    /// The 99th percentile.
     pub p99_ns: f64,
-    /// Likewise.
+    /// The largest.
     pub max_ns: f64,
     /// The median of their hard half-widths.
     pub hard_ns: f64,

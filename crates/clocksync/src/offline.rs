@@ -22,8 +22,8 @@
 //! module): oscillators are far calmer than the assumption allows, so messages of many seconds may
 //! speak for each other. The hard half-width reaches to the interval's farther end, so that nothing
 //! of this finer guess has to be believed. The calibrated one is what the guess says of itself: it
-//! claims [`CLAIM`] of all instants, for the noise that showed and ways whose least delays differ by
-//! a share of the round trip that is stated (the `track` module says what it is made of).
+//! claims [`CLAIM`] of all instants, for the noise that showed and ways whose least delays differ
+//! by a share of the round trip that is stated (the `track` module says what it is made of).
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -94,9 +94,9 @@ pub struct Estimate {
     pub counter: Counter,
     /// Global time less the counter scaled by its nominal frequency, in nanoseconds.
     pub offset_ns: f64,
-    /// By how much faster global time passes than the counter at its nominal frequency tells it, from
-    /// here to the next row (on the last row: that from the row before), in parts per million: of a
-    /// counter that is slow it is positive.
+    /// By how much faster global time passes than the counter at its nominal frequency tells it,
+    /// from here to the next row (on the last row: that from the row before), in parts per million:
+    /// of a counter that is slow it is positive.
     pub rate_ppm: f64,
     /// Hard half-width in nanoseconds.
     pub err_ns: f64,
@@ -118,7 +118,8 @@ pub struct Disturbance {
 pub enum Cause {
     /// Global time against the follower's counter jumped by this many nanoseconds.
     Step(f64),
-    /// The rate of global time against the follower's counter changed by this many parts per million.
+    /// The rate of global time against the follower's counter changed by this many parts per
+    /// million.
     Rate(f64),
     /// On one of its sides too few messages agree to tell.
     Unclear,
@@ -184,8 +185,8 @@ pub fn solve(
     solve_between(exchanges, messages, follower, reference, wander, &[])
 }
 
-/// The same for a follower whose counter was disturbed, as who watches it has seen: messages need not
-/// show it. What passed meanwhile is left out, and an epoch begins behind each disturbance.
+/// The same for a follower whose counter was disturbed, as who watches it has seen: messages need
+/// not show it. What passed meanwhile is left out, and an epoch begins behind each disturbance.
 pub fn solve_between(
     exchanges: &[Exchange],
     messages: &[Message],

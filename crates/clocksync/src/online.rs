@@ -1,6 +1,7 @@
 //! The clock between hosts while a run goes on: where an instant of a host's counter lies on the
 //! global clock now, from the exchanges so far. Wider than [`offline`](crate::offline), which knows
-//! what came afterwards, and under the same assumption, within any [`SPAN_S`](crate::bound) seconds.
+//! what came afterwards, and under the same assumption, within any [`SPAN_S`](crate::bound)
+//! seconds.
 //!
 //! Feed-forward, as the RADclock (Veitch, Ridoux and Korada, "Robust synchronization of absolute
 //! and difference clocks over networks", IEEE/ACM ToN 2009): no clock is steered, and what is known
@@ -167,8 +168,8 @@ impl Online {
         Online { side: Side::Follower(Box::new(follower)), wider_ns: 0.0, apart_ns: 0.0 }
     }
 
-    /// The reference has been started anew, perhaps on another counter: nothing is known, in another
-    /// epoch.
+    /// The reference has been started anew, perhaps on another counter: nothing is known, in
+    /// another epoch.
     #[must_use]
     pub fn restarted(&self, reference: Frequency) -> Online {
         match &self.side {
@@ -190,9 +191,9 @@ impl Online {
         Online { side, wider_ns: 0.0, apart_ns: 0.0 }
     }
 
-    /// The own counter was disturbed, as somebody has seen who watches it: messages need not show it.
-    /// What was known is of an epoch that has ended; in the next one nothing is known before messages
-    /// that were sent in it.
+    /// The own counter was disturbed, as somebody has seen who watches it: messages need not show
+    /// it. What was known is of an epoch that has ended; in the next one nothing is known before
+    /// messages that were sent in it.
     pub fn disturbed(&mut self, event: &CounterEvent) {
         match &mut self.side {
             Side::Reference(_, epoch, since) => {
@@ -220,8 +221,9 @@ impl Online {
         }
     }
 
-    /// The counters of two processors are up to `apart_ns` apart ([`crate::skew`]), and nobody says of
-    /// a reading whose it is. With those of the reference it adds `wider_ns` to every half-width.
+    /// The counters of two processors are up to `apart_ns` apart ([`crate::skew`]), and nobody says
+    /// of a reading whose it is. With those of the reference it adds `wider_ns` to every
+    /// half-width.
     pub fn set_apart(&mut self, wider_ns: f64, apart_ns: f64) {
         (self.wider_ns, self.apart_ns) = (wider_ns, apart_ns);
     }
@@ -387,7 +389,8 @@ impl Follower {
                 }
             },
             None => {
-                // What was held may be of after the disturbance, so it says nothing for either side.
+                // What was held may be of after the disturbance, so it says nothing for either
+                // side.
                 let mut doubt = Doubt { undecided: self.steps.release(), ..Doubt::default() };
                 doubt.hold(constraint, false);
                 self.doubt = Some(doubt);
@@ -449,8 +452,8 @@ impl Follower {
         self.tell(first, last, What::Rejected(rejected));
     }
 
-    /// Begins an epoch with the messages of `held`, the first of which was surely in it. A round trip
-    /// surely takes `floor` ns.
+    /// Begins an epoch with the messages of `held`, the first of which was surely in it. A round
+    /// trip surely takes `floor` ns.
     fn begin_epoch(&mut self, recent: Vec<Constraint>, held: Vec<Constraint>, floor: f64) {
         let first = held[0].edge.x;
         let bounds = Bounds::new(self.own.ns_per_tick(), self.wander);

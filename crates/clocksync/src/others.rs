@@ -39,7 +39,7 @@ impl Measured {
 /// What another clock showed at an instant of global time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// Which.
+    /// The clock.
     pub clock: ForeignClock,
     /// When.
     pub ts: GlobalNs,
@@ -48,7 +48,8 @@ pub struct Reading {
     /// What it gained on global time since its first reading; none where global time is unknown.
     pub gained: Option<Measured>,
     /// By how much it is ahead of the reference's clock of the same name at the same instant; of
-    /// `CLOCK_REALTIME` only. None where global time is unknown or the reference's was set about then.
+    /// `CLOCK_REALTIME` only. None where global time is unknown or the reference's was set about
+    /// then.
     pub offset: Option<Measured>,
 }
 
@@ -144,11 +145,12 @@ pub struct ClockEvent {
     /// `counter`, or the other clock's name.
     pub clock: String,
     /// `set` of other clocks; of the counter `step`, `rate` or `unclear` where the probes tell it,
-    /// `contradiction` where a loop does, `suspended`, `stepped` or `processors` where the host itself saw it.
+    /// `contradiction` where a loop does, `suspended`, `stepped` or `processors` where the host
+    /// itself saw it.
     pub kind: &'static str,
     /// Not before this global time, where that is known.
     pub from: Option<GlobalNs>,
-    /// Not after it, likewise.
+    /// Not after this global time, if that is known.
     pub until: Option<GlobalNs>,
     /// By how many nanoseconds: at least, at most, where that can be said.
     pub ns: Option<(i64, i64)>,

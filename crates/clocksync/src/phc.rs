@@ -1,8 +1,8 @@
 //! The clock of a network interface (PTP hardware clock), read against the counter.
 //!
 //! The kernel reads it together with `CLOCK_REALTIME`: at one instant where the hardware can
-//! (`PTP_SYS_OFFSET_PRECISE`), else in between (`PTP_SYS_OFFSET_EXTENDED`). From there it is the way
-//! of any kernel stamp to the counter.
+//! (`PTP_SYS_OFFSET_PRECISE`), else in between (`PTP_SYS_OFFSET_EXTENDED`). From there it is the
+//! way of any kernel stamp to the counter.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;

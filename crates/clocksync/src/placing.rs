@@ -30,9 +30,9 @@ impl Placing {
         clocks.into_iter().map(of).collect()
     }
 
-    /// The global time of a stamp from `from` to `until`, in nanoseconds of the clock's own, both cut
-    /// to whole ones, and its hard half-width: unknown where the clock was set about then or nobody
-    /// read it any more, and where the host's own clock was disturbed.
+    /// The global time of a stamp from `from` to `until`, in nanoseconds of the clock's own, both
+    /// cut to whole ones, and its hard half-width: unknown where the clock was set about then or
+    /// nobody read it any more, and where the host's own clock was disturbed.
     pub fn global(&self, from: i64, until: i64) -> (GlobalNs, Bound) {
         let sure = self.foreign.instant(from, until).and_then(|at| global(&self.map, at));
         match sure {

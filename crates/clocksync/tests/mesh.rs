@@ -150,8 +150,8 @@ fn a_peer_may_come_late() {
     late.stop().unwrap();
 }
 
-/// A peer whose name has got another address is asked there, and its edge goes on; that it is silent
-/// meanwhile shows in when it answered last.
+/// A peer whose name has got another address is asked there, and its edge goes on; that it is
+/// silent meanwhile shows in when it answered last.
 #[test]
 fn a_peer_is_followed_to_another_address() {
     let run = tempfile::tempdir().unwrap();

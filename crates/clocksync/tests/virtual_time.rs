@@ -1,8 +1,8 @@
 //! Solver and online estimator in all scenarios, in virtual time, against the truth.
 //!
 //! The errors are held against `virtual_time.txt`, a table for people. After a change that is meant
-//! to move them: `LOOPSCOPE_BLESS=1 cargo test --release -p loopscope-clocksync --test virtual_time`,
-//! and read the difference.
+//! to move them: `LOOPSCOPE_BLESS=1 cargo test --release -p loopscope-clocksync --test
+//! virtual_time`, and read the difference.
 
 #[path = "scenario/mod.rs"]
 mod scenario;

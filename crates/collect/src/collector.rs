@@ -149,7 +149,8 @@ impl Collector {
         journal: Journal,
         resumed: bool,
     ) -> Collector {
-        // A program can stamp its records with anything; the map need not reach beyond all counters.
+        // A program can stamp its records with anything; the map need not reach beyond all
+        // counters.
         let clock = clock.map(|clock| -> ClockMap {
             Box::new(move |counter| clock(Counter(counter.0.min(LATEST))))
         });
@@ -485,8 +486,8 @@ impl Collector {
         Ok(())
     }
 
-    /// Ends the recording of the program that was attached to in `process_dir`, and of its children:
-    /// their call sites and memory are as before.
+    /// Ends the recording of the program that was attached to in `process_dir`, and of its
+    /// children: their call sites and memory are as before.
     pub fn detach(&mut self, process_dir: &Path) -> Result<(), Error> {
         let of = |source: &Source| {
             let names = source.family.as_ref();

@@ -1,5 +1,5 @@
-//! Deadlines of paths, watched while messages arrive: a message that took too long triggers a flight
-//! recorder.
+//! Deadlines of paths, watched while messages arrive: a message that took too long triggers a
+//! flight recorder.
 //!
 //! Records are seen ring by ring, so that a message's last event may be seen before its first one.
 //! Both wait for each other, in bounded memory.
@@ -169,8 +169,8 @@ impl Collector {
         }
     }
 
-    /// Looks at what is new in the stream `main`, and triggers for messages that were too late. What
-    /// departed for other hosts, by path.
+    /// Looks at what is new in the stream `main`, and triggers for messages that were too late.
+    /// What departed for other hosts, by path.
     pub(crate) fn watch_deadlines(&mut self) -> Result<Vec<(String, Vec<Departure>)>, Error> {
         let main = self.outputs.iter().position(|output| output.spec.name == MAIN);
         let (Some(main), false) = (main, self.deadlines.is_empty()) else {
@@ -237,7 +237,7 @@ impl Messages {
         None
     }
 
-    /// A message's last event; likewise.
+    /// Handles a message's last event.
     pub(crate) fn arrives(&mut self, id: i64, at: Counter) -> Option<Arrived> {
         match self.departed.take(id) {
             Some(departure) if departure.lo <= at => Some(arrived(departure, at)),

@@ -59,7 +59,7 @@ pub struct EntitySite {
     /// What the site does.
     #[serde(serialize_with = "kind_name")]
     pub kind: SiteKind,
-    /// Typed fields beside the id.
+    /// Typed fields, without the id.
     pub fields: Vec<Field>,
     /// Source file as the compiler was given it.
     pub file: String,
@@ -150,13 +150,14 @@ pub enum Error {
     },
 }
 
-/// The process directories of a running process, for [`crate::Collector::attach`]: one for each copy
-/// of the library in it.
+/// The process directories of a running process, for [`crate::Collector::attach`]: one for each
+/// copy of the library in it.
 pub fn directories_of(pid: u32) -> Result<Vec<PathBuf>, Error> {
     process::directories(pid)
 }
 
-/// The call sites of a program or shared library, sorted; libraries that it loads are not looked at.
+/// The call sites of a program or shared library, sorted; libraries that it loads are not looked
+/// at.
 pub fn of_file(path: &Path) -> Result<Vec<EntitySite>, Error> {
     let found = elf::read(path)?;
     if found.is_empty() {

@@ -67,7 +67,7 @@ pub enum Error {
     /// A stream that programs would not understand.
     #[error("stream {name:?}: {what}")]
     Stream {
-        /// Which.
+        /// Its name.
         name: String,
         /// What is wrong with it.
         what: String,

@@ -1,5 +1,5 @@
-//! What a recorder tells whoever goes on with its recording, should it be killed: in the journal
-//! what is recorded and where, and locks, which the system takes from whoever ends in any way.
+//! What a recorder leaves for the process that resumes its recording after a kill: in the journal
+//! what is recorded and where, and locks, which the system releases when the process ends.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

@@ -59,7 +59,7 @@ pub(crate) struct Level {
     pub(crate) capacity: Option<u64>,
 }
 
-/// `ring-<stream>-<generation>-<n>` and likewise named files: the three numbers.
+/// The three numbers in names like `ring-<stream>-<generation>-<n>`.
 pub(crate) fn numbers<'a>(name: &'a OsStr, what: &str) -> Option<(usize, u32, &'a str)> {
     let mut parts = name.to_str()?.strip_prefix(what)?.strip_prefix('-')?.split('-');
     let found = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?, parts.next()?);

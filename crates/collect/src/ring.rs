@@ -206,8 +206,8 @@ impl RingReader {
         }
     }
 
-    /// Goes on where an earlier collector was when it ended: a normal ring's tail tells which of two
-    /// notes is the one to believe.
+    /// Goes on where an earlier collector was when it ended: a normal ring's tail tells which of
+    /// two notes is the one to believe.
     pub(crate) fn resume(&mut self, progress: &ProgressFile) -> Result<(), Error> {
         let tail = self.map.get().tail.load(Ordering::Relaxed);
         let known = progress.get(self.number, (!self.flight).then_some(tail));
@@ -289,8 +289,8 @@ impl RingReader {
         Ok(self.tail - before)
     }
 
-    /// Writes the packets of sub-buffers: number, and bytes used. An open packet's count of discarded
-    /// hits is `discarded`.
+    /// Writes the packets of sub-buffers: number, and bytes used. An open packet's count of
+    /// discarded hits is `discarded`.
     fn keep(
         &mut self,
         parts: &[(u64, usize)],

@@ -91,7 +91,7 @@ fn is_name(text: &str) -> bool {
 
 impl Site {
     /// Reads a line: index, kind, group, name, fields, file, line, cell. Nothing is taken that the
-    /// library does not write, whoever wrote it.
+    /// library does not write, even if another program wrote it.
     pub(crate) fn parse(text: &str) -> Option<Site> {
         let columns: Vec<&str> = text.split('\t').collect();
         let [index, kind, group, name, fields, file, line, cell] = columns[..] else { return None };

@@ -38,8 +38,8 @@ impl Kind {
     }
 }
 
-/// A shell pattern (fnmatch(3) without flags) that is matched against `group:name`, and what it says
-/// of the entities that it matches. The last one that matches decides.
+/// A shell pattern (fnmatch(3) without flags) that is matched against `group:name`, and what it
+/// says of the entities that it matches. The last one that matches decides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Choice {
     /// Record them.
@@ -68,7 +68,8 @@ pub struct Filter {
     pub condition: Option<Predicate>,
     /// One in so many; that of the last filter that matches and has one.
     pub every: Option<u64>,
-    /// At most so many in each second of the counter; likewise.
+    /// At most so many in each second of the counter; that of the last filter that matches and has
+    /// one.
     pub rate: Option<u64>,
 }
 

@@ -1,5 +1,5 @@
-//! Removing what killed programs left where they waited to be attached to, and what killed recorders
-//! left.
+//! Removing what killed programs left where they waited to be attached to, and what killed
+//! recorders left.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};

@@ -41,8 +41,8 @@ pub(crate) type Due = (u32, usize);
 
 impl Collector {
     /// Triggers the flight recorder `stream`, or all of them, at the instant `at` of the host's
-    /// counter; now if that is not given. Returns whether it was triggered in any process: not where
-    /// all wait for an earlier trigger's snapshot.
+    /// counter; now if that is not given. Returns whether it was triggered in any process: not
+    /// where all wait for an earlier trigger's snapshot.
     pub fn trigger(
         &mut self,
         stream: Option<&str>,

@@ -1,5 +1,5 @@
-//! Little memory for the programs' buffers: as much is recorded as there is room for, every other hit
-//! is a counted drop, and what helps is said.
+//! Little memory for the programs' buffers: as much is recorded as there is room for, every other
+//! hit is a counted drop, and what helps is said.
 
 mod lab;
 

@@ -1,7 +1,7 @@
 //! Decoding packets of any layout that [`tsdl`](crate::tsdl) describes.
 //!
 //! Values go where a [`Columns`] wants them; `()` wants none. Nothing is allocated here, and every
-//! length is compared with what is left before anybody hears of it.
+//! length is compared with what is left before it is passed on.
 
 use std::ffi::CStr;
 
@@ -380,8 +380,8 @@ impl<'t> Decoder<'t> {
         self.clock = self.clock.max(head.end.unwrap_or(0));
     }
 
-    /// Reads the header of the next event: its index in the stream, and its stamp in ticks where the
-    /// stream has a clock.
+    /// Reads the header of the next event: its index in the stream, and its stamp in ticks where
+    /// the stream has a clock.
     pub fn event(
         &mut self,
         stream: usize,

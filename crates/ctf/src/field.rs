@@ -120,7 +120,8 @@ impl FieldType {
         Self::ALL.into_iter().find(|t| t.tsdl() == name)
     }
 
-    /// Size in a record, in bytes; fields are packed. `None` where it differs from record to record.
+    /// Size in a record, in bytes; fields are packed. `None` where it differs from record to
+    /// record.
     pub fn size(self) -> Option<usize> {
         match self {
             FieldType::U8 | FieldType::I8 => Some(1),

@@ -1,6 +1,6 @@
 //! Links in the terms of the kernel's netem, as commands for `tc -batch`, or why it has none for
-//! them. On the bridge of the hosts' ports, what goes out to a host is sorted by who sent it: a class
-//! of HTB for each link, which limits nothing, with netem in it. tc-netem(8), tc-htb(8).
+//! them. On the bridge of the hosts' ports, what goes out to a host is sorted by who sent it: a
+//! class of HTB for each link, which limits nothing, with netem in it. tc-netem(8), tc-htb(8).
 
 use std::fmt::Write as _;
 
@@ -220,7 +220,8 @@ fn default_limit(settings: &Settings, rate: u64) -> Result<u64, Mistake> {
     Ok(u64::try_from(held).unwrap_or(u64::MAX).clamp(1, NO_LIMIT_PACKETS))
 }
 
-/// In microseconds: the `tc` of older distributions (iproute2 6.1) knows no `ns`; it drops fractions.
+/// In microseconds: the `tc` of older distributions (iproute2 6.1) knows no `ns`; it drops
+/// fractions.
 fn time(ns: u64) -> String {
     format!("{}us", ns as f64 / 1e3)
 }

@@ -157,13 +157,13 @@ pub struct Settings {
     /// Bits per second, of Ethernet frames without preamble and check sequence: a bucket of tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_bps: Option<u64>,
-    /// Bytes that may pass at once after idling, so that in no time `t` more than `rate * t + burst`
-    /// pass; default: one largest frame. A packet above it (one that the sender's kernel has not
-    /// segmented) waits for a full bucket and leaves it in debt.
+    /// Bytes that may pass at once after idling, so that in no time `t` more than `rate * t +
+    /// burst` pass; default: one largest frame. A packet above it (one that the sender's kernel has
+    /// not segmented) waits for a full bucket and leaves it in debt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst_bytes: Option<u64>,
-    /// Delivery opportunities in mahimahi's format, instead of a rate: a file of milliseconds, one a
-    /// line and never going back. At each, 1504 bytes pass: an IP packet of 1500 and the 4 that
+    /// Delivery opportunities in mahimahi's format, instead of a rate: a file of milliseconds, one
+    /// a line and never going back. At each, 1504 bytes pass: an IP packet of 1500 and the 4 that
     /// mahimahi's tunnel device adds. The last line is also the period after which it begins anew.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opportunities: Option<PathBuf>,
@@ -201,8 +201,8 @@ pub enum Loss {
         #[serde(default)]
         correlation: f64,
     },
-    /// Two states, each with its loss: Gilbert, BSTJ 39 (1960); Elliott, BSTJ 42 (1963). It begins in
-    /// the good one; a packet is lost by the state that it finds, then the state may change.
+    /// Two states, each with its loss: Gilbert, BSTJ 39 (1960); Elliott, BSTJ 42 (1963). It begins
+    /// in the good one; a packet is lost by the state that it finds, then the state may change.
     GilbertElliott {
         /// Probability per packet of going from good to bad.
         p: f64,

@@ -1,6 +1,6 @@
 //! Links that the kernel makes, made: bridge, classes, filters, watching and taking off are the
-//! shipped ones. Only the innermost queue is one that every kernel has, since many lack netem: a rate
-//! is `tbf`, all else a queue that does nothing. Needs root.
+//! shipped ones. Only the innermost queue is one that every kernel has, since many lack netem: a
+//! rate is `tbf`, all else a queue that does nothing. Needs root.
 
 #[path = "../../../tests/skip.rs"]
 mod skip;

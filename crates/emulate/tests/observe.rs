@@ -206,7 +206,8 @@ fn a_broadcast_goes_to_all_others_and_a_known_address_to_one() {
     assert_eq!(observer.shown(at(0)).len(), 2);
 }
 
-/// A queue that holds packets for long: what was overtaken where nothing overtakes is lost, at once.
+/// A queue that holds packets for long: what was overtaken where nothing overtakes is lost, at
+/// once.
 #[test]
 fn where_order_is_kept_what_was_overtaken_is_lost() {
     let settings = json!({"rate_bps": 10_000, "queue": {"limit": {"packets": 1000}}});

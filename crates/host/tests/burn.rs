@@ -48,7 +48,7 @@ fn is_empty(directory: &Path) -> bool {
     fs::read_dir(directory).unwrap().next().is_none()
 }
 
-/// Compile-like processes that `pid` has started, whoever is their parent now.
+/// Compile-like processes that `pid` has started, even if their parent is another process now.
 fn processes(pid: u32) -> Vec<i32> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {

@@ -1,5 +1,5 @@
-//! A predicate's reverse Polish notation means what the text means: random expressions, written with
-//! no more parentheses than C needs, against an evaluation of the expression itself.
+//! A predicate's reverse Polish notation means what the text means: random expressions, written
+//! with no more parentheses than C needs, against an evaluation of the expression itself.
 
 use std::fmt::Write as _;
 

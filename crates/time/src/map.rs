@@ -243,8 +243,8 @@ impl ClockMap {
         }
     }
 
-    /// The same map on a host of which any processor's counter may have been read. `apart_ns`: two of
-    /// these are up to so far apart, `None` where nobody measured it. `wider_ns` goes to every
+    /// The same map on a host of which any processor's counter may have been read. `apart_ns`: two
+    /// of these are up to so far apart, `None` where nobody measured it. `wider_ns` goes to every
     /// half-width: by how much readings that the map rests on and those that are mapped may be off.
     #[must_use]
     pub fn of_any_processor(mut self, wider_ns: f64, apart_ns: Option<f64>) -> ClockMap {
@@ -253,8 +253,8 @@ impl ClockMap {
         self
     }
 
-    /// How far the counters of two of the host's processors may be apart, in nanoseconds; `None` where
-    /// nobody measured it.
+    /// How far the counters of two of the host's processors may be apart, in nanoseconds; `None`
+    /// where nobody measured it.
     pub fn apart_ns(&self) -> Option<f64> {
         self.apart_ns
     }
@@ -418,8 +418,8 @@ impl ClockMap {
     }
 }
 
-/// From one counter to another. Damaged stamps may be so far away that it does not fit 64 bits: those
-/// must not come out on the other side.
+/// From one counter to another. Damaged stamps may be so far away that it does not fit 64 bits:
+/// those must not come out on the other side.
 fn ticks(from: Counter, to: Counter) -> f64 {
     let clamped = |ticks: u64| ticks.min(i64::MAX as u64).cast_signed();
     let ticks = if to >= from { clamped(to.0 - from.0) } else { -clamped(from.0 - to.0) };
@@ -444,8 +444,9 @@ fn extrapolate(epoch: &Stretch, from: &Knot, since: f64) -> Place {
     (from.offset_ns + ns, from.err_ns + grown, from.calibrated_ns + grown)
 }
 
-/// Whole numbers in floats, without calls and branches, so that a compiler makes vectors of it for any
-/// processor: next to `MAGIC` a float's last bit is a one, and so the bits of both differ by the number.
+/// Whole numbers in floats, without calls and branches, so that a compiler makes vectors of it for
+/// any processor: next to `MAGIC` a float's last bit is a one, and so the bits of both differ by
+/// the number.
 mod whole {
     use super::{Counter, Place};
 
@@ -453,7 +454,8 @@ mod whole {
     pub(super) const SMALL: f64 = (1u64 << 50) as f64;
     const MAGIC: f64 = (3u64 << 51) as f64;
 
-    /// `map`'s result for counters whose ticks since `from`, and what `place` makes of them, are small.
+    /// `map`'s result for counters whose ticks since `from`, and what `place` makes of them, are
+    /// small.
     #[inline(always)]
     pub(super) fn along<'a>(
         counters: &[u64],
@@ -475,7 +477,8 @@ mod whole {
         (whole + MAGIC).to_bits().wrapping_sub(MAGIC.to_bits()).cast_signed()
     }
 
-    /// A half goes away from zero, as `f64::round` has it; adding `MAGIC` takes it to the even number.
+    /// A half goes away from zero, as `f64::round` has it; adding `MAGIC` takes it to the even
+    /// number.
     #[inline(always)]
     fn round(x: f64) -> f64 {
         let even = (x + MAGIC) - MAGIC;

@@ -55,8 +55,8 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Cuts rows that are only in the order of their counters where time goes back, as a clock's map
-    /// may between its epochs.
+    /// Cuts rows that are only in the order of their counters where time goes back, as a clock's
+    /// map may between its epochs.
     pub fn ascending(mut self, blocks: &mut Vec<Block>) {
         if self.ts.is_sorted() {
             return blocks.push(self);

@@ -18,11 +18,11 @@ pub struct ForeignReading {
     pub clock: String,
     /// When.
     pub ts: GlobalNs,
-    /// Half-width of that.
+    /// Maximum error of `ts`.
     pub err: Bound,
-    /// What it gained on global time since its first reading, and the half-width of that.
+    /// What it gained on global time since its first reading, and the maximum error of that.
     pub gained: Option<(i64, i64)>,
-    /// By how much it is ahead of the reference's clock of the same name, likewise.
+    /// By how much it is ahead of the reference's clock of the same name, and the maximum error.
     pub offset: Option<(i64, i64)>,
 }
 
@@ -35,7 +35,7 @@ pub struct ClockEvent {
     pub kind: String,
     /// Not before this, if that is known.
     pub from: Option<GlobalNs>,
-    /// Not after this, likewise.
+    /// Not after this, if that is known.
     pub until: Option<GlobalNs>,
     /// By how many nanoseconds, at least and at most, where that can be said.
     pub ns: Option<(i64, i64)>,

@@ -1,4 +1,4 @@
-//! What was found in stream files, beside their rows: so much that each file can be decoded by a
+//! What was found in stream files, except their rows: so much that each file can be decoded by a
 //! process of its own, and what all of them add up to.
 
 use std::collections::BTreeMap;
@@ -52,8 +52,9 @@ pub(crate) struct StreamFile {
     pub max_err_ns: u64,
 }
 
-/// A host's account: its summary and what is wrong with it, by what was found in its stream files. Its
-/// own account of loss goes to `losses`; what the collector says it recorded must be in the streams.
+/// A host's account: its summary and what is wrong with it, by what was found in its stream files.
+/// Its own account of loss goes to `losses`; what the collector says it recorded must be in the
+/// streams.
 pub(crate) fn account(
     host: &Host,
     files: Vec<StreamFile>,

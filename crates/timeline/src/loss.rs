@@ -1,4 +1,4 @@
-//! The loss account that a collector leaves beside its streams (`loss.json`, schema/trace.md).
+//! The loss account that a collector leaves next to its streams (`loss.json`, schema/trace.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -42,8 +42,8 @@ pub(crate) enum Piece<'a> {
     Mixed(&'a [Row]),
 }
 
-/// Puts rows in order. It keeps its memory: to have it from the system each time costs as much as the
-/// merging does.
+/// Puts rows in order. It keeps its memory: to have it from the system each time costs as much as
+/// the merging does.
 #[derive(Default)]
 pub(crate) struct Merge {
     rows: Vec<Row>,

@@ -8,7 +8,7 @@ use crate::build::{BuildError, HostClock, Problem, Timeline};
 use crate::clocks::LoopResiduals;
 use crate::stored::{self, Stored};
 
-/// All that a time line needs beside its streams.
+/// All that a time line needs in addition to its streams.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Solution {
     /// In the order of names.

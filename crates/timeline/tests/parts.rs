@@ -19,8 +19,8 @@ use loopscope_timeline::{
 
 use lab::{Written, event, ints, knot, metadata, packets_of, plain, read};
 
-/// Two hosts with three stream files each, whose stamps tie; one is damaged, one account has drops, and
-/// the sites of an entity have other fields on each host.
+/// Two hosts with three stream files each, whose stamps tie; one is damaged, one account has drops,
+/// and the sites of an entity have other fields on each host.
 fn hosts(dir: &Path) -> Solution {
     let mut state = 5u64;
     let mut below = |end: u64| {

@@ -3,9 +3,9 @@
 /// Time before an instant at which to stop sleeping and to spin. Sans-I/O: told of each wake.
 ///
 /// It is the lateness that all but one in two hundred of the recent sleeps stayed below, and a
-/// little more: each late packet spoils two intervals, so that then 99 % of the intervals are right.
-/// "Recent" are the last 256 to 512 wakes. Higher latencies so move it within some five wakes, lower
-/// ones within some two thousand.
+/// little more: each late packet spoils two intervals, so that then 99 % of the intervals are
+/// right. "Recent" are the last 256 to 512 wakes. Higher latencies so move it within some five
+/// wakes, lower ones within some two thousand.
 #[derive(Clone, Debug)]
 pub struct Guard {
     ns: u64,
@@ -180,7 +180,7 @@ mod tests {
         }
     }
 
-    /// Of `wakes` sleeps, the number that were later than the guard, and the mean time to spin.
+    /// Number of `wakes` sleeps that were later than the guard, and the mean time to spin.
     fn live(guard: &mut Guard, kernel: &mut Kernel, wakes: u64) -> (u64, u64) {
         let (mut missed, mut spun) = (0, 0);
         for _ in 0..wakes {

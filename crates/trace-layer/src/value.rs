@@ -123,7 +123,8 @@ impl Hit {
 
     fn add_rest(&mut self, field: &Field, value: &dyn Debug) {
         let space = if self.rest.is_empty() { "" } else { " " };
-        // Writing to a String fails only where the value's own Debug does; then its part is missing.
+        // Writing to a String fails only where the value's own Debug does; then its part is
+        // missing.
         let _ = write!(self.rest, "{space}{}={value:?}", field.name());
     }
 

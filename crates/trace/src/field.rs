@@ -133,8 +133,8 @@ impl Payload<'_> {
     #[inline(always)]
     #[allow(unsafe_code)]
     fn append_pointer(&mut self, pointer: *const u8) {
-        // SAFETY: any value is valid as bytes that may be uninitialised; unlike an integer they keep
-        // the pointer's provenance.
+        // SAFETY: any value is valid as bytes that may be uninitialised; unlike an integer they
+        // keep the pointer's provenance.
         self.append_bytes(unsafe {
             core::mem::transmute::<*const u8, [MaybeUninit<u8>; 8]>(pointer)
         });

@@ -15,13 +15,13 @@ pub const VERSION: u32 = 3;
 pub const MAX_SITES: usize = 4096;
 /// Streams that a process can have at once.
 pub const STREAMS: usize = 31;
-/// In a site's flag word, beside a bit for each stream: a hit needs a closer look.
+/// In a site's flag word, in addition to a bit for each stream: a hit needs a closer look.
 pub const SLOW: u32 = 1 << 31;
 /// Why a hit was dropped, by index in [`Section::drops`].
 pub const CAUSES: [&str; 7] =
     ["ring-full", "signal-reentry", "no-ring", "no-start", "too-large", "frozen", "no-filter"];
-/// Whether a cause's hits are in [`Ring::emitted`] and [`Ring::discarded`] too; the others' reach no
-/// ring and are counted as drops alone.
+/// Whether a cause's hits are in [`Ring::emitted`] and [`Ring::discarded`] too; the others' reach
+/// no ring and are counted as drops alone.
 pub const IN_RING: [bool; 7] = [true, false, false, false, true, true, false];
 
 /// [`Stream::kind`]: full rings drop.
@@ -35,8 +35,8 @@ pub const FREE: u32 = 0;
 pub const TAKEN: u32 = 1;
 /// [`Stream::state`]: recorded into.
 pub const ACTIVE: u32 = 2;
-/// [`Stream::state`]: its tables found no memory. Its section must not be touched, and its hits count
-/// in [`Stream::uncounted`].
+/// [`Stream::state`]: its tables found no memory. Its section must not be touched, and its hits
+/// count in [`Stream::uncounted`].
 pub const BARE: u32 = 3;
 
 /// A stream's slot in the control file.

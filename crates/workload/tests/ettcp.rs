@@ -259,8 +259,8 @@ fn number(packet: &[u8]) -> u64 {
 }
 
 /// Between a sender and `to`: loses every tenth packet, sends every 25th twice and the number 32
-/// after 33, and loses the first messages of each kind as well. Ends with the sender's `bye`, or when
-/// nothing comes any more.
+/// after 33, and loses the first messages of each kind as well. Ends with the sender's `bye`, or
+/// when nothing comes any more.
 fn bad_relay(relay: &UdpSocket, to: &str) {
     let onward = UdpSocket::bind("127.0.0.1:0").unwrap();
     onward.connect(to).unwrap();

@@ -56,7 +56,7 @@ pub enum Entry {
     },
     /// Takes back an earlier entry: somebody else was first to make it.
     NotOurs {
-        /// Which.
+        /// The entry.
         entry: Box<Entry>,
     },
 }
@@ -75,7 +75,8 @@ impl Entry {
         }
     }
 
-    /// Whether loopscope makes such things: `reset` removes nothing else, whoever wrote the ledger.
+    /// Whether loopscope makes such things: `reset` removes nothing else, even if another program
+    /// wrote the ledger.
     pub(super) fn is_ours(&self) -> bool {
         let named = |name: &str| {
             // A run's name and a host's, which together may be longer than each may be.

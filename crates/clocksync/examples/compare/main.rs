@@ -1,5 +1,5 @@
-//! Probe logs through this estimator and through others, for `bench/clock`: errors against the hidden
-//! clocks, as JSON.
+//! Probe logs through this estimator and through others, for `bench/clock`: errors against the
+//! hidden clocks, as JSON.
 //!
 //! ```text
 //! compare [SCENARIO…]            virtual logs, all scenarios or some

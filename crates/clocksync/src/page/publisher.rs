@@ -30,16 +30,16 @@ const EPOCH_NS: i64 = 10_000_000;
 pub struct Published {
     /// On the host's counter.
     pub state: State,
-    /// And beside it.
+    /// State of the service.
     pub service: Service,
 }
 
 /// Publishes a hundred times a second until it is dropped, and then takes the page away. Killed, it
-/// leaves a page that says HOLDOVER after [`LEASE`], and nothing any more when the widths stop being
-/// known.
+/// leaves a page that says HOLDOVER after [`LEASE`], and nothing any more when the widths stop
+/// being known.
 #[derive(Debug)]
 pub struct Publisher {
-    /// Hears the time between two publications.
+    /// Receives the time between two publications.
     orders: Option<Sender<Duration>>,
     thread: Option<JoinHandle<io::Result<()>>>,
 }

@@ -1,4 +1,4 @@
-//! What a publication says beside the clock, for people.
+//! The part of a publication that is for people: the state of the service.
 
 use crate::utc::{Reason, Standing};
 

@@ -1,5 +1,5 @@
-//! Edges between followers: one thread for all peers that a host probes, seldom, beside the prober
-//! that its clock rests on.
+//! Edges between followers: one thread for all peers that a host probes, seldom, separate from the
+//! prober that its clock rests on.
 
 use std::collections::BTreeMap;
 use std::io::PipeReader;

@@ -87,7 +87,7 @@ impl Prober {
         }
     }
 
-    /// Also what hears how many exchanges the first burst completed.
+    /// Also returns the receiver of the number of exchanges that the first burst completed.
     fn spawn(
         socket: StampedSocket,
         config: ProberConfig,
@@ -116,8 +116,8 @@ impl Prober {
         ))
     }
 
-    /// Probes `reference` from now on, from the address `own`: the name that somebody gave has another
-    /// address.
+    /// Probes `reference` from now on, from the address `own`: the name that somebody gave has
+    /// another address.
     pub fn redirect(&mut self, own: IpAddr, reference: SocketAddr) -> Result<(), ProbeError> {
         let side = Side { address: SocketAddr::new(own, 0), ..(*self.side).clone() };
         let to = (StampedSocket::bind(&side)?, reference);

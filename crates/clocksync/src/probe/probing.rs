@@ -1,5 +1,5 @@
-//! Probes of one other host: coded pairs, in bursts and, between them, at a steady rate. Whose thread
-//! it is calls [`Probing::turn`] when something has come or is due.
+//! Probes of one other host: coded pairs, in bursts and, between them, at a steady rate. Whose
+//! thread it is calls [`Probing::turn`] when something has come or is due.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -58,8 +58,8 @@ pub enum Network {
     Idle,
     /// Bulk data forward, its acknowledgements back, no CPU free.
     Loaded,
-    /// Delays as probes had them, 100 a second, over veth pairs and a bridge: whoever sends after a
-    /// pause finds its caches cold.
+    /// Delays as probes had them, 100 a second, over veth pairs and a bridge: a program that sends
+    /// after a pause finds its caches cold.
     Cold,
     /// The same with every CPU busy.
     ColdBusy,
@@ -150,8 +150,8 @@ pub struct Scenario {
     pub outage: Option<[f64; 2]>,
     /// What every message takes longer, ns: to the reference, and from it.
     pub longer: [f64; 2],
-    /// A step of the follower's counter: second, nanoseconds, parts per billion. Negative nanoseconds are
-    /// those that the reference's jumps ahead, as a counter never goes back.
+    /// A step of the follower's counter: second, nanoseconds, parts per billion. Negative
+    /// nanoseconds are those that the reference's jumps ahead, as a counter never goes back.
     pub step: Option<(f64, f64, i64)>,
     /// Share of exchanges whose reference stamps are lies.
     pub impossible: f64,

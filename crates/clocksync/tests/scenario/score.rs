@@ -33,7 +33,8 @@ pub struct Score {
 impl Score {
     fn add(&mut self, truth: GlobalNs, best: (GlobalNs, f64), reach: [f64; 2], calibrated: f64) {
         let error = (best.0 - truth) as f64 + best.1;
-        // Synthetic clocks are cut to whole ticks on both sides, and the truth to whole nanoseconds.
+        // Synthetic clocks are cut to whole ticks on both sides, and the truth to whole
+        // nanoseconds.
         let cut = 2.0;
         let [below, above] = reach;
         self.violations += usize::from(error > below + cut || -error > above + cut);

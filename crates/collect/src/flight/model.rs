@@ -1,4 +1,4 @@
-//! Every order of a flight recorder's writer and of a snapshot beside it, and every value that the
+//! Every order of a flight recorder's writer and of a concurrent snapshot, and every value that the
 //! memory model lets a load see, by loom: what a snapshot takes for whole was not overwritten.
 //!
 //! The writer is `open_subbuffer`, `put` and `make_room` of crates/trace/c/record.c, in so far as

@@ -72,7 +72,8 @@ pub fn build(name: &str, compiler: &[&str], sources: &[&str]) -> PathBuf {
     build_in(library().parent().unwrap(), name, compiler, sources)
 }
 
-/// The program of tests/c/storm.c with a core whose file `file` says `instead` where it says `text`.
+/// The program of tests/c/storm.c with a core whose file `file` says `instead` where it says
+/// `text`.
 pub fn mutated_storm(name: &str, file: &str, text: &str, instead: &str) -> PathBuf {
     let dir = builds().join(name);
     let copy = dir.join("c");
@@ -119,7 +120,7 @@ pub fn storm() -> &'static Path {
     STORM.get_or_init(|| build("storm", &["cc", "-std=gnu99", "-O2"], &["storm.c", "tally.c"]))
 }
 
-/// An example program of this crate, built by cargo beside its tests.
+/// An example program of this crate, built by cargo next to its tests.
 pub fn example(name: &str) -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     let path = exe.parent().unwrap().parent().unwrap().join("examples").join(name);

@@ -233,8 +233,8 @@ impl Scopes<'_> {
         Ok(meant)
     }
 
-    /// The members of a body, which is a scope of its own, and how deep a type of them is. `options`:
-    /// it is a variant's.
+    /// The members of a body, which is a scope of its own, and how deep a type of them is.
+    /// `options`: it is a variant's.
     fn members(
         &mut self,
         place: Place,

@@ -60,9 +60,9 @@ const CLOSE_NS: u64 = 200;
 const TRIES: u32 = 8;
 
 impl Moment {
-    /// Reads the counter between two readings of CLOCK_MONOTONIC. An event that is stamped with this
-    /// counter can say how long ago something was on CLOCK_MONOTONIC, however long the thread is
-    /// kept from recording it.
+    /// Reads the counter between two readings of CLOCK_MONOTONIC. An event that is stamped with
+    /// this counter can say how long ago something was on CLOCK_MONOTONIC, however long the thread
+    /// is kept from recording it.
     fn now() -> Moment {
         let read = || {
             let (before, counter, after) = (now(), read_counter(), now());
@@ -115,8 +115,8 @@ pub(crate) fn enqueued(at: Place, frame: &Frame, field: MessageField, came: Mono
     );
 }
 
-/// `given`: before the kernel was asked to send it. It may have been read at its other end before the
-/// kernel returned.
+/// `given`: before the kernel was asked to send it. It may have been read at its other end before
+/// the kernel returned.
 pub(crate) fn departed(
     at: Place,
     outcome: &Outcome<Frame>,

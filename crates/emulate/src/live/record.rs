@@ -1,4 +1,4 @@
-//! What became of a link's packets, to be set beside what was asked for.
+//! The fate of a link's packets, to be compared with the settings.
 
 use loopscope_time::MonotonicNs;
 use serde::Serialize;

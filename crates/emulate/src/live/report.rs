@@ -1,4 +1,4 @@
-//! What was achieved beside what was asked for: links.json (`schema/links.md`) and a table.
+//! What a link achieved, compared with its settings: links.json (`schema/links.md`) and a table.
 
 use std::fmt::Write as _;
 use std::io;

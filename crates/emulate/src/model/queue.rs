@@ -1,6 +1,6 @@
-//! What waits for its turn. A packet's leaving is planned as soon as nothing that may still come can
-//! change it: with drop-tail on arrival, with CoDel once a largest frame stands behind it. Each plan
-//! keeps what was before it, so that new settings can take back what has not yet happened.
+//! What waits for its turn. A packet's leaving is planned as soon as nothing that may still come
+//! can change it: with drop-tail on arrival, with CoDel once a largest frame stands behind it. Each
+//! plan keeps what was before it, so that new settings can take back what has not yet happened.
 
 use std::collections::VecDeque;
 

@@ -48,8 +48,8 @@ proptest! {
                     match limit {
                         Limit::Packets(limit) => prop_assert_eq!(count, limit),
                         Limit::Bytes(limit) => prop_assert!(with > limit),
-                        // It would have waited for what the bucket lacks of all that waits, which is
-                        // at most all of it and at least that without a burst.
+                        // It would have waited for what the bucket lacks of all that waits, which
+                        // is at most all of it and at least that without a burst.
                         Limit::TimeNs(limit) => prop_assert!(
                             u128::from(with) * 8_000_000_000 > u128::from(limit) * u128::from(bps)
                         ),
@@ -84,8 +84,8 @@ proptest! {
     }
 }
 
-/// RFC 8289, section 5, as it stands there, behind a token bucket of one frame: when each packet left
-/// or was dropped, and which of the two.
+/// RFC 8289, section 5, as it stands there, behind a token bucket of one frame: when each packet
+/// left or was dropped, and which of the two.
 struct Rfc8289 {
     bps: u128,
     target: i64,

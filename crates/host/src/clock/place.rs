@@ -1,5 +1,5 @@
-//! Places that a person named, of a reference or a peer: where they are, also when a name gets another
-//! address.
+//! Places that a person named, of a reference or a peer: where they are, also when a name gets
+//! another address.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
@@ -38,8 +38,8 @@ impl Place {
         self.address
     }
 
-    /// Has probes follow it, as `who`, to another address: `redirect` is given the own address to probe
-    /// from, and where to. `last`: when it answered last. Never waits.
+    /// Has probes follow it, as `who`, to another address: `redirect` is given the own address to
+    /// probe from, and where to. `last`: when it answered last. Never waits.
     pub(super) fn follow(
         &mut self,
         who: &str,

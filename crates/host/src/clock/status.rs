@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 /// Say what is known of the time. Exit codes: 0 synchronised, 3 holdover or unknown, 2 no page.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Of this page [default: the one that LOOPSCOPE_CLOCK names, else /dev/shm/loopscope-clock]
+    /// Path of the page [default: the one that LOOPSCOPE_CLOCK names, else
+    /// /dev/shm/loopscope-clock]
     #[arg(long, value_name = "PATH")]
     page: Option<PathBuf>,
     /// Print it as JSON

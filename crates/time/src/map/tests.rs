@@ -63,7 +63,8 @@ fn between_epochs_nothing_is_known_and_time_does_not_go_back() {
 
 proptest! {
     /// Whatever the shifts of two processors' counters are, no further apart than was measured: the
-    /// true time between two events, one read on each, is inside. Without what they are apart it is not.
+    /// true time between two events, one read on each, is inside. Without what they are apart it is
+    /// not.
     #[test]
     fn an_interval_between_two_processors_keeps_its_bound(
         shift in -400i64..=400, more in 0u64..400, from in 1u64 << 41..1 << 42, ticks in 0u64..1 << 33,

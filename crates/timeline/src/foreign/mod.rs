@@ -100,8 +100,8 @@ impl SourceSummary {
     }
 }
 
-/// Reads the sources and adds their tables to those in `dir`, by names that are not `own` either: of
-/// tables (group, name) that are, or will be, elsewhere. What is wrong with a source is in its
+/// Reads the sources and adds their tables to those in `dir`, by names that are not `own` either:
+/// of tables (group, name) that are, or will be, elsewhere. What is wrong with a source is in its
 /// summary. `progress` is told of bytes, anew in each pass over them.
 pub fn add(
     sources: &[Source],

@@ -8,8 +8,8 @@ use loopscope_ctf::format_uuid;
 use loopscope_ctf::tsdl::Clock;
 use loopscope_time::{Bound, GlobalNs};
 
-/// Global time and hard half-width of a stamp that is between two nanoseconds of a clock's own, both
-/// cut to whole ones. Of different stamps the later ones' times are not earlier, but for their
+/// Global time and hard half-width of a stamp that is between two nanoseconds of a clock's own,
+/// both cut to whole ones. Of different stamps the later ones' times are not earlier, but for their
 /// half-widths.
 pub type Place = Arc<dyn Fn(i64, i64) -> (GlobalNs, Bound) + Send + Sync>;
 

@@ -243,7 +243,8 @@ fn offsets(ends: &[usize]) -> Result<arrow_buffer::OffsetBuffer<i32>, ArrowError
     Ok(arrow_buffer::OffsetBuffer::new(offsets.into()))
 }
 
-/// `value` and `label`: several labels of one value with ` | ` between them, none where it has none.
+/// `value` and `label`: several labels of one value with ` | ` between them, none where it has
+/// none.
 fn labelled(
     number: FieldType,
     names: &Enumeration,

@@ -24,7 +24,7 @@ pub enum ImportError {
     /// A file or directory could not be read or written.
     #[error("{path}: {source}")]
     Io {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// Why.
         source: std::io::Error,
@@ -174,7 +174,8 @@ pub struct StreamLoss {
 /// Told of what is wrong with a trace (its index): an error where that is not to be borne.
 pub(crate) type Faults<'a> = dyn FnMut(usize, ImportError) -> Result<(), ImportError> + 'a;
 
-/// Reads the traces in `dir` and writes their tables to `out`; without it, only tells what is there.
+/// Reads the traces in `dir` and writes their tables to `out`; without it, only tells what is
+/// there.
 pub fn import(
     dir: &Path,
     out: Option<&Path>,

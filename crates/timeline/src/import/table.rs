@@ -224,8 +224,8 @@ impl<'f> Tables<'f> {
         all
     }
 
-    /// Takes an event: `decode` is given the places of its values, or none where no table is wanted,
-    /// and returns how many bits they took.
+    /// Takes an event: `decode` is given the places of its values, or none where no table is
+    /// wanted, and returns how many bits they took.
     pub fn add<E>(
         &mut self,
         origin: Origin,
@@ -339,8 +339,8 @@ impl Table {
         }
     }
 
-    /// Makes room for an event class: packet's, stream's and own context, and fields. The names that
-    /// had to be changed come back, as wanted and as they are.
+    /// Makes room for an event class: packet's, stream's and own context, and fields. The names
+    /// that had to be changed come back, as wanted and as they are.
     fn site(
         &mut self,
         table: usize,

@@ -1,8 +1,8 @@
 //! Tables as classes of CTF events: which fields a row has, and what metadata says of them.
 //!
-//! CTF has no null. A table has a class of events for each set of columns that rows have a value in,
-//! all of one name: what is null is not there. Within lists, whose elements share one layout, each
-//! member of a structure has a flag before it, `<name>_null`.
+//! CTF has no null. A table has a class of events for each set of columns that rows have a value
+//! in, all of one name: what is null is not there. Within lists, whose elements share one layout,
+//! each member of a structure has a flag before it, `<name>_null`.
 
 use std::fmt::Write as _;
 

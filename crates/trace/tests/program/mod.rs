@@ -79,7 +79,7 @@ pub fn build(command: &str, sources: &[&str]) -> PathBuf {
     program
 }
 
-/// An example program of this crate, built by cargo beside its tests.
+/// An example program of this crate, built by cargo next to its tests.
 pub fn example(name: &str) -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     let path = exe.parent().unwrap().parent().unwrap().join("examples").join(name);

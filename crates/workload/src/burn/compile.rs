@@ -1,9 +1,10 @@
-//! A compilation's load: many short processes, each reading source, computing and writing an object.
+//! A compilation's load: many short processes, each reading source, computing and writing an
+//! object.
 //!
-//! A process is this program once more, by its hidden verb `compile-one`: exec, page faults and exit
-//! are as real as a compiler's. It reads pieces of a source of 4 MiB as headers are, all over the
-//! place, hashes and sorts their words until it has used its CPU time, and writes an object of up to
-//! 256 KiB. Source and object are nameless files that it has as standard input and output.
+//! A process is this program once more, by its hidden verb `compile-one`: exec, page faults and
+//! exit are as real as a compiler's. It reads pieces of a source of 4 MiB as headers are, all over
+//! the place, hashes and sorts their words until it has used its CPU time, and writes an object of
+//! up to 256 KiB. Source and object are nameless files that it has as standard input and output.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -162,7 +163,7 @@ fn wait(mut child: Child, end: Option<Instant>, stop: &Stop) -> Result<bool> {
 /// A compile-like process; `burn` starts it.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CompileOneArgs {
-    /// Who started it
+    /// Process number of its parent
     #[arg(long)]
     parent: i32,
     /// CPU time to use

@@ -27,7 +27,7 @@ pub(super) const LONGEST_LINGER: Duration = Duration::from_secs(4);
 /// How long a sender waits for an answer to its end: longer than that.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// How long a receiver that has given account answers a sender that has not heard of it.
+/// How long a receiver that has sent its account answers a sender that has not received it.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The largest packet over IPv4.
@@ -202,7 +202,7 @@ struct Incoming {
     times: Option<(Instant, Instant)>,
     /// The sender has sent so many.
     sent: Option<u64>,
-    /// The last that was heard of it.
+    /// Time of the last message from it.
     heard: Instant,
     /// The account is fixed.
     over: bool,

@@ -4,10 +4,10 @@
 //! `hello` and `ready`, then nothing but data until the sender shuts its side down, then the
 //! receiver's `account`.
 //!
-//! UDP: each packet begins with its id and the run's token, eight bytes each, little-endian. The id is
-//! the stream times 2^48 plus the packet's number from 1; behind number 0 stands a message as JSON.
-//! The sender repeats `hello` until `ready` comes, and `end` until the `account` comes, which `bye`
-//! acknowledges.
+//! UDP: each packet begins with its id and the run's token, eight bytes each, little-endian. The id
+//! is the stream times 2^48 plus the packet's number from 1; behind number 0 stands a message as
+//! JSON. The sender repeats `hello` until `ready` comes, and `end` until the `account` comes, which
+//! `bye` acknowledges.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0-8 | number of the packet, from 1, over all processes; the id of its events |
 //! | 8-16 | when it was meant to leave, nanoseconds since 1970 |
-//! | 16-24 | when it was handed to the kernel, likewise |
+//! | 16-24 | when it was handed to the kernel, nanoseconds since 1970 |
 //! | 24-30 | its number among those that its process sent, from 0 |
 //! | 30-32 | the process |
 //! | 32-36 | the run, so that a late packet of an earlier one is not counted |

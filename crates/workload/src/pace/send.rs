@@ -99,7 +99,7 @@ fn work(task: &Task, crew: Ready, run: u32, signals: &Signals) -> Result<Vec<Sen
             let sent = worker.work(*outlet, now().plus(START_NS), |_, _| {})?;
             Ok(vec![sent.parts()])
         }
-        // A terminal may be slow: whoever paces does not write to it.
+        // A terminal may be slow: the pacing thread does not write to it.
         Ready::Alone(outlet) => thread::scope(|scope| {
             let (sender, seconds) = mpsc::channel();
             let mut progress = progress.into_inner();

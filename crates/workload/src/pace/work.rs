@@ -55,7 +55,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Sends this process's packets, the first slot at `start`; `tell` hears of each second.
+    /// Sends this process's packets, the first slot at `start`; `tell` is called for each second.
     pub(super) fn work(
         &self,
         mut outlet: Outlet,

@@ -1,5 +1,5 @@
-//! How much of a CPU real-time threads may take before the kernel's throttle takes it away from them
-//! (`sched_rt_runtime_us` of each `sched_rt_period_us`, see sched(7)).
+//! How much of a CPU real-time threads may take before the kernel's throttle takes it away from
+//! them (`sched_rt_runtime_us` of each `sched_rt_period_us`, see sched(7)).
 
 use std::fs;
 

@@ -69,8 +69,8 @@ impl Plan {
             }
         };
         let grid: Vec<u64> = self.grid().take(enough).collect();
-        // The fullest window begins with a stall that is as late as can be, and those after it are as
-        // early as can be.
+        // The fullest window begins with a stall that is as late as can be, and those after it are
+        // as early as can be.
         let from = |first: usize| {
             let begin = grid[first] + self.jitter;
             let rest = grid[first + 1..].iter().take_while(|&&time| time < begin + window);

@@ -93,7 +93,8 @@ fn it_expires_and_does_not_reach_for_ever() {
     assert_eq!(status(anchor.0 ^ 1 << 63), Status::Unknown);
 }
 
-/// A counter that was read before a clock was disturbed has no time, and no distance to a later one.
+/// A counter that was read before a clock was disturbed has no time, and no distance to a later
+/// one.
 #[test]
 fn what_was_before_a_disturbance_is_unknown() {
     let (_directory, path) = place();
@@ -226,7 +227,7 @@ fn a_file_that_is_no_page_is_left_alone() {
     writer(&path);
 }
 
-/// Whatever another user has made under the names beside the page, the service starts.
+/// Whatever another user has made under the names next to the page, the service starts.
 #[test]
 fn nobody_else_can_keep_the_service_from_starting() {
     if !nix::unistd::geteuid().is_root() {

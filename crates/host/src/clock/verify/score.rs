@@ -10,8 +10,8 @@ use loopscope_time::{Bound, ClockMap, Counter, Frequency, GlobalNs};
 
 use super::follower::Said;
 
-/// The global clock, as nobody but the scorer knows it: the reference's hidden counter, scaled by its
-/// nominal frequency.
+/// The global clock, as nobody but the scorer knows it: the reference's hidden counter, scaled by
+/// its nominal frequency.
 #[derive(Clone, Copy)]
 pub(super) struct Truth {
     pub(super) reference: SyntheticClock,
@@ -250,8 +250,8 @@ fn withdraws(change: &Change, state: &State, own: Counter) -> bool {
     matches!(change.what, What::Disturbed { epoch, .. } if state.epoch < epoch && own > change.from)
 }
 
-/// Half the difference of the delays of the two ways, ns, of each exchange that is in both logs: what
-/// an estimator would be off that took it by itself.
+/// Half the difference of the delays of the two ways, ns, of each exchange that is in both logs:
+/// what an estimator would be off that took it by itself.
 pub(super) fn noise(
     follower: (&ProbeLog, SyntheticClock),
     reference: (&ProbeLog, SyntheticClock),

@@ -295,8 +295,8 @@ impl Socket {
             message.msg_hdr.msg_controllen = CONTROL as _;
         }
         buffers.taken.clear();
-        // SAFETY: each message points to a part, control bytes and a name that live until the end of
-        // this function, with their lengths.
+        // SAFETY: each message points to a part, control bytes and a name that live until the end
+        // of this function, with their lengths.
         let count = unsafe {
             let messages = messages.as_mut_ptr();
             libc::recvmmsg(self.raw(), messages, BATCH as u32, 0, std::ptr::null_mut())

@@ -53,7 +53,8 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: mapped by `new` with this length. The kernel holds on to the pages themselves for
-        // as long as the socket needs them. That it fails would leave it mapped, which harms nobody.
+        // as long as the socket needs them. That it fails would leave it mapped, which harms
+        // nobody.
         let _ = unsafe { munmap(self.area.cast(), self.length) };
     }
 }
