@@ -109,7 +109,7 @@ static inline enum loopscope_clock_status status(const uint64_t *words, uint64_t
                                               : LOOPSCOPE_CLOCK_UNKNOWN;
 }
 
-/* The hard half-width, if that is more: who has stopped publishing claims no finer one any longer. */
+/* The hard maximum error, if that is more: who has stopped publishing claims no finer one any longer. */
 static uint32_t hard(const struct loopscope_clock_time *time, uint32_t calibrated)
 {
     int64_t below = time->best - time->earliest, above = time->latest - time->best;

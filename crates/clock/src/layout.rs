@@ -37,13 +37,13 @@ pub mod word {
     pub const EXPIRES: usize = 4;
     /// Nanoseconds before the best guess (low half) and after it (high half).
     pub const WIDTH: usize = 5;
-    /// 2⁻³² ns to add to [`GLOBAL`] (low half), calibrated half-width in ns (high half).
+    /// 2⁻³² ns to add to [`GLOBAL`] (low half), calibrated error bound in ns (high half).
     pub const FINE: usize = 6;
     /// Epoch (32 bits), status (8), zero (8), lease from the anchor (16).
     pub const STANDING: usize = 7;
     /// UTC less global time in ns, signed.
     pub const UTC_OFFSET: usize = 8;
-    /// Half-width of it in ns; all ones: not known.
+    /// Maximum error of it in ns; all ones: not known.
     pub const UTC_ERROR: usize = 9;
     /// Process number of the writer.
     pub const PID: usize = 10;

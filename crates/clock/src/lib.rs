@@ -49,7 +49,7 @@ pub struct Time {
     pub latest: GlobalNs,
     /// This machine's cycle counter there.
     pub counter: Counter,
-    /// Half-width around `best`, in ns, that all but a small share of instants lie within: the
+    /// Error bound around `best`, in ns, that all but a small share of instants lie within: the
     /// service's claim.
     pub calibrated_ns: u32,
     /// Rises when a counter or the reference was disturbed: instants of two epochs have no
@@ -79,7 +79,7 @@ pub struct Span {
 pub struct Utc {
     /// In ns.
     pub offset_ns: i64,
-    /// Half-width, in ns.
+    /// Maximum error, in ns.
     pub error_ns: u64,
 }
 

@@ -10,7 +10,7 @@
 //! clock took meanwhile, as it is seen now, longer windows of them tell by how much the short ones
 //! are off.
 //!
-//! The calibrated half-width is made as there. Two things differ. There are few windows at first,
+//! The calibrated error bound is made as there. Two things differ. There are few windows at first,
 //! so the noise of one begins with a guess: what the first one's quick messages scatter, and the
 //! width of stamps, whose errors may be alike for a short while; it counts less than one
 //! innovation. And no later window tells which clock of the bank is right, so that they differ is
@@ -193,7 +193,7 @@ impl Follow {
         }
     }
 
-    /// Value, slope (nanoseconds a tick) and calibrated half-width at `x`; `None` before the first
+    /// Value, slope (nanoseconds a tick) and calibrated error bound at `x`; `None` before the first
     /// window.
     pub(crate) fn at(&self, x: f64) -> Option<(f64, f64, f64)> {
         let (offset, slope, _) = self.uncorrected(x)?;

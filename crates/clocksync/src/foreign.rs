@@ -118,7 +118,7 @@ impl ForeignMap {
         &self.steps
     }
 
-    /// The clock's time at `counter`, and its hard half-width; `None` without any reading, and
+    /// The clock's time at `counter`, and its hard maximum error; `None` without any reading, and
     /// where the clock was set and it is not known whether before or after.
     pub fn to_foreign(&self, counter: Counter) -> Option<(i64, Bound)> {
         let between = |step: &Step| step.within.lo < counter && counter < step.within.hi;
@@ -402,8 +402,8 @@ mod tests {
     }
 
     proptest! {
-        /// The clock's true time is inside the half-width, both ways, whatever its rate and how it
-        /// changes; a steady clock is known to a fraction of a microsecond.
+        /// The clock's true time is inside the maximum error, both ways, whatever its rate and how
+        /// it changes; a steady clock is known to a fraction of a microsecond.
         #[test]
         fn the_truth_is_inside_both_ways(
             ppm in -400.0..400.0f64, then_ppm in -400.0..400.0f64, bend_s in 0.0..10.0f64,

@@ -6,7 +6,7 @@
 //! wanders by at most a known amount and the offset is `θ` (ns). A message that is sent at `s` and
 //! received at `r` takes longer than nothing, so `t(s) < t(r)`: each message limits `ρ` and `θ`
 //! from one side. The intersection of these limits is the hard maximum error; a Kalman filter over
-//! the exchanges gives the estimate inside it and the calibrated maximum error.
+//! the exchanges gives the estimate inside it and the calibrated error bound.
 //!
 //! During a run, a [`probe::Prober`] on each follower exchanges small UDP packets with the
 //! [`probe::Responder`] on the reference; each side writes the stamps of its own counter to its own

@@ -5,10 +5,10 @@
 //! on it, so it judges all three: half of what makes one way of an edge longer than the other is
 //! in it. What a host does to each packet of its own goes round the loop and cancels.
 //!
-//! A residual beyond its hard half-width is a contradiction: of three clocks and the stamps between
-//! them something broke the assumption of [`offline`](crate::offline).
+//! A residual beyond its hard maximum error is a contradiction: of three clocks and the stamps
+//! between them something broke the assumption of [`offline`](crate::offline).
 //!
-//! The calibrated half-width of a residual is the root of the sum of squares of those of its three
+//! The calibrated error bound of a residual is the root of the sum of squares of those of its three
 //! sides. They share no packet, and what their stamps have in common is a host's and cancels, so
 //! their errors are independent; the plain sum would hold for more than is claimed, and would hide
 //! widths that claim too much.
@@ -229,7 +229,7 @@ pub struct Survey {
     pub instants: u64,
     /// Exchanges without a residual, because a clock was disturbed.
     pub unknown: u64,
-    /// Exchanges with a residual inside its calibrated maximum error.
+    /// Exchanges with a residual inside its calibrated error bound.
     pub covered: u64,
     /// Exchanges with a residual outside its hard maximum error.
     pub contradictions: u64,
@@ -248,7 +248,7 @@ pub struct Figures {
     pub p99_ns: f64,
     /// The largest.
     pub max_ns: f64,
-    /// The median of their hard half-widths.
+    /// The median of their hard maximum errors.
     pub hard_ns: f64,
     /// And of the calibrated ones.
     pub calibrated_ns: f64,

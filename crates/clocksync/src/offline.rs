@@ -20,10 +20,11 @@
 //!
 //! Inside the interval the map is where the smallest delays of both directions put it (the `track`
 //! module): oscillators are far calmer than the assumption allows, so messages of many seconds may
-//! speak for each other. The hard half-width reaches to the interval's farther end, so that nothing
-//! of this finer guess has to be believed. The calibrated one is what the guess says of itself: it
-//! claims [`CLAIM`] of all instants, for the noise that showed and ways whose least delays differ
-//! by a share of the round trip that is stated (the `track` module says what it is made of).
+//! speak for each other. The hard maximum error reaches to the interval's farther end, so that
+//! nothing of this finer guess has to be believed. The calibrated one is what the guess says of
+//! itself: it claims [`CLAIM`] of all instants, for the noise that showed and ways whose least
+//! delays differ by a share of the round trip that is stated (the `track` module says what it is
+//! made of).
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -98,7 +99,7 @@ pub struct Estimate {
     /// from here to the next row (on the last row: that from the row before), in parts per million:
     /// of a counter that is slow it is positive.
     pub rate_ppm: f64,
-    /// Hard half-width in nanoseconds.
+    /// Hard maximum error in nanoseconds.
     pub err_ns: f64,
 }
 
@@ -351,7 +352,7 @@ impl Solved {
         })
     }
 
-    /// Nanoseconds gained at `x`, hard and calibrated half-width.
+    /// Nanoseconds gained at `x`, hard and calibrated error bound.
     fn at(&self, x: f64) -> (f64, f64, f64) {
         let (high, low) = (self.upper.at(x), -self.lower.at(x));
         let middle = 0.5 * (high + low);

@@ -223,7 +223,7 @@ impl Online {
 
     /// The counters of two processors are up to `apart_ns` apart ([`crate::skew`]), and nobody says
     /// of a reading whose it is. With those of the reference it adds `wider_ns` to every
-    /// half-width.
+    /// maximum error.
     pub fn set_apart(&mut self, wider_ns: f64, apart_ns: f64) {
         (self.wider_ns, self.apart_ns) = (wider_ns, apart_ns);
     }

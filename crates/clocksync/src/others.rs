@@ -15,7 +15,7 @@ use crate::offline::{self, Cause};
 /// How far a reference's counter, scaled in integers, may be from its map, in nanoseconds.
 const ROUNDING_NS: i64 = 2;
 
-/// A number of nanoseconds and its hard half-width.
+/// A number of nanoseconds and its hard maximum error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
     /// The offset as measured.
@@ -43,7 +43,7 @@ pub struct Reading {
     pub clock: ForeignClock,
     /// When.
     pub ts: GlobalNs,
-    /// Hard half-width of that.
+    /// Hard maximum error of that.
     pub err: Bound,
     /// What it gained on global time since its first reading; none where global time is unknown.
     pub gained: Option<Measured>,

@@ -14,7 +14,7 @@
 //! up to one for the whole run: where long windows say something else than short ones did, they are
 //! right, as the oscillator is no longer in what is left.
 //!
-//! Nothing here is certain. How far the guess may be off, its calibrated half-width, is the sum of
+//! Nothing here is certain. How far the guess may be off, its calibrated error bound, is the sum of
 //! four variances:
 //!
 //! - the smoother's, of noise and wander as its innovations show them;
@@ -26,10 +26,10 @@
 //!   taken to differ by [`UNSEEN`] of the least round trip, and by more where the quick messages of
 //!   one way are held up more than those of the other.
 //!
-//! [`DEVIATIONS`] of its root make the half-width. All but the first stay the same for a whole run,
-//! so its errors go together: of a run of seconds nearly all instants are inside, or many are not.
-//! What is claimed is claimed of many runs. For the same reason the half-width is many times the
-//! error in a run that happens to be right.
+//! [`DEVIATIONS`] of its root make the error bound. All but the first stay the same for a whole
+//! run, so its errors go together: of a run of seconds nearly all instants are inside, or many are
+//! not. What is claimed is claimed of many runs. For the same reason the maximum error is many
+//! times the error in a run that happens to be right.
 
 use crate::constraint::{Constraint, Way};
 use crate::envelope::Point;
@@ -56,7 +56,7 @@ const SIGNIFICANT: f64 = 2.0;
 pub(crate) const ENOUGH: usize = 8;
 /// How fast a correction of longer windows may change, ns/s.
 const CORRECTION_RATE: f64 = 1.0;
-/// The claim of the calibrated half-width.
+/// The claim of the calibrated error bound.
 pub const CLAIM: f64 = 0.95;
 /// And how many standard deviations of a normal error that is.
 pub(crate) const DEVIATIONS: f64 = 1.96;
@@ -164,7 +164,7 @@ impl Track {
         }
     }
 
-    /// Its value and half-width of [`CLAIM`] at `x`; beyond its ends it goes straight on.
+    /// Its value and error bound of [`CLAIM`] at `x`; beyond its ends it goes straight on.
     pub(crate) fn at(&self, x: f64) -> (f64, f64) {
         let (value, variance) = self.place(x);
         (value, DEVIATIONS * variance.sqrt())

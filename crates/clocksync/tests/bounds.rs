@@ -279,7 +279,7 @@ proptest! {
         }
     }
 
-    /// Without load, and an oscillator as calm as they are, the half-width is half of the least
+    /// Without load, and an oscillator as calm as they are, the maximum error is half of the least
     /// round trip, and what the wander adds over half a gap: once for the interval, once for a
     /// guess that is not in its middle.
     #[test]

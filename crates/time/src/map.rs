@@ -13,9 +13,9 @@ pub struct Knot {
     pub counter: Counter,
     /// Global time there, in nanoseconds after the map's origin.
     pub offset_ns: f64,
-    /// Hard half-width there, in nanoseconds.
+    /// Hard maximum error there, in nanoseconds.
     pub err_ns: f64,
-    /// Half-width there that holds with the probability which the map's maker claims, in
+    /// Error bound there that holds with the probability which the map's maker claims, in
     /// nanoseconds; no more than the hard one.
     pub calibrated_ns: f64,
 }
@@ -45,7 +45,7 @@ pub enum MapError {
     /// There is no knot, or an epoch without one.
     Empty,
     /// The knot at this index, counted through all epochs, does not increase strictly in counter
-    /// and global time, or its half-widths are not finite numbers that are zero or more.
+    /// and global time, or its maximum errors are not finite numbers that are zero or more.
     BadKnot(usize),
 }
 
@@ -66,10 +66,10 @@ impl std::error::Error for MapError {}
 /// Strictly increasing, piecewise linear map `Counter → (GlobalNs, Bound)`, continuous within an
 /// epoch.
 ///
-/// Between knots both the global time and the half-widths are linear; beyond the first and the last
-/// of an epoch the map goes on at the epoch's mean rate while the half-widths grow by its drift.
-/// Between epochs, where a clock was disturbed at an instant that nobody knows, global time is
-/// between the epochs' and its half-width [`Bound::UNKNOWN`].
+/// Between knots both the global time and the maximum errors are linear; beyond the first and the
+/// last of an epoch the map goes on at the epoch's mean rate while the maximum errors grow by its
+/// drift. Between epochs, where a clock was disturbed at an instant that nobody knows, global time
+/// is between the epochs' and its maximum error [`Bound::UNKNOWN`].
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "Parts", into = "Parts"))]
@@ -133,7 +133,7 @@ struct Stretch {
     drift: f64,
 }
 
-/// Nanoseconds after the origin, hard and calibrated half-width.
+/// Nanoseconds after the origin, hard and calibrated error bound.
 type Place = (f64, f64, f64);
 
 /// A lower limit for the global time of an instant and of every later one on a map's counter. A map
@@ -245,7 +245,8 @@ impl ClockMap {
 
     /// The same map on a host of which any processor's counter may have been read. `apart_ns`: two
     /// of these are up to so far apart, `None` where nobody measured it. `wider_ns` goes to every
-    /// half-width: by how much readings that the map rests on and those that are mapped may be off.
+    /// maximum error: by how much readings that the map rests on and those that are mapped may be
+    /// off.
     #[must_use]
     pub fn of_any_processor(mut self, wider_ns: f64, apart_ns: Option<f64>) -> ClockMap {
         self.knots.iter_mut().for_each(|knot| knot.err_ns += wider_ns);
@@ -259,7 +260,7 @@ impl ClockMap {
         self.apart_ns
     }
 
-    /// Global time and hard half-width at `counter`.
+    /// Global time and hard maximum error at `counter`.
     pub fn map(&self, counter: Counter) -> (GlobalNs, Bound) {
         let (ns, hard) = match self.epoch_at(counter) {
             Ok(epoch) => {
@@ -272,7 +273,7 @@ impl ClockMap {
     }
 
     /// [`Self::map`] of each of many counters: nanoseconds of their global times and of their hard
-    /// half-widths. Quick where neighbours lie between the same knots.
+    /// maximum errors. Quick where neighbours lie between the same knots.
     pub fn map_all(&self, counters: &[u64]) -> (Vec<i64>, Vec<i64>) {
         let (mut ts, mut err) = (vec![0; counters.len()], vec![0; counters.len()]);
         let mut begin = 0;
@@ -319,7 +320,7 @@ impl ClockMap {
         (near.contains(&counter.0) && small && fits).then_some((line, near))
     }
 
-    /// The half-width at `counter` that holds with the claimed probability.
+    /// The error bound at `counter` that holds with the claimed probability.
     pub fn calibrated(&self, counter: Counter) -> Bound {
         let calibrated = |epoch| Bound::of_rounded(self.place(epoch, counter).2);
         self.epoch_at(counter).map_or(Bound::UNKNOWN, calibrated)
@@ -386,8 +387,8 @@ impl ClockMap {
         }
     }
 
-    /// Hard half-width of an interval of `ns` nanoseconds measured on this one host. Its two ends
-    /// share the offset's error, so only the rate's remains: map and truth each stay within
+    /// Hard maximum error of an interval of `ns` nanoseconds measured on this one host. Its two
+    /// ends share the offset's error, so only the rate's remains: map and truth each stay within
     /// `drift` of the mean rate. They may be of two processors, and add what these are apart, where
     /// that was measured. Each end is rounded. Unknown where the host was disturbed, which may have
     /// been within the interval.

@@ -136,7 +136,7 @@ pub struct Summary {
 pub struct HostSummary {
     /// Whether it is the reference.
     pub reference: bool,
-    /// Largest hard half-width over its events, or over its map where it has no event.
+    /// Largest hard maximum error over its events, or over its map where it has no event.
     pub max_err_ns: u64,
     /// Bound on the difference between the host's rate and its mean.
     pub drift_ppm: f64,

@@ -58,7 +58,7 @@ pub struct LoopResiduals {
     pub instants: u64,
     /// Exchanges without a residual, because a clock was disturbed.
     pub unknown: u64,
-    /// Exchanges with a residual inside its calibrated maximum error.
+    /// Exchanges with a residual inside its calibrated error bound.
     pub covered: u64,
     /// Exchanges with a residual outside its hard maximum error.
     pub contradictions: u64,
@@ -77,7 +77,7 @@ pub struct LoopFigures {
     pub p99: i64,
     /// The largest.
     pub max: i64,
-    /// Median of their hard half-widths.
+    /// Median of their hard maximum errors.
     pub err: i64,
     /// And of the calibrated ones.
     pub calibrated: i64,

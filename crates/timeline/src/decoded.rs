@@ -48,7 +48,7 @@ pub(crate) struct StreamFile {
     pub flaws: Flaws,
     /// Good records, by process and pid.
     pub recorded: Vec<(String, u32, u64)>,
-    /// Largest hard half-width of an event.
+    /// Largest hard maximum error of an event.
     pub max_err_ns: u64,
 }
 

@@ -55,7 +55,7 @@ impl Earlier {
     }
 
     /// Moves stamps to the instants that the events are of, with what that adds to their
-    /// half-widths, and puts them in order again.
+    /// maximum errors, and puts them in order again.
     pub fn apply(self, bytes: &[u8], stamps: &mut Stamps) {
         let field = |at: u32, place: usize| {
             let from = at as usize + place;

@@ -248,8 +248,8 @@ impl RuntimeSite {
         self.hit(&[kind::INTERVAL_END], |site| site.interval_end(id, over_ns));
     }
 
-    /// Ends the interval with this key, which becomes the id; recorded if it took longer than `over_ns`
-    /// nanoseconds.
+    /// Ends the interval with this key, which becomes the id; recorded if it took longer than
+    /// `over_ns` nanoseconds.
     pub fn end_key(self, key: i64, over_ns: u64) {
         self.hit(&[kind::INTERVAL_END], |site| site.interval_end_key(key, over_ns));
     }

@@ -73,8 +73,8 @@ impl Packet {
     /// session (8), sequence number (8); of a reply frequency (8), span of reception (16), sequence
     /// number of the previous reply (8), its span of sending (16), UTC less global time (8), the
     /// error of that (8), why it is not known (1, 0: it is), the stratum (1), whether global time
-    /// is told (1), by how much to slow down (1), global time (8) and its half-width (8), how far
-    /// processors are apart (8), else zeros; code (16).
+    /// is told (1), by how much to slow down (1), global time (8) and its maximum error (8), how
+    /// far processors are apart (8), else zeros; code (16).
     pub(super) fn encode(&self, key: &Key) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];
         let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);

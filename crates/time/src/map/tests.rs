@@ -91,7 +91,7 @@ proptest! {
         prop_assert_eq!(any.interval_bound(measured).ns() >= alone.ns() + apart as u64, true);
     }
 
-    /// The reference map agrees with exact integer arithmetic within its half-width, days away
+    /// The reference map agrees with exact integer arithmetic within its maximum error, days away
     /// from where it is anchored.
     #[test]
     fn the_reference_map_is_the_scaled_counter(

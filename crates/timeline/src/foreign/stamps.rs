@@ -8,9 +8,9 @@ use loopscope_ctf::format_uuid;
 use loopscope_ctf::tsdl::Clock;
 use loopscope_time::{Bound, GlobalNs};
 
-/// Global time and hard half-width of a stamp that is between two nanoseconds of a clock's own,
+/// Global time and hard maximum error of a stamp that is between two nanoseconds of a clock's own,
 /// both cut to whole ones. Of different stamps the later ones' times are not earlier, but for their
-/// half-widths.
+/// maximum errors.
 pub type Place = Arc<dyn Fn(i64, i64) -> (GlobalNs, Bound) + Send + Sync>;
 
 /// A host's clocks that were read during the run, by the names of `tables/foreign_clocks.parquet`.
@@ -114,7 +114,7 @@ impl Stamps {
         Ok((name, Stamps { place: place.clone(), clock }))
     }
 
-    /// Global time of a stamp and its half-width.
+    /// Global time of a stamp and its maximum error.
     pub fn global(&self, stamp: u64) -> (GlobalNs, Bound) {
         let Some((from, until)) = self.clock.span(stamp) else {
             return ((self.place)(i64::MAX, i64::MAX).0, Bound::UNKNOWN);

@@ -23,7 +23,7 @@ const OFTEN: u64 = 1 << 14;
 pub(crate) struct Time {
     /// None without a clock.
     pub ts: Option<i64>,
-    /// Half-width; 0 where stamps keep their own time.
+    /// Maximum error; 0 where stamps keep their own time.
     pub err_ns: i64,
 }
 

@@ -19,11 +19,11 @@ use super::{Run, holdover};
 
 /// Scored instants of a scenario, by each of the two sides.
 const INSTANTS: u64 = 1_000_000;
-/// The largest median calibrated half-width, in median errors.
+/// The largest median calibrated error bound, in median errors.
 const CALIBRATED_TO_ERROR: f64 = 5.0;
 /// Measured time on one testbed where there are several. What makes the two ways unlike is alike
-/// for the whole life of a testbed, and so is most of the error: how wide the calibrated half-width
-/// is compared with it needs several.
+/// for the whole life of a testbed, and so is most of the error: how wide the calibrated error
+/// bound is compared with it needs several.
 const BED: Duration = Duration::from_secs(12);
 /// Probes that may get lost where nothing is wrong.
 const ORDINARY_LOSS: f64 = 0.01;

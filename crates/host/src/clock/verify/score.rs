@@ -108,7 +108,7 @@ impl Tally {
     }
 }
 
-/// What is told of a [`Tally`]. Half-widths are medians. Not a number where nothing was known.
+/// What is told of a [`Tally`]. Maximum errors are medians. Not a number where nothing was known.
 #[derive(Clone, Debug)]
 pub(super) struct Figures {
     pub(super) error: Spread,
