@@ -25,9 +25,9 @@ use crate::service::Service;
 use crate::testbed::is_name;
 use crate::{dialogue, namespace, spawn, view};
 
-/// What an agent writes to standard output once its socket answers.
+/// The line that an agent writes to standard output once its socket answers.
 pub const READY: &[u8] = b"ready\n";
-/// Between SIGTERM and SIGKILL when the agent ends without having been asked to stop components.
+/// Time between SIGTERM and SIGKILL if the agent ends without an order to stop components.
 const LAST_GRACE: Duration = Duration::from_millis(500);
 
 /// How an agent is started.
@@ -47,7 +47,7 @@ pub struct Options {
     pub netns: Option<String>,
     /// The network namespace that its clock probes are in; none: the same.
     pub clock_netns: Option<String>,
-    /// What its programs read as `/etc/hosts`; none: the machine's.
+    /// The file that its programs read as `/etc/hosts`; `None`: the machine's.
     pub names: Option<PathBuf>,
     /// The run that it belongs to; none: one of its own.
     pub run: Option<String>,
@@ -70,7 +70,7 @@ pub enum AgentError {
     Namespace {
         /// Its name.
         name: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// What it sees of the machine.
@@ -80,7 +80,7 @@ pub enum AgentError {
     View {
         /// The host.
         host: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// A file or folder.
@@ -88,7 +88,7 @@ pub enum AgentError {
     Path {
         /// The path.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The ledger.
@@ -113,7 +113,7 @@ pub(crate) struct Agent {
     pub(crate) machine: Option<Machine>,
     pub(crate) ends: mpsc::UnboundedSender<&'static str>,
     pub(crate) ledger: Arc<Ledger>,
-    /// What could not be undone, once it has been tried.
+    /// Problems of undoing, once it has been tried.
     closed: Mutex<Option<Vec<String>>>,
 }
 
@@ -132,7 +132,7 @@ impl Agent {
                 Ok(survivors) => problems.extend(survivors),
                 Err(error) => problems.push(error.to_string()),
             }
-            // So that what was recorded can be read; nobody is left to be told of its loss.
+            // So that what was recorded can be read; no caller is left to receive an error.
             if let Err(error) = tokio::task::block_in_place(|| host.finish_trace()) {
                 problems.push(format!("host {}: {error}", host.name));
             }

@@ -26,7 +26,7 @@ use crate::spawn::{self, Outfit};
 /// How long output is waited for after the program's end: a descendant may hold the pipe for ever.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// What to start. Everything has been looked up and checked.
+/// The program to start. Everything has been looked up and checked.
 #[derive(Debug)]
 pub(crate) struct Launch {
     pub(crate) program: PathBuf,
@@ -55,7 +55,7 @@ pub(crate) struct Component {
     phases: Option<Arc<PhaseLink>>,
 }
 
-/// What ends a component.
+/// An order that ends a component.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Order {
     /// The phase protocol's `end`; nothing for other programs.

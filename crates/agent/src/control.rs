@@ -17,11 +17,11 @@ use serde_json::{Map, Value};
 
 use crate::ledger::{check_own, make_own};
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// What is recorded here.
+    /// Describe what is recorded here.
     Describe,
     /// Trigger a flight recorder, or all of them.
     Trigger {
@@ -35,7 +35,7 @@ pub enum Request {
         /// On `group:name`.
         patterns: Vec<String>,
     },
-    /// What the links have achieved so far.
+    /// The results of the links so far.
     Links,
     /// Change some of a link's settings.
     SetLink {
@@ -43,12 +43,12 @@ pub enum Request {
         from: String,
         /// Host.
         to: String,
-        /// By key, as in schema/links.md.
+        /// Changes by key, as in schema/links.md.
         change: Map<String, Value>,
     },
 }
 
-/// What is answered.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
@@ -66,7 +66,7 @@ pub enum Reply {
     Refused(String),
 }
 
-/// What is recorded.
+/// Describes what is recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
     /// `record`, `attach`, `run` or `links`.
@@ -125,7 +125,7 @@ impl Server {
         make_own(&folder)?;
         let name = std::process::id().to_string();
         let path = folder.join(&name);
-        // What a process of this number left.
+        // A file that an ended process of this number left.
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -150,7 +150,7 @@ impl Server {
     /// Answers everybody who waits. A client that does not say what it wants is given up.
     pub fn answer(&self, mut each: impl FnMut(Request) -> Reply) {
         while let Ok((stream, _)) = self.listener.accept() {
-            // What goes wrong is the client's to notice.
+            // Errors of a client are reported to that client only.
             let _ = answer_one(stream, &mut each);
         }
     }
@@ -187,7 +187,7 @@ fn write_line(mut stream: &UnixStream, value: &impl Serialize) -> io::Result<()>
 pub struct Found {
     folder: PathBuf,
     name: String,
-    /// What it says of itself.
+    /// Its own description.
     pub description: Description,
 }
 
@@ -270,7 +270,7 @@ mod tests {
         assert!(find(&state).unwrap().is_empty());
         let server = Server::bind(&state).unwrap();
         let path = server.path().to_owned();
-        // One whose process is gone.
+        // A file whose process is gone.
         let dead = path.with_file_name("1");
         drop(UnixListener::bind(short(&File::open(path.parent().unwrap()).unwrap(), "1")).unwrap());
         assert!(dead.symlink_metadata().is_ok());

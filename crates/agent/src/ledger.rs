@@ -42,7 +42,7 @@ pub enum LedgerError {
     File {
         /// The ledger.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// Another run of this name.
@@ -57,7 +57,7 @@ pub enum LedgerError {
     /// It could not be made.
     #[error("cannot make {what}: {reason}")]
     Make {
-        /// What.
+        /// The problem.
         what: String,
         /// Why not.
         reason: String,
@@ -71,7 +71,7 @@ pub struct Ledger {
     path: PathBuf,
     file: Arc<Flock<File>>,
     is_owner: bool,
-    /// What this agent has recorded.
+    /// Entries that this agent has recorded.
     own: Mutex<Vec<Entry>>,
 }
 

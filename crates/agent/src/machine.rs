@@ -160,7 +160,7 @@ impl Machine {
     pub(crate) async fn end_agents(&self) {
         let mut agents = std::mem::take(&mut *self.agents.lock().await);
         for agent in &mut agents {
-            // Its end is what they live by.
+            // An agent ends when its standard input closes.
             drop(agent.child.stdin.take());
         }
         for agent in &mut agents {

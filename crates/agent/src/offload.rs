@@ -1,6 +1,6 @@
-//! What a device leaves to the one at the other end of its wire: checksums and segments that only a
-//! real wire would need, and VLAN tags outside of the frame. A packet that is read from
-//! a veth by a program, which then puts it on another wire, must be whole: a TCP connection over it
+//! Work that a device leaves to the one at the other end of its wire: checksums and segments that
+//! only a real wire would need, and VLAN tags outside of the frame. A packet that is read from a
+//! veth by a program, which then puts it on another wire, must be whole: a TCP connection over it
 //! is not even made otherwise, and AF_XDP does not hand out tags that are outside of the frame.
 
 use std::io;
@@ -49,7 +49,7 @@ pub(crate) fn switch_off(namespace: &str, devices: &[String]) -> io::Result<()> 
     namespace::within(namespace, switch)?
 }
 
-/// What `data` is after the command: a command that asks changes it.
+/// The content of `data` after the command: a command that queries changes it.
 #[allow(unsafe_code)]
 fn ask(device: &str, command: u32, data: u32) -> io::Result<u32> {
     let mut value = EthtoolValue { command, data };

@@ -177,7 +177,8 @@ impl Log {
     }
 }
 
-/// What a line takes until the watcher has it: no flood of empty lines fills the memory.
+/// Memory that a line takes until the watcher has it, in bytes: no flood of empty lines fills the
+/// memory.
 fn cost(line: &str) -> u64 {
     line.len() as u64 + 128
 }
@@ -199,7 +200,7 @@ mod tests {
     use super::*;
     use crate::events::Events;
 
-    /// What is kept of numbered lines, in the log and by the watcher.
+    /// The part of numbered lines that is kept, in the log and by the watcher.
     async fn kept(lines: usize, limit: Option<u64>) -> (String, Vec<String>, u64) {
         let folder = tempfile::tempdir().unwrap();
         let events = Events::new();

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::Signal;
 
-/// One process, for as long as this lives and whatever becomes of its number.
+/// A process. It stays the same one even if its number is used again.
 #[derive(Debug)]
 pub(crate) struct Pidfd(OwnedFd);
 

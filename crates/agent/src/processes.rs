@@ -111,7 +111,7 @@ impl Search {
     }
 }
 
-/// What [`Search::kill`] did.
+/// The result of [`Search::kill`].
 #[derive(Debug, Default)]
 pub(crate) struct Killed {
     /// Number and name of each process that it killed.

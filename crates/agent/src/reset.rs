@@ -17,14 +17,14 @@ use crate::processes::{Identity, Search};
 /// How long an agent whose controller is gone may take to clean up by itself.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What [`reset`] found.
+/// The result of [`reset`].
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
-    /// What was removed, for people.
+    /// Things that were removed, for people.
     pub removed: Vec<String>,
     /// Runs that go on and were left alone.
     pub in_use: Vec<String>,
-    /// What could not be undone.
+    /// Things that could not be undone.
     pub problems: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What a child does between fork and exec.
+//! The steps of a child between fork and exec.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
@@ -24,7 +24,7 @@ pub(crate) fn prepare_helper(command: &mut Command, mut note: Note) {
     unsafe { command.pre_exec(before_exec) };
 }
 
-/// What a started process is to have.
+/// The settings of a started process.
 #[derive(Debug, Default)]
 pub(crate) struct Outfit {
     /// Kept open under the same number.

@@ -117,9 +117,9 @@ impl Trace {
 pub(crate) struct Source {
     /// Their runtime directory, with its `streams` file.
     pub(crate) runtime: PathBuf,
-    /// What they are called.
+    /// Name of the processes.
     pub(crate) process: String,
-    /// What the `streams` file asks for, and what is watched.
+    /// The content of the `streams` file, and what is watched.
     pub(crate) recording: Recording,
 }
 

@@ -31,7 +31,7 @@ pub mod word {
     pub const GLOBAL: usize = 1;
     /// 2⁻⁴⁸ ns per tick.
     pub const RATE: usize = 2;
-    /// By how much each side of the width grows, 2⁻⁴⁸ ns per tick.
+    /// Growth of each side of the width, 2⁻⁴⁸ ns per tick.
     pub const DRIFT: usize = 3;
     /// First tick at which nothing of this holds.
     pub const EXPIRES: usize = 4;

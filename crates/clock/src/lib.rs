@@ -27,7 +27,7 @@ pub use page::{OpenError, Page, Writer};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Status {
-    /// Nothing, or nothing that still holds.
+    /// No page, or no valid one.
     #[default]
     Unknown = 0,
     /// The reference answers.
@@ -55,7 +55,7 @@ pub struct Time {
     /// Rises when a counter or the reference was disturbed: instants of two epochs have no
     /// distance.
     pub epoch: u32,
-    /// What this is worth.
+    /// Status of the reading.
     pub status: Status,
 }
 
@@ -69,7 +69,7 @@ pub struct Span {
     pub best: i64,
     /// It was not more.
     pub longest: i64,
-    /// What this is worth; never [`Status::Unknown`].
+    /// Status of the reading; never [`Status::Unknown`].
     pub status: Status,
 }
 

@@ -23,7 +23,7 @@ impl std::error::Error for OpenError {}
 /// The process that has made the newest publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Writer {
-    /// In its own pid namespace.
+    /// Process number in the writer's own pid namespace.
     pub pid: u32,
     /// Field 22 of its `/proc/PID/stat`: two processes of one number differ in it.
     pub start: u64,

@@ -58,7 +58,7 @@ pub struct Arguments {
     output: Option<PathBuf>,
 }
 
-/// What all scenarios are run with.
+/// Settings of all scenarios.
 struct Run {
     seed: u64,
     duration: Duration,

@@ -86,7 +86,7 @@ impl Bed {
         namespace::within(namespace, work).with_context(|| format!("cannot enter {namespace}"))?
     }
 
-    /// What probes of `host` need to know.
+    /// The settings of probes of `host`.
     pub(super) fn side(
         &self,
         host: &str,

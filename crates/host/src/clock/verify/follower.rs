@@ -72,7 +72,7 @@ impl Follower {
         Ok(Follower { prober, clock, said })
     }
 
-    /// What it knows.
+    /// Its online estimate.
     pub(super) fn online(&self) -> Arc<Mutex<Online>> {
         self.prober.online()
     }

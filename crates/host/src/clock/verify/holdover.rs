@@ -37,14 +37,14 @@ const RECOVERY: Duration = Duration::from_secs(30);
 /// Time that the reference is away.
 const OUTAGE: Duration = Duration::from_secs(20);
 
-/// What is right to say in a part of the time.
+/// Expected statuses in a part of the time.
 struct Part {
     what: &'static str,
     until: Counter,
     allowed: &'static [Status],
 }
 
-/// What the page said, and when.
+/// A reading of the page, with its time.
 pub(super) struct Read {
     at: Counter,
     status: Status,
@@ -182,7 +182,7 @@ pub(super) fn measure(run: &Run) -> Result<Measured> {
     })
 }
 
-/// What is wrong with the statuses that were read in a part of the time; empty: nothing.
+/// The problem of the statuses that were read in a part of the time; empty if there is none.
 fn misread(reads: &[&Read], allowed: &[Status], hz: f64) -> String {
     let Some(begin) = reads.first() else { return "it was not read".to_owned() };
     let wrong: Vec<_> = reads.iter().filter(|read| !allowed.contains(&read.status)).collect();

@@ -34,10 +34,10 @@ pub(super) const STEP_PPM: i64 = 100;
 
 const RELAY: &str = "relay";
 
-/// What happens.
+/// The event during a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// Nothing.
+    /// No event.
     Calm,
     /// Every processor is busy, and so is the data network.
     Load,
@@ -55,7 +55,7 @@ pub(super) enum Event {
     Attack,
 }
 
-/// What is left of it, with the testbed's folder, which goes with `bed`.
+/// The result of a measurement, with the testbed's folder, which is removed with `bed`.
 pub(super) struct Measured {
     pub(super) bed: Bed,
     /// The reference's hidden clock.

@@ -24,7 +24,7 @@ pub(super) struct Meshed {
     seen: Arc<Mutex<Vec<Residual>>>,
 }
 
-/// What the followers' probes told while they went on.
+/// Results of the followers' probes during the measurement.
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) edges: usize,

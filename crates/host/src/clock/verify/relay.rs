@@ -27,7 +27,7 @@ const PRIORITY: i32 = 10;
 /// Number of packets in either direction that are remembered.
 const KEPT: usize = 256;
 
-/// What an eavesdropper knows.
+/// The knowledge of an eavesdropper.
 #[derive(Clone, Default)]
 pub(super) struct Overheard {
     /// Where the follower is.

@@ -174,7 +174,7 @@ pub(super) struct Check {
     pub(super) met: bool,
 }
 
-/// What came of a scenario.
+/// The result of a scenario.
 pub(super) struct Outcome {
     pub(super) name: &'static str,
     /// Testbeds that it is of, one after the other.
@@ -191,7 +191,7 @@ pub(super) struct Outcome {
     pub(super) samples: Vec<Sample>,
 }
 
-/// What testbeds add to an outcome.
+/// Figures that testbeds add to an outcome.
 #[derive(Default)]
 struct Scored {
     offline: Tally,
@@ -397,7 +397,7 @@ impl Scenario {
     }
 }
 
-/// What a follower is expected to have noticed.
+/// Expected observations of a follower.
 struct Expected<'a> {
     name: &'a str,
     ended: &'a Ended,

@@ -34,7 +34,7 @@ impl Truth {
     }
 }
 
-/// What was said of one instant.
+/// The reported estimate for one instant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
     pub(super) error_ns: f64,
@@ -108,7 +108,7 @@ impl Tally {
     }
 }
 
-/// What is told of a [`Tally`]. Maximum errors are medians. Not a number where nothing was known.
+/// Figures of a [`Tally`]. Maximum errors are medians. Not a number where nothing was known.
 #[derive(Clone, Debug)]
 pub(super) struct Figures {
     pub(super) error: Spread,
@@ -158,7 +158,7 @@ pub(super) struct Sample {
     pub(super) online: Option<Told>,
 }
 
-/// What one follower's instants are scored by.
+/// Data by which one follower's instants are scored.
 pub(super) struct Sides<'a> {
     pub(super) host: &'a str,
     pub(super) clock: SyntheticClock,
