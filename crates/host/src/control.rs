@@ -28,11 +28,11 @@ pub struct Choose {
     /// Patterns on group:name
     #[arg(value_name = "GLOB", required = true)]
     patterns: Vec<String>,
-    /// In which: the process number of the recording or of the program that was attached to
+    /// Target: the process number of the recording or of the program that was attached to
     /// [default: the only one there is]
     #[arg(long, value_name = "PID")]
     to: Option<String>,
-    /// In which of its streams
+    /// Stream that gets the entities
     #[arg(long, value_name = "NAME", default_value = "main")]
     stream: String,
     /// Print {"recording": …, "unmatched": […]}
