@@ -1,12 +1,14 @@
 //! Clock synchronisation between hosts: probes over the clock network, and maps from each
 //! follower's counter to the reference's.
 //!
-//! No machine's clock is steered. The model: between two exchanges a follower's counter `c` is
-//! related to global time `t` in nanoseconds by `t = c · ρ + θ`, where the rate `ρ` (ns per tick)
-//! wanders by at most a known amount and the offset is `θ` (ns). A message that is sent at `s` and
-//! received at `r` takes longer than nothing, so `t(s) < t(r)`: each message limits `ρ` and `θ`
-//! from one side. The intersection of these limits is the hard maximum error; a Kalman filter over
-//! the exchanges gives the estimate inside it and the calibrated error bound.
+//! No machine's clock is steered. The model: a message cannot arrive before it was sent, so a probe
+//! bounds global time `t` (ns) at the follower's counter `c` from above and a reply bounds it from
+//! below, without any assumption about delays. Within an epoch the follower's rate `dt/dc` (ns per
+//! tick) stays within ±`wander` (a ratio) of one mean rate, which carries each bound to other
+//! instants. All bounds together leave an interval of `t`. The estimate comes from the least delays
+//! of both directions, through a Kalman filter of offset (ns) and rate (ns/s); its calibrated error
+//! bound is a claim about that. The hard maximum error reaches from the estimate to the interval's
+//! farther end. The modules [`offline`] and `filter` give the details.
 //!
 //! During a run, a [`probe::Prober`] on each follower exchanges small UDP packets with the
 //! [`probe::Responder`] on the reference; each side writes the stamps of its own counter to its own

@@ -636,7 +636,7 @@ mod tests {
             );
             let span = online.to_own(global, 0).unwrap();
             prop_assert!(span.lo <= own && own <= span.hi, "{span:?} for {own:?}");
-            // A peer with no better knowledge reports the same.
+            // The instant as another host reports it, wrong by `off`.
             let told = GlobalNs(global.0 + off);
             let span = online.to_own(told, off.unsigned_abs()).unwrap();
             prop_assert!(span.lo <= own && own <= span.hi, "{span:?} for {own:?}");
