@@ -101,7 +101,7 @@ soak: setup-test build ## the tests with their full counts; results under tests/
 	  > tests/soak-results/cargo.txt 2>&1 || { tail -n 50 tests/soak-results/cargo.txt; exit 1; }
 	LOOPSCOPE_SOAK=1 $(PYTHON) -m pytest tests --junit-xml=tests/soak-results/pytest.xml
 
-lint: setup-test $(PROTO) ## formatting, warnings, types, dependency rules
+lint: setup-test $(PROTO) ## formatting, warnings, types, dependency rules, wording
 	cargo fmt --all --check
 	cargo clippy --release --locked --workspace --all-targets -- -D warnings
 	.venv/bin/ruff check python tests scripts bench crates/trace-py
@@ -109,6 +109,7 @@ lint: setup-test $(PROTO) ## formatting, warnings, types, dependency rules
 	.venv/bin/mypy
 	$(PYTHON) scripts/check_layers.py
 	$(PYTHON) scripts/check_features.py
+	$(PYTHON) scripts/check_words.py
 
 docs: setup-test build ## builds the documentation site into build/docs, to be read offline
 	NO_MKDOCS_2_WARNING=true .venv/bin/mkdocs build --quiet

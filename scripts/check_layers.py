@@ -130,7 +130,7 @@ STRANGERS = {
     "clock": {"cc"},
 }
 
-# Python packages that other people's programs import: nothing beside the standard library.
+# Python packages that other people's programs import: nothing but the standard library.
 ALONE = ["crates/trace-py/loopscope_trace"]
 
 

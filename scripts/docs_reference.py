@@ -1,5 +1,7 @@
-"""Generates reference pages of the documentation site as Markdown: commands and the steps of
-analyses."""
+"""Generates reference pages of the documentation site as Markdown.
+
+They list the commands and the steps of analyses.
+"""
 
 from __future__ import annotations
 

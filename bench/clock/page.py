@@ -1,6 +1,7 @@
-"""What a reading of the clock page costs, in C and in Rust, beside the counter alone and
-clock_gettime(CLOCK_REALTIME), all in the same run and in turn. The page is published anew a hundred
-times a second meanwhile.
+"""Cost of a reading of the clock page, in C and in Rust.
+
+It is measured against the counter alone and clock_gettime(CLOCK_REALTIME), in the same run and in
+turn. Meanwhile the page is published anew a hundred times a second.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def _c_program(directory: Path) -> Path:
 
 def measure() -> dict[str, Any]:
     """By language and form, ns per call over all rounds, and in readings of the counter.
-    ``elapsed`` is a ``now`` and an ``elapsed``."""
+
+    ``elapsed`` is a ``now`` and an ``elapsed``.
+    """
     with tempfile.TemporaryDirectory(prefix="loopscope-bench-") as name:
         command = [example("page_cost"), str(ROUNDS), str(COUNT), _c_program(Path(name))]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)

@@ -1,5 +1,7 @@
-"""Builds the extension: this crate's C files and those of crates/trace and crates/clock, in one
-module."""
+"""Builds the extension module.
+
+It contains the C files of this crate, of crates/trace and of crates/clock.
+"""
 
 import os
 import platform

@@ -65,8 +65,10 @@ class Host:
 
 @dataclass(frozen=True)
 class ClockReading:
-    """Of a host's CLOCK_REALTIME. `offset` is of the reference's, with its half-width; None: not
-    known."""
+    """Of a host's CLOCK_REALTIME.
+
+    `offset` is of the reference's, with its half-width; None: not known.
+    """
 
     host: str
     ts: int
@@ -367,8 +369,11 @@ def pipeline(
 def write_sweep(
     points: Sequence[tuple[dict[str, Any], SyntheticRun]], failed: Mapping[str, str], **whole: Any
 ) -> Path:
-    """A sweep of runs that share their root; `failed` are points with a reason, `whole` the keys of
-    the experiment as a whole, such as its figures."""
+    """A sweep of runs that share their root.
+
+    `failed` are points with a reason, `whole` the keys of the experiment as a whole, such as its
+    figures.
+    """
     made, said = [], {}
     for params, run in points:
         name = ",".join(f"{key}={value}" for key, value in params.items())

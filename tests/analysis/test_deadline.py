@@ -109,7 +109,7 @@ def test_every_resolution_of_undecided_cases(outcomes, allowed):
 @given(st.lists(st.sampled_from("+?--"), max_size=11), st.integers(0, 4), ALLOWED)
 @seeded(500)
 def test_every_choice_of_lost_messages_that_did_arrive(outcomes, changed, allowed):
-    """ "?" was lost, of which so many may have arrived."""
+    """A message marked "?" was lost; so many of them may have arrived."""
     lost = [each == "?" for each in outcomes]
     made = cases(["-" if each == "?" else each for each in outcomes], Doubt(changed), lost)
     assert judge(made, allowed).verdict is by_force(made, allowed)

@@ -1,5 +1,7 @@
-"""What each message, or each use, of a path that is a graph has to meet, against the simulation of
-`test_path_graphs`, and by the language."""
+"""Requirements on each message, or each use, of a path that is a graph.
+
+They are checked against the simulation of `test_path_graphs`, and by the language.
+"""
 
 from __future__ import annotations
 
@@ -163,8 +165,10 @@ def expected(*lines: str):
 
 
 def rows(err: int = 0) -> list[Row]:
-    """A message a millisecond, the fifth of which the other loses; steps at 1.5 ms and each 2 ms
-    later. Ages at them are 0.5 ms, the last one's 3.5 ms: no message came any more."""
+    """Messages, one each millisecond without the fifth; steps at 1.5 ms and each 2 ms later.
+
+    Ages at the steps are 0.5 ms, and 3.5 ms at the last one, because no further message came.
+    """
     made = [Row("source", "a:sent", n, SECOND + n * 1000 * US, 0, "h1") for n in range(8)]
     for n in range(8):
         sent = SECOND + n * 1000 * US

@@ -1,5 +1,7 @@
-"""However stamps are off within their half-widths and whatever the trace drops, a verdict on a path
-that is a graph is the true one or UNKNOWN."""
+"""A verdict on a path that is a graph is the true one or UNKNOWN.
+
+This holds for all errors of stamps within their maximum error, and for all events that are lost.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,10 @@ def expectations(path: MessagePath, flows) -> list[Expectation | Requirement]:
 
 
 def requirements(path: MessagePath, ends: tuple[int, int], flow) -> list[Requirement]:
-    """What each message, or each use, has to meet, about as hard as is true."""
+    """Requirements on each message, or each use, of a path that is a graph.
+
+    They are checked against the simulation of `test_path_graphs`, and by the language.
+    """
     found = []
 
     def require(kind: str, op: str | None = None, limit: int | None = None) -> None:

@@ -176,8 +176,10 @@ class Simulation:
                 node.messages.append(Message(number, ts, self._err(), sure))
 
     def _width(self, node: Node, source: int, err: int, at: int, distance: int | None) -> int:
-        """How near to an instant an arrival's place before or after it is open, or, at a distance,
-        an arrival's place before or after its beginning."""
+        """Distance to an instant at which the order of an arrival and that instant is open.
+
+        At a distance, the order of the arrival and its beginning is open.
+        """
         drift, least = DRIFT[node.host], APART[node.host] + 1
         arrivals = self.nodes[source].in_time
         before = [each for each in arrivals if each.ts <= at][-1:]

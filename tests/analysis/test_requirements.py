@@ -421,8 +421,10 @@ def test_intervals_of_a_periodic_event(tmp_path):
 
 
 def test_what_stamps_leave_open_of_rate_and_jitter(tmp_path):
-    """Two intervals of 100 ns, each of them 10 ns wide on a clock of which no drift is known; so
-    are both together, whatever the stamp between them."""
+    """Two intervals of 100 ns, each 10 ns wide, on a clock without a known drift.
+
+    Both together are as wide, whatever the stamp between them.
+    """
     hosts = [Host("h1", True, 0, None), Host("h2", False, 9, None)]
     lines = [f"a/io:out.rate {limit}MHz" for limit in (">= 9.5", ">= 9.6", "<= 10.5", "<= 10.6")]
     lines += [f"a/io:out.jitter < {ns}ns" for ns in (20, 21)]

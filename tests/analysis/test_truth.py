@@ -82,8 +82,11 @@ ERROR = st.sampled_from([0, 1, 3, 10])
 
 
 class World:
-    """One repeat. Where `steady`, clocks are off by the same all the time, and known to be; where
-    they are `forward`, no stamp is earlier than that of an earlier event."""
+    """One repeat.
+
+    Where `steady`, clocks are off by the same all the time, and known to be; where they are
+    `forward`, no stamp is earlier than that of an earlier event.
+    """
 
     def __init__(self, messages, errors, steady, rest, forward=False):
         self.messages = sorted(messages, key=lambda each: each.start)

@@ -384,8 +384,10 @@ def test_within_one_host_only_the_drift_counts(tmp_path):
 
 
 def test_stamps_of_one_host_may_be_of_two_processors(tmp_path):
-    """What their counters are apart is in the interval; of a run that does not say it, or has no
-    such column, nothing is."""
+    """The interval contains the difference of the processors' counters.
+
+    A run that does not give it, or has no such column, adds nothing.
+    """
     events = [event("n", "io", "in"), event("n", "io", "out")]
     for name, apart, expected in (("old", None, 21), ("one", 0, 21), ("two", 118, 139)):
         hosts = [Host("h1", True, 0, 0.0, apart_ns=0 if name != "old" else None)]

@@ -1,5 +1,7 @@
-"""Writes clock pages, as schema/clock-page.md says and not as the crates do it, and knows what has
-to be read from them, in exact arithmetic."""
+"""Writes clock pages and computes their expected readings in exact arithmetic.
+
+It follows schema/clock-page.md and not the crates.
+"""
 
 from __future__ import annotations
 

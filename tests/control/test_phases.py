@@ -1,5 +1,7 @@
-"""Phases over agents that are made up, in virtual time: limits, causes, and what runs at the same
-time."""
+"""Phases over simulated agents, in virtual time.
+
+The tests cover limits, causes, and what runs at the same time.
+"""
 
 from __future__ import annotations
 

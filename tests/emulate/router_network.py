@@ -24,8 +24,10 @@ def address(i: int) -> str:
 
 
 class Network:
-    """Hosts ``h1``, ``h2``, …, each at an end of a veth pair; the others, ``d1``, ``d2``, …, stand
-    in the router's namespace."""
+    """Hosts ``h1``, ``h2``, …, each at one end of a veth pair.
+
+    The other ends, ``d1``, ``d2``, …, are in the router's namespace.
+    """
 
     def __init__(self, directory: Path, hosts: int) -> None:
         self.directory = directory

@@ -1,5 +1,7 @@
-"""Runs written from plain Python, as the analysis' tests have them, and traces that babeltrace2
-prints, as those of imports have them."""
+"""Runs written from plain Python, and traces that babeltrace2 prints.
+
+The runs are those of the tests of analyses, the traces those of the tests of imports.
+"""
 
 import sys
 from pathlib import Path

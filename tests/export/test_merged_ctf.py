@@ -1,5 +1,7 @@
-"""A run as one CTF trace: babeltrace2 reads every event and field as the tables have them, and so
-does loopscope itself."""
+"""A run as one CTF trace.
+
+babeltrace2 and loopscope itself read every event and field as the tables have them.
+"""
 
 from __future__ import annotations
 

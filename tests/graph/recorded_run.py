@@ -1,5 +1,7 @@
-"""A run as three hosts leave it, each with a counter of its own, written by the formats' pages:
-streams (schema/trace.md), probe logs (schema/clock-log.md), accounts, and a capture."""
+"""A run of three hosts, each with its own counter, written by the formats' pages.
+
+It has streams (schema/trace.md), probe logs (schema/clock-log.md), accounts, and a capture.
+"""
 
 from __future__ import annotations
 

@@ -50,8 +50,10 @@ def repeats_of(run: Path) -> list[tuple[Experiment, Path]]:
 
 
 def both(tmp_path: Path, **given: Any) -> tuple[Path, Path]:
-    """A run whose time line one process has made, and the same run without one. They have the same
-    name, so that nothing that is made of them tells them apart."""
+    """A run whose time line one process has made, and the same run without one.
+
+    They have the same name, so that nothing that is made of them tells them apart.
+    """
     first = write_run(tmp_path / "one" / "run", **given)
     second = tmp_path / "many" / "run"
     shutil.copytree(first, second)

@@ -1,5 +1,7 @@
-"""Traces in the layout of LTTng's kernel tracer (lttng-modules 2.13), written by hand: a kernel
-that loads no module records none."""
+"""Traces in the layout of LTTng's kernel tracer (lttng-modules 2.13), written by hand.
+
+A kernel that loads no module records none.
+"""
 
 from __future__ import annotations
 

@@ -157,8 +157,10 @@ def test_a_path_goes_from_publish_to_callback(run: Path) -> None:
 
 
 def test_a_path_of_ros_2_s_tracepoints(run: Path) -> None:
-    """A message is known again by its source timestamp; a callback has no number, and is given
-    what was taken last."""
+    """A message is recognised by its source timestamp.
+
+    A callback has no number; it gets the message that was taken last.
+    """
     publish, take, start = (
         rows(run, f"ros2.{event}") for event in ("rmw_publish", "rmw_take", "callback_start")
     )

@@ -66,8 +66,10 @@ PLANNED = "control[camera/cam:sent -> control/plan:made]"
 
 
 def control(frames: int, repeats: int = 1) -> list[Row]:
-    """A frame each 30 ms; the tenth of every ten does not come to the tracker. A step each 10 ms, a
-    plan each 100 ms."""
+    """A frame each 30 ms; the tenth of every ten does not come to the tracker.
+
+    A step each 10 ms, a plan each 100 ms.
+    """
     found: list[tuple[int, int, PathEvent, int, int]] = []
     for repeat in range(1, repeats + 1):
         start = repeat * SECOND

@@ -17,8 +17,10 @@ from loopscope.timeline import open_run
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A run over one impaired link whose settings change; nothing came to another, and a third is
-    a plain wire."""
+    """A run over one impaired link whose settings change.
+
+    Another link carries nothing, and a third is a plain wire.
+    """
     root = tmp_path_factory.mktemp("run")
     sent = [crossing(i, SECOND + i * 10**6, 1000, 20_004_000, 500) for i in range(100)]
     rows = [row for each, _ in sent for row in each]

@@ -45,8 +45,10 @@ NAMES_OF_STATISTICS = ("p99.9", "99 % interval")
 
 
 class Visible(HTMLParser):
-    """The text of a page without figures, notes and what describes the machine; each cell's number
-    beside its text."""
+    """The text of a page without figures, notes and the description of the machine.
+
+    Each cell's number is next to its text.
+    """
 
     def __init__(self, page: str) -> None:
         super().__init__()

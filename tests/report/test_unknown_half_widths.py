@@ -1,5 +1,7 @@
-"""A half-width that is not known is drawn as unknown, on paper and on the page alike, never as
-none."""
+"""A maximum error that is not known is drawn as unknown, never as none.
+
+This holds on paper and on the page.
+"""
 
 from __future__ import annotations
 

@@ -56,8 +56,10 @@ class Machine:
         )
 
     def guide(self, *blocks: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
-        """Types a guide's blocks of commands in the test's directory, where ``.venv`` has to be
-        that of the programs under test; each has to end well."""
+        """Runs a guide's blocks of commands in the test's directory; each has to succeed.
+
+        ``.venv`` there has to be that of the programs under test.
+        """
         (self.directory / ".venv").symlink_to(BIN.parent)
         done = subprocess.run(
             ["bash", "-c", "set -eu\n" + "".join(blocks)],

@@ -1,5 +1,7 @@
-"""Programs of which one process directory does not tell all: daemons, and processes with two
-copies of the library."""
+"""Programs with more than one process directory.
+
+They are daemons, and processes with two copies of the library.
+"""
 
 from __future__ import annotations
 

@@ -277,8 +277,11 @@ def test_every_copy_of_a_multicast_meets_its_own_link(
 
 
 def test_probes_take_the_links_where_the_file_says_so(machine: Machine, results: Read) -> None:
-    """A link that is slow in one direction cannot be told from a clock that is off: the half-width
-    says so, and never that the message was there before the link let it."""
+    """The maximum error contains the asymmetry of a link.
+
+    A link that is slow in one direction cannot be distinguished from a clock that is off. No
+    estimate puts a message before the time when the link let it through.
+    """
     text = linked_pipeline(DELAYED)
     text = text.replace("h2 -> h3", "h1 -> h3") + "\nclock: {network: data}\n"
     direct = text.replace("node/pipe:received, node/pipe:sent, ", "").replace(
@@ -413,8 +416,11 @@ IMPAIRMENTS = {
 def test_netem_and_the_own_movers_give_the_same_distributions(
     machine: Machine, impairment: str
 ) -> None:
-    """Kolmogorov and Smirnov's test of the delays, a test of two proportions for the rest; and each
-    router's account is what the receiver got."""
+    """The distribution of the delays, and each router's account, are as expected.
+
+    Delays are compared by the Kolmogorov-Smirnov test, the rest by a test of two proportions. Each
+    router's account is what the receiver got.
+    """
     if not has_netem():
         pytest.skip("SKIPPED LOUDLY: this kernel has no netem")
     stats = pytest.importorskip("scipy.stats", reason="SKIPPED LOUDLY: needs scipy")

@@ -1,5 +1,7 @@
-"""docs/guide/analysis.md, command by command; and that a run's analyses come again from its
-streams."""
+"""The commands of docs/guide/analysis.md, one after the other.
+
+A run's analyses can be made again from its streams.
+"""
 
 from __future__ import annotations
 

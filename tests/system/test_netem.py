@@ -1,5 +1,8 @@
-"""Experiments whose links are the kernel's, whole. Many kernels lack netem, so `tc` is one that
-says TBF where loopscope says netem: of what is asked only the rate is done. All else is shipped."""
+"""Experiments whose links are the kernel's, whole.
+
+Many kernels lack netem, so `tc` is one that says TBF where loopscope says netem: of what is asked
+only the rate is done. All else is shipped.
+"""
 
 from __future__ import annotations
 

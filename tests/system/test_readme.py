@@ -1,5 +1,7 @@
-"""The commands and files of README and tutorial, as a newcomer types them; and the table of
-commands."""
+"""The commands and files of README and tutorial, as a newcomer types them.
+
+The table of commands is checked too.
+"""
 
 from __future__ import annotations
 

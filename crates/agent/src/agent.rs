@@ -25,9 +25,9 @@ use crate::service::Service;
 use crate::testbed::is_name;
 use crate::{dialogue, namespace, spawn, view};
 
-/// What an agent writes to standard output once its socket answers.
+/// The line that an agent writes to standard output once its socket answers.
 pub const READY: &[u8] = b"ready\n";
-/// Between SIGTERM and SIGKILL when the agent ends without having been asked to stop components.
+/// Time between SIGTERM and SIGKILL if the agent ends without an order to stop components.
 const LAST_GRACE: Duration = Duration::from_millis(500);
 
 /// How an agent is started.
@@ -47,7 +47,7 @@ pub struct Options {
     pub netns: Option<String>,
     /// The network namespace that its clock probes are in; none: the same.
     pub clock_netns: Option<String>,
-    /// What its programs read as `/etc/hosts`; none: the machine's.
+    /// The file that its programs read as `/etc/hosts`; `None`: the machine's.
     pub names: Option<PathBuf>,
     /// The run that it belongs to; none: one of its own.
     pub run: Option<String>,
@@ -68,9 +68,9 @@ pub enum AgentError {
     /// The namespace.
     #[error("cannot enter the network namespace {name}: {source}")]
     Namespace {
-        /// Which.
+        /// Its name.
         name: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// What it sees of the machine.
@@ -78,17 +78,17 @@ pub enum AgentError {
         "cannot give host {host} a view of its own: {source} (in a container, this needs --privileged)"
     )]
     View {
-        /// Which.
+        /// The host.
         host: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// A file or folder.
     #[error("cannot use {path}: {source}")]
     Path {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The ledger.
@@ -113,7 +113,7 @@ pub(crate) struct Agent {
     pub(crate) machine: Option<Machine>,
     pub(crate) ends: mpsc::UnboundedSender<&'static str>,
     pub(crate) ledger: Arc<Ledger>,
-    /// What could not be undone, once it has been tried.
+    /// Problems of undoing, once it has been tried.
     closed: Mutex<Option<Vec<String>>>,
 }
 
@@ -132,7 +132,7 @@ impl Agent {
                 Ok(survivors) => problems.extend(survivors),
                 Err(error) => problems.push(error.to_string()),
             }
-            // So that what was recorded can be read; nobody is left to be told of its loss.
+            // So that what was recorded can be read; no caller is left to receive an error.
             if let Err(error) = tokio::task::block_in_place(|| host.finish_trace()) {
                 problems.push(format!("host {}: {error}", host.name));
             }
@@ -164,7 +164,7 @@ pub fn run(options: Options) -> Result<Vec<String>, AgentError> {
     };
     let (socket, dir) = (absolute(&options.socket)?, absolute(&options.dir)?);
     check_socket_path(&socket).map_err(|e: MachineError| AgentError::Socket(e.to_string()))?;
-    // From here on there may be other users' programs beside it.
+    // From here on other users' programs may run.
     spawn::keep_private();
     // Before there are other threads: they would stay behind.
     if let Some(name) = &options.netns {
@@ -185,7 +185,7 @@ pub fn run(options: Options) -> Result<Vec<String>, AgentError> {
     });
     let outcome = live(options, &socket, &dir, state_dir, &ledger);
     if outcome.is_err() {
-        // Nobody else would; what is told is why it came to this.
+        // No other process would undo it; the error that is reported is the one that led here.
         ledger.undo();
     }
     outcome
@@ -248,7 +248,7 @@ async fn serve(
                 let _ = stopped.await;
             }),
     );
-    // Whoever waits for this may have gone.
+    // The reader of standard output may have gone.
     let _ = io::stdout().write_all(READY).and_then(|()| io::stdout().flush());
     tokio::select! {
         _ = reasons.recv() => {}
@@ -298,7 +298,7 @@ fn controller() -> Result<Identity, io::Error> {
 
 fn listen(path: &Path, ledger: &Ledger) -> Result<UnixListener, AgentError> {
     let bind = || {
-        // Nobody else may connect, not even before a chmod. There is one thread.
+        // No other user may connect, not even before a chmod. There is one thread.
         let before = umask(Mode::S_IRWXG | Mode::S_IRWXO | Mode::S_IXUSR);
         let listener = UnixListener::bind(path);
         umask(before);
@@ -310,7 +310,7 @@ fn listen(path: &Path, ledger: &Ledger) -> Result<UnixListener, AgentError> {
     Ok(listener)
 }
 
-/// Standard input is held open by whoever started this agent.
+/// The process that started this agent holds standard input open.
 fn watch_stdin(ends: mpsc::UnboundedSender<&'static str>) {
     // A thread, because a blocking read cannot be given up: it ends with the process.
     std::thread::spawn(move || {
@@ -320,7 +320,8 @@ fn watch_stdin(ends: mpsc::UnboundedSender<&'static str>) {
     });
 }
 
-/// Says something to whoever reads standard error. Nobody may, and that must not stop a cleanup.
+/// Writes a line to standard error and ignores failures: the reader may be gone, and that must not
+/// stop a cleanup.
 pub(crate) fn tell(text: &str) {
     let _ = writeln!(io::stderr(), "loopscope-host agent: {text}");
 }

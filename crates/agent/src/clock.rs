@@ -25,7 +25,7 @@ use crate::namespace;
 use crate::proto::start_clock_request::Role as Asked;
 use crate::proto::{ClockPeer, ProbePeersRequest, StartClockRequest};
 
-/// What all streams of one host have in common.
+/// The properties that all streams of one host have in common.
 pub(crate) struct HostClock {
     host: String,
     uuid: [u8; 16],
@@ -79,7 +79,7 @@ pub(crate) enum ClockError {
     Page { host: String, source: PageError },
 }
 
-/// What a started clock tells.
+/// The result of starting a clock.
 pub(crate) enum Started {
     /// Port of the reference.
     Port(u16),
@@ -88,7 +88,8 @@ pub(crate) enum Started {
 }
 
 impl HostClock {
-    /// The clock of `host`; a hidden one if there is a seed. `namespace` is that of the probes' network.
+    /// The clock of `host`; a hidden one if there is a seed. `namespace` is that of the probes'
+    /// network.
     pub(crate) fn new(
         host: &str,
         frequency: Frequency,
@@ -107,7 +108,7 @@ impl HostClock {
         }
     }
 
-    /// What one more trace directory declares.
+    /// The identity that one more trace directory declares.
     pub(crate) fn identity(&self) -> loopscope_collect::Identity {
         loopscope_collect::Identity {
             host: self.host.clone(),
@@ -122,7 +123,7 @@ impl HostClock {
         self.frequency
     }
 
-    /// What the host knows of the global clock while the run goes on.
+    /// The host's estimate of the global clock during the run.
     pub(crate) fn global(&self) -> GlobalClock {
         self.global.clone()
     }
@@ -132,8 +133,8 @@ impl HostClock {
         self.synthetic.map(|clock| move |counter| clock.apply(counter))
     }
 
-    /// Begins to answer or to send probes, logged under `folder`, and to publish the time on `page`.
-    /// Blocks until the first burst of a follower is complete.
+    /// Begins to answer or to send probes, logged under `folder`, and to publish the time on
+    /// `page`. Blocks until the first burst of a follower is complete.
     pub(crate) fn start(
         &self,
         request: StartClockRequest,
@@ -179,7 +180,7 @@ impl HostClock {
             }
         };
         self.global.begin(online.clone());
-        // In a run UTC is nobody's business: what asked for it would take time from the programs.
+        // A run does not need UTC, and asking for it would take time from the programs.
         let service = Service { role, utc: Standing::default() };
         let publish = move |now| {
             let online = online.lock().unwrap_or_else(PoisonError::into_inner);
@@ -271,7 +272,7 @@ impl HostClock {
         }
     }
 
-    /// Of an exchange with a log of its own.
+    /// The clock's side for an exchange that has a log of its own.
     fn side(&self, address: IpAddr, key: &Key, directory: &Path) -> Side {
         let loopscope_collect::Identity { host, clock_uuid, trace_uuid, frequency } =
             self.identity();
@@ -285,7 +286,8 @@ impl HostClock {
         }
     }
 
-    /// What `begin` returns, whose sockets and threads are on the network of the probes.
+    /// Runs `begin` on the network of the probes, where its sockets and threads stay, and returns
+    /// its result.
     fn on_the_network<T: Send>(
         &self,
         begin: impl FnOnce() -> Result<T, ProbeError> + Send,
@@ -322,7 +324,7 @@ impl HostClock {
     }
 }
 
-/// What a follower's width comes from.
+/// The cause of a follower's width.
 fn why(status: Status, heard: &Heard, now: Instant) -> String {
     let Some((last, (best, recent))) = heard.last().zip(heard.round_trips_ns()) else {
         return "the reference has answered none of its probes yet".to_owned();

@@ -26,11 +26,11 @@ use crate::spawn::{self, Outfit};
 /// How long output is waited for after the program's end: a descendant may hold the pipe for ever.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// What to start. Everything has been looked up and checked.
+/// The program to start. Everything has been looked up and checked.
 #[derive(Debug)]
 pub(crate) struct Launch {
     pub(crate) program: PathBuf,
-    /// As written, for people; the first is the program's argument zero.
+    /// The command line as written, for people; the first word is the program's argument zero.
     pub(crate) words: Vec<String>,
     /// All of the environment, except the phase socket.
     pub(crate) environment: Vec<(String, String)>,
@@ -39,7 +39,7 @@ pub(crate) struct Launch {
     pub(crate) rule: Rule,
     /// The line that begins the phase dialogue, for a program that speaks it.
     pub(crate) configure: Option<Vec<u8>>,
-    /// Who it runs as; `None`: the agent's user.
+    /// The account that it runs as; `None`: the agent's user.
     pub(crate) account: Option<Account>,
     /// Bytes that are kept of each output; `None`: all.
     pub(crate) output_limit: Option<u64>,
@@ -55,7 +55,7 @@ pub(crate) struct Component {
     phases: Option<Arc<PhaseLink>>,
 }
 
-/// What ends a component.
+/// An order that ends a component.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Order {
     /// The phase protocol's `end`; nothing for other programs.
@@ -220,7 +220,7 @@ struct Supervisor {
     started_ns: i64,
     voice: Arc<Voice>,
     phases: Option<Arc<PhaseLink>>,
-    /// Those who still listen to it.
+    /// Threads that still read its output.
     tails: Vec<JoinHandle<()>>,
     /// The logs of stdout and stderr.
     logs: [Arc<Log>; 2],

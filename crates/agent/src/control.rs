@@ -1,8 +1,8 @@
-//! Control sockets: how `loopscope trigger`, `enable` and `disable` reach what is being recorded, and
-//! `loopscope net` the links that are being emulated.
+//! Control sockets: how `loopscope trigger`, `enable` and `disable` reach what is being recorded,
+//! and `loopscope net` the links that are being emulated.
 //!
-//! Who records or emulates binds `<state dir>/control/<pid>`, which only its user can reach. A client connects,
-//! writes one [`Request`] as a line of JSON, and reads one [`Reply`].
+//! Who records or emulates binds `<state dir>/control/<pid>`, which only its user can reach. A
+//! client connects, writes one [`Request`] as a line of JSON, and reads one [`Reply`].
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -17,25 +17,25 @@ use serde_json::{Map, Value};
 
 use crate::ledger::{check_own, make_own};
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// What is recorded here.
+    /// Describe what is recorded here.
     Describe,
     /// Trigger a flight recorder, or all of them.
     Trigger {
-        /// Which.
+        /// The stream.
         stream: Option<String>,
     },
     /// Add patterns to a stream's, `!` before those that leave out.
     Choose {
-        /// Which.
+        /// The stream.
         stream: String,
         /// On `group:name`.
         patterns: Vec<String>,
     },
-    /// What the links have achieved so far.
+    /// The results of the links so far.
     Links,
     /// Change some of a link's settings.
     SetLink {
@@ -43,12 +43,12 @@ pub enum Request {
         from: String,
         /// Host.
         to: String,
-        /// By key, as in schema/links.md.
+        /// Changes by key, as in schema/links.md.
         change: Map<String, Value>,
     },
 }
 
-/// What is answered.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
@@ -56,25 +56,26 @@ pub enum Reply {
     Description(Description),
     /// Whether any program's recorder was triggered now.
     Triggered(bool),
-    /// To [`Request::Choose`]: which of its patterns match no entity that is known by now, in words.
+    /// To [`Request::Choose`]: which of its patterns match no entity that is known by now, in
+    /// words.
     Chosen(Vec<String>),
-    /// To [`Request::Links`] what links.json has under `links`; to [`Request::SetLink`] the settings
-    /// in force.
+    /// To [`Request::Links`] what links.json has under `links`; to [`Request::SetLink`] the
+    /// settings in force.
     Links(Value),
     /// It was not done, and why.
     Refused(String),
 }
 
-/// What is recorded.
+/// Describes what is recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
     /// `record`, `attach`, `run` or `links`.
     pub kind: String,
-    /// Who answers; by which it is called too.
+    /// The process numbers that answer; each of them also selects the target.
     pub pids: Vec<u32>,
     /// Command or program; of a run its name, of links `run NAME: HOSTS`.
     pub what: String,
-    /// Of its streams.
+    /// Names of its flight recorders.
     pub flight_recorders: Vec<String>,
 }
 
@@ -124,7 +125,7 @@ impl Server {
         make_own(&folder)?;
         let name = std::process::id().to_string();
         let path = folder.join(&name);
-        // What a process of this number left.
+        // A file that an ended process of this number left.
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -149,7 +150,7 @@ impl Server {
     /// Answers everybody who waits. A client that does not say what it wants is given up.
     pub fn answer(&self, mut each: impl FnMut(Request) -> Reply) {
         while let Ok((stream, _)) = self.listener.accept() {
-            // What goes wrong is the client's to notice.
+            // Errors of a client are reported to that client only.
             let _ = answer_one(stream, &mut each);
         }
     }
@@ -186,7 +187,7 @@ fn write_line(mut stream: &UnixStream, value: &impl Serialize) -> io::Result<()>
 pub struct Found {
     folder: PathBuf,
     name: String,
-    /// What it says of itself.
+    /// Its own description.
     pub description: Description,
 }
 
@@ -269,7 +270,7 @@ mod tests {
         assert!(find(&state).unwrap().is_empty());
         let server = Server::bind(&state).unwrap();
         let path = server.path().to_owned();
-        // One whose process is gone.
+        // A file whose process is gone.
         let dead = path.with_file_name("1");
         drop(UnixListener::bind(short(&File::open(path.parent().unwrap()).unwrap(), "1")).unwrap());
         assert!(dead.symlink_metadata().is_ok());

@@ -15,12 +15,12 @@ pub const LIMIT_TO_PROGRAM: usize = 16 << 20;
 /// State of the dialogue with one program.
 #[derive(Debug, Default)]
 pub struct Dialogue {
-    /// What `hello` named; `None` before it.
+    /// The phases that `hello` named; `None` before it.
     phases: Option<Vec<String>>,
     current: Option<String>,
 }
 
-/// What a program said.
+/// A message of a program.
 #[derive(Debug, PartialEq)]
 pub enum Said {
     /// It takes part in these phases.
@@ -36,7 +36,7 @@ pub enum Said {
     Failed {
         /// The phase that it names.
         phase: String,
-        /// Its reason.
+        /// The reason.
         error: String,
     },
 }
@@ -130,7 +130,7 @@ impl Dialogue {
         self.current.as_deref()
     }
 
-    /// What the program's `line` (without newline) says.
+    /// Handles a `line` (without newline) of the program and returns its meaning.
     pub fn receive(&mut self, line: &[u8]) -> Result<Said, Violation> {
         let violation = |what: String| Violation { what, line: shown(line) };
         let message: Message =

@@ -1,4 +1,4 @@
-//! What a host is like: the content of `env.json`. Nothing is guessed: what cannot be found out is
+//! Describes a host: the content of `env.json`. Nothing is guessed: what cannot be found out is
 //! null.
 
 use std::collections::BTreeMap;
@@ -125,7 +125,7 @@ fn sha256(program: &Path) -> Option<String> {
     Some(output("sha256sum", &[program.to_str()?])?.split_whitespace().next()?.to_owned())
 }
 
-/// What the program printed, if it exists and succeeded.
+/// The output of the program, if it exists and succeeded.
 fn output(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())

@@ -59,7 +59,7 @@ impl Voice {
         self.speak(what, false);
     }
 
-    /// Nothing that is said after this is heard.
+    /// No later message is sent.
     pub(crate) fn say_last(&self, what: What) {
         self.speak(what, true);
     }

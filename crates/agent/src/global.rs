@@ -39,8 +39,8 @@ impl GlobalClock {
         Some(proto::Departure { id, global_ns: global.0, within_ns: bound.ns() })
     }
 
-    /// What an instant of the true counter is worth, and how well it is known; `None` where it is
-    /// not at all.
+    /// Status of the clock at an instant of the true counter, and its maximum error there; `None`
+    /// if unknown.
     pub(crate) fn read(&self, at: Counter) -> (Status, Option<Bound>) {
         let at = self.synthetic.map_or(at, |clock| clock.apply(at));
         let Some(online) = lock(&self.online).clone() else { return (Status::Unknown, None) };

@@ -231,8 +231,8 @@ impl Host {
         Ok(Launch { program, words, environment, folder, rule, configure, account, output_limit })
     }
 
-    /// Makes a component's folder, and lets every user go through it and those above it that the run
-    /// has made, so that its program finds its own files by their paths. None can list them.
+    /// Makes a component's folder, and lets every user go through it and those above it that the
+    /// run has made, so that its program finds its own files by their paths. None can list them.
     fn let_through(&self, folder: &Path) -> Result<(), HostError> {
         std::fs::create_dir_all(folder)
             .map_err(|source| HostError::Folder { path: folder.to_owned(), source })?;
@@ -304,7 +304,7 @@ impl Host {
         let state_dir = self.ledger.state_dir();
         let path = control::path(state_dir);
         let error = |source| HostError::Folder { path: path.clone(), source };
-        // Nobody else has this process's number, so what is there is none of the living's.
+        // No other process has this process's number, so an existing file belongs to no living one.
         self.ledger.record(&Entry::Socket { path: path.clone() })?;
         let server = Server::bind(state_dir).map_err(error)?;
         let description = Description {

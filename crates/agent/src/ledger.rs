@@ -42,7 +42,7 @@ pub enum LedgerError {
     File {
         /// The ledger.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// Another run of this name.
@@ -57,7 +57,7 @@ pub enum LedgerError {
     /// It could not be made.
     #[error("cannot make {what}: {reason}")]
     Make {
-        /// What.
+        /// The problem.
         what: String,
         /// Why not.
         reason: String,
@@ -71,7 +71,7 @@ pub struct Ledger {
     path: PathBuf,
     file: Arc<Flock<File>>,
     is_owner: bool,
-    /// What this agent has recorded.
+    /// Entries that this agent has recorded.
     own: Mutex<Vec<Entry>>,
 }
 
@@ -162,7 +162,7 @@ impl Ledger {
         above.min_by_key(|above| above.components().count())
     }
 
-    /// Who answers for the run: the process number of its controller.
+    /// The process number of the controller, which is responsible for the run.
     pub fn controller(&self) -> Option<u32> {
         let (entries, _) = read(&self.path).ok()?;
         entries.into_iter().find_map(|entry| match entry {
@@ -178,7 +178,7 @@ impl Ledger {
     }
 
     /// Makes a namespace or directory without its name, records `entry` with the mark of what was
-    /// made, calls `recorded`, and gives it the name then: whoever has the name in the end, and
+    /// made, calls `recorded`, and gives it the name then: whatever has the name in the end, and
     /// wherever this process dies, the mark tells whose it is.
     fn make_marked(
         &self,
@@ -230,8 +230,8 @@ impl Ledger {
         })
     }
 
-    /// Records `entry`, then has `make` make it, which fails where it exists. What somebody else was
-    /// first to make is theirs.
+    /// Records `entry`, then has `make` make it, which fails where it exists. What somebody else
+    /// was first to make is theirs.
     pub(crate) fn make_by<T>(
         &self,
         entry: &Entry,

@@ -1,12 +1,15 @@
-//! One host's hands. The controller asks over a Unix socket (`proto/agent.proto`); this crate
-//! makes namespaces and links, starts and ends programs, speaks the phase protocol with them,
-//! drains their trace streams and exchanges clock probes.
+//! The agent: the program that acts on one host for the controller.
 //!
-//! **Everything done to a machine is written to the [`ledger`] before it is done**, so that
-//! [`reset`] can undo it after any crash.
+//! The controller calls it over a Unix socket (`proto/agent.proto`). The agent makes namespaces and
+//! links, starts and ends programs, runs the phase protocol with them, drains their trace streams
+//! and exchanges clock probes.
 //!
-//! [`agent::run`] is the whole agent. Sans-I/O parts: [`dialogue`] (the agent's side of the phase
-//! protocol), [`lines`] (bytes to lines), [`network`] (addresses), [`testbed::Plan`] (which links).
+//! **Every change to a machine is written to the [`ledger`] before it is made**, so that [`reset`]
+//! can undo it after any crash.
+//!
+//! [`agent::run`] is the whole agent. Parts without I/O: [`dialogue`] (the agent's side of the
+//! phase protocol), [`lines`] (bytes to lines), [`network`] (addresses), [`testbed::Plan`] (the
+//! links of a testbed).
 
 mod account;
 pub mod agent;

@@ -7,7 +7,7 @@ pub struct Lines {
     partial: Vec<u8>,
 }
 
-/// What [`Lines::push`] hands out.
+/// A result of [`Lines::push`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
     /// A line, without its newline.

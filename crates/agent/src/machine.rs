@@ -160,7 +160,7 @@ impl Machine {
     pub(crate) async fn end_agents(&self) {
         let mut agents = std::mem::take(&mut *self.agents.lock().await);
         for agent in &mut agents {
-            // Its end is what they live by.
+            // An agent ends when its standard input closes.
             drop(agent.child.stdin.take());
         }
         for agent in &mut agents {
@@ -236,7 +236,7 @@ impl Starting {
             Ok(true) => return Ok(self.agent),
             Ok(false) => {
                 if let Some(relay) = self.relay {
-                    // So that its last words are heard; a child of it may hold the pipe.
+                    // So that its last lines are read; a child of it may hold the pipe.
                     let _ = tokio::time::timeout(Duration::from_secs(1), relay).await;
                 }
                 self.last_words.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -45,7 +45,7 @@ pub(crate) fn add_recorded(
         OpenOptions::new().write(true).create_new(true).mode(0o444).open(&path)?;
         let own = Path::new("/proc/thread-self/ns/net");
         mount(Some(own), &path, NONE, MsFlags::MS_BIND, NONE).inspect_err(|_| {
-            // What is left of it is as good as nothing: a file that is no namespace.
+            // Only a file that is no namespace is left.
             let _ = fs::remove_file(&path);
         })?;
         Ok(())
@@ -110,8 +110,8 @@ pub fn enter(name: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// What `work` returns, done on a thread in the namespace. Threads that it starts, and sockets that
-/// it makes, stay there.
+/// The result of `work`, done on a thread in the namespace. Threads that it starts, and sockets
+/// that it makes, stay there.
 pub fn within<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     on_a_thread(|| {
         enter(name)?;

@@ -21,7 +21,7 @@ pub enum NetworkError {
     /// Bits set beyond the prefix.
     #[error("{given} has host bits set; did you mean {meant}?")]
     HostBits {
-        /// As given.
+        /// The address as given.
         given: String,
         /// The network that contains it.
         meant: String,

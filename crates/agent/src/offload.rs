@@ -1,7 +1,7 @@
-//! What a device leaves to the one at the other end of its wire: checksums and segments that only a
-//! real wire would need, and VLAN tags beside the frame instead of in it. A packet that is read from
-//! a veth by a program, which then puts it on another wire, must be whole: a TCP connection over it
-//! is not even made otherwise, and AF_XDP does not hand out tags that stand beside the frame.
+//! Work that a device leaves to the one at the other end of its wire: checksums and segments that
+//! only a real wire would need, and VLAN tags outside of the frame. A packet that is read from a
+//! veth by a program, which then puts it on another wire, must be whole: a TCP connection over it
+//! is not even made otherwise, and AF_XDP does not hand out tags that are outside of the frame.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -24,7 +24,7 @@ const SIOCETHTOOL: libc::Ioctl = 0x8946;
 const SETTINGS: [u32; 4] = [0x17, 0x1f, 0x24, 0x2c];
 const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_SFLAGS: u32 = 0x26;
-/// The device takes the VLAN tag of a frame that it sends beside the frame.
+/// The device takes the VLAN tag of a frame that it sends from outside of the frame.
 const ETH_FLAG_TXVLAN: u32 = 1 << 7;
 
 /// Has `devices` in the namespace send whole packets only, with their checksums and their tags of
@@ -49,7 +49,7 @@ pub(crate) fn switch_off(namespace: &str, devices: &[String]) -> io::Result<()> 
     namespace::within(namespace, switch)?
 }
 
-/// What `data` is after the command: a command that asks changes it.
+/// The content of `data` after the command: a command that queries changes it.
 #[allow(unsafe_code)]
 fn ask(device: &str, command: u32, data: u32) -> io::Result<u32> {
     let mut value = EthtoolValue { command, data };
@@ -64,9 +64,9 @@ fn ask(device: &str, command: u32, data: u32) -> io::Result<u32> {
         *to = libc::c_char::from_ne_bytes([from]);
     }
     request.ifr_ifru.ifru_data = (&raw mut value).cast();
-    // SAFETY: for SIOCETHTOOL the kernel reads `ifr_name`, which ends in a zero, and reads or writes
-    // through `ifru_data` a `struct ethtool_value`, as the command in it says; it keeps neither.
-    // `request` and `value` live until it returns.
+    // SAFETY: for SIOCETHTOOL the kernel reads `ifr_name`, which ends in a zero, and reads or
+    // writes through `ifru_data` a `struct ethtool_value`, as the command in it says; it keeps
+    // neither. `request` and `value` live until it returns.
     let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
     Errno::result(outcome)?;
     Ok(value.data)

@@ -1,5 +1,5 @@
-//! A program's output: to its log as it is, to the watcher line by line; of much of it, the beginning
-//! and the end.
+//! A program's output: to its log as it is, to the watcher line by line; of much of it, the
+//! beginning and the end.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -48,7 +48,7 @@ pub(crate) async fn copy(
     }
 }
 
-/// One of the two outputs of a component: the file beside its others, and what the watcher is told.
+/// One of the two outputs of a component: its log file, and what the watcher receives.
 #[derive(Debug)]
 pub(crate) struct Log {
     is_stderr: bool,
@@ -151,8 +151,8 @@ impl Log {
         }
     }
 
-    /// Writes and tells the end of what was too long; bytes that were left out of the log. What comes
-    /// after this and does not fit is lost.
+    /// Writes and tells the end of what was too long; bytes that were left out of the log. What
+    /// comes after this and does not fit is lost.
     pub(crate) fn settle(&self, voice: &Voice) -> u64 {
         let mut state = self.state();
         state.settled = true;
@@ -177,7 +177,8 @@ impl Log {
     }
 }
 
-/// What a line takes until the watcher has it: no flood of empty lines fills the memory.
+/// Memory that a line takes until the watcher has it, in bytes: no flood of empty lines fills the
+/// memory.
 fn cost(line: &str) -> u64 {
     line.len() as u64 + 128
 }
@@ -199,7 +200,7 @@ mod tests {
     use super::*;
     use crate::events::Events;
 
-    /// What is kept of numbered lines, in the log and by the watcher.
+    /// The part of numbered lines that is kept, in the log and by the watcher.
     async fn kept(lines: usize, limit: Option<u64>) -> (String, Vec<String>, u64) {
         let folder = tempfile::tempdir().unwrap();
         let events = Events::new();

@@ -106,7 +106,7 @@ async fn listen(
             report(said, phase, &voice);
         });
         if violated {
-            // What follows cannot be trusted. The program is not read from any more, but its
+            // Later messages cannot be trusted. The program is not read from any more, but its
             // socket stays open: it is for the controller to end it.
             ended.wait_for(|&ended| ended).await.ok();
             return;

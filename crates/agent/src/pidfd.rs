@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// One process, for as long as this lives and whatever becomes of its number.
+/// A process. It stays the same one even if its number is used again.
 #[derive(Debug)]
 pub(crate) struct Pidfd(OwnedFd);
 
@@ -23,7 +23,8 @@ impl Pidfd {
         }
     }
 
-    /// Sends it a signal; `false` if it has been waited for, whoever has its number now.
+    /// Sends it a signal; `false` if it has been waited for, even if another process has its number
+    /// now.
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<bool> {
         match pidfd_send_signal(&self.0, signal) {
             Ok(()) => Ok(true),

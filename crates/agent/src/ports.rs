@@ -1,4 +1,4 @@
-//! Which ports are taken in this agent's network namespace.
+//! Ports that are taken in this agent's network namespace.
 
 use std::collections::HashSet;
 use std::fs;
@@ -33,7 +33,7 @@ impl Ports {
     pub(crate) fn wait_for(&self, port: u16, voice: Arc<Voice>, ended: watch::Receiver<bool>) {
         let mut all = self.all();
         all.push(Waiting { port, voice, ended });
-        // Whoever finds none waiting begins to look.
+        // The first thread that finds none waiting begins to look.
         if all.len() == 1 {
             tokio::spawn(self.clone().look());
         }

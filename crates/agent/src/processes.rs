@@ -47,8 +47,8 @@ pub(crate) struct Found {
     process: io::Result<Pidfd>,
 }
 
-/// Which processes are meant. One matches if it is in one of the network namespaces or has all of
-/// the marks; the calling process never does.
+/// Selects processes. One matches if it is in one of the network namespaces or has all of the
+/// marks; the calling process never does.
 #[derive(Debug, Default)]
 pub(crate) struct Search {
     /// Inodes of network namespaces.
@@ -101,7 +101,7 @@ impl Search {
             }
             for Found { pid, process } in found {
                 let name = name_of(pid);
-                // Who cannot be signalled is found again, and is a survivor in the end.
+                // A process that cannot be signalled is found again, and is a survivor in the end.
                 if process.is_ok_and(|process| process.signal(Signal::KILL).unwrap_or(false)) {
                     killed.entry(pid).or_insert(name);
                 }
@@ -111,12 +111,12 @@ impl Search {
     }
 }
 
-/// What [`Search::kill`] did.
+/// The result of [`Search::kill`].
 #[derive(Debug, Default)]
 pub(crate) struct Killed {
     /// Number and name of each process that it killed.
     pub(crate) killed: BTreeMap<i32, String>,
-    /// Those that still run.
+    /// Processes that still run.
     pub(crate) survivors: Vec<i32>,
 }
 
@@ -124,8 +124,9 @@ fn name_of(pid: i32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
 }
 
-/// A process's environment; `None` if it is not to be had. An `execve` under the look leaves nothing
-/// or a part of it to read, so only as many bytes as the kernel says there are make an answer.
+/// A process's environment; `None` if it is not to be had. An `execve` under the look leaves
+/// nothing or a part of it to read, so only as many bytes as the kernel says there are make an
+/// answer.
 fn environment_of(pid: i32) -> Option<Vec<u8>> {
     let until = Instant::now() + EXEC;
     loop {
@@ -140,8 +141,9 @@ fn environment_of(pid: i32) -> Option<Vec<u8>> {
 /// More than the part of an `execve` takes in which the process has no environment.
 const EXEC: Duration = Duration::from_secs(1);
 
-/// Bytes of a process's environment; 0 for what has no memory of its own (a kernel thread, a zombie).
-/// `None` while an `execve` lays its memory out: the kernel tells last where the program's code is.
+/// Bytes of a process's environment; 0 for what has no memory of its own (a kernel thread, a
+/// zombie). `None` while an `execve` lays its memory out: the kernel tells last where the program's
+/// code is.
 fn size_of_environment(pid: i32) -> Option<usize> {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return Some(0) };
     // proc_pid_stat(5): field 3 comes behind the name.

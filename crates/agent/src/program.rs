@@ -14,7 +14,7 @@ pub enum LookupError {
     /// No such file anywhere.
     #[error("no program {program:?}; searched {}", searched.join(", "))]
     NotFound {
-        /// As written.
+        /// The program as written.
         program: String,
         /// Files or folders.
         searched: Vec<String>,

@@ -17,14 +17,14 @@ use crate::processes::{Identity, Search};
 /// How long an agent whose controller is gone may take to clean up by itself.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What [`reset`] found.
+/// The result of [`reset`].
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
-    /// What was removed, for people.
+    /// Things that were removed, for people.
     pub removed: Vec<String>,
     /// Runs that go on and were left alone.
     pub in_use: Vec<String>,
-    /// What could not be undone.
+    /// Things that could not be undone.
     pub problems: Vec<String>,
 }
 
@@ -54,7 +54,7 @@ fn reset_one(path: &Path, report: &mut Report) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return,
         Err(e) => return report.problems.push(format!("cannot open {}: {e}", path.display())),
     };
-    // Whoever gets this lock knows that no agent of the run lives.
+    // The holder of this lock knows that no agent of the run is alive.
     let mut lock = Flock::lock(file, FlockArg::LockExclusiveNonblock);
     if lock.is_err() {
         let owner = owner_of(path);

@@ -249,7 +249,7 @@ impl agent_server::Agent for Service {
     }
 }
 
-/// What was lost, by the causes' names.
+/// Losses by the causes' names.
 fn by_name(counts: &Counts) -> HashMap<String, u64> {
     counts.lost.iter().map(|(cause, &count)| (cause.to_string(), count)).collect()
 }

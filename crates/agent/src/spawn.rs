@@ -1,4 +1,4 @@
-//! What a child does between fork and exec.
+//! The steps of a child between fork and exec.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
@@ -24,27 +24,27 @@ pub(crate) fn prepare_helper(command: &mut Command, mut note: Note) {
     unsafe { command.pre_exec(before_exec) };
 }
 
-/// What a started process is to have.
+/// The settings of a started process.
 #[derive(Debug, Default)]
 pub(crate) struct Outfit {
     /// Kept open under the same number.
     pub(crate) inherited: Option<OwnedFd>,
-    /// Who it runs as; `None`: the agent's user.
+    /// The account that it runs as; `None`: the agent's user.
     pub(crate) account: Option<Account>,
 }
 
 /// The agent's own umask as it was given one, which what it starts gets back.
 static UMASK: OnceLock<Mode> = OnceLock::new();
 
-/// Has nobody else read the files that this process makes, whatever its umask was. There must be one
-/// thread.
+/// Has nobody else read the files that this process makes, whatever its umask was. There must be
+/// one thread.
 pub(crate) fn keep_private() {
     let before = umask(Mode::S_IRWXG | Mode::S_IRWXO);
     UMASK.get_or_init(|| before);
 }
 
-/// Makes `command` start as leader of its own session, write its entry into the ledger, and have its
-/// outfit.
+/// Makes `command` start as leader of its own session, write its entry into the ledger, and have
+/// its outfit.
 #[allow(unsafe_code)]
 pub(crate) fn prepare(command: &mut Command, mut note: Note, outfit: Outfit) {
     let mask = UMASK.get().copied();

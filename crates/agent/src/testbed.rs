@@ -1,9 +1,9 @@
 //! The local testbed: one network namespace for each host, and one that holds the two bridges, one
-//! for data and one for clock traffic, which the hosts' links plug into. A host's clock link is in a
-//! namespace beside its own, which holds nothing but the agent's probes: a program that binds to all
-//! addresses would else be reached around the data links, whatever these are to be like. Where links are emulated
-//! the data links end there unbridged: an agent in it, the router's, runs what moves packets between
-//! them. Nothing is put into the namespace that loopscope itself runs in.
+//! for data and one for clock traffic, which the hosts' links plug into. A host's clock link is in
+//! a separate namespace, which holds nothing but the agent's probes: a program that binds to all
+//! addresses would else be reached around the data links, whatever these are to be like. Where
+//! links are emulated the data links end there unbridged: an agent in it, the router's, runs what
+//! moves packets between them. Nothing is put into the namespace that loopscope itself runs in.
 
 use std::fmt::Write as _;
 use std::io;
@@ -18,13 +18,13 @@ use crate::ledger::{Entry, Ledger, LedgerError, RUN_MARK};
 use crate::network::{Network, NetworkError};
 use crate::{offload, spawn};
 
-/// What the router is called among the hosts. None of them can have this name.
+/// The router's name among the hosts. None of them can have this name.
 pub const ROUTER: &str = "_router";
 
 /// Every host has an entry for every other one; beyond so many hosts that takes too much memory.
 const NEIGHBOURS_UP_TO: usize = 256;
 
-/// Which namespaces, links and addresses a testbed has.
+/// Namespaces, links and addresses of a testbed.
 #[derive(Debug)]
 pub struct Plan {
     /// Hosts in order.
@@ -46,7 +46,7 @@ pub struct Router {
     pub clock: Ipv4Addr,
 }
 
-/// What joins the data links.
+/// The device that joins the data links.
 #[derive(Debug)]
 pub enum Joint {
     /// A bridge.
@@ -60,14 +60,14 @@ pub enum Joint {
 pub enum Probes {
     /// One of their own, which programs cannot reach.
     Apart,
-    /// That of the data.
+    /// The network of the data.
     OnData,
 }
 
 /// One host of the plan.
 #[derive(Debug, PartialEq)]
 pub struct Host {
-    /// As the experiment calls it.
+    /// The name in the experiment file.
     pub name: String,
     /// Its network namespace.
     pub namespace: String,
@@ -103,15 +103,15 @@ pub enum TestbedError {
     Links {
         /// Where.
         namespace: String,
-        /// What `ip` says.
+        /// The error of `ip`.
         reason: BatchError,
     },
-    /// What they leave to each other.
+    /// Offloading could not be switched off.
     #[error("cannot switch off the offloads of the links in namespace {namespace}: {reason}")]
     Offload {
         /// Where.
         namespace: String,
-        /// What the system says.
+        /// The system's error.
         reason: io::Error,
     },
 }
@@ -123,8 +123,8 @@ pub fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(fits)
 }
 
-/// What the names of everything begin with that run `run` makes on a machine. All of its id: runs of
-/// a sweep differ in its beginning only, and repeats in its end.
+/// The prefix of all names that run `run` makes on a machine. All of its id: runs of a sweep differ
+/// in its beginning only, and repeats in its end.
 pub fn prefix(run: &str) -> String {
     format!("ls-{run}")
 }
@@ -299,8 +299,8 @@ impl Plan {
         address_batch("clock0", host.clock, self.prefixes.1)
     }
 
-    /// What the hosts' programs are to read as `/etc/hosts`: the hosts' data addresses, then what the
-    /// `machine`'s file has of other names.
+    /// The content of the hosts' programs' `/etc/hosts`: the hosts' data addresses, then the other
+    /// names of the `machine`'s file.
     pub fn names(&self, machine: &str) -> String {
         let mut text = String::new();
         for host in &self.hosts {

@@ -117,9 +117,9 @@ impl Trace {
 pub(crate) struct Source {
     /// Their runtime directory, with its `streams` file.
     pub(crate) runtime: PathBuf,
-    /// What they are called.
+    /// Name of the processes.
     pub(crate) process: String,
-    /// What the `streams` file asks for, and what is watched.
+    /// The content of the `streams` file, and what is watched.
     pub(crate) recording: Recording,
 }
 
@@ -169,7 +169,7 @@ fn collect(
                 let cause = if host.is_some() { Cause::Host } else { Cause::Command };
                 let why = Why { host, ..cause.into() };
                 collector.trigger(stream.as_deref(), why, None).map(|triggered| {
-                    // Who asked may have gone.
+                    // The caller may have gone.
                     let _ = answer.send(triggered);
                 })
             }
@@ -223,7 +223,7 @@ impl Herald {
         Herald { voice, global, untimed: BTreeMap::new() }
     }
 
-    /// Of a trigger that other hosts have not told of.
+    /// Pulls a trigger that no other host has reported.
     fn trigger(&self, stream: String, trigger: Trigger) {
         let cause = match trigger.cause {
             Cause::Entity => "entity",

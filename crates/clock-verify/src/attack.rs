@@ -1,5 +1,5 @@
-//! Somebody on the probes' way who hears all of them and has no key: sends them again, and others of his
-//! own making.
+//! An attacker on the probes' path who reads all of them and has no key: sends them again, and
+//! others of his own making.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::relay::Relay;
 
 /// Packets a second.
 const RATE: u64 = 10_000;
-/// After that it looks what else there was to hear.
+/// After that it looks for further packets.
 const LISTENING: Duration = Duration::from_millis(50);
 
 pub(super) struct Attack {

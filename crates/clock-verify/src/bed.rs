@@ -26,7 +26,7 @@ const TCP_PORT: u16 = 5001;
 pub(super) struct Bed {
     plan: Plan,
     ledger: Ledger,
-    /// Of logs, the key and pages.
+    /// Directory of logs, the key and pages.
     pub(super) directory: PathBuf,
     pub(super) frequency: Frequency,
 }
@@ -61,7 +61,7 @@ impl Bed {
         self.directory.join("key")
     }
 
-    /// As a run's `hosts/`.
+    /// The directory that corresponds to a run's `hosts/`.
     pub(super) fn hosts(&self) -> PathBuf {
         self.directory.join("hosts")
     }
@@ -86,7 +86,7 @@ impl Bed {
         namespace::within(namespace, work).with_context(|| format!("cannot enter {namespace}"))?
     }
 
-    /// What probes of `host` need to know.
+    /// The settings of probes of `host`.
     pub(super) fn side(
         &self,
         host: &str,

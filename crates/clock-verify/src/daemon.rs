@@ -22,8 +22,8 @@ use super::bed;
 /// Between looks at whether it is over.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A host of `clock verify`, until its standard input ends. From the first byte there on it publishes
-/// without pause.
+/// A host of `clock verify`, until its standard input ends. From the first byte there on it
+/// publishes without pause.
 #[derive(clap::Args)]
 pub struct Arguments {
     #[arg(long)]
@@ -32,17 +32,17 @@ pub struct Arguments {
     seed: u64,
     #[arg(long)]
     address: Ipv4Addr,
-    /// Of the log
+    /// Directory of the log
     #[arg(long)]
     directory: PathBuf,
     #[arg(long)]
     key: PathBuf,
     #[arg(long)]
     hz: u64,
-    /// Of a follower: whom it probes
+    /// On a follower: address of the reference that it probes
     #[arg(long, requires = "page")]
     reference: Option<SocketAddr>,
-    /// Of a follower: where it publishes
+    /// On a follower: path of the page that it publishes
     #[arg(long, requires = "reference")]
     page: Option<PathBuf>,
 }

@@ -14,7 +14,8 @@ use loopscope_clocksync::state::State;
 use loopscope_clocksync::synthetic::SyntheticClock;
 use loopscope_time::Counter;
 
-/// Each with the true counter at which it was said, in order. A state is in force until the next one.
+/// Each with the true counter at which it was said, in order. A state is in force until the next
+/// one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Said {
     pub(super) states: Vec<(Counter, State)>,
@@ -66,12 +67,12 @@ impl Follower {
             wander: DEFAULT_WANDER,
             observer: Some(observer),
         })?;
-        // Nobody else sets it.
+        // Set once, here.
         let _ = online.set(prober.online());
         Ok(Follower { prober, clock, said })
     }
 
-    /// What it knows.
+    /// Its online estimate.
     pub(super) fn online(&self) -> Arc<Mutex<Online>> {
         self.prober.online()
     }

@@ -34,17 +34,17 @@ const INSTANTS: u64 = 16;
 const GRACE: Duration = Duration::from_millis(1500);
 /// The longest that one may take to know the time again, on a busy machine.
 const RECOVERY: Duration = Duration::from_secs(30);
-/// That the reference is away.
+/// Time that the reference is away.
 const OUTAGE: Duration = Duration::from_secs(20);
 
-/// What is right to say in a part of the time.
+/// Expected statuses in a part of the time.
 struct Part {
     what: &'static str,
     until: Counter,
     allowed: &'static [Status],
 }
 
-/// What the page said, and when.
+/// A reading of the page, with its time.
 pub(super) struct Read {
     at: Counter,
     status: Status,
@@ -59,13 +59,13 @@ pub(super) struct Measured {
     pub(super) begin: Counter,
     /// When the first daemon was killed, whose log this is.
     pub(super) killed: Counter,
-    /// Of what the page said.
+    /// Errors of what the page said.
     pub(super) online: Tally,
     /// Some of that.
     pub(super) samples: Vec<Sample>,
     /// Parts of the time, and the reads of each that had a wrong status, for people; empty: none.
     pub(super) wrong: Vec<(&'static str, String)>,
-    /// Of the daemon that was killed, and of the one that followed.
+    /// Epochs of the daemon that was killed, and of the one that followed.
     pub(super) epochs: [u32; 2],
 }
 
@@ -182,7 +182,7 @@ pub(super) fn measure(run: &Run) -> Result<Measured> {
     })
 }
 
-/// What is wrong with the statuses that were read in a part of the time; empty: nothing.
+/// The problem of the statuses that were read in a part of the time; empty if there is none.
 fn misread(reads: &[&Read], allowed: &[Status], hz: f64) -> String {
     let Some(begin) = reads.first() else { return "it was not read".to_owned() };
     let wrong: Vec<_> = reads.iter().filter(|read| !allowed.contains(&read.status)).collect();

@@ -1,5 +1,5 @@
-//! `loopscope-host clock verify`: how right the clocks are, on this machine, against hidden clocks that
-//! only the scorer knows.
+//! `loopscope-host clock verify`: how right the clocks are, on this machine, against hidden clocks
+//! that only the scorer knows.
 
 mod attack;
 mod bed;
@@ -33,18 +33,18 @@ const LONG: Duration = Duration::from_secs(180);
 /// Score the clocks against the truth.
 ///
 /// Makes a testbed of network namespaces, gives each host a hidden clock of its own (offset, rate,
-/// wander), probes over it, and holds the mapped time of very many instants against the truth: that of
-/// the log, solved afterwards, and that which was known at each instant. Ends with 1 if a target was
-/// missed or a hard bound was wrong, with 2 if there is no such scenario. Needs root.
+/// wander), probes over it, and holds the mapped time of very many instants against the truth: that
+/// of the log, solved afterwards, and that which was known at each instant. Ends with 1 if a target
+/// was missed or a hard bound was wrong, with 2 if there is no such scenario. Needs root.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Which, by name; all of them by default
+    /// Scenarios by name; all of them by default
     #[arg(value_name = "SCENARIO")]
     scenarios: Vec<String>,
     /// Print {"scenarios": [...], "scored": {...}}
     #[arg(long)]
     json: bool,
-    /// Of the hidden clocks, the faults and the instants
+    /// Seed of the hidden clocks, the faults and the instants
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Three minutes of each scenario instead of less than one
@@ -58,7 +58,7 @@ pub struct Arguments {
     output: Option<PathBuf>,
 }
 
-/// What all scenarios are run with.
+/// Settings of all scenarios.
 struct Run {
     seed: u64,
     duration: Duration,

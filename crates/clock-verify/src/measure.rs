@@ -21,23 +21,23 @@ use super::relay::Relay;
 /// Between the first burst and the measured time: as an experiment's gate, it lets the followers'
 /// widths come down.
 const SETTLING: Duration = Duration::from_secs(2);
-/// After the measured time, where a counter was disturbed: what it was is told two seconds after it was
-/// noticed, and that says which times do not hold.
+/// After the measured time, where a counter was disturbed: what it was is told two seconds after it
+/// was noticed, and that says which times do not hold.
 const AFTERMATH: Duration = Duration::from_secs(4);
 /// The delay of the replies in scenarios with an asymmetry.
 pub(super) const ASYMMETRY: Duration = Duration::from_micros(100);
-/// How far a counter steps: beyond the hard interval, and within it where a relay makes it wide, by more
-/// than one of the two ways takes.
+/// How far a counter steps: beyond the hard interval, and within it where a relay makes it wide, by
+/// more than one of the two ways takes.
 pub(super) const STEP: Duration = Duration::from_millis(1);
 pub(super) const SMALL_STEP: Duration = Duration::from_micros(300);
 pub(super) const STEP_PPM: i64 = 100;
 
 const RELAY: &str = "relay";
 
-/// What happens.
+/// The event during a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// Nothing.
+    /// No event.
     Calm,
     /// Every processor is busy, and so is the data network.
     Load,
@@ -55,14 +55,14 @@ pub(super) enum Event {
     Attack,
 }
 
-/// What is left of it, with the testbed's folder, which goes with `bed`.
+/// The result of a measurement, with the testbed's folder, which is removed with `bed`.
 pub(super) struct Measured {
     pub(super) bed: Bed,
     /// The reference's hidden clock.
     pub(super) reference: SyntheticClock,
     pub(super) followers: BTreeMap<String, Ended>,
     pub(super) answers: Counts,
-    /// Of followers that probe each other, where there are several.
+    /// Figures of followers that probe each other, if there are several.
     pub(super) seen: Option<Seen>,
     /// The measured time, true counters.
     pub(super) begin: Counter,
@@ -92,7 +92,7 @@ pub(super) fn measure(run: &Run, followers: usize, event: Event) -> Result<Measu
     let names: Vec<String> = (2..followers + 2).map(|i| format!("h{i}")).collect();
     let on_a_relay = match event {
         Event::Asymmetry | Event::AsymmetryStep | Event::Attack => true,
-        // Whose round trip is longer than the step.
+        // Only if the round trip is longer than the step.
         Event::CounterStep(step) => step < STEP,
         _ => false,
     };
@@ -130,8 +130,8 @@ pub(super) fn measure(run: &Run, followers: usize, event: Event) -> Result<Measu
         relay.delay_replies(ASYMMETRY);
     }
 
-    // Hidden clocks are made before anything is seen through them, and a step is part of one: it comes
-    // in the middle of what is then measured, give or take the start of the probes.
+    // Hidden clocks are made before anything is seen through them, and a step is part of one: it
+    // comes in the middle of what is then measured, give or take the start of the probes.
     let planned = SETTLING + run.duration / 2;
     let step_at = Counter(ordered_counter().0 + ticks(bed.frequency, planned));
     let clock = |name: &str| {

@@ -24,7 +24,7 @@ pub(super) struct Meshed {
     seen: Arc<Mutex<Vec<Residual>>>,
 }
 
-/// What the followers' probes told while they went on.
+/// Results of the followers' probes during the measurement.
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) edges: usize,
@@ -99,7 +99,7 @@ pub(super) struct Loops {
 
 /// Offline of instants, online of exchanges. Not a number where nothing was known.
 pub(super) struct LoopFigures {
-    /// Of residuals: offline the worst edge's.
+    /// Residuals; offline those of the worst edge.
     pub(super) residual: Spread,
     /// Median, offline the worst edge's.
     pub(super) hard_half_width_ns: f64,

@@ -1,6 +1,6 @@
-//! An emulated link on the probes' way: a host that hands on their packets, each a constant time after
-//! the kernel stamped its arrival, those of one direction later than those of the other. Followers take
-//! it for the reference.
+//! An emulated link on the probes' way: a host that hands on their packets, each a constant time
+//! after the kernel stamped its arrival, those of one direction later than those of the other.
+//! Followers take it for the reference.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
@@ -24,10 +24,10 @@ use nix::time::{ClockId, clock_gettime};
 const DELAY: Duration = Duration::from_micros(200);
 /// SCHED_FIFO: what else the machine does is not the link's.
 const PRIORITY: i32 = 10;
-/// Of either direction that are remembered.
+/// Number of packets in either direction that are remembered.
 const KEPT: usize = 256;
 
-/// What an eavesdropper knows.
+/// The knowledge of an eavesdropper.
 #[derive(Clone, Default)]
 pub(super) struct Overheard {
     /// Where the follower is.
@@ -88,7 +88,7 @@ impl Relay {
         self.shared.delays[1].store((DELAY + more).as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// What was heard of late.
+    /// Recently overheard packets.
     pub(super) fn overheard(&self) -> Overheard {
         self.shared.overheard().clone()
     }

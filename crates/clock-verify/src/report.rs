@@ -1,4 +1,4 @@
-//! What came of the scenarios, for people, for programs and for figures.
+//! Reports the results of the scenarios for people, programs and figures.
 
 use std::fmt::Write as _;
 use std::path::Path;

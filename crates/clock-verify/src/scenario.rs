@@ -19,11 +19,11 @@ use super::{Run, holdover};
 
 /// Scored instants of a scenario, by each of the two sides.
 const INSTANTS: u64 = 1_000_000;
-/// The largest median calibrated half-width, in median errors.
+/// The largest median calibrated error bound, in median errors.
 const CALIBRATED_TO_ERROR: f64 = 5.0;
-/// Measured time on one testbed where there are several. What makes the two ways unlike is alike for
-/// the whole life of a testbed, and so is most of the error: how wide the calibrated half-width is
-/// beside it can only be said of several.
+/// Measured time on one testbed where there are several. What makes the two ways unlike is alike
+/// for the whole life of a testbed, and so is most of the error: how wide the calibrated error
+/// bound is compared with it needs several.
 const BED: Duration = Duration::from_secs(12);
 /// Probes that may get lost where nothing is wrong.
 const ORDINARY_LOSS: f64 = 0.01;
@@ -33,9 +33,9 @@ pub(super) struct Scenario {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
     course: Course,
-    /// Of the 99.9th percentile of the error, offline and online, ns.
+    /// Limit of the 99.9th percentile of the error, offline and online, ns.
     error_ns: Option<[f64; 2]>,
-    /// Of the median hard half-width of both.
+    /// Limit of the median hard maximum error of both, ns.
     half_width_ns: Option<f64>,
 }
 
@@ -174,7 +174,7 @@ pub(super) struct Check {
     pub(super) met: bool,
 }
 
-/// What came of a scenario.
+/// The result of a scenario.
 pub(super) struct Outcome {
     pub(super) name: &'static str,
     /// Testbeds that it is of, one after the other.
@@ -183,7 +183,7 @@ pub(super) struct Outcome {
     pub(super) online: Figures,
     /// Where followers probe each other.
     pub(super) loops: Option<Loops>,
-    /// Of single exchanges, without any estimator.
+    /// Errors of single exchanges, without any estimator.
     pub(super) noise: Spread,
     pub(super) targets: Vec<Target>,
     pub(super) checks: Vec<Check>,
@@ -191,7 +191,7 @@ pub(super) struct Outcome {
     pub(super) samples: Vec<Sample>,
 }
 
-/// What testbeds add to an outcome.
+/// Figures that testbeds add to an outcome.
 #[derive(Default)]
 struct Scored {
     offline: Tally,
@@ -397,7 +397,7 @@ impl Scenario {
     }
 }
 
-/// What a follower is expected to have noticed.
+/// Expected observations of a follower.
 struct Expected<'a> {
     name: &'a str,
     ended: &'a Ended,

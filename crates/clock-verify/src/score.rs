@@ -10,8 +10,8 @@ use loopscope_time::{Bound, ClockMap, Counter, Frequency, GlobalNs};
 
 use super::follower::Said;
 
-/// The global clock, as nobody but the scorer knows it: the reference's hidden counter, scaled by its
-/// nominal frequency.
+/// The global clock, as nobody but the scorer knows it: the reference's hidden counter, scaled by
+/// its nominal frequency.
 #[derive(Clone, Copy)]
 pub(super) struct Truth {
     pub(super) reference: SyntheticClock,
@@ -34,7 +34,7 @@ impl Truth {
     }
 }
 
-/// What was said of one instant.
+/// The reported estimate for one instant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
     pub(super) error_ns: f64,
@@ -108,7 +108,7 @@ impl Tally {
     }
 }
 
-/// What is told of a [`Tally`]. Half-widths are medians. Not a number where nothing was known.
+/// Figures of a [`Tally`]. Maximum errors are medians. Not a number where nothing was known.
 #[derive(Clone, Debug)]
 pub(super) struct Figures {
     pub(super) error: Spread,
@@ -129,7 +129,7 @@ impl Figures {
     }
 }
 
-/// Of absolute values, by nearest rank.
+/// Percentiles of absolute values, by nearest rank.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spread {
     pub(super) p50_ns: f64,
@@ -158,7 +158,7 @@ pub(super) struct Sample {
     pub(super) online: Option<Told>,
 }
 
-/// What one follower's instants are scored by.
+/// Data by which one follower's instants are scored.
 pub(super) struct Sides<'a> {
     pub(super) host: &'a str,
     pub(super) clock: SyntheticClock,
@@ -250,8 +250,8 @@ fn withdraws(change: &Change, state: &State, own: Counter) -> bool {
     matches!(change.what, What::Disturbed { epoch, .. } if state.epoch < epoch && own > change.from)
 }
 
-/// Half the difference of the delays of the two ways, ns, of each exchange that is in both logs: what
-/// an estimator would be off that took it by itself.
+/// Half the difference of the delays of the two ways, ns, of each exchange that is in both logs:
+/// what an estimator would be off that took it by itself.
 pub(super) fn noise(
     follower: (&ProbeLog, SyntheticClock),
     reference: (&ProbeLog, SyntheticClock),

@@ -44,7 +44,7 @@ static const struct clock_page *adopt(const struct clock_page *page)
     return page;
 }
 
-/* There is no page, or none that holds. Whoever moves `next_look` on is the one to look, so that there
+/* There is no page, or no valid one. The thread that moves `next_look` on looks, so that there
  * is no lock for a fork or a signal handler to stop at. */
 static __attribute__((noinline, cold)) const struct clock_page *look_again(void)
 {

@@ -60,7 +60,7 @@ struct clock_page {
 #pragma GCC visibility push(hidden)
 
 /* open.c. The page at `path`, or where it is NULL the one of this process's environment; NULL and
- * why. Leaves nothing open beside the mapping. */
+ * why. Leaves nothing open but the mapping. */
 const struct clock_page *loopscope_clock_page_open(const char *path, char *error, size_t size);
 void loopscope_clock_page_close(const struct clock_page *page);
 

@@ -85,7 +85,7 @@ static inline int64_t scale(const uint64_t *words, int64_t ticks, int64_t fracti
     return (int64_t)(((int128)ticks * (int64_t)words[CLOCK_RATE] + fraction) >> CLOCK_SHIFT);
 }
 
-/* By how much each side grows over a distance, ns, rounded down: the page's widths, and whoever has
+/* By how much each side grows over a distance, ns, rounded down: the page's widths, and a caller that has
  * none, make up for that. */
 static inline int64_t growth(const uint64_t *words, uint64_t ticks)
 {
@@ -109,7 +109,7 @@ static inline enum loopscope_clock_status status(const uint64_t *words, uint64_t
                                               : LOOPSCOPE_CLOCK_UNKNOWN;
 }
 
-/* The hard half-width, if that is more: who has stopped publishing claims no finer one any longer. */
+/* The hard maximum error, if that is more: who has stopped publishing claims no finer one any longer. */
 static uint32_t hard(const struct loopscope_clock_time *time, uint32_t calibrated)
 {
     int64_t below = time->best - time->earliest, above = time->latest - time->best;
@@ -159,7 +159,7 @@ struct loopscope_clock_span loopscope_clock_page_elapsed(const struct clock_page
         span.best = scale(words, ticks, INT64_C(1) << (CLOCK_SHIFT - 1));
         span.shortest = span.best - half;
         span.longest = span.best + half;
-        /* Of the later one. */
+        /* The status of the later one. */
         span.status = status(words, ticks < 0 ? from->counter : to->counter);
         if (span.status == LOOPSCOPE_CLOCK_UNKNOWN) {
             span.shortest = span.best = INT64_MIN;

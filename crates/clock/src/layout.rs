@@ -4,9 +4,9 @@ use core::sync::atomic::AtomicU64;
 
 /// First word of a page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"LSCLOCK1");
-/// Of this layout.
+/// Version of this layout.
 pub const VERSION: u32 = 3;
-/// Of the file, in bytes.
+/// Size of the file, in bytes.
 pub const SIZE: usize = 4096;
 /// Publication n is in slot n modulo this.
 pub const SLOTS: usize = 16;
@@ -31,25 +31,26 @@ pub mod word {
     pub const GLOBAL: usize = 1;
     /// 2⁻⁴⁸ ns per tick.
     pub const RATE: usize = 2;
-    /// By how much each side of the width grows, 2⁻⁴⁸ ns per tick.
+    /// Growth of each side of the width, 2⁻⁴⁸ ns per tick.
     pub const DRIFT: usize = 3;
     /// First tick at which nothing of this holds.
     pub const EXPIRES: usize = 4;
     /// Nanoseconds before the best guess (low half) and after it (high half).
     pub const WIDTH: usize = 5;
-    /// 2⁻³² ns to add to [`GLOBAL`] (low half), calibrated half-width in ns (high half).
+    /// 2⁻³² ns to add to [`GLOBAL`] (low half), calibrated error bound in ns (high half).
     pub const FINE: usize = 6;
     /// Epoch (32 bits), status (8), zero (8), lease from the anchor (16).
     pub const STANDING: usize = 7;
     /// UTC less global time in ns, signed.
     pub const UTC_OFFSET: usize = 8;
-    /// Half-width of it in ns; all ones: not known.
+    /// Maximum error of it in ns; all ones: not known.
     pub const UTC_ERROR: usize = 9;
-    /// Of the writer.
+    /// Process number of the writer.
     pub const PID: usize = 10;
-    /// Of the writer: field 22 of its `/proc/PID/stat`.
+    /// Start time of the writer: field 22 of its `/proc/PID/stat`.
     pub const START: usize = 11;
-    /// Of the service, by bytes: its role; why UTC is not known, 0 if it is; the reference's stratum.
+    /// State of the service, by bytes: its role; why UTC is not known, 0 if it is; the reference's
+    /// stratum.
     pub const SERVICE: usize = 12;
     /// First tick at which something of this holds.
     pub const SINCE: usize = 13;
@@ -65,7 +66,7 @@ pub struct Page {
     pub magic: AtomicU64,
     /// [`VERSION`] (low half), [`SIZE`] (high half).
     pub version_and_size: AtomicU64,
-    /// As in `/proc/sys/kernel/random/boot_id`, the text's first digit first.
+    /// The boot id of `/proc/sys/kernel/random/boot_id`, its first digit first.
     pub boot_id: [AtomicU64; 2],
     /// The counter's, nominal, in Hz.
     pub frequency: AtomicU64,

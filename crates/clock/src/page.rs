@@ -20,17 +20,17 @@ impl std::fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// Who has made the newest publication.
+/// The process that has made the newest publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Writer {
-    /// In its own pid namespace.
+    /// Process number in the writer's own pid namespace.
     pub pid: u32,
     /// Field 22 of its `/proc/PID/stat`: two processes of one number differ in it.
     pub start: u64,
 }
 
-/// A mapped page, which stays the same file: where its service was replaced by one that made another,
-/// it is unknown for good.
+/// A mapped page, which stays the same file: where its service was replaced by one that made
+/// another, it is unknown for good.
 #[derive(Debug)]
 pub struct Page(ffi::Mapped);
 
@@ -65,8 +65,8 @@ impl Page {
         Frequency::from_hz(self.0.frequency())
     }
 
-    /// Who has made the newest publication; `None` where there is none, or its writer has retired
-    /// the page.
+    /// The process that has made the newest publication; `None` without a publication, or if its
+    /// writer has retired the page.
     pub fn writer(&self) -> Option<Writer> {
         let words = self.words()?;
         Some(Writer { pid: u32::try_from(words[word::PID]).ok()?, start: words[word::START] })

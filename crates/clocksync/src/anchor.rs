@@ -56,7 +56,7 @@ impl FromStr for ForeignClock {
 /// What a clock showed, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Anchor {
-    /// Whose.
+    /// The clock that was read.
     pub clock: ForeignClock,
     /// Nanoseconds of its epoch, cut to whole ones.
     pub ns: i64,

@@ -1,9 +1,9 @@
 //! The hard interval while a run goes on: from every message seen, in memory that does not grow.
 //!
 //! Of each direction the message that reaches farthest is kept, and carried on at the rates that
-//! all messages leave open. Those are messages of [`SPAN_S`] to twice that, so the assumption reads:
-//! within any such stretch of an epoch the follower's rate stays within the wander of one mean.
-//! Whatever is forgotten can only widen the interval.
+//! all messages leave open. Those are messages of [`SPAN_S`] to twice that, so the assumption
+//! reads: within any such stretch of an epoch the follower's rate stays within the wander of one
+//! mean. Whatever is forgotten can only widen the interval.
 
 use crate::constraint::{Constraint, Way};
 use crate::envelope::Point;
@@ -21,7 +21,8 @@ pub(crate) struct Bounds {
     limit: f64,
     /// Ticks.
     span: f64,
-    /// Of messages since the begin of the stretch before, and since that of this one.
+    /// Rate ranges from messages since the begin of the previous stretch, and since the begin of
+    /// this one.
     older: RateRange,
     newer: RateRange,
     newer_since: f64,

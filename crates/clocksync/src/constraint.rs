@@ -9,7 +9,7 @@ use crate::exchange::{Exchange, Pair};
 /// A message between a follower and the reference: a probe, a reply, or one of a program's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Who sent it.
+    /// The direction in which the message went.
     pub way: Way,
     /// When it was sent or received, on the follower's counter.
     pub own: Span,

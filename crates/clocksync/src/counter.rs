@@ -107,7 +107,7 @@ impl Disturbance {
         Disturbance::Machine,
     ];
 
-    /// As the log has it.
+    /// The name in the log.
     pub fn name(self) -> &'static str {
         match self {
             Disturbance::Suspended => "suspended",
@@ -136,8 +136,8 @@ pub struct CounterEvent {
     pub disturbance: Disturbance,
     /// Within this time. Of a counter that began anew: from what it is now to what it was.
     pub within: Span,
-    /// When it was noticed: before the end of `within` if the counter went back. A log has no more than
-    /// that end.
+    /// When it was noticed: before the end of `within` if the counter went back. A log has no more
+    /// than that end.
     pub after: Span,
     /// How long the machine slept, or how far the counter went ahead; nanoseconds.
     pub ns: i64,
@@ -298,7 +298,8 @@ mod tests {
         let (begin, end) = (Look::take(None), Look::take(None));
         assert!(begin.at.lo <= begin.at.hi && begin.at.hi <= end.at.lo);
         assert!(begin.raw <= end.raw && begin.slept.0 <= begin.slept.1);
-        // Whoever is taken off the CPU between the two needs the right frequency, of this machine.
+        // A thread that is taken off the CPU between the two reads needs the right frequency, that
+        // of this machine.
         let ticks = begin.at.lo.ticks_since(before.at.lo) as f64;
         let hz =
             Frequency::from_hz((ticks * 1e9 / (begin.raw - before.raw) as f64) as u64).unwrap();

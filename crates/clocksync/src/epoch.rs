@@ -1,11 +1,11 @@
-//! Which messages of a run go together: epochs in which the assumption of [`crate::offline`] holds,
-//! and messages that no epoch has room for.
+//! Assigns a run's messages to epochs in which the assumption of [`crate::offline`] holds; messages
+//! that fit into no epoch are listed.
 //!
 //! Messages are taken in the order of time as long as a mean rate suits them all. One that no mean
 //! suits is *rejected* if those after it suit the earlier ones: its stamps are wrong. So is one of
-//! the earlier ones, if all goes on well without it. Otherwise a clock was disturbed: an epoch ends.
-//! When exactly nobody can tell; it was before the message that contradicts the earlier ones, and,
-//! by the same pass backwards in time, after the message that contradicts the later ones.
+//! the earlier ones, if all goes on well without it. Otherwise a clock was disturbed: an epoch
+//! ends. When exactly nobody can tell; it was before the message that contradicts the earlier ones,
+//! and, by the same pass backwards in time, after the message that contradicts the later ones.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use crate::rate::{RateRange, Suspects};
 
 /// Messages after a contradiction that are asked who is wrong.
 const WITNESSES: usize = 64;
-/// Of them, how many of each direction must agree for one that does not.
+/// The number of them that must agree, in each direction, for each one that does not.
 const AGREEING: usize = 3;
 /// So many rejected ones of one direction among [`CROWD_AMONG`] messages are a disturbance.
 const CROWD: usize = 8;
@@ -119,7 +119,7 @@ fn agreeing(all: &[Constraint], wander: f64) -> Agreeing {
 /// Whether the messages from number `from` on agree with what a range was made of, by and large.
 /// `doubted`: the direction of a message that does not and is left out.
 fn believed(mut range: RateRange, all: &[Constraint], from: usize, doubted: Option<Way>) -> bool {
-    // Those that agree and those that do not, of each direction.
+    // Number of messages that agree and of those that do not, for each direction.
     let mut count = [[0, 0], [0, 0]];
     if let Some(way) = doubted {
         count[way as usize][1] += 1;

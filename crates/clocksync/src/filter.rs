@@ -17,9 +17,10 @@ pub(crate) const RATIOS: [f64; 15] =
 /// message was held up is no news of the clock.
 const BELIEVED: f64 = 3.0;
 
-/// For how many innovations a guess of the noise counts. As degrees of freedom of the variance's prior
-/// (scaled inverse chi-squared) it makes the logarithm's standard deviation √ψ₁(1/4) = 4.1, a factor of
-/// eight for a standard deviation: what one window scatters tells no more than the order of magnitude.
+/// For how many innovations a guess of the noise counts. As degrees of freedom of the variance's
+/// prior (scaled inverse chi-squared) it makes the logarithm's standard deviation √ψ₁(1/4) = 4.1, a
+/// factor of eight for a standard deviation: what one window scatters tells no more than the order
+/// of magnitude.
 const GUESS_COUNTS: f64 = 0.5;
 
 /// Offset and rate with their variances.
@@ -27,7 +28,7 @@ const GUESS_COUNTS: f64 = 0.5;
 pub(crate) struct Clock {
     pub(crate) offset: f64,
     pub(crate) rate: f64,
-    /// Of the offset, of both, of the rate.
+    /// Variance of the offset, covariance of offset and rate, variance of the rate.
     pub(crate) variance: [f64; 3],
 }
 

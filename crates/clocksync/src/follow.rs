@@ -10,10 +10,11 @@
 //! clock took meanwhile, as it is seen now, longer windows of them tell by how much the short ones
 //! are off.
 //!
-//! The calibrated half-width is made as there. Two things differ. There are few windows at first, so
-//! the noise of one begins with a guess: what the first one's quick messages scatter, and the width of
-//! stamps, whose errors may be alike for a short while; it counts less than one innovation. And no
-//! later window tells which clock of the bank is right, so that they differ is part of the variance.
+//! The calibrated error bound is made as there. Two things differ. There are few windows at first,
+//! so the noise of one begins with a guess: what the first one's quick messages scatter, and the
+//! width of stamps, whose errors may be alike for a short while; it counts less than one
+//! innovation. And no later window tells which clock of the bank is right, so that they differ is
+//! part of the variance.
 
 use std::collections::VecDeque;
 
@@ -49,7 +50,7 @@ fn threshold(noise: f64) -> f64 {
     path::threshold(noise).max(LEAST_CHANGE_NS)
 }
 
-/// Of values among which some are far off.
+/// The variance of values of which some are outliers.
 fn variance_of(values: Vec<f64>) -> f64 {
     let middle = median(values.clone()).unwrap_or_default();
     let distances = values.into_iter().map(|value| (value - middle).abs());
@@ -75,13 +76,13 @@ pub(crate) struct Follow {
     bank: Vec<(Clock, Likelihood)>,
     /// Where the bank's clocks are; `None` before the first window.
     at: Option<f64>,
-    /// Of one window's offset, ns².
+    /// Variance of one window's offset, ns².
     noise: f64,
     /// What it was thought to be before there were innovations; `None` before the first window.
     first_noise: Option<f64>,
     /// The clock's slope before it was disturbed, nanoseconds a tick.
     slope_before: Option<f64>,
-    /// Of the last messages' stamps.
+    /// Widths of the last messages' stamps.
     widths: VecDeque<f64>,
     recent: VecDeque<Recent>,
     /// What longer windows add to the offset, and how well that is known, ns².
@@ -92,8 +93,8 @@ pub(crate) struct Follow {
     /// Least round trips of late that are usual, and the least usual one ever.
     usual: VecDeque<f64>,
     least: f64,
-    /// The last windows, as many as `RECENT`, of those in a row that are not: their middles, legs and
-    /// by how much they were off.
+    /// The last windows, as many as `RECENT`, of those in a row that are not: their middles, legs
+    /// and by how much they were off.
     unusual: VecDeque<(f64, Legs, f64)>,
     last_usual: f64,
 }
@@ -192,7 +193,7 @@ impl Follow {
         }
     }
 
-    /// Value, slope (nanoseconds a tick) and calibrated half-width at `x`; `None` before the first
+    /// Value, slope (nanoseconds a tick) and calibrated error bound at `x`; `None` before the first
     /// window.
     pub(crate) fn at(&self, x: f64) -> Option<(f64, f64, f64)> {
         let (offset, slope, _) = self.uncorrected(x)?;
@@ -204,8 +205,8 @@ impl Follow {
         Some((offset + correction, slope, DEVIATIONS * variance.sqrt()))
     }
 
-    /// Of all clocks of the bank, each as far as it is likely: which one is right is among what is
-    /// not known.
+    /// The estimate over all clocks of the bank, weighted by their probability, because it is not
+    /// known which one is right.
     fn uncorrected(&self, x: f64) -> Option<(f64, f64, f64)> {
         let dt = (x - self.at?) / self.ticks_per_second;
         let most = self.bank.iter().map(|(_, l)| l.logarithm()).fold(f64::NEG_INFINITY, f64::max);
@@ -225,8 +226,8 @@ impl Follow {
         Some((offset, rate / self.ticks_per_second, own + between + self.bias_variance))
     }
 
-    /// Square of what the quickest messages may be off by, before longer windows tell it: a window's
-    /// quick ones are about as far from its quickest as this one from the least.
+    /// Square of what the quickest messages may be off by, before longer windows tell it: a
+    /// window's quick ones are about as far from its quickest as this one from the least.
     fn skew(&self) -> f64 {
         let count = self.recent.len().max(1) as f64;
         self.recent.iter().map(|r| r.skew).sum::<f64>() / count
@@ -330,7 +331,7 @@ impl Follow {
             let noise = likelihood.noise_from(first_noise);
             self.noise = self.rescaled(noise.max(1.0));
         }
-        // Nor is a bent window's round trip the path's.
+        // The round trip of a window with a bend is not the path's either.
         if bent > 0.25 {
             return None;
         }

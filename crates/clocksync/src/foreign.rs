@@ -50,7 +50,7 @@ struct Segment {
 }
 
 impl ForeignMap {
-    /// Of `clock`, from a host's readings of all its clocks, by time.
+    /// The map of `clock` from a host's readings of all its clocks, in the order of time.
     pub fn of(clock: ForeignClock, anchors: &[Anchor], frequency: Frequency) -> ForeignMap {
         let only = |clock| -> Vec<Anchor> {
             anchors.iter().filter(|a| a.clock == clock).copied().collect()
@@ -64,9 +64,10 @@ impl ForeignMap {
         ForeignMap::fit(&only(clock), &beside, frequency, steering)
     }
 
-    /// Of one clock's readings, by time. `beside`: those of a clock that is slewed alike but never
-    /// set, where there is one (`CLOCK_MONOTONIC` for `CLOCK_REALTIME`): with it steps are found
-    /// that are as small as readings are exact, without it from some 50 µs on.
+    /// The map of one clock from its readings, in the order of time. `beside`: those of a clock
+    /// that is slewed alike but never set, where there is one (`CLOCK_MONOTONIC` for
+    /// `CLOCK_REALTIME`): with it steps are found that are as small as readings are exact, without
+    /// it from some 50 µs on.
     pub fn fit(
         anchors: &[Anchor],
         beside: &[Anchor],
@@ -117,7 +118,7 @@ impl ForeignMap {
         &self.steps
     }
 
-    /// The clock's time at `counter`, and its hard half-width; `None` without any reading, and
+    /// The clock's time at `counter`, and its hard maximum error; `None` without any reading, and
     /// where the clock was set and it is not known whether before or after.
     pub fn to_foreign(&self, counter: Counter) -> Option<(i64, Bound)> {
         let between = |step: &Step| step.within.lo < counter && counter < step.within.hi;
@@ -190,7 +191,7 @@ impl ForeignMap {
 }
 
 impl Segment {
-    /// Of one reading or more.
+    /// The map from one reading or more.
     fn of(anchors: &[Anchor], frequency: Frequency, steering: Steering) -> Segment {
         let origin = anchors[0];
         let per_tick = frequency.ns_per_tick();
@@ -227,7 +228,8 @@ impl Segment {
         self.end.ns
     }
 
-    /// The most that the clock can go on by between this one's last reading and the first of `next`.
+    /// The most that the clock can go on by between this one's last reading and the first of
+    /// `next`.
     fn longest_until(&self, next: &Segment) -> i64 {
         let ticks = next.origin.at.hi.ticks_since(self.end.at.lo) as f64;
         (ticks * self.per_tick / (1.0 - SLEW)).ceil() as i64 + 1
@@ -307,7 +309,7 @@ fn passed(a: &Anchor, b: &Anchor, frequency: Frequency) -> (f64, f64) {
     (passed - 1.0 - most * (1.0 + SLEW), passed + 1.0 - least.max(0.0) * (1.0 - SLEW))
 }
 
-/// How much further than `usual` a clock is ahead of the one beside it.
+/// How much further than `usual` a clock is ahead of its neighbour.
 fn distance(
     anchor: &Anchor,
     beside: &[Anchor],
@@ -330,7 +332,8 @@ fn distance(
     Some((ahead - error, ahead + error))
 }
 
-/// What two ranges have in common (empty: the first end above the second), as far as they are known.
+/// What two ranges have in common (empty: the first end above the second), as far as they are
+/// known.
 fn intersection(a: Option<(f64, f64)>, b: Option<(f64, f64)>) -> Option<(f64, f64)> {
     match (a, b) {
         (Some(a), Some(b)) => Some((a.0.max(b.0), a.1.min(b.1))),
@@ -399,8 +402,8 @@ mod tests {
     }
 
     proptest! {
-        /// The clock's true time is inside the half-width, both ways, whatever its rate and how it
-        /// changes; a steady clock is known to a fraction of a microsecond.
+        /// The clock's true time is inside the maximum error, both ways, whatever its rate and how
+        /// it changes; a steady clock is known to a fraction of a microsecond.
         #[test]
         fn the_truth_is_inside_both_ways(
             ppm in -400.0..400.0f64, then_ppm in -400.0..400.0f64, bend_s in 0.0..10.0f64,
@@ -423,7 +426,7 @@ mod tests {
                         let at = ticks(at);
                         prop_assert!(lo.0 <= at && at <= hi.0 + 2, "{lo:?} {hi:?} {at}");
                     }
-                    // Nobody read it before and after.
+                    // No readings surround it.
                     None => prop_assert!(!(0.01..=9.9).contains(&at), "nothing of {at}"),
                 }
                 if !bends && (0.2..9.7).contains(&at) {
@@ -434,7 +437,7 @@ mod tests {
         }
 
         /// A step is found in the gap in which it happened, with its size, and nothing is said
-        /// within it; small ones by the clock beside.
+        /// within it; small ones by the neighbouring clock.
         #[test]
         fn a_step_is_found_timed_and_sized(
             ppm in -400.0..400.0f64, step_s in 0.3..9.5f64, back: bool,
@@ -460,8 +463,8 @@ mod tests {
     }
 
     proptest! {
-        /// A stamp is at the instant at which it was made, or nothing is said of it: of a clock that
-        /// was set to show some times twice, and of stamps of any grain.
+        /// A stamp is at the instant at which it was made, or nothing is said of it: of a clock
+        /// that was set to show some times twice, and of stamps of any grain.
         #[test]
         fn a_stamp_is_placed_where_it_was_made(
             ppm in -400.0..400.0f64, step_s in 0.3..9.5f64, back: bool, grain in 1i64..2_000,
@@ -494,7 +497,7 @@ mod tests {
         }
     }
 
-    /// Without a clock beside it, and of one that is steered in ways nobody knows.
+    /// A clock without a neighbour, and one that is steered in unknown ways.
     #[test]
     fn alone_it_is_bounded_by_its_rate() {
         let clock = Clock { step_s: 5.0, step_ns: 22_000_000, ..Clock::steady(100.0) };

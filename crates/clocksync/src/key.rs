@@ -14,7 +14,7 @@ pub(crate) const CODE: usize = 16;
 /// Shorter keys could be guessed.
 const LEAST: usize = 16;
 const MOST: u64 = 4096;
-/// Of a key that is made here.
+/// Length of a key that is generated here, in bytes.
 const LENGTH: usize = 32;
 
 /// Why there is no key.
@@ -68,7 +68,7 @@ pub enum KeyError {
 pub struct Key(Hmac<Sha256>);
 
 impl Key {
-    /// Of these bytes, 16 to 4096 of them.
+    /// A key of these bytes, 16 to 4096 of them.
     pub fn new(bytes: &[u8]) -> Result<Key, KeyError> {
         let length = bytes.len();
         if length < LEAST || length as u64 > MOST {
@@ -77,8 +77,8 @@ impl Key {
         Ok(Key(Hmac::new_from_slice(bytes).expect("HMAC takes keys of any length")))
     }
 
-    /// Of a file's bytes as they are. The file must be the caller's or root's, and nobody else's to
-    /// read or write.
+    /// A key of a file's bytes as they are. The file must be the caller's or root's, and nobody
+    /// else's to read or write.
     pub fn read(path: &Path) -> Result<Key, KeyError> {
         let error = |source| KeyError::Io { path: path.to_owned(), source };
         let file = File::open(path).map_err(error)?;

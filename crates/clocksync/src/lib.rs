@@ -1,24 +1,34 @@
-//! The clock between hosts: probes that cross the clock network, and the map from each follower's
-//! counter to the reference's.
+//! Clock synchronisation between hosts: probes over the clock network, and maps from each
+//! follower's counter to the reference's.
 //!
-//! No machine's clock is steered. While a run goes on, a [`probe::Prober`] on each follower
-//! exchanges small UDP packets with the [`probe::Responder`] on the reference; each side writes
-//! what it saw on its own counter to its own log ([`record`]). Afterwards [`log::solve_run`] joins
-//! the logs and [`offline::solve`] makes the [`ClockMap`](loopscope_time::ClockMap)s.
+//! No machine's clock is steered. The model: a message cannot arrive before it was sent, so a probe
+//! bounds global time `t` (ns) at the follower's counter `c` from above and a reply bounds it from
+//! below, without any assumption about delays. Within an epoch the follower's rate `dt/dc` (ns per
+//! tick) stays within ±`wander` (a ratio) of one mean rate, which carries each bound to other
+//! instants. All bounds together leave an interval of `t`. The estimate comes from the least delays
+//! of both directions, through a Kalman filter of offset (ns) and rate (ns/s); its calibrated error
+//! bound is a claim about that. The hard maximum error reaches from the estimate to the interval's
+//! farther end. The modules [`offline`] and `filter` give the details.
 //!
-//! What must be known earlier is in [`online`], which sees each [`probe::Outcome`]; programs read it
-//! from the [`page`]. Followers that probe each other too ([`probe::Mesh`]) close [`loops`], which
-//! judge all that. Other people's clocks, which each side reads beside its probes, are mapped by
-//! [`foreign`]; [`others`] tells of them on a run's time line, [`placing`] puts their stamps there.
+//! During a run, a [`probe::Prober`] on each follower exchanges small UDP packets with the
+//! [`probe::Responder`] on the reference; each side writes the stamps of its own counter to its own
+//! log ([`record`]). Afterwards [`log::solve_run`] joins the logs and [`offline::solve`] makes the
+//! [`ClockMap`](loopscope_time::ClockMap)s.
 //!
-//! Both take messages as constraints (`constraint`): what is left of rate and offset is in `rate`,
-//! `envelope` and `bound`, what contradicts in `epoch`, steps that contradict nothing in `steps`; the finer guess is made in `track` and
-//! `follow`, by the clock filter of `filter` and what `path` knows of paths.
+//! [`online`] estimates during the run from each [`probe::Outcome`]; programs read the result from
+//! the [`page`]. Followers that also probe each other ([`probe::Mesh`]) close [`loops`], whose
+//! residuals check both estimates. Foreign clocks, which each side reads during the run, are mapped
+//! by [`foreign`]; [`others`] lists their events on a run's time line, [`placing`] converts their
+//! stamps to it.
 //!
-//! [`foreign`], [`loops`], [`offline`], [`online`], [`others`],
-//! [`pairs`], [`placing`] and [`synthetic`] are pure. Sockets, clocks and
-//! threads are in [`probe`] and the reading functions of [`anchor`], [`counter`], [`key`],
-//! [`stamp`] and [`vmclock`].
+//! Both estimators use messages as constraints (`constraint`): `rate`, `envelope` and `bound`
+//! compute the remaining range of rate and offset, `epoch` finds messages that contradict, `steps`
+//! finds steps without a contradiction. `track` and `follow` make the estimates, with the clock
+//! filter of `filter` and the changes of paths of `path`.
+//!
+//! [`foreign`], [`loops`], [`offline`], [`online`], [`others`], [`pairs`], [`placing`] and
+//! [`synthetic`] have no I/O. Sockets, clocks and threads are in [`probe`] and the reading
+//! functions of [`anchor`], [`counter`], [`key`], [`stamp`] and [`vmclock`].
 
 pub mod anchor;
 mod bound;

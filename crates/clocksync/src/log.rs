@@ -87,7 +87,7 @@ pub enum LogError {
     /// The estimates cannot be written.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// Who asked wants no more.
+    /// The caller has cancelled.
     #[error("stopped")]
     Stopped,
 }
@@ -417,9 +417,9 @@ pub fn solve_run_with(
 /// An edge between two followers, in a run.
 #[derive(Debug)]
 pub struct MeshEdge {
-    /// Who probed.
+    /// The host that probed.
     pub host: String,
-    /// Who answered.
+    /// The host that answered.
     pub peer: String,
     /// Residuals of the loop that it closes, or why there are none.
     pub found: Result<Surveyed, LogError>,
@@ -436,8 +436,9 @@ pub struct Surveyed {
     pub survey: Survey,
 }
 
-/// The edges under `hosts`, each `HOST/clock/mesh/PEER` with the peer's `clock/answers`, against the
-/// `clocks` of the run. What is wrong with an edge is that edge's. `go_on` is asked before each.
+/// The edges under `hosts`, each `HOST/clock/mesh/PEER` with the peer's `clock/answers`, against
+/// the `clocks` of the run. What is wrong with an edge is that edge's. `go_on` is asked before
+/// each.
 pub fn survey_mesh(
     hosts: &Path,
     clocks: &BTreeMap<String, HostClock>,
@@ -531,12 +532,13 @@ const ESTIMATE: [(&str, FieldType); 5] = [
     ("epoch", FieldType::U32),
 ];
 
-/// Whose packets the estimates are: they are made again at any time, by any process, and are the same.
+/// The writer of estimates from packets: any process can make them again at any time, with the same
+/// result.
 const NOBODY: Writer = Writer { pid: 0, tid: 0 };
 
 /// Writes what a solution estimates as the trace directory `directory`, in place of an earlier one:
-/// events `clock:estimate`, id the row's index, stamped with the follower's counter. `probes` is the
-/// identity of the probe log that they were made of.
+/// events `clock:estimate`, id the row's index, stamped with the follower's counter. `probes` is
+/// the identity of the probe log that they were made of.
 pub fn write_estimates(
     directory: &Path,
     probes: &Identity,

@@ -5,10 +5,10 @@
 //! on it, so it judges all three: half of what makes one way of an edge longer than the other is
 //! in it. What a host does to each packet of its own goes round the loop and cancels.
 //!
-//! A residual beyond its hard half-width is a contradiction: of three clocks and the stamps between
-//! them something broke the assumption of [`offline`](crate::offline).
+//! A residual beyond its hard maximum error is a contradiction: of three clocks and the stamps
+//! between them something broke the assumption of [`offline`](crate::offline).
 //!
-//! The calibrated half-width of a residual is the root of the sum of squares of those of its three
+//! The calibrated error bound of a residual is the root of the sum of squares of those of its three
 //! sides. They share no packet, and what their stamps have in common is a host's and cancels, so
 //! their errors are independent; the plain sum would hold for more than is claimed, and would hide
 //! widths that claim too much.
@@ -30,8 +30,8 @@ pub struct Reckoning {
 }
 
 impl Reckoning {
-    /// Of an instant that is surely within `span` on the own counter; `None` where nothing is known
-    /// of it.
+    /// The global time of an instant that is surely within `span` on the own counter; `None` if the
+    /// clock is unknown there.
     pub fn of(online: &Online, span: Span) -> Option<Reckoning> {
         let guess = middle(online, span)?;
         let (least, most) = reach(online, span)?;
@@ -63,8 +63,8 @@ pub struct Residual {
     pub ns: f64,
     /// Hard: without a contradiction it is within so many of zero.
     pub hard_ns: f64,
-    /// With the claimed probability it is within so many; none while a run goes on, when a peer does
-    /// not tell its own.
+    /// With the claimed probability it is within so many; none while a run goes on, when a peer
+    /// does not tell its own.
     pub calibrated_ns: Option<f64>,
 }
 
@@ -74,8 +74,8 @@ impl Residual {
         self.ns.abs() > self.hard_ns
     }
 
-    /// Of an exchange with a peer that took global time to be `peer` when it received the probe;
-    /// `None` where too little is known. `online` is the prober's own time.
+    /// The residual of an exchange with a peer that read global time `peer` when it received the
+    /// probe; `None` if too little is known. `online` is the prober's own time.
     ///
     /// The probe arrived between its sending and the arrival of the reply, and so much before the
     /// latter as the peer took to answer. Halfway of what is left is the guess.
@@ -115,7 +115,7 @@ pub struct Residuals {
     pub known: u64,
     /// And those that had none: one of the two hosts did not know the time.
     pub unknown: u64,
-    /// Of those that had one.
+    /// Residuals outside their hard maximum error, among those that had a residual.
     pub contradictions: u64,
 }
 
@@ -135,9 +135,9 @@ impl Residuals {
 /// An edge between two followers after the run.
 #[derive(Clone, Copy, Debug)]
 pub struct Edge<'a> {
-    /// Of the prober: its counter to global time.
+    /// The prober's map: its counter to global time.
     pub host: &'a ClockMap,
-    /// Of its peer, likewise.
+    /// The peer's map: its counter to global time.
     pub peer: &'a ClockMap,
     /// Nominal frequency of the peer's counter.
     pub peer_frequency: Frequency,
@@ -227,11 +227,11 @@ const STEPS: u64 = 9_999;
 pub struct Survey {
     /// Instants that were looked at.
     pub instants: u64,
-    /// Of them, those at which a clock was disturbed: there is no residual.
+    /// Exchanges without a residual, because a clock was disturbed.
     pub unknown: u64,
-    /// Those with a residual inside its calibrated half-width.
+    /// Exchanges with a residual inside its calibrated error bound.
     pub covered: u64,
-    /// Those with a residual outside its hard half-width.
+    /// Exchanges with a residual outside its hard maximum error.
     pub contradictions: u64,
     /// From the first to the last of these, on the prober's counter.
     pub contradicted: Option<Span>,
@@ -242,13 +242,13 @@ pub struct Survey {
 /// In nanoseconds, by nearest rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
-    /// Of the residuals' sizes.
+    /// The median of the residuals' absolute values.
     pub p50_ns: f64,
-    /// Likewise.
+    /// The 99th percentile.
     pub p99_ns: f64,
-    /// Likewise.
+    /// The largest.
     pub max_ns: f64,
-    /// The median of their hard half-widths.
+    /// The median of their hard maximum errors.
     pub hard_ns: f64,
     /// And of the calibrated ones.
     pub calibrated_ns: f64,

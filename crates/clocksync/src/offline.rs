@@ -20,10 +20,11 @@
 //!
 //! Inside the interval the map is where the smallest delays of both directions put it (the `track`
 //! module): oscillators are far calmer than the assumption allows, so messages of many seconds may
-//! speak for each other. The hard half-width reaches to the interval's farther end, so that nothing
-//! of this finer guess has to be believed. The calibrated one is what the guess says of itself: it
-//! claims [`CLAIM`] of all instants, for the noise that showed and ways whose least delays differ by
-//! a share of the round trip that is stated (the `track` module says what it is made of).
+//! speak for each other. The hard maximum error reaches to the interval's farther end, so that
+//! nothing of this finer guess has to be believed. The calibrated one is what the guess says of
+//! itself: it claims [`CLAIM`] of all instants, for the noise that showed and ways whose least
+//! delays differ by a share of the round trip that is stated (the `track` module says what it is
+//! made of).
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -94,11 +95,11 @@ pub struct Estimate {
     pub counter: Counter,
     /// Global time less the counter scaled by its nominal frequency, in nanoseconds.
     pub offset_ns: f64,
-    /// By how much faster global time passes than the counter at its nominal frequency tells it, from
-    /// here to the next row (on the last row: that from the row before), in parts per million: of a
-    /// counter that is slow it is positive.
+    /// By how much faster global time passes than the counter at its nominal frequency tells it,
+    /// from here to the next row (on the last row: that from the row before), in parts per million:
+    /// of a counter that is slow it is positive.
     pub rate_ppm: f64,
-    /// Hard half-width in nanoseconds.
+    /// Hard maximum error in nanoseconds.
     pub err_ns: f64,
 }
 
@@ -118,11 +119,12 @@ pub struct Disturbance {
 pub enum Cause {
     /// Global time against the follower's counter jumped by this many nanoseconds.
     Step(f64),
-    /// The rate of global time against the follower's counter changed by this many parts per million.
+    /// The rate of global time against the follower's counter changed by this many parts per
+    /// million.
     Rate(f64),
     /// On one of its sides too few messages agree to tell.
     Unclear,
-    /// Who watches the counter has seen it, whether messages show it or not.
+    /// A disturbance that the counter's own watch has seen, whether messages show it or not.
     Watched(counter::Disturbance),
 }
 
@@ -184,8 +186,8 @@ pub fn solve(
     solve_between(exchanges, messages, follower, reference, wander, &[])
 }
 
-/// The same for a follower whose counter was disturbed, as who watches it has seen: messages need not
-/// show it. What passed meanwhile is left out, and an epoch begins behind each disturbance.
+/// The same for a follower whose counter was disturbed, as who watches it has seen: messages need
+/// not show it. What passed meanwhile is left out, and an epoch begins behind each disturbance.
 pub fn solve_between(
     exchanges: &[Exchange],
     messages: &[Message],
@@ -297,7 +299,7 @@ struct Solved {
     number: u32,
     from: Counter,
     until: Counter,
-    /// Of its first and last message.
+    /// The first message and the last.
     first: f64,
     last: f64,
     /// Mean rate, against nominal, in nanoseconds a tick.
@@ -307,7 +309,7 @@ struct Solved {
     /// The range of mean rates reaches to where they are believed.
     believable: bool,
     upper: Envelope,
-    /// Of negated values.
+    /// The envelope of the negated values.
     lower: Envelope,
     track: Option<Track>,
 }
@@ -350,7 +352,7 @@ impl Solved {
         })
     }
 
-    /// Nanoseconds gained at `x`, hard and calibrated half-width.
+    /// Nanoseconds gained at `x`, hard and calibrated error bound.
     fn at(&self, x: f64) -> (f64, f64, f64) {
         let (high, low) = (self.upper.at(x), -self.lower.at(x));
         let middle = 0.5 * (high + low);

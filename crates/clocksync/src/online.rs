@@ -1,6 +1,7 @@
 //! The clock between hosts while a run goes on: where an instant of a host's counter lies on the
 //! global clock now, from the exchanges so far. Wider than [`offline`](crate::offline), which knows
-//! what came afterwards, and under the same assumption, within any [`SPAN_S`](crate::bound) seconds.
+//! what came afterwards, and under the same assumption, within any [`SPAN_S`](crate::bound)
+//! seconds.
 //!
 //! Feed-forward, as the RADclock (Veitch, Ridoux and Korada, "Robust synchronization of absolute
 //! and difference clocks over networks", IEEE/ACM ToN 2009): no clock is steered, and what is known
@@ -29,7 +30,7 @@ pub const HOLDOVER_S: f64 = 1.0;
 
 /// Messages that must agree, of either direction, for one that does not.
 const AGREEING: usize = 3;
-/// As many that do not agree, when most of their direction do not, are a disturbance.
+/// This many messages that do not agree, if they are most of their direction, are a disturbance.
 const DISAGREEING: usize = 3;
 /// Messages that are kept to find out when it was.
 const KEPT: usize = 512;
@@ -117,7 +118,7 @@ struct Follower {
     /// `None` before the first exchange.
     frame: Option<Frame>,
     epoch: u32,
-    /// Of the first message of the epoch, and of the last exchange.
+    /// The first message of the epoch, and the last exchange.
     since: f64,
     last: f64,
     steps: Steps,
@@ -125,8 +126,8 @@ struct Follower {
     /// What it was before the messages that `steps` holds.
     undoubted: Option<Box<Follow>>,
     doubt: Option<Doubt>,
-    /// Of a disturbance whose cause is not known yet: when it was, and the clock before it, as
-    /// value, slope and how far the rate may be off.
+    /// A disturbance whose cause is not known yet: its time, and the clock before it as value,
+    /// slope and maximum error of the rate.
     unsettled: Option<([f64; 2], Option<f64>, [f64; 2])>,
     changes: VecDeque<Change>,
     /// Messages from before this reading are of a counter as it was before it was disturbed.
@@ -139,13 +140,13 @@ struct Doubt {
     /// Messages from before, of which it was open whether they are of after a step.
     undecided: Vec<Constraint>,
     held: Vec<Constraint>,
-    /// Of each direction: those that agree with what was before, and those that do not.
+    /// For each direction: messages that agree with the earlier ones, and messages that do not.
     counts: [[usize; 2]; 2],
 }
 
 impl Online {
-    /// Of a follower; it knows nothing yet. Frequencies are of its own counter and of the
-    /// reference's; `wander` as in [`crate::offline::solve`].
+    /// The clock of a follower, still without any exchange. Frequencies are of its own counter and
+    /// of the reference's; `wander` as in [`crate::offline::solve`].
     pub fn follower(own: Frequency, reference: Frequency, wander: f64) -> Online {
         let nominal = own.ns_per_tick();
         let follower = Follower {
@@ -167,8 +168,8 @@ impl Online {
         Online { side: Side::Follower(Box::new(follower)), wider_ns: 0.0, apart_ns: 0.0 }
     }
 
-    /// The reference has been started anew, perhaps on another counter: nothing is known, in another
-    /// epoch.
+    /// The reference has been started anew, perhaps on another counter: nothing is known, in
+    /// another epoch.
     #[must_use]
     pub fn restarted(&self, reference: Frequency) -> Online {
         match &self.side {
@@ -184,15 +185,15 @@ impl Online {
         }
     }
 
-    /// Of the reference, whose counter is the global clock.
+    /// The clock of the reference, whose counter is the global clock.
     pub fn reference(frequency: Frequency) -> Online {
         let side = Side::Reference(frequency, 0, Counter(0));
         Online { side, wider_ns: 0.0, apart_ns: 0.0 }
     }
 
-    /// The own counter was disturbed, as somebody has seen who watches it: messages need not show it.
-    /// What was known is of an epoch that has ended; in the next one nothing is known before messages
-    /// that were sent in it.
+    /// The own counter was disturbed, as somebody has seen who watches it: messages need not show
+    /// it. What was known is of an epoch that has ended; in the next one nothing is known before
+    /// messages that were sent in it.
     pub fn disturbed(&mut self, event: &CounterEvent) {
         match &mut self.side {
             Side::Reference(_, epoch, since) => {
@@ -220,8 +221,9 @@ impl Online {
         }
     }
 
-    /// The counters of two processors are up to `apart_ns` apart ([`crate::skew`]), and nobody says of
-    /// a reading whose it is. With those of the reference it adds `wider_ns` to every half-width.
+    /// The counters of two processors are up to `apart_ns` apart ([`crate::skew`]), and nobody says
+    /// of a reading whose it is. With those of the reference it adds `wider_ns` to every
+    /// maximum error.
     pub fn set_apart(&mut self, wider_ns: f64, apart_ns: f64) {
         (self.wider_ns, self.apart_ns) = (wider_ns, apart_ns);
     }
@@ -387,7 +389,8 @@ impl Follower {
                 }
             },
             None => {
-                // What was held may be of after the disturbance, so it says nothing for either side.
+                // What was held may be of after the disturbance, so it says nothing for either
+                // side.
                 let mut doubt = Doubt { undecided: self.steps.release(), ..Doubt::default() };
                 doubt.hold(constraint, false);
                 self.doubt = Some(doubt);
@@ -449,8 +452,8 @@ impl Follower {
         self.tell(first, last, What::Rejected(rejected));
     }
 
-    /// Begins an epoch with the messages of `held`, the first of which was surely in it. A round trip
-    /// surely takes `floor` ns.
+    /// Begins an epoch with the messages of `held`, the first of which was surely in it. A round
+    /// trip surely takes `floor` ns.
     fn begin_epoch(&mut self, recent: Vec<Constraint>, held: Vec<Constraint>, floor: f64) {
         let first = held[0].edge.x;
         let bounds = Bounds::new(self.own.ns_per_tick(), self.wander);
@@ -543,12 +546,12 @@ impl Doubt {
         self.held.push(constraint);
     }
 
-    /// Those that contradict are few among those that do not.
+    /// True if few messages contradict and many do not.
     fn was_wrong(&self) -> bool {
         self.counts.iter().all(|[good, bad]| *good >= (AGREEING * bad).max(1))
     }
 
-    /// Those that contradict are too many to be wrong, and both directions are there to begin with.
+    /// True if too many messages contradict to be wrong, and the new epoch has both directions.
     fn was_right(&self) -> bool {
         let begun = self.counts.iter().all(|[good, bad]| good + bad >= 2);
         let many = self.counts.iter().any(|[good, bad]| *bad >= DISAGREEING && bad > good);
@@ -633,7 +636,7 @@ mod tests {
             );
             let span = online.to_own(global, 0).unwrap();
             prop_assert!(span.lo <= own && own <= span.hi, "{span:?} for {own:?}");
-            // As another host tells it that knows no better.
+            // The instant as another host reports it, wrong by `off`.
             let told = GlobalNs(global.0 + off);
             let span = online.to_own(told, off.unsigned_abs()).unwrap();
             prop_assert!(span.lo <= own && own <= span.hi, "{span:?} for {own:?}");

@@ -15,10 +15,10 @@ use crate::offline::{self, Cause};
 /// How far a reference's counter, scaled in integers, may be from its map, in nanoseconds.
 const ROUNDING_NS: i64 = 2;
 
-/// A number of nanoseconds and its hard half-width.
+/// A number of nanoseconds and its hard maximum error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
-    /// As measured.
+    /// The offset as measured.
     pub ns: i64,
     /// The true one is within this of it.
     pub err_ns: i64,
@@ -39,16 +39,17 @@ impl Measured {
 /// What another clock showed at an instant of global time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// Which.
+    /// The clock.
     pub clock: ForeignClock,
     /// When.
     pub ts: GlobalNs,
-    /// Hard half-width of that.
+    /// Hard maximum error of that.
     pub err: Bound,
     /// What it gained on global time since its first reading; none where global time is unknown.
     pub gained: Option<Measured>,
     /// By how much it is ahead of the reference's clock of the same name at the same instant; of
-    /// `CLOCK_REALTIME` only. None where global time is unknown or the reference's was set about then.
+    /// `CLOCK_REALTIME` only. None where global time is unknown or the reference's was set about
+    /// then.
     pub offset: Option<Measured>,
 }
 
@@ -144,11 +145,12 @@ pub struct ClockEvent {
     /// `counter`, or the other clock's name.
     pub clock: String,
     /// `set` of other clocks; of the counter `step`, `rate` or `unclear` where the probes tell it,
-    /// `contradiction` where a loop does, `suspended`, `stepped` or `processors` where the host itself saw it.
+    /// `contradiction` where a loop does, `suspended`, `stepped` or `processors` where the host
+    /// itself saw it.
     pub kind: &'static str,
     /// Not before this global time, where that is known.
     pub from: Option<GlobalNs>,
-    /// Not after it, likewise.
+    /// Not after this global time, if that is known.
     pub until: Option<GlobalNs>,
     /// By how many nanoseconds: at least, at most, where that can be said.
     pub ns: Option<(i64, i64)>,
@@ -268,7 +270,7 @@ pub(crate) mod tests {
 
     const HZ: u64 = 2_000_000_000;
     pub(crate) const EPOCH: i64 = 1_780_000_000_000_000_000;
-    /// Of the run, on every counter and in global time.
+    /// Begin of the run, on every counter and in global time.
     pub(crate) const BEGIN_NS: i64 = 500_000_000_000;
 
     fn frequency() -> Frequency {
@@ -366,7 +368,7 @@ pub(crate) mod tests {
         let last = found.iter().rfind(|r| r.clock == ForeignClock::Realtime).unwrap();
         let gained = last.gained.unwrap();
         assert!((gained.ns - 22_000_000).abs() <= gained.err_ns && gained.err_ns < 100);
-        // Of the other hosts only the readings about the step say nothing.
+        // Only the readings of the other hosts about the step carry no information.
         let own = host(3_000_000, exact(), |_| 0);
         let offsets = offsets(&readings(&own, Some(&reference)));
         let unknown: Vec<usize> =

@@ -136,8 +136,8 @@ pub(crate) fn regimes(windows: &[Legs]) -> Vec<Regime> {
         .collect();
     let jumps: Vec<(f64, f64)> =
         regimes.iter().skip(1).map(|regime| jump(windows, &regimes, regime.begin)).collect();
-    // Those that are as quick as the quickest one are its path; a path between two of them is known
-    // from both.
+    // Regimes that are as quick as the quickest one are its path; a path between two of them is
+    // known from both.
     let least = regimes.iter().map(|r| r.sum).fold(f64::INFINITY, f64::min);
     let own = |regime: &Regime| regime.sum <= least + threshold;
     let count = regimes.len();

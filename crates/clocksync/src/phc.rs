@@ -1,8 +1,8 @@
 //! The clock of a network interface (PTP hardware clock), read against the counter.
 //!
 //! The kernel reads it together with `CLOCK_REALTIME`: at one instant where the hardware can
-//! (`PTP_SYS_OFFSET_PRECISE`), else in between (`PTP_SYS_OFFSET_EXTENDED`). From there it is the way
-//! of any kernel stamp to the counter.
+//! (`PTP_SYS_OFFSET_PRECISE`), else in between (`PTP_SYS_OFFSET_EXTENDED`). From there it is the
+//! way of any kernel stamp to the counter.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -27,7 +27,7 @@ pub(crate) struct Phc {
 }
 
 impl Phc {
-    /// That may be opened.
+    /// The first clock that can be opened.
     pub(crate) fn open(number: u32) -> Option<Phc> {
         let device = File::open(format!("/dev/ptp{number}")).ok()?;
         Some(Phc { number, device })
@@ -94,7 +94,7 @@ fn nanoseconds(time: ptp_clock_time) -> i64 {
     time.sec * 1_000_000_000 + i64::from(time.nsec)
 }
 
-/// Of samples [before, device, after] the one that took the least time.
+/// The sample [before, device, after] that took the least time.
 fn narrowest(samples: impl Iterator<Item = [i64; 3]>) -> Option<(i64, [StampNs; 2])> {
     let [before, device, after] = samples.min_by_key(|[before, _, after]| after - before)?;
     Some((device, [StampNs(before), StampNs(after)]))

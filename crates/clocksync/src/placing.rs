@@ -14,7 +14,7 @@ pub struct Placing {
 }
 
 impl Placing {
-    /// Of each clock of a host that was read, by the readings and the host's own clock.
+    /// The maps of all clocks of a host that were read, from the readings and the host's own clock.
     pub fn of(
         anchors: &[Anchor],
         frequency: Frequency,
@@ -30,9 +30,9 @@ impl Placing {
         clocks.into_iter().map(of).collect()
     }
 
-    /// The global time of a stamp from `from` to `until`, in nanoseconds of the clock's own, both cut
-    /// to whole ones, and its hard half-width: unknown where the clock was set about then or nobody
-    /// read it any more, and where the host's own clock was disturbed.
+    /// The global time of a stamp from `from` to `until`, in nanoseconds of the clock's own, both
+    /// cut to whole ones, and its hard maximum error: unknown where the clock was set about then or
+    /// nobody read it any more, and where the host's own clock was disturbed.
     pub fn global(&self, from: i64, until: i64) -> (GlobalNs, Bound) {
         let sure = self.foreign.instant(from, until).and_then(|at| global(&self.map, at));
         match sure {
@@ -61,7 +61,7 @@ mod tests {
     }
 
     proptest! {
-        /// The true global time is inside the half-width, which the host's map has its part in;
+        /// The true global time is inside the maximum error, which the host's map has its part in;
         /// beyond the readings nothing is known.
         #[test]
         fn the_true_time_is_inside(

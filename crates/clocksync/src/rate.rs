@@ -157,7 +157,8 @@ mod tests {
                     })
                     .collect();
                 all.sort_by(|a, b| a.edge.x.total_cmp(&b.edge.x));
-                // Of several at one tick some pairs may go unseen, which only widens the range.
+                // If several are at one tick, some pairs may be missed, which only widens the
+                // range.
                 all.dedup_by_key(|c| c.edge.x);
                 all
             },

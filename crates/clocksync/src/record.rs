@@ -86,7 +86,7 @@ impl Moment {
     }
 }
 
-/// Who stamped.
+/// The source of a stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Source {
@@ -126,7 +126,7 @@ pub struct Observation {
 /// Name and type of an event's fields, in their order.
 type Fields = [(&'static str, FieldType)];
 
-/// Of an observation.
+/// The fields of an observation.
 const SEEN: &Fields = &[
     ("peer", FieldType::U32),
     ("lo", FieldType::U64),
@@ -165,7 +165,7 @@ pub(crate) fn classes() -> Vec<EventClass> {
     seen.into_iter().chain(others).collect()
 }
 
-/// Who writes a trace, as its packets say.
+/// The writer of a trace, as its packets name it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Writer {
     pub pid: u32,
@@ -325,7 +325,7 @@ impl ProbeWriter {
         self.record(PROCESSORS.0, 0, &apart.to_le_bytes())
     }
 
-    /// As it leaves: through the synthetic clock, if there is one.
+    /// The span as it is sent: changed by the synthetic clock, if there is one.
     pub(crate) fn shown(&self, span: Span) -> Span {
         match &self.filter {
             Some(filter) => Span { lo: filter(span.lo), hi: filter(span.hi) },

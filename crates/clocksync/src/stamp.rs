@@ -1,12 +1,13 @@
 //! From the stamps of packets to the raw counter.
 //!
-//! A stamp is an instant on a clock of its own: `CLOCK_REALTIME` where the kernel stamped. That clock
-//! is read again and again between two readings of the counter, so that each stamp lies between two
-//! [`Reading`]s. Assumptions, each checked as far as it can be:
+//! A stamp is an instant on a clock of its own: `CLOCK_REALTIME` where the kernel stamped. That
+//! clock is read again and again between two readings of the counter, so that each stamp lies
+//! between two [`Reading`]s. Assumptions, each checked as far as it can be:
 //!
 //! 1. The clock runs within ±[`SLEW_PPM`] of the counter's nominal frequency. Seen as the mean rate
 //!    between any two readings.
-//! 2. It is not set. Seen by comparison with `CLOCK_MONOTONIC`, which is slewed alike but never set:
+//! 2. It is not set. Seen by comparison with `CLOCK_MONOTONIC`, which is slewed alike but never
+//! set:
 //!    a step smaller than the error of that comparison (tens of nanoseconds) goes unseen.
 //! 3. Within [`WINDOW_NS`] its rate changes in one direction only ([`Steering::Monotone`]), as the
 //!    kernel's does: it takes up a correction once a second, and who corrects it does so less often.
@@ -31,8 +32,8 @@ pub const SLEW_PPM: u64 = 500;
 /// How long the rate of the kernel's clock is believed to change in one direction only, ns.
 pub const WINDOW_NS: i64 = 1_000_000_000;
 
-/// Readings that are kept, and how far apart they are at least, so that they are those of the window
-/// however many packets come. The last one may be closer.
+/// Readings that are kept, and how far apart they are at least, so that they are those of the
+/// window however many packets come. The last one may be closer.
 const KEPT: usize = 256;
 const SPACING_NS: i64 = WINDOW_NS / KEPT as i64;
 
@@ -102,7 +103,7 @@ impl Reading {
         tries.min_by_key(Reading::width).expect("there are tries")
     }
 
-    /// As it would be with the clock set forward by `ns`.
+    /// The reading with the clock set forward by `ns`.
     pub(crate) fn set(self, ns: i64) -> Reading {
         let setting = (self.setting.0 + ns, self.setting.1 + ns);
         Reading { clock: StampNs(self.clock.0 + ns), setting, ..self }

@@ -11,8 +11,8 @@ use loopscope_time::{Counter, GlobalNs};
 /// (`c` − `anchor`) · `ns_per_tick` and `w` = |`c` − `anchor`| · `ns_per_tick` · `drift`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct State {
-    /// Rises when the counter or the reference's clock was disturbed: instants of two epochs have no
-    /// distance.
+    /// Rises when the counter or the reference's clock was disturbed: instants of two epochs have
+    /// no distance.
     pub epoch: u32,
     /// What this is worth.
     pub status: Status,
@@ -26,11 +26,12 @@ pub struct State {
     pub below_ns: f64,
     /// Hard: how far after it, ns.
     pub above_ns: f64,
-    /// Half-width that the claimed share of instants lies within, ns. Unlike the hard one it does not
-    /// grow from the anchor: the next state is to come within some tens of milliseconds.
+    /// Error bound that the claimed share of instants lies within, ns. Unlike the hard one it
+    /// does not grow from the anchor: the next state is to come within some tens of milliseconds.
     pub calibrated_ns: f64,
-    /// How far the counters of two of the host's processors may be apart, ns: in the widths already,
-    /// and in the time between two readings, which may be of two processors. 0: it is not known.
+    /// How far the counters of two of the host's processors may be apart, ns: in the widths
+    /// already, and in the time between two readings, which may be of two processors. 0: it is not
+    /// known.
     pub apart_ns: f64,
     /// The line's slope.
     pub ns_per_tick: f64,

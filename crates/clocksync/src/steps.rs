@@ -17,11 +17,11 @@
 //! - it takes longer, by what the first direction seems to take less: a step;
 //! - neither can be told after [`LONGEST`] messages: what came before is not used any more.
 //!
-//! Two things are not seen. A step that is smaller than the noise: [`MARGIN`] of the least round trip,
-//! what delays scatter, and what the wander allows while messages are gathered. And a step beside which the least
-//! delays of the direction that it shortens are hidden, because each of its messages waits for as
-//! long in a queue. A path whose one way becomes shorter and whose other way becomes longer at the
-//! same moment cannot be told from a step, and counts as one.
+//! Two things are not seen. A step that is smaller than the noise: [`MARGIN`] of the least round
+//! trip, what delays scatter, and what the wander allows while messages are gathered. And a step
+//! for which the least delays of the direction that it shortens are hidden, because each of its
+//! messages waits for as long in a queue. A path whose one way becomes shorter and whose other way
+//! becomes longer at the same moment cannot be told from a step, and counts as one.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -32,8 +32,8 @@ use crate::epoch::reaching_back;
 
 /// By what share of the least round trip a message must have less room than that.
 const MARGIN: f64 = 1.0 / 64.0;
-/// Messages of each direction that are needed before a step, and that decide after it; twice as many
-/// are asked where these do not tell, and so on.
+/// Messages of each direction that are needed before a step, and that decide after it; twice as
+/// many are asked where these do not tell, and so on.
 const FEWEST: usize = 24;
 const LONGEST: usize = 8 * FEWEST;
 /// Messages that decide at the end of a run, where no more come.
@@ -44,12 +44,13 @@ const REPEATED: usize = 3;
 const SIGNIFICANT: f64 = 4.0;
 /// Shares of a direction's messages, the quickest ones, whose longest delay is compared.
 const SHARES: [f64; 2] = [0.125, 0.25];
-/// Stamps' errors go on from one message to the next, so that messages count for fewer than they are:
-/// by this factor errors are larger.
+/// Stamps' errors go on from one message to the next, so that messages count for fewer than they
+/// are: by this factor errors are larger.
 const CORRELATED: f64 = 1.75;
 /// Messages that are kept to find out when a step was.
 const KEPT: usize = 512;
-/// Seconds between the messages of a round trip at most, for one to stand in for the next of its way.
+/// Seconds between the messages of a round trip at most, for one to stand in for the next of its
+/// way.
 const ROUND_TRIP_S: f64 = 0.005;
 /// Seconds after which the least round trip begins to be forgotten: a path may have become longer.
 const MEMORY_S: f64 = 100.0;
@@ -112,9 +113,9 @@ struct Held {
     bounds: Bounds,
     messages: Vec<Constraint>,
     /// The same with the message of the other way that came just before the first one, until one
-    /// comes after it: else nothing would be known for a moment whenever a message is quick. It says
-    /// nothing of what was after a step between these two. As good as the interval is at any time,
-    /// that knows of no step since the last message.
+    /// comes after it: else nothing would be known for a moment whenever a message is quick. It
+    /// says nothing of what was after a step between these two. As good as the interval is at any
+    /// time, that knows of no step since the last message.
     until_answered: Option<Bounds>,
     /// Others that came before and are not decided on.
     earlier: Vec<Constraint>,
@@ -155,8 +156,8 @@ impl Steps {
         self.held.as_ref().map_or(&self.bounds, |held| &held.bounds)
     }
 
-    /// The interval at `x`, and between which places it is that one: what is held says nothing of what
-    /// was before a step, and the other messages nothing of what was after it.
+    /// The interval at `x`, and between which places it is that one: what is held says nothing of
+    /// what was before a step, and the other messages nothing of what was after it.
     pub(crate) fn bounds_at(&self, x: f64) -> (&Bounds, [f64; 2]) {
         match &self.held {
             Some(held) if x >= held.first() => (held.told(), [held.first(), f64::INFINITY]),
@@ -198,7 +199,7 @@ impl Steps {
         };
         let room = self.bounds.room(&constraint).map_or(f64::INFINITY, |[_, middle]| middle);
         let size = self.floor.value() - room;
-        // What was held before was luck, beside this.
+        // What was held before was chance compared with this.
         if size > 2.0 * held.sizes[0] {
             held.earlier.append(&mut held.messages);
             let bounds = self.bounds.without_places();
@@ -418,9 +419,9 @@ impl Constraint {
     }
 }
 
-/// Of messages by ascending `x`, with numbers, of which those from the one numbered `after` on surely
-/// were after a disturbance: the number of the first one that may have been; the others were before it.
-/// A round trip surely takes `floor` ns. `wander` in nanoseconds a tick.
+/// The number of the first message that may have come after a disturbance, given messages by
+/// ascending `x` of which those from number `after` on surely came after it; the others were before
+/// it. A round trip surely takes `floor` ns. `wander` in nanoseconds a tick.
 pub(crate) fn reaches_back(
     all: &[(usize, &Constraint)],
     after: usize,
@@ -444,7 +445,7 @@ pub(crate) fn cut(
     let mut steps = Steps::new(nominal, wander);
     let (mut parts, mut begin) = (Vec::new(), epoch.start);
     let mut at = 0;
-    // Of the first one that is held.
+    // The first one that is held.
     let mut held_from = 0;
     while let Some((_, constraint)) = kept.get(at) {
         at += 1;

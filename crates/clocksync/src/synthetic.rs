@@ -48,7 +48,7 @@ const STEPS: usize = 4;
 /// counter, two neighbouring true ticks may share a synthetic one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyntheticClock {
-    /// Of everything random about it.
+    /// The key of all random choices.
     key: u64,
     offset: u64,
     /// 1 + rate, in parts per billion.

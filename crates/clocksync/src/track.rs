@@ -8,13 +8,13 @@
 //! the choice that leaves the least error. The windows' offsets go through the clock filter and its
 //! smoother ([`crate::filter`]), freed of what path changes add ([`crate::path`]).
 //!
-//! Where one direction is rarely quick (its sender has slept and finds its caches cold) the quickest
-//! of a window are not its quickest at all, and the offset is off by half of that. So the same is
-//! done again with what is left of the messages, in windows four times as long, and again, up to one
-//! for the whole run: where long windows say something else than short ones did, they are right, as
-//! the oscillator is no longer in what is left.
+//! Where one direction is rarely quick (its sender has slept and finds its caches cold) the
+//! quickest of a window are not its quickest at all, and the offset is off by half of that. So the
+//! same is done again with what is left of the messages, in windows four times as long, and again,
+//! up to one for the whole run: where long windows say something else than short ones did, they are
+//! right, as the oscillator is no longer in what is left.
 //!
-//! Nothing here is certain. How far the guess may be off, its calibrated half-width, is the sum of
+//! Nothing here is certain. How far the guess may be off, its calibrated error bound, is the sum of
 //! four variances:
 //!
 //! - the smoother's, of noise and wander as its innovations show them;
@@ -26,10 +26,10 @@
 //!   taken to differ by [`UNSEEN`] of the least round trip, and by more where the quick messages of
 //!   one way are held up more than those of the other.
 //!
-//! [`DEVIATIONS`] of its root make the half-width. All but the first stay the same for a whole run, so
-//! its errors go together: of a run of seconds nearly all instants are inside, or many are not. What
-//! is claimed is claimed of many runs. For the same reason the half-width is many times the error in
-//! a run that happens to be right.
+//! [`DEVIATIONS`] of its root make the error bound. All but the first stay the same for a whole
+//! run, so its errors go together: of a run of seconds nearly all instants are inside, or many are
+//! not. What is claimed is claimed of many runs. For the same reason the maximum error is many
+//! times the error in a run that happens to be right.
 
 use crate::constraint::{Constraint, Way};
 use crate::envelope::Point;
@@ -56,14 +56,15 @@ const SIGNIFICANT: f64 = 2.0;
 pub(crate) const ENOUGH: usize = 8;
 /// How fast a correction of longer windows may change, ns/s.
 const CORRECTION_RATE: f64 = 1.0;
-/// The claim of the calibrated half-width.
+/// The claim of the calibrated error bound.
 pub const CLAIM: f64 = 0.95;
 /// And how many standard deviations of a normal error that is.
 pub(crate) const DEVIATIONS: f64 = 1.96;
 /// By what share of the least round trip the least delays of the two ways are taken to differ, as a
 /// standard deviation. Between hidden clocks of one machine (veth pairs and a bridge, 0.95 µs) they
-/// did by 0.018 where the CPUs were mostly idle, by 0.008 where they never slept, each time the hosts
-/// were made by another amount: with it, 46 pairs of hosts were inside in 97 % of all instants.
+/// did by 0.018 where the CPUs were mostly idle, by 0.008 where they never slept, each time the
+/// hosts were made by another amount: with it, 46 pairs of hosts were inside in 97 % of all
+/// instants.
 const UNSEEN: f64 = 0.015;
 /// What no statistics show: whole ticks and nanoseconds, in ns.
 pub(crate) const FLOOR_NS: f64 = 2.0;
@@ -143,7 +144,7 @@ impl Track {
             if significant {
                 track.correct(&level.correction);
             }
-            // Of windows four times as long the quickest are four times as near to the least.
+            // The quickest of windows four times as long are four times as near to the least.
             doubt = doubt.max(if significant { level.moved / 16.0 } else { level.moved });
         }
         for point in &mut track.points {
@@ -163,7 +164,7 @@ impl Track {
         }
     }
 
-    /// Its value and half-width of [`CLAIM`] at `x`; beyond its ends it goes straight on.
+    /// Its value and error bound of [`CLAIM`] at `x`; beyond its ends it goes straight on.
     pub(crate) fn at(&self, x: f64) -> (f64, f64) {
         let (value, variance) = self.place(x);
         (value, DEVIATIONS * variance.sqrt())
@@ -234,7 +235,7 @@ struct Level {
 
 /// What windows show of their messages.
 struct Seen {
-    /// Of one window's offset, ns².
+    /// Variance of one window's offset, ns².
     noise: f64,
     /// See [`path::tilt`].
     tilt: f64,
@@ -271,7 +272,7 @@ impl Grid {
     fn level(&self, delays: &Delays, track: &Track, last: &Seen) -> Option<Level> {
         let [forward, back] =
             [&delays.forward, &delays.back].map(|points| self.sorted(points, Some(track)));
-        // A window that is nearly empty, beside another path's, would be all noise.
+        // A window that is nearly empty, compared with another path's, would be all noise.
         let most = |windows: &[Vec<f64>]| windows.iter().map(Vec::len).max().unwrap_or(0);
         let enough = most(&forward).min(most(&back)) / 4;
         let legs = |(up, low): (&Vec<f64>, &Vec<f64>)| {
@@ -400,8 +401,8 @@ impl Grid {
     }
 }
 
-/// Variance of the offset, ns², as the ways may differ unseen: of the least round trip, and of by what
-/// quick messages say something else than the quickest.
+/// Variance of the offset, ns², as the ways may differ unseen: of the least round trip, and of by
+/// what quick messages say something else than the quickest.
 pub(crate) fn unseen(least: f64, skew: f64) -> f64 {
     // The quickest are four times as near to the path's own.
     (0.5 * UNSEEN * least.max(0.0)).powi(2) + skew * skew / 16.0

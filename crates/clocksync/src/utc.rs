@@ -19,9 +19,9 @@ pub enum Standing {
     Known {
         /// In nanoseconds.
         offset_ns: i64,
-        /// Half-width, ns: apart from what is not known of global time.
+        /// Maximum error, ns: apart from what is not known of global time.
         error_ns: u64,
-        /// Of the reference's chrony.
+        /// The stratum of the reference's chrony.
         stratum: u8,
     },
     /// Nothing.

@@ -95,7 +95,7 @@ fn outcomes_are_what_the_logs_say() {
         assert_eq!((outcome.seq, outcome.reference), (seq, hz));
         let mut expected = *logged;
         if outcome.exchange.t3.is_none() {
-            // Of the very last replies, whose stamps none came to tell.
+            // The very last replies, whose stamps no later packet reported.
             assert!(seq + 2 >= outcomes.last().unwrap().seq, "{seq}");
             (expected.t3, expected.back) = (None, Pair::Alone);
         } else if outcome.exchange.back == Pair::Alone {
@@ -253,7 +253,8 @@ fn a_forger_who_replays_changes_nothing_but_counts() {
     let into = recorded.clone();
     let mut first = true;
     let between = Between::start(reference, move |socket, bytes, to| {
-        // What asks for the session is lost once: until it is asked again, only that can be replayed.
+        // What asks for the session is lost once: until it is asked again, only that can be
+        // replayed.
         if !std::mem::take(&mut first) {
             socket.send_to(bytes, to).unwrap();
         }
@@ -306,8 +307,8 @@ fn a_forger_who_replays_changes_nothing_but_counts() {
     drop(between);
     let reference = responder.stop().unwrap();
     assert!(sent > 2_000, "{sent} in two seconds");
-    // Only what never arrived from who sent it, for want of room, can come first from him. Greetings
-    // he gets too: they tell nothing of the time and change nothing.
+    // Only what never arrived from who sent it, for want of room, can come first from him.
+    // Greetings he gets too: they tell nothing of the time and change nothing.
     assert!(answers <= lost(&counts, Cause::NoReply), "{answers} {counts:?}");
     // Each probe once: what was answered is what was sent, but for what a full socket lost.
     assert!(reference.answered <= counts.sent, "{reference:?} {counts:?}");
@@ -437,7 +438,7 @@ fn load_is_met_with_a_burst() {
     prober.stop().unwrap();
 }
 
-/// Beside the probes each side has noted the other clocks, on the counter that its log shows.
+/// Each side has also noted the other clocks, on the counter that its log shows.
 #[test]
 fn other_clocks_are_noted() {
     let run = tempfile::tempdir().unwrap();
@@ -525,8 +526,8 @@ fn a_clock_that_is_set_is_found_and_moves_nothing() {
     }
 }
 
-/// A follower whose reference is silent waits, follows another address when it is told one, and takes
-/// who answers there for another reference unless its session is the same.
+/// A follower whose reference is silent waits, follows another address when it is told one, and
+/// takes who answers there for another reference unless its session is the same.
 #[test]
 fn a_follower_waits_and_follows_to_another_address() {
     let run = tempfile::tempdir().unwrap();

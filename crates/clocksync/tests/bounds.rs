@@ -1,5 +1,5 @@
-//! Solver and online estimator in virtual time: a follower whose rate wanders, delays that nobody promises anything
-//! about, losses. Truth must lie inside the hard width, everywhere.
+//! Solver and online estimator in virtual time: a follower whose rate wanders, delays that nobody
+//! promises anything about, losses. Truth must lie inside the hard width, everywhere.
 
 use loopscope_clocksync::exchange::{Exchange, Pair};
 use loopscope_clocksync::offline::{Cause, Solution, SolveError, solve};
@@ -36,7 +36,7 @@ impl Random {
 /// Global time against the follower's counter: a mean rate, and pieces whose rate differs from it
 /// by at most the wander.
 struct Truth {
-    /// Of the piece's begin: ticks after `START`, nanoseconds after the first; and its rate.
+    /// Begin of the piece, in ticks after `START` and in nanoseconds after the first, and its rate.
     pieces: Vec<(f64, f64, f64)>,
 }
 
@@ -279,8 +279,9 @@ proptest! {
         }
     }
 
-    /// Without load, and an oscillator as calm as they are, the half-width is half of the least round trip, and what the wander adds over
-    /// half a gap: once for the interval, once for a guess that is not in its middle.
+    /// Without load, and an oscillator as calm as they are, the maximum error is half of the least
+    /// round trip, and what the wander adds over half a gap: once for the interval, once for a
+    /// guess that is not in its middle.
     #[test]
     fn a_quiet_network_gives_a_narrow_width(
         seed: u64, ppm in -100.0..100.0f64, forth in 0.0..1e5f64, back in 0.0..1e5f64,

@@ -19,7 +19,7 @@ const FORWARD: Asymmetry = Asymmetry { ns: 100e3, since: 0.0 };
 struct Triangle([Follower; 3]);
 
 impl Triangle {
-    /// Of each edge its scenario; that between the followers is probed seldom.
+    /// A triangle with one scenario for each edge; the edge between the followers is probed seldom.
     fn of(seed: u64, [second, third, between]: [Scenario; 3]) -> Triangle {
         let between = Scenario { rate_hz: 10.0, ..between };
         Triangle([

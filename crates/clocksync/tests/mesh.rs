@@ -75,7 +75,7 @@ fn wait(mesh: &Mesh, until: impl Fn(&BTreeMap<String, Residuals>) -> bool) {
     }
 }
 
-/// Of three peers one answers, one goes away in the middle and one is silent: each edge has its own
+/// One of three peers answers, one goes away in the middle and one is silent: each edge has its own
 /// end, and the first two have residuals, online and afterwards.
 #[test]
 fn a_peer_that_goes_or_is_silent_costs_its_own_edge_alone() {
@@ -130,7 +130,7 @@ fn a_peer_that_goes_or_is_silent_costs_its_own_edge_alone() {
     assert_eq!(problem, "silent has no clock of its own in this run, so no loop closes over it");
 }
 
-/// Who is not there yet is asked until it is.
+/// A peer that is not there yet is asked until it is.
 #[test]
 fn a_peer_may_come_late() {
     let run = tempfile::tempdir().unwrap();
@@ -150,8 +150,8 @@ fn a_peer_may_come_late() {
     late.stop().unwrap();
 }
 
-/// A peer whose name has got another address is asked there, and its edge goes on; that it is silent
-/// meanwhile shows in when it answered last.
+/// A peer whose name has got another address is asked there, and its edge goes on; that it is
+/// silent meanwhile shows in when it answered last.
 #[test]
 fn a_peer_is_followed_to_another_address() {
     let run = tempfile::tempdir().unwrap();
@@ -168,7 +168,7 @@ fn a_peer_is_followed_to_another_address() {
     let then = mesh.residuals()["a"].known;
     wait(&mesh, |of| of["a"].known > then + 20);
     assert!(mesh.last_answers()["a"].unwrap() > answered);
-    // Nobody knows that one.
+    // No peer of that name is known.
     mesh.redirect("c", LOOPBACK, second.address()).unwrap();
     let end = mesh.stop().unwrap().remove("a").unwrap();
     assert!(end.counts.is_ok() && end.residuals.contradictions == 0, "{end:?}");

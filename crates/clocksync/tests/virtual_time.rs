@@ -1,8 +1,8 @@
 //! Solver and online estimator in all scenarios, in virtual time, against the truth.
 //!
 //! The errors are held against `virtual_time.txt`, a table for people. After a change that is meant
-//! to move them: `LOOPSCOPE_BLESS=1 cargo test --release -p loopscope-clocksync --test virtual_time`,
-//! and read the difference.
+//! to move them: `LOOPSCOPE_BLESS=1 cargo test --release -p loopscope-clocksync --test
+//! virtual_time`, and read the difference.
 
 #[path = "scenario/mod.rs"]
 mod scenario;
@@ -142,6 +142,6 @@ fn other_seeds_meet_the_targets_too() {
         }
     }
     assert!(covered.iter().all(|sum| sum / count >= CLAIM), "{covered:?} of {count}");
-    // Nor is that because all would be covered by widths like these.
+    // The reason is not that widths like these cover everything.
     assert!(widths.iter().all(|sum| sum / count <= 5.0), "{widths:?} of {count}");
 }

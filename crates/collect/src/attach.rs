@@ -17,11 +17,11 @@ use crate::{Cause, Collector, Cost, Error, Identity, Losses, StreamSpec};
 pub struct Options {
     /// The program's process id.
     pub pid: u32,
-    /// As [`crate::record::Options::out`].
+    /// The output directory, see [`crate::record::Options::out`].
     pub out: PathBuf,
     /// What to record.
     pub streams: Vec<StreamSpec>,
-    /// Whose trace; see [`Identity::of_this_machine`].
+    /// The trace's identity; see [`Identity::of_this_machine`].
     pub identity: Identity,
     /// What an event costs here, for the accounts.
     pub cost: Option<Cost>,

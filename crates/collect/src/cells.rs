@@ -76,7 +76,7 @@ impl Files {
     }
 }
 
-/// Of a cell that is not there nothing was made.
+/// No cell is made for one that is not there.
 fn value(map: &Mapping<Head>, cell: usize) -> u64 {
     // Acquire pairs with the release store in extend (cells.c): the cells are there.
     if cell as u64 >= map.get().count.load(Ordering::Acquire) {

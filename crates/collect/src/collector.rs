@@ -78,7 +78,7 @@ pub(crate) struct Source {
     /// Runtime directory.
     pub(crate) dir: PathBuf,
     pub(crate) folder: Arc<Folder>,
-    /// Whose process directories count, where other users may make some too.
+    /// The user whose process directories count, if other users may make some too.
     pub(crate) owner: Option<u32>,
     pub(crate) process: Option<String>,
     pub(crate) seen: BTreeSet<OsString>,
@@ -147,7 +147,8 @@ impl Collector {
         journal: Journal,
         resumed: bool,
     ) -> Collector {
-        // A program can stamp its records with anything; the map need not reach beyond all counters.
+        // A program can stamp its records with anything; the map need not reach beyond all
+        // counters.
         let clock = clock.map(|clock| -> ClockMap {
             Box::new(move |counter| clock(Counter(counter.0.min(LATEST))))
         });
@@ -300,7 +301,7 @@ impl Collector {
         let foreign = source.family.is_some();
         let names = match source.folder.names() {
             Ok(names) => names,
-            // As long as nobody is let in by another user, it is the recorder's own matter.
+            // As long as no other user is let in, it is the recorder's own matter.
             Err(error) if !foreign => return Err(Error::file("read", &source.dir)(error)),
             Err(error) => {
                 let what =
@@ -346,7 +347,7 @@ impl Collector {
                         self.take_up(index, &name, process, known)?;
                     }
                 }
-                // Of a stranger in a shared directory nothing is asked.
+                // A stranger's files in a shared directory are not examined.
                 Err(_) if foreign => continue,
                 Err(error) => self.leave_out(index, &name, &error.to_string()),
             }
@@ -372,7 +373,7 @@ impl Collector {
             let parent = self.processes.iter().find(of).map(|p| p.streams.as_slice());
             let frequency = self.identity.frequency;
             match process.take_slots(source, slots, parent, frequency) {
-                // Of the program itself that is to be recorded the caller hears.
+                // Errors of the recorded program itself are returned to the caller.
                 Err(error) if !source.seen.is_empty() => {
                     self.leave_out(index, name, &error.in_a_line());
                     return Ok(());
@@ -481,8 +482,8 @@ impl Collector {
         Ok(())
     }
 
-    /// Ends the recording of the program that was attached to in `process_dir`, and of its children:
-    /// their call sites and memory are as before.
+    /// Ends the recording of the program that was attached to in `process_dir`, and of its
+    /// children: their call sites and memory are as before.
     pub fn detach(&mut self, process_dir: &Path) -> Result<(), Error> {
         let of = |source: &Source| {
             let names = source.family.as_ref();
@@ -557,7 +558,7 @@ impl Collector {
         self.close_sources()?;
         self.settle(&vec![true; self.sources.len()])?;
         let mut processes = std::mem::take(&mut self.processes);
-        // Who came in between could register nothing any more.
+        // A process that came in between could not register anything any more.
         processes.iter_mut().filter(|p| p.id >= known).for_each(Process::forget_refused);
         self.close_all(processes, &mut Activity::default())?;
         self.problems.extend(self.deadlines.iter().filter_map(Watched::problem));

@@ -12,9 +12,10 @@ const REPEATS: u32 = 1000;
 /// Measured costs (`cost` in `loss.json`).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// Of an enabled event with an id, in ns.
+    /// Cost of an enabled event with an id, in ns.
     pub event_ns: Spread,
-    /// Of a bare read of the counter, in ns: the part of it that any stamp costs.
+    /// Cost of a bare read of the counter, in ns: the part of any stamp's cost that cannot be
+    /// avoided.
     pub counter_read_ns: Spread,
 }
 

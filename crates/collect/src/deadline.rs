@@ -1,5 +1,5 @@
-//! Deadlines of paths, watched while messages arrive: a message that took too long triggers a flight
-//! recorder.
+//! Deadlines of paths, watched while messages arrive: a message that took too long triggers a
+//! flight recorder.
 //!
 //! Records are seen ring by ring, so that a message's last event may be seen before its first one.
 //! Both wait for each other, in bounded memory.
@@ -32,7 +32,7 @@ pub struct Deadline {
     pub last: Point,
     /// The time that a message may take from one to the other.
     pub limit: Duration,
-    /// Which end of the path is on this host; `None`: both.
+    /// The end of the path that is on this host; `None`: both.
     pub role: Option<Role>,
 }
 
@@ -53,7 +53,8 @@ pub struct Departure {
     pub id: i64,
     /// The instant is not before this tick of the host's counter.
     pub lo: Counter,
-    /// Nor after this one's end. The same as `lo` for an event of the host itself.
+    /// The instant is not after the end of this tick. The same as `lo` for an event of the host
+    /// itself.
     pub hi: Counter,
 }
 
@@ -61,7 +62,7 @@ pub struct Departure {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Point {
-    /// As its source names it, or the program's short name.
+    /// The name that its source gives, or the program's short name.
     pub process: String,
     /// `group:name`.
     pub entity: String,
@@ -89,7 +90,7 @@ pub(crate) struct End {
     pub(crate) last: bool,
 }
 
-/// Which classes of a process the deadlines are about.
+/// The ends of deadlines among the classes of a process.
 pub(crate) fn ends(process: &str, classes: &[EventClass], deadlines: &[Watched]) -> Vec<End> {
     let mut found = Vec::new();
     for (class, event) in classes.iter().enumerate() {
@@ -168,8 +169,8 @@ impl Collector {
         }
     }
 
-    /// Looks at what is new in the stream `main`, and triggers for messages that were too late. What
-    /// departed for other hosts, by path.
+    /// Looks at what is new in the stream `main`, and triggers for messages that were too late.
+    /// What departed for other hosts, by path.
     pub(crate) fn watch_deadlines(&mut self) -> Result<Vec<(String, Vec<Departure>)>, Error> {
         let main = self.outputs.iter().position(|output| output.spec.name == MAIN);
         let (Some(main), false) = (main, self.deadlines.is_empty()) else {
@@ -236,7 +237,7 @@ impl Messages {
         None
     }
 
-    /// A message's last event; likewise.
+    /// Handles a message's last event.
     pub(crate) fn arrives(&mut self, id: i64, at: Counter) -> Option<Arrived> {
         match self.departed.take(id) {
             Some(departure) if departure.lo <= at => Some(arrived(departure, at)),

@@ -1,5 +1,5 @@
-//! Which entities a program has, and where: from its file, without running it ([`of_file`]), or from
-//! a process ([`of_pid`]).
+//! Entities of a program with their places: from its file, without running it ([`of_file`]), or
+//! from a process ([`of_pid`]).
 
 mod elf;
 mod process;
@@ -17,7 +17,7 @@ pub use crate::site::SiteKind;
 /// A field of a call site.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Field {
-    /// As in the records.
+    /// The name in the records.
     pub name: String,
     /// `uint32_t`, `float64_t`, `string`, `bytes`, …
     #[serde(rename = "type", serialize_with = "type_name")]
@@ -36,7 +36,7 @@ fn kind_name<S: Serializer>(kind: &SiteKind, serializer: S) -> Result<S::Ok, S::
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "scale", rename_all = "lowercase")]
 pub enum Buckets {
-    /// Of equal width.
+    /// Buckets of equal width.
     Linear {
         /// Lowest value of the first.
         low: i64,
@@ -59,7 +59,7 @@ pub struct EntitySite {
     /// What the site does.
     #[serde(serialize_with = "kind_name")]
     pub kind: SiteKind,
-    /// Typed fields beside the id.
+    /// Typed fields, without the id.
     pub fields: Vec<Field>,
     /// Source file as the compiler was given it.
     pub file: String,
@@ -71,7 +71,7 @@ pub struct EntitySite {
     pub description: String,
     /// What the group is; empty where it is not declared.
     pub group_description: String,
-    /// Of histograms.
+    /// Buckets, for histograms.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub buckets: Option<Buckets>,
 }
@@ -82,7 +82,7 @@ pub enum Error {
     /// The file could not be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// Which one.
+        /// The file.
         path: PathBuf,
         /// Why not.
         source: io::Error,
@@ -90,7 +90,7 @@ pub enum Error {
     /// Something else than a program.
     #[error("{}: {what}", path.display())]
     NotAProgram {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// What it is or lacks, and what to do.
         what: String,
@@ -104,7 +104,7 @@ pub enum Error {
     /// What is there cannot be understood.
     #[error("the call sites of {} cannot be read: {what}", path.display())]
     Damaged {
-        /// Of which file.
+        /// The file.
         path: PathBuf,
         /// What was found.
         what: String,
@@ -115,7 +115,7 @@ pub enum Error {
     /// A process that belongs to somebody else.
     #[error("cannot look into process {pid}")]
     Process {
-        /// Which one.
+        /// The process.
         pid: u32,
         /// Why not.
         source: io::Error,
@@ -131,7 +131,7 @@ pub enum Error {
          else's is in the way; start it anew when that is mended"
     })]
     Dormant {
-        /// Which one.
+        /// The process.
         pid: u32,
         /// Its environment says so.
         off: bool,
@@ -143,20 +143,21 @@ pub enum Error {
         "process {pid} ({name}) and the libraries that it has loaded have no call sites of loopscope"
     )]
     Uninstrumented {
-        /// Which one.
+        /// The process.
         pid: u32,
         /// Its short name.
         name: String,
     },
 }
 
-/// The process directories of a running process, for [`crate::Collector::attach`]: one for each copy
-/// of the library in it.
+/// The process directories of a running process, for [`crate::Collector::attach`]: one for each
+/// copy of the library in it.
 pub fn directories_of(pid: u32) -> Result<Vec<PathBuf>, Error> {
     process::directories(pid)
 }
 
-/// The call sites of a program or shared library, sorted; libraries that it loads are not looked at.
+/// The call sites of a program or shared library, sorted; libraries that it loads are not looked
+/// at.
 pub fn of_file(path: &Path) -> Result<Vec<EntitySite>, Error> {
     let found = elf::read(path)?;
     if found.is_empty() {

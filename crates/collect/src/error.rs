@@ -25,7 +25,7 @@ pub enum Error {
     StillRecording {
         /// Its output directory.
         out: PathBuf,
-        /// Who records it, where that is known.
+        /// Process number of the recorder, if it is known.
         recorder: Option<u32>,
     },
     /// What a killed recorder had not taken is lost.
@@ -67,7 +67,7 @@ pub enum Error {
     /// A stream that programs would not understand.
     #[error("stream {name:?}: {what}")]
     Stream {
-        /// Which.
+        /// Its name.
         name: String,
         /// What is wrong with it.
         what: String,
@@ -78,7 +78,7 @@ pub enum Error {
     /// What to record was not told as `schema/streams.md` has it.
     #[error("what to record is not understood: {0}")]
     Recording(#[from] serde_json::Error),
-    /// Nor in a version that is known here.
+    /// A recording of a version that is not known here.
     #[error("what to record is told in version {0}, this collector reads version 1")]
     RecordingVersion(u32),
     /// The host does not say what is needed.

@@ -54,7 +54,7 @@ impl std::fmt::Debug for Slot {
 }
 
 impl Guard {
-    /// Of `size` bytes that are mapped at `start`.
+    /// A guard for `size` bytes that are mapped at `start`.
     pub(crate) fn new(start: usize, size: usize) -> io::Result<Guard> {
         install()?;
         let (from, units) = ((start / UNIT) as u64, size.div_ceil(UNIT) as u64);
@@ -118,8 +118,8 @@ fn install() -> io::Result<()> {
     if BEFORE.get().is_some() {
         return Ok(());
     }
-    // SAFETY: all-zero is a value of this plain C struct; the calls get pointers to such values. The
-    // handler is installed only when what it needs, BEFORE, is there.
+    // SAFETY: all-zero is a value of this plain C struct; the calls get pointers to such values.
+    // The handler is installed only when what it needs, BEFORE, is there.
     unsafe {
         let mut before: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut before) != 0 {
@@ -167,9 +167,9 @@ extern "C" fn on_fault(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void)
     if let Some((slot, start, size)) = found {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: the range is one mapping of the collector's, of which all Rust knows is that other
-        // processes may change it at any time; zeros are a value of all that is read there. errno is
-        // the interrupted code's and is put back.
+        // SAFETY: the range is one mapping of the collector's, of which all Rust knows is that
+        // other processes may change it at any time; zeros are a value of all that is read there.
+        // errno is the interrupted code's and is put back.
         let replaced = unsafe {
             let errno = *libc::__errno_location();
             let map = libc::mmap(start as *mut libc::c_void, size, protection, flags, -1, 0);
@@ -183,8 +183,8 @@ extern "C" fn on_fault(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void)
     }
     // Not ours: what there was before deals with it when the access is tried again.
     let Some(before) = BEFORE.get() else { return };
-    // SAFETY: `before` is what sigaction gave; raise is async-signal-safe, and the signal waits until
-    // this has returned.
+    // SAFETY: `before` is what sigaction gave; raise is async-signal-safe, and the signal waits
+    // until this has returned.
     unsafe {
         libc::sigaction(libc::SIGBUS, before, std::ptr::null_mut());
         if code <= 0 {

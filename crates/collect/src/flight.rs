@@ -77,7 +77,8 @@ impl RingReader {
         whole.then_some(Copy { first, used, bytes, open })
     }
 
-    /// Writes what the ring held at the mark and no earlier snapshot has taken. Returns the packets.
+    /// Writes what the ring held at the mark and no earlier snapshot has taken. Returns the
+    /// packets.
     pub(crate) fn snapshot(
         &mut self,
         mark: Mark,
@@ -114,7 +115,7 @@ impl RingReader {
             return Ok(0);
         }
         let already = if number == self.tail { self.taken } else { 0 };
-        // Those of the sub-buffer that were taken are records before the rest.
+        // Records of the sub-buffer that were taken earlier precede the rest.
         let before = records_up_to(&copy, already, tools.records);
         let told = self.told_discarded();
         let mut packets: Vec<Packet> = Vec::new();
@@ -149,7 +150,8 @@ impl RingReader {
     }
 }
 
-/// The oldest number above 0 that is whole in a ring of so many places while `head` is being written.
+/// The oldest number above 0 that is whole in a ring of so many places while `head` is being
+/// written.
 fn oldest(head: u64, count: u64) -> u64 {
     head.saturating_add(2).saturating_sub(count).max(1)
 }

@@ -1,5 +1,5 @@
-//! What a recorder tells whoever goes on with its recording, should it be killed: in the journal
-//! what is recorded and where, and locks, which the system takes from whoever ends in any way.
+//! What a recorder leaves for the process that resumes its recording after a kill: in the journal
+//! what is recorded and where, and locks, which the system releases when the process ends.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -98,7 +98,7 @@ pub(crate) fn own(runtime_dir: &Path, out: &Path) -> Result<Lock, Error> {
     let own = || {
         let mut file = File::create_new(&fresh)?;
         file.write_all(std::path::absolute(out)?.as_os_str().as_bytes())?;
-        // Nobody may find it unlocked while this lives.
+        // No other process may find it unlocked while this exists.
         let lock = lock_file(file)?.ok_or(Errno::EWOULDBLOCK)?;
         std::fs::rename(&fresh, &path)?;
         Ok(lock)
@@ -106,7 +106,7 @@ pub(crate) fn own(runtime_dir: &Path, out: &Path) -> Result<Lock, Error> {
     own().map_err(Error::file("make", &path))
 }
 
-/// Whose output a runtime directory belongs to.
+/// The output directory that a runtime directory belongs to.
 pub(crate) fn owner(runtime: &Folder) -> io::Result<PathBuf> {
     let mut path = Vec::new();
     runtime.read(OsStr::new(OWNER))?.take(LONGEST_PATH).read_to_end(&mut path)?;

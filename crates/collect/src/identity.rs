@@ -1,4 +1,4 @@
-//! Whose trace it is.
+//! The identity of a trace.
 
 use std::path::Path;
 
@@ -7,21 +7,21 @@ use uuid::Uuid;
 
 use crate::{Error, frequency};
 
-/// Whose trace it is.
+/// The identity of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Host name.
     pub host: String,
-    /// Of the host's counter: the same in all its trace directories.
+    /// UUID of the host's counter: the same in all its trace directories.
     pub clock_uuid: [u8; 16],
-    /// Of the trace of the stream `main`; those of other streams get fresh ones.
+    /// UUID of the trace of stream `main`; other streams get fresh ones.
     pub trace_uuid: [u8; 16],
     /// Nominal frequency of the counter.
     pub frequency: Frequency,
 }
 
 impl Identity {
-    /// Of a new trace of this machine. Its counter is known by the boot's id.
+    /// The identity of a new trace of this machine. Its counter is known by the boot's id.
     pub fn of_this_machine() -> Result<Identity, Error> {
         let read = |path: &Path| {
             let text = std::fs::read_to_string(path).map_err(Error::file("read", path))?;

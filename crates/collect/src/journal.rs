@@ -117,13 +117,13 @@ const JOURNAL: &str = ".journal";
 const PROGRESS: &str = ".progress";
 
 impl Journal {
-    /// Of a new recording.
+    /// The journal of a new recording.
     pub(crate) fn create(out: &Path) -> Result<Journal, Error> {
         Journal::remove_from(out)?;
         Journal::open(out, true)
     }
 
-    /// Of a recording that another collector began.
+    /// The journal of a recording that another collector began.
     pub(crate) fn resume(out: &Path) -> Result<Journal, Error> {
         let (past, whole) = Past::read(out)?;
         let mut journal = Journal::open(out, false)?;

@@ -1,10 +1,12 @@
 //! The collector: drains the rings of instrumented programs into trace directories
 //! (`schema/trace.md`) and accounts for every event.
 //!
-//! Programs and collector meet in a *runtime directory* (`crates/trace/c/layout.h`): the collector's
+//! Programs and collector share a *runtime directory* (`crates/trace/c/layout.h`). The collector's
 //! side writes `streams` there ([`stream::write`]) and puts the path into the programs' environment
-//! ([`RUNTIME_DIR`]); each program makes its files in it. [`Collector`] reads them. [`record::run`]
-//! does all of it around one command.
+//! ([`RUNTIME_DIR`]); each program makes its files in it, and [`Collector`] reads them. For each
+//! call site and stream, hits = events recorded + events lost, by cause ([`LossReport`]).
+//!
+//! [`record::run`] does all of this around one command.
 
 mod alive;
 pub mod attach;

@@ -251,7 +251,7 @@ impl Process {
             return Err(Error::Stream { name: spec.name.clone(), what });
         };
         let stream = &control.streams[slot];
-        // Of an earlier use of the slot there may be filters.
+        // An earlier use of the slot may have left filters.
         let filters = control.sections[slot].filters_ready.load(Ordering::Relaxed) != 0;
         if let Err(error) = self.allocate(slot, if filters { ALL } else { TABLES }) {
             // Release pairs with the compare-and-swap above, another collector's.
@@ -279,16 +279,16 @@ impl Process {
         Ok((slot, generation))
     }
 
-    /// Makes sure that a part of the slot's section has memory: a page that is not there would be the
-    /// end of whoever counts in it.
+    /// Makes sure that a part of the slot's section has memory: a page that is not there would be
+    /// the end of the process that counts in it.
     fn allocate(&self, slot: usize, part: Range<usize>) -> io::Result<()> {
         let file = self.folder()?.write(OsStr::new("control"))?;
         let offset = offset_of!(Control, sections) + slot * size_of::<Section>() + part.start;
         Ok(fallocate(&file, FallocateFlags::empty(), offset as i64, part.len() as i64)?)
     }
 
-    /// Allocates what a stream's filters need, if it has any. Without room for them hits are dropped
-    /// and counted, cause `no-filter`.
+    /// Allocates what a stream's filters need, if it has any. Without room for them hits are
+    /// dropped and counted, cause `no-filter`.
     fn prepare_filters(&self, slot: usize, spec: &StreamSpec) {
         let control = self.control.get();
         let section = &control.sections[slot];
@@ -299,8 +299,8 @@ impl Process {
             return;
         }
         if self.allocate(slot, FILTERS).is_ok() {
-            // Release pairs with the acquire load in loopscope_filter_put (filter.c): the blocks are
-            // there.
+            // Release pairs with the acquire load in loopscope_filter_put (filter.c): the blocks
+            // are there.
             section.filters_ready.store(1, Ordering::Release);
         }
     }

@@ -12,7 +12,7 @@ pub const DISK_FULL: &str = "disk-full";
 /// A stream's account: `emitted = recorded + overwritten + dropped`, for each process and in sum.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LossReport {
-    /// Of the format: 2.
+    /// Version of the format: 2.
     pub version: u32,
     /// Hits of enabled call sites that filters let through, counted in the programs.
     pub emitted: u64,
@@ -33,7 +33,7 @@ pub struct LossReport {
     /// What an event costs on this machine, where it was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
-    /// Of a flight recorder: how many triggers are in its `triggers.json`.
+    /// For a flight recorder: the number of triggers in its `triggers.json`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub triggers: Option<u64>,
     /// By process, in the order of discovery; a forked child and a program that replaced another
@@ -120,7 +120,7 @@ impl LossReport {
 }
 
 impl ProcessLoss {
-    /// Of a process of which nothing could be recorded.
+    /// The account of a process of which nothing could be recorded.
     pub(crate) fn nothing_known(process: String, pid: u32, why: String) -> ProcessLoss {
         ProcessLoss {
             process,

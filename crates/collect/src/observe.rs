@@ -41,7 +41,7 @@ impl RingReader {
             return;
         }
         if self.seen.number < self.tail {
-            // Nobody looked before these were drained.
+            // No observer looked before these were drained.
             self.seen = Seen { number: self.tail, ..Seen::default() };
         }
         loop {

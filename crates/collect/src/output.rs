@@ -415,13 +415,13 @@ impl Output {
         new
     }
 
-    /// Notes that so many records were written because of the trigger at this instant of the trace's
-    /// clock.
+    /// Notes that so many records were written because of the trigger at this instant of the
+    /// trace's clock.
     pub(crate) fn wrote(&mut self, trigger: Counter, records: u64) {
         *self.written.entry(trigger.0).or_default() += records;
     }
 
-    /// Writes what stands beside the trace.
+    /// Writes the files next to the trace.
     pub(crate) fn finish(&mut self, cost: Option<Cost>) -> Result<LossReport, Error> {
         self.give_up(FOR_METADATA);
         self.write_metadata()?;
@@ -447,8 +447,8 @@ impl Output {
     }
 
     /// Writes a file whole, into the blocks of a reserve if there is one: what is given back to a
-    /// full disk may be another's at once. Returns the file by its path in the recording's folder if
-    /// there is no room for it.
+    /// full disk may be another's at once. Returns the file by its path in the recording's folder
+    /// if there is no room for it.
     fn write_json(
         &mut self,
         name: &str,

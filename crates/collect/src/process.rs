@@ -38,7 +38,7 @@ pub(crate) struct Process {
     dir_id: Id,
     /// Index of the source that it was found in.
     pub(crate) source: usize,
-    /// Of its stream class, in each of the outputs.
+    /// Number of its stream class, in each of the outputs.
     pub(crate) id: u32,
     pub(crate) name: String,
     pub(crate) pid: u32,

@@ -2,8 +2,8 @@
 //!
 //! A ring's tail in shared memory says which sub-buffers the program may write to again; where the
 //! stream file ended at that tail must not get out of step with it, whenever the collector is
-//! killed. So there are two entries for each ring: the one that goes with the tail as it is, and the
-//! next one, which is written before the tail is moved.
+//! killed. So there are two entries for each ring: the one that goes with the tail as it is, and
+//! the next one, which is written before the tail is moved.
 
 #![allow(unsafe_code)]
 
@@ -23,7 +23,7 @@ use crate::stream_file::Position;
 const MOST_RINGS: usize = 1 << 16;
 /// Bytes are allocated in steps of so many rings.
 const STEP: usize = 256;
-/// Of the key of an entry that is being written.
+/// Key of an entry that is being written.
 const INVALID: u64 = u64::MAX;
 
 /// What has been taken from a ring.

@@ -22,14 +22,14 @@ pub struct Killed {
     identity: Identity,
     program: Option<Program>,
     journal: Journal,
-    /// Of the journal, and of the recorder's own runtime directory.
+    /// Locks of the journal, and of the recorder's own runtime directory.
     locks: Vec<Lock>,
 }
 
 impl Killed {
     /// The recording to `out`, which [`crate::record::run`], [`crate::attach::run`] or
-    /// [`Killed::resume`] began and did not end. Fails with [`Error::NotKilled`] where there is none,
-    /// with [`Error::Recording`] while its recorder lives, and with [`Error::Gone`] where the
+    /// [`Killed::resume`] began and did not end. Fails with [`Error::NotKilled`] where there is
+    /// none, with [`Error::Recording`] while its recorder lives, and with [`Error::Gone`] where the
     /// programs' memory is not there any more.
     pub fn find(out: &Path) -> Result<Killed, Error> {
         let none = || Error::NotKilled(out.to_owned());

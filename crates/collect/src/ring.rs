@@ -27,7 +27,7 @@ const SMALLEST_SUBBUFFER: usize = 256;
 /// Reader of a ring, writer of its stream.
 #[derive(Debug)]
 pub(crate) struct RingReader {
-    /// Of its file.
+    /// Name of its file.
     pub(crate) name: String,
     pub(crate) map: Mapping<Ring>,
     pub(crate) data: usize,
@@ -206,8 +206,8 @@ impl RingReader {
         }
     }
 
-    /// Goes on where an earlier collector was when it ended: a normal ring's tail tells which of two
-    /// notes is the one to believe.
+    /// Goes on where an earlier collector was when it ended: a normal ring's tail tells which of
+    /// two notes is the one to believe.
     pub(crate) fn resume(&mut self, progress: &ProgressFile) -> Result<(), Error> {
         let tail = self.map.get().tail.load(Ordering::Relaxed);
         let known = progress.get(self.number, (!self.flight).then_some(tail));
@@ -218,7 +218,7 @@ impl RingReader {
         self.sink.last = known.file.end;
         self.sink.stream.at = known.file;
         if known.file.lost > 0 {
-            // Which of its call sites they were of is not known any more.
+            // The call sites of these losses are not known any more.
             self.sink.lost.insert(0, known.file.lost);
         }
         self.sink.stream.cut()
@@ -289,8 +289,8 @@ impl RingReader {
         Ok(self.tail - before)
     }
 
-    /// Writes the packets of sub-buffers: number, and bytes used. An open packet's count of discarded
-    /// hits is `discarded`.
+    /// Writes the packets of sub-buffers: number, and bytes used. An open packet's count of
+    /// discarded hits is `discarded`.
     fn keep(
         &mut self,
         parts: &[(u64, usize)],

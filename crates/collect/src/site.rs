@@ -13,7 +13,7 @@ pub(crate) struct Site {
     pub(crate) kind: SiteKind,
     pub(crate) group: String,
     pub(crate) name: String,
-    /// As it stands in the file; what it means depends on the kind.
+    /// The text in the file; its meaning depends on the kind.
     pub(crate) fields: String,
     pub(crate) file: String,
     pub(crate) line: u32,
@@ -66,12 +66,12 @@ const KINDS: [(&str, SiteKind); 14] = [
 ];
 
 impl SiteKind {
-    /// Of a call site that says it by number.
+    /// The kind of a call site that gives it as a number.
     pub(crate) fn from_number(number: u32) -> Option<SiteKind> {
         KINDS.into_iter().map(|(_, kind)| kind).find(|kind| *kind as u32 == number)
     }
 
-    /// As in the `sites` file: `interval-end`.
+    /// The name in the `sites` file: `interval-end`.
     pub fn name(self) -> &'static str {
         KINDS[self as usize - 1].0
     }
@@ -82,7 +82,8 @@ pub(crate) const LONGEST_LINE: usize = 8208;
 const BUCKETS: RangeInclusive<usize> = 1..=60_000;
 const MOST_FIELDS: usize = 8;
 
-/// As sites.c has it: names go into text formats with tabs and quotes, and are split at the colon.
+/// True for a name that sites.c accepts: names go into text formats with tabs and quotes, and are
+/// split at the colon.
 fn is_name(text: &str) -> bool {
     let fits = |c: char| c.is_ascii_graphic() && !":\"\\,".contains(c);
     !text.is_empty() && text.chars().all(fits)
@@ -90,7 +91,7 @@ fn is_name(text: &str) -> bool {
 
 impl Site {
     /// Reads a line: index, kind, group, name, fields, file, line, cell. Nothing is taken that the
-    /// library does not write, whoever wrote it.
+    /// library does not write, even if another program wrote it.
     pub(crate) fn parse(text: &str) -> Option<Site> {
         let columns: Vec<&str> = text.split('\t').collect();
         let [index, kind, group, name, fields, file, line, cell] = columns[..] else { return None };

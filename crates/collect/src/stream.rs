@@ -38,8 +38,8 @@ impl Kind {
     }
 }
 
-/// A shell pattern (fnmatch(3) without flags) that is matched against `group:name`, and what it says
-/// of the entities that it matches. The last one that matches decides.
+/// A shell pattern (fnmatch(3) without flags) that is matched against `group:name`, and what it
+/// says of the entities that it matches. The last one that matches decides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Choice {
     /// Record them.
@@ -58,8 +58,8 @@ impl Choice {
     }
 }
 
-/// Which hits of the entities that a pattern matches are let into a stream. What is kept out is
-/// neither emitted nor dropped, but counted.
+/// A filter for the hits of the entities that a pattern matches. What is kept out is neither
+/// emitted nor dropped, but counted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filter {
     /// Pattern.
@@ -68,7 +68,8 @@ pub struct Filter {
     pub condition: Option<Predicate>,
     /// One in so many; that of the last filter that matches and has one.
     pub every: Option<u64>,
-    /// At most so many in each second of the counter; likewise.
+    /// At most so many in each second of the counter; that of the last filter that matches and has
+    /// one.
     pub rate: Option<u64>,
 }
 
@@ -79,7 +80,7 @@ pub struct StreamSpec {
     pub name: String,
     /// Normal or flight recorder.
     pub kind: Kind,
-    /// Which entities; none without a pattern that matches.
+    /// Choices of entities; none without a pattern that matches.
     pub entities: Vec<Choice>,
     /// Size of a sub-buffer in bytes, a multiple of 8.
     pub subbuffer: u32,
@@ -89,7 +90,7 @@ pub struct StreamSpec {
     pub spares: u32,
     /// How long a flight recorder goes on after its trigger.
     pub post: Duration,
-    /// Which of the entities' hits.
+    /// Filters for the entities' hits.
     pub filters: Vec<Filter>,
     /// Patterns with predicates: a hit of which one holds triggers a flight recorder.
     pub triggers: Vec<(String, Predicate)>,

@@ -5,7 +5,7 @@ use loopscope_time::Counter;
 
 /// No counter gets there, so that nothing which is added to a stamp overflows.
 pub(crate) const LATEST: u64 = 1 << 62;
-/// Nor does any count.
+/// No count reaches this either.
 pub(crate) const MOST_COUNTED: u64 = 1 << 48;
 
 /// A packet in a sub-buffer.

@@ -1,5 +1,5 @@
-//! Removing what killed programs left where they waited to be attached to, and what killed recorders
-//! left.
+//! Removing what killed programs left where they waited to be attached to, and what killed
+//! recorders left.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -126,8 +126,8 @@ fn own_folder(path: &Path, problems: &mut Vec<String>) -> io::Result<Option<Fold
 pub struct Left {
     /// Runtime directories that were removed.
     pub removed: Vec<PathBuf>,
-    /// Those of programs that still run, with the output directories of their recordings and whether
-    /// these can be resumed.
+    /// Runtime directories of programs that still run, with the output directories of their
+    /// recordings and whether these can be resumed.
     pub running: Vec<(PathBuf, PathBuf, bool)>,
     /// What could not be done.
     pub problems: Vec<String>,

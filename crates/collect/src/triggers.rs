@@ -41,8 +41,8 @@ pub(crate) type Due = (u32, usize);
 
 impl Collector {
     /// Triggers the flight recorder `stream`, or all of them, at the instant `at` of the host's
-    /// counter; now if that is not given. Returns whether it was triggered in any process: not where
-    /// all wait for an earlier trigger's snapshot.
+    /// counter; now if that is not given. Returns whether it was triggered in any process: not
+    /// where all wait for an earlier trigger's snapshot.
     pub fn trigger(
         &mut self,
         stream: Option<&str>,
@@ -51,7 +51,7 @@ impl Collector {
     ) -> Result<bool, Error> {
         let at = at.unwrap_or_else(read_counter);
         let why = why.into();
-        // Whoever has made a directory by now is meant too.
+        // Processes that have made a directory by now are included.
         self.discover()?;
         let mut any = false;
         for output in 0..self.outputs.len() {
@@ -144,7 +144,7 @@ impl Collector {
         self.tell_triggers(activity)?;
         for (id, slot) in due {
             let Some(process) = self.processes.iter_mut().find(|p| p.id == *id) else { continue };
-            // Whoever pulled it stored this before the freeze, which was seen.
+            // The process that triggered stored this before the freeze, which was seen.
             let at = Counter(process.control.get().streams[*slot].trigger.load(Ordering::Relaxed));
             let at = self.clock.as_ref().map_or(at, |clock| clock(at));
             let before = process.stored(*slot);
@@ -250,7 +250,8 @@ fn entity(process: &Process, stream: &Stream) -> Why {
     Why { by, process, ..Cause::Entity.into() }
 }
 
-/// As pull_trigger does (record.c), from outside. Whether it was not triggered yet.
+/// Pulls a trigger from outside, as pull_trigger (record.c) does from inside. Whether it was not
+/// triggered yet.
 fn pull(stream: &Stream, at: Counter) -> bool {
     // Pairs with the compare-and-swap in pull_trigger and with the store in `arm`.
     let (some, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);

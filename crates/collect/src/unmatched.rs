@@ -17,7 +17,7 @@ const MOST: usize = 1 << 14;
 pub struct Unmatched {
     /// Name of the stream.
     pub stream: String,
-    /// As it was given, without `!`.
+    /// The pattern as given, without `!`.
     pub pattern: String,
     /// The entity whose name is most like it, if one is.
     pub nearest: Option<String>,

@@ -1,5 +1,6 @@
 //! A program of another user does with its own files what it likes. The recorder goes on, records
-//! all other programs, and says what it does not know; it reads and writes nothing else than before.
+//! all other programs, and says what it does not know; it reads and writes nothing else than
+//! before.
 
 mod lab;
 
@@ -131,7 +132,7 @@ fn what_one_program_does_to_its_files_is_its_own_loss() {
     }
 }
 
-/// Directories that are no processes', beside one that is.
+/// Directories that belong to no process, and one that does.
 #[test]
 fn directories_of_nonsense() {
     if !is_root() {

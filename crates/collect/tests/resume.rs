@@ -10,7 +10,7 @@ use lab::{Lab, Steady};
 use loopscope_collect::stream::Kind;
 use loopscope_collect::{Collector, MAIN, Predicate, StreamSpec};
 
-/// As examples/collector.rs has them.
+/// The streams of examples/collector.rs.
 fn streams(subbuffer: u32, subbuffers: u32) -> [StreamSpec; 2] {
     let main = StreamSpec { subbuffer, subbuffers, ..StreamSpec::default() };
     let often = Predicate::parse("id % 400 == 0", lab::identity().frequency).unwrap();
@@ -98,7 +98,7 @@ fn an_attached_program() {
         if rounds == 4 {
             break collector.finish().unwrap();
         }
-        // As if it were killed: nothing of it is undone.
+        // Simulates a kill: nothing of it is undone.
         std::mem::forget(collector);
         let gone_on = program.progress(2, 2000);
         while !gone_on() {

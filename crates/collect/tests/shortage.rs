@@ -1,5 +1,5 @@
-//! Little memory for the programs' buffers: as much is recorded as there is room for, every other hit
-//! is a counted drop, and what helps is said.
+//! Little memory for the programs' buffers: as much is recorded as there is room for, every other
+//! hit is a counted drop, and what helps is said.
 
 mod lab;
 
@@ -40,7 +40,7 @@ fn rings_fit_into_what_there_is() {
     assert_eq!(lab::check(&lab.out(), &loss).count("tally:hit"), 900);
 }
 
-/// As many threads as a machine has, in the memory that a container has.
+/// Records as many threads as a machine has, in the memory that a container has.
 #[test]
 fn many_threads_in_a_containers_memory() {
     let Some((lab, _small)) = Lab::with_little_memory(&StreamSpec::default(), 64 * KIB) else {

@@ -209,7 +209,8 @@ fn triggers_by_an_entity() {
             all.events.iter().any(|a| (a.counter, a.id, &a.entity) == (e.counter, e.id, &e.entity))
         };
         assert!(trace.events.iter().all(known));
-        // Up to each trigger nothing is missing: the hits before an alarm are the newest there were.
+        // Up to each trigger nothing is missing: the hits before an alarm are the newest there
+        // were.
         assert_eq!(trace.ids("tally:alarm").len() as i64, rounds - i64::from(hits >= 1000));
         let told = triggers(&lab.out_of("fr"));
         assert_eq!(told.len() as i64, rounds - 1);
@@ -254,7 +255,7 @@ fn triggers_by_command() {
     assert_eq!(stretches.len(), 2, "the beginning and the newest: {stretches:?}");
     let told = triggers(&lab.out_of("fr"));
     assert_eq!((told.len(), &told[0]["cause"]), (1, &"command".into()));
-    // Of all processes, so of none.
+    // A filter that applies to all processes excludes none.
     assert_eq!(
         (&told[0]["process"], told[0]["events"].as_u64()),
         (&().into(), Some(loss.recorded))

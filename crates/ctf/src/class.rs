@@ -6,7 +6,7 @@ use crate::packet;
 /// What the records of a class say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// That something happened.
+    /// Something happened.
     #[default]
     Event,
     /// How long something took: full counter of the start and duration in ticks. The stamp is the
@@ -16,11 +16,11 @@ pub enum Kind {
     Counter,
     /// State of a histogram.
     Histogram,
-    /// That the message `id` left.
+    /// The message `id` left.
     FlowOut,
-    /// That the message `id` arrived.
+    /// The message `id` arrived.
     FlowIn,
-    /// That the message `out` was computed from the message `id`.
+    /// The message `out` was computed from the message `id`.
     FlowLink,
 }
 
@@ -109,11 +109,11 @@ pub struct EventClass {
     pub kind: Kind,
     /// Fields after the `id`: those of [`Kind::fields`] where the kind has its own.
     pub fields: Vec<(String, FieldType)>,
-    /// Of the entity's values; empty if nobody told.
+    /// Unit of the entity's values; empty if none is given.
     pub unit: String,
     /// For people; empty if nobody told.
     pub description: String,
-    /// Of a histogram, and only of one.
+    /// Buckets; present for histograms only.
     pub histogram: Option<Buckets>,
     /// Source file and line of the call site; empty and 0 where there is none.
     pub file: String,

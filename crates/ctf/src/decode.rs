@@ -1,7 +1,7 @@
 //! Decoding packets of any layout that [`tsdl`](crate::tsdl) describes.
 //!
 //! Values go where a [`Columns`] wants them; `()` wants none. Nothing is allocated here, and every
-//! length is compared with what is left before anybody hears of it.
+//! length is compared with what is left before it is passed on.
 
 use std::ffi::CStr;
 
@@ -83,7 +83,7 @@ impl Columns for () {
 pub struct Head {
     /// Index of its stream's class.
     pub stream: usize,
-    /// Which of the streams of that class.
+    /// Number of the stream among those of that class.
     pub instance: Option<u64>,
     /// The clock at its begin, in ticks.
     pub begin: Option<u64>,
@@ -130,7 +130,7 @@ pub struct Cursor<'a> {
     bytes: &'a [u8],
     at: u64,
     end: u64,
-    /// Of the latest field that was not whole bytes, if there was one.
+    /// Byte order of the latest field that was not whole bytes, if there was one.
     order: Option<Order>,
 }
 
@@ -263,7 +263,7 @@ impl<'a> Cursor<'a> {
 }
 
 impl<'t> Decoder<'t> {
-    /// Of a stream of `trace`, from its first packet on.
+    /// A decoder for a stream of `trace`, from its first packet on.
     pub fn new(trace: &'t Trace) -> Decoder<'t> {
         Decoder {
             trace,
@@ -380,8 +380,8 @@ impl<'t> Decoder<'t> {
         self.clock = self.clock.max(head.end.unwrap_or(0));
     }
 
-    /// Reads the header of the next event: its index in the stream, and its stamp in ticks where the
-    /// stream has a clock.
+    /// Reads the header of the next event: its index in the stream, and its stamp in ticks where
+    /// the stream has a clock.
     pub fn event(
         &mut self,
         stream: usize,

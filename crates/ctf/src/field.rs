@@ -41,17 +41,17 @@ pub enum FieldType {
 /// A field's value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
-    /// Of any unsigned type.
+    /// A value of any unsigned type.
     Unsigned(u64),
-    /// Of any signed type.
+    /// A value of any signed type.
     Signed(i64),
-    /// Of a floating point type.
+    /// A value of a floating point type.
     Float(f64),
-    /// Of a string, without its NUL. Programs promise UTF-8; nobody checks it before this.
+    /// A string without its NUL. Programs promise UTF-8; nobody checks it before this.
     String(&'a [u8]),
-    /// Of bytes.
+    /// A sequence of bytes.
     Bytes(&'a [u8]),
-    /// Of a histogram.
+    /// Counts of a histogram.
     Buckets(BucketCounts<'a>),
 }
 
@@ -120,7 +120,8 @@ impl FieldType {
         Self::ALL.into_iter().find(|t| t.tsdl() == name)
     }
 
-    /// Size in a record, in bytes; fields are packed. `None` where it differs from record to record.
+    /// Size in a record, in bytes; fields are packed. `None` where it differs from record to
+    /// record.
     pub fn size(self) -> Option<usize> {
         match self {
             FieldType::U8 | FieldType::I8 => Some(1),

@@ -12,11 +12,11 @@ use crate::field::FieldType;
 /// A trace: one host's streams on one clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
-    /// Of this trace directory.
+    /// UUID of this trace directory.
     pub uuid: [u8; 16],
     /// Host name.
     pub host: String,
-    /// Of the host's counter: the same in all trace directories of a host.
+    /// UUID of the host's counter: the same in all trace directories of a host.
     pub clock_uuid: [u8; 16],
     /// Nominal frequency of the counter.
     pub frequency: Frequency,

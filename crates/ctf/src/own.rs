@@ -185,7 +185,7 @@ fn event_class(event: &Event) -> Result<EventClass, ParseError> {
 /// buckets a length and two lists.
 fn fields(place: Place, members: &[Member]) -> Result<Vec<(String, FieldType)>, ParseError> {
     let mut fields: Vec<(String, FieldType)> = Vec::new();
-    // Of the field before, if lengths refer to it.
+    // The slot of the previous field, if lengths refer to it.
     let mut slot = None;
     let mut members = members.iter();
     while let Some(member) = members.next() {

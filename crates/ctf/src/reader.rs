@@ -23,7 +23,7 @@ pub struct Packets<'a> {
 }
 
 impl<'a> Packets<'a> {
-    /// Of a whole stream file.
+    /// The packets of a whole stream file.
     pub fn new(bytes: &'a [u8]) -> Packets<'a> {
         Packets { bytes, offset: 0 }
     }

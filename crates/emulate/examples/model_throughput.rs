@@ -7,7 +7,7 @@ use loopscope_time::MonotonicNs;
 use nix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
-/// As a mover has it: a place in its memory and a length.
+/// A frame as a mover has it: a place in its memory and a length.
 struct Frame {
     place: u32,
     size: u32,

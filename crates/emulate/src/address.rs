@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Address(pub [u8; 6]);
 
 impl Address {
-    /// Of several: multicast, or broadcast.
+    /// True for a group address: multicast or broadcast.
     pub fn is_group(self) -> bool {
         self.0[0] & 1 != 0
     }

@@ -27,7 +27,7 @@ use service::Service;
 
 /// Bytes of an Ethernet header: what a frame is larger than its IP packet.
 pub const ETHERNET: u64 = 14;
-/// Of links that set none, where a largest frame is needed.
+/// MTU of links that set none, where a largest frame is needed, in bytes.
 pub const MTU: u32 = 1500;
 
 /// What a link carries: a frame, or in tests a number.
@@ -101,7 +101,7 @@ pub enum Drop {
 }
 
 impl Drop {
-    /// As links.json and events have it.
+    /// The name in links.json and in events.
     pub fn name(self) -> &'static str {
         match self {
             Drop::Mtu => "mtu",
@@ -128,12 +128,12 @@ pub struct Counts {
     pub held: u64,
 }
 
-/// What a link may hold at once, for whoever provides the room.
+/// What a link may hold at one time, for the caller, which provides the room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
     /// In the queue; none without a rate.
     pub queue: Option<Limit>,
-    /// Beside that, as many packets as come in this time: the longest on the line, but for one
+    /// In addition as many packets as come in this time: the longest on the line, but for one
     /// jittered packet in a million.
     pub line_ns: u64,
 }
@@ -181,8 +181,9 @@ impl<P: Packet> Link<P> {
         &self.settings
     }
 
-    /// From now on other settings. What has left the queue stays as it is, what waits in it is served
-    /// by the new ones. Files that are new begin now; if there is an error nothing has changed.
+    /// From now on other settings. What has left the queue stays as it is, what waits in it is
+    /// served by the new ones. Files that are new begin now; if there is an error nothing has
+    /// changed.
     pub fn set(&mut self, now: MonotonicNs, settings: Settings) -> Result<(), String> {
         settings.check().map_err(|mistake| mistake.to_string())?;
         let mut files = Files::read(&self.settings, &settings)?;
@@ -209,8 +210,8 @@ impl<P: Packet> Link<P> {
         Ok(())
     }
 
-    /// Files and counts begin anew at `now`: opportunities, delays, and the loss that is periodic or
-    /// from a trace. Until this is called for the first time, at the first packet.
+    /// Files and counts begin anew at `now`: opportunities, delays, and the loss that is periodic
+    /// or from a trace. Until this is called for the first time, at the first packet.
     pub fn restart(&mut self, now: MonotonicNs) {
         self.take_back(now);
         self.begin(self.now);
@@ -255,8 +256,8 @@ impl<P: Packet> Link<P> {
         Some(outcome)
     }
 
-    /// When [`Link::poll`] has something again if no packet comes before; `None`: not at all. Exact:
-    /// it has nothing before, and something then.
+    /// When [`Link::poll`] has something again if no packet comes before; `None`: not at all.
+    /// Exact: it has nothing before, and something then.
     pub fn next_due(&self) -> Option<MonotonicNs> {
         let mut next = self.line.due();
         let mut floor = self.queue.floor();
@@ -283,8 +284,8 @@ impl<P: Packet> Link<P> {
         Needs { queue: self.queue.limit(), line_ns: self.delay.longest_ns().saturating_add(high) }
     }
 
-    /// The longest that a packet stays in the link by these settings, but for one jittered packet in
-    /// a million: behind a full queue, and then on the line.
+    /// The longest that a packet stays in the link by these settings, but for one jittered packet
+    /// in a million: behind a full queue, and then on the line.
     pub fn longest_ns(&self) -> u64 {
         let Needs { queue, line_ns } = self.needs();
         let waits_ns = match (queue, self.queue.service().mean_bps()) {
@@ -362,7 +363,7 @@ impl<P: Packet> Link<P> {
         self.line.push(entry);
     }
 
-    /// Of the packet that arrives now.
+    /// The entry of the packet that arrives now.
     fn entry(&self, packet: P, of: OfCopy, duplicate: bool) -> Entry<P> {
         let outcome = Outcome {
             packet,

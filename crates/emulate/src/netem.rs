@@ -1,6 +1,6 @@
 //! Links in the terms of the kernel's netem, as commands for `tc -batch`, or why it has none for
-//! them. On the bridge of the hosts' ports, what goes out to a host is sorted by who sent it: a class
-//! of HTB for each link, which limits nothing, with netem in it. tc-netem(8), tc-htb(8).
+//! them. On the bridge of the hosts' ports, what goes out to a host is sorted by who sent it: a
+//! class of HTB for each link, which limits nothing, with netem in it. tc-netem(8), tc-htb(8).
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ use crate::settings::{
 const NO_LIMIT_BPS: u64 = 100_000_000_000;
 /// Handles from here on are of queues that took another one's place.
 const SECOND: usize = 0x8000;
-/// As many as in a queue that is not to drop.
+/// The limit of a queue that is not to drop, in packets.
 const NO_LIMIT_PACKETS: u64 = 1_000_000;
 
 /// What makes a device of the bridge sort what goes out by who sent it. What belongs to no class
@@ -166,7 +166,8 @@ fn lost(loss: &Loss) -> Result<String, Mistake> {
         Loss::Independent { probability, correlation } if *correlation == 0.0 => {
             format!(" loss random {}", percent(*probability))
         }
-        // As two states: its correlated random numbers would change the share that is lost.
+        // Two states instead: the kernel's correlated random numbers would change the share that is
+        // lost.
         Loss::Independent { probability, correlation } => {
             let into = probability * (1.0 - correlation);
             let out = (1.0 - probability) * (1.0 - correlation);
@@ -202,7 +203,7 @@ fn limit(settings: &Settings) -> Result<u64, Mistake> {
     }
 }
 
-/// As of a link that is emulated here, in largest frames.
+/// The limit of a link that is emulated here, in largest frames.
 fn default_limit(settings: &Settings, rate: u64) -> Result<u64, Mistake> {
     let needs = model::Link::<model::Nothing>::new(settings.clone(), 0, "")
         .map_err(|problem| Mistake { key: "queue".to_owned(), problem })?
@@ -219,7 +220,8 @@ fn default_limit(settings: &Settings, rate: u64) -> Result<u64, Mistake> {
     Ok(u64::try_from(held).unwrap_or(u64::MAX).clamp(1, NO_LIMIT_PACKETS))
 }
 
-/// In microseconds: the `tc` of older distributions (iproute2 6.1) knows no `ns`; it drops fractions.
+/// In microseconds: the `tc` of older distributions (iproute2 6.1) knows no `ns`; it drops
+/// fractions.
 fn time(ns: u64) -> String {
     format!("{}us", ns as f64 / 1e3)
 }

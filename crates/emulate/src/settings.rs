@@ -18,7 +18,7 @@ pub use check::{Mistake, check_json};
 pub struct Document {
     /// 1.
     pub version: u32,
-    /// Of every random choice, together with the link's name.
+    /// Seed of every random choice, together with the link's name.
     pub seed: u64,
     /// What moves the packets.
     #[serde(default)]
@@ -78,11 +78,12 @@ impl MessageField {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Port {
-    /// As the experiment calls it.
+    /// The name in the experiment file.
     pub host: String,
     /// Its veth's end in the router's namespace.
     pub device: String,
-    /// That of the host's own end, by which netem tells who sent a frame. Needed for it only.
+    /// The address of the host's own end, by which netem recognises who sent a frame. Needed for it
+    /// only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<Address>,
 }
@@ -156,13 +157,13 @@ pub struct Settings {
     /// Bits per second, of Ethernet frames without preamble and check sequence: a bucket of tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_bps: Option<u64>,
-    /// Bytes that may pass at once after idling, so that in no time `t` more than `rate * t + burst`
-    /// pass; default: one largest frame. A packet above it (one that the sender's kernel has not
-    /// segmented) waits for a full bucket and leaves it in debt.
+    /// Bytes that may pass at once after idling, so that in no time `t` more than `rate * t +
+    /// burst` pass; default: one largest frame. A packet above it (one that the sender's kernel has
+    /// not segmented) waits for a full bucket and leaves it in debt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst_bytes: Option<u64>,
-    /// Delivery opportunities in mahimahi's format, instead of a rate: a file of milliseconds, one a
-    /// line and never going back. At each, 1504 bytes pass: an IP packet of 1500 and the 4 that
+    /// Delivery opportunities in mahimahi's format, instead of a rate: a file of milliseconds, one
+    /// a line and never going back. At each, 1504 bytes pass: an IP packet of 1500 and the 4 that
     /// mahimahi's tunnel device adds. The last line is also the period after which it begins anew.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opportunities: Option<PathBuf>,
@@ -184,28 +185,28 @@ pub struct Settings {
     pub reorder: Option<Reorder>,
 }
 
-/// Which packets are lost.
+/// How packets are lost.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
 pub enum Loss {
     /// Each with the same probability.
     Independent {
-        /// Of a packet.
+        /// Probability that a packet is lost.
         probability: f64,
-        /// Of a packet's loss with that of the packet before, 0 to 1: with this probability its fate
-        /// is the same. The share lost stays `probability`, which it does not in netem's `loss
-        /// random`, whose correlated numbers are no longer uniform; in netem's terms this is `loss
-        /// gemodel` with p = probability * (1 - correlation) and r = (1 - probability) * (1 -
-        /// correlation).
+        /// Correlation of a packet's loss with the loss of the packet before, 0 to 1: with this
+        /// probability its fate is the same. The share lost stays `probability`, which it does not
+        /// in netem's `loss random`, whose correlated numbers are no longer uniform; in netem's
+        /// terms this is `loss gemodel` with p = probability * (1 - correlation) and r = (1 -
+        /// probability) * (1 - correlation).
         #[serde(default)]
         correlation: f64,
     },
-    /// Two states, each with its loss: Gilbert, BSTJ 39 (1960); Elliott, BSTJ 42 (1963). It begins in
-    /// the good one; a packet is lost by the state that it finds, then the state may change.
+    /// Two states, each with its loss: Gilbert, BSTJ 39 (1960); Elliott, BSTJ 42 (1963). It begins
+    /// in the good one; a packet is lost by the state that it finds, then the state may change.
     GilbertElliott {
         /// Probability per packet of going from good to bad.
         p: f64,
-        /// Of going back.
+        /// Probability of the way back.
         r: f64,
         /// Loss in the good state.
         #[serde(default)]
@@ -219,9 +220,10 @@ pub enum Loss {
         /// At least 1.
         every: u64,
     },
-    /// As recorded, one line for each packet: 1 lost, 0 not; again from the start at its end.
+    /// Losses as recorded, one line for each packet: 1 lost, 0 not; again from the start at its
+    /// end.
     Trace {
-        /// Of the file.
+        /// The file's path.
         path: PathBuf,
     },
 }
@@ -238,8 +240,8 @@ pub struct Jitter {
     pub distribution: Distribution,
     /// Standard deviation; of `Uniform`, half the width. At most `delay_ns`.
     pub ns: u64,
-    /// Of a delay with the one before, 0 to 1: a Gaussian copula. Normal scores follow an
-    /// autoregressive process of first order with this coefficient, and each is turned into the
+    /// Correlation of a delay with the one before, 0 to 1: a Gaussian copula. Normal scores follow
+    /// an autoregressive process of first order with this coefficient, and each is turned into the
     /// delay of the same quantile, so that the distribution stays what it is. Of normal jitter this
     /// is the correlation of the delays, of other shapes that of their normal scores.
     #[serde(default)]
@@ -280,9 +282,9 @@ pub struct Queue {
 pub enum Limit {
     /// Number of them.
     Packets(u64),
-    /// Of frames.
+    /// A limit in bytes of frames.
     Bytes(u64),
-    /// That a packet would wait.
+    /// A limit of the time that a packet would wait.
     TimeNs(u64),
 }
 
@@ -290,7 +292,7 @@ pub enum Limit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Discipline {
-    /// Who finds the queue full.
+    /// Drops the packet that finds the queue full.
     #[default]
     DropTail,
     /// RFC 8289.
@@ -302,7 +304,7 @@ pub enum Discipline {
     },
 }
 
-/// Which packets overtake.
+/// How packets overtake others.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Reorder {
@@ -310,7 +312,7 @@ pub enum Reorder {
     ByJitter,
     /// Each with this probability skips the delay.
     Skip {
-        /// Of a packet.
+        /// Probability for a packet.
         probability: f64,
     },
 }

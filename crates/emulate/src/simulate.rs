@@ -1,5 +1,5 @@
 //! A link in virtual time: packets as CSV go in, what becomes of them comes out. It is the model
-//! alone, for whoever wants to know what settings do, and for tests of their statistics.
+//! alone, to try settings, and for tests of their statistics.
 
 use std::io::{self, BufRead, BufWriter, Write};
 

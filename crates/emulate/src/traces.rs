@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::settings::{Distribution, Jitter, Loss, Settings};
 
-/// Of which kind a file is.
+/// The kind of a trace file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// One line for each packet: 1 lost, 0 not.
@@ -163,7 +163,7 @@ fn lines(text: &str) -> Result<Vec<(usize, &str)>, Fault> {
     numbered.collect()
 }
 
-/// Which packets are lost.
+/// Losses by packet: true if lost.
 pub(crate) fn loss(text: &str) -> Result<Vec<bool>, Fault> {
     let lost = lines(text)?.into_iter().map(|(number, line)| match line {
         "0" => Ok(false),

@@ -1,6 +1,6 @@
 //! Links that the kernel makes, made: bridge, classes, filters, watching and taking off are the
-//! shipped ones. Only the innermost queue is one that every kernel has, since many lack netem: a rate
-//! is `tbf`, all else a queue that does nothing. Needs root.
+//! shipped ones. Only the innermost queue is one that every kernel has, since many lack netem: a
+//! rate is `tbf`, all else a queue that does nothing. Needs root.
 
 #[path = "../../../tests/skip.rs"]
 mod skip;
@@ -50,7 +50,7 @@ fn with_ports(test: impl FnOnce(&mut Packets) + Send + 'static) {
     }
     let inside = move || {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
-        // Of no namespace but this thread's; where there is no IPv6, nobody speaks it.
+        // Only this thread's namespace is changed; without IPv6 there is nothing to disable.
         let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
         let mut batch = String::new();
         for i in 1..=3 {

@@ -206,7 +206,8 @@ fn a_broadcast_goes_to_all_others_and_a_known_address_to_one() {
     assert_eq!(observer.shown(at(0)).len(), 2);
 }
 
-/// A queue that holds packets for long: what was overtaken where nothing overtakes is lost, at once.
+/// A queue that holds packets for long: what was overtaken where nothing overtakes is lost, at
+/// once.
 #[test]
 fn where_order_is_kept_what_was_overtaken_is_lost() {
     let settings = json!({"rate_bps": 10_000, "queue": {"limit": {"packets": 1000}}});
@@ -218,7 +219,7 @@ fn where_order_is_kept_what_was_overtaken_is_lost() {
     observer.left(at(600 * MS), 1, &frame(1, 2, 9));
     observer.close(at(601 * MS));
     let found = only(&observer, "h1", "h2");
-    // Those shortly before it may have taken another CPU.
+    // Packets shortly before it may have taken another CPU.
     assert_eq!((found.dropped.queue, found.queued, found.left.packets), (7, 2, 1));
     balances(&[found]);
 }

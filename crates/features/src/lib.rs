@@ -1,1 +1,2 @@
-//! Nothing but its dependencies' features; see Cargo.toml.
+//! An empty crate that selects the features of shared dependencies; its Cargo.toml gives the
+//! reason.

@@ -64,7 +64,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     };
     let problems = agent::run(options)?;
     for problem in &problems {
-        // Nobody may be left to read it.
+        // The reader of standard error may be gone.
         let _ = writeln!(std::io::stderr(), "loopscope-host agent: {problem}");
     }
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

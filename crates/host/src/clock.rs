@@ -31,7 +31,7 @@ enum Verb {
     VerifyHost(verify::HostArguments),
 }
 
-/// What ends without a clock.
+/// Exit code if there is no clock.
 const NO_CLOCK: u8 = 2;
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {

@@ -10,7 +10,7 @@ use loopscope_agent::ledger;
 /// Write the flight recorders of a recording or a run, as if one of their triggers had come.
 #[derive(clap::Args)]
 pub struct Trigger {
-    /// Of which: the run, by the end of its folder's name, or the process number of a recording, a
+    /// Target: the run, by the end of its folder's name, or the process number of a recording, a
     /// run or a program that was attached to [default: the only one there is]
     #[arg(value_name = "PID")]
     pid: Option<String>,
@@ -28,11 +28,11 @@ pub struct Choose {
     /// Patterns on group:name
     #[arg(value_name = "GLOB", required = true)]
     patterns: Vec<String>,
-    /// In which: the process number of the recording or of the program that was attached to
+    /// Target: the process number of the recording or of the program that was attached to
     /// [default: the only one there is]
     #[arg(long, value_name = "PID")]
     to: Option<String>,
-    /// In which of its streams
+    /// Stream that gets the entities
     #[arg(long, value_name = "NAME", default_value = "main")]
     stream: String,
     /// Print {"recording": …, "unmatched": […]}

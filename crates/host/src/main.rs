@@ -1,4 +1,5 @@
-//! `loopscope-host`: what runs on the measured machines.
+//! `loopscope-host`: the program that runs on the measured machines, with one subcommand for each
+//! task.
 
 mod agent;
 mod attach;

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 /// Show or change links that are being emulated.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Of which router: the run that it is of, by the end of its folder's name, or a process number
+    /// Router to change: its run, by the end of its folder's name, or a process number
     /// [default: the only one there is]
     #[arg(long, value_name = "RUN", global = true)]
     to: Option<String>,

@@ -21,7 +21,8 @@ pub struct Terms {
     /// does; repeat for more, the last that matches decides [default: all]
     #[arg(short, long, value_name = "GLOB")]
     enable: Vec<String>,
-    /// Record the streams that this file describes, as schema/streams.md has it; - is standard input
+    /// Record the streams that this file describes, as schema/streams.md has it; - is standard
+    /// input
     #[arg(long, value_name = "FILE", conflicts_with = "enable")]
     streams: Option<PathBuf>,
     /// Where to write; must not hold a trace already
@@ -155,7 +156,7 @@ impl Attendant {
         }
     }
 
-    /// As [`loopscope_collect::record::run`] wants it.
+    /// The callback that [`loopscope_collect::record::run`] takes.
     pub fn each(&mut self) -> impl FnMut(&mut Collector, &Activity) + '_ {
         let each: Box<Each> = Box::new(|collector, activity| self.attend(collector, activity));
         each

@@ -48,7 +48,7 @@ fn is_empty(directory: &Path) -> bool {
     fs::read_dir(directory).unwrap().next().is_none()
 }
 
-/// Compile-like processes that `pid` has started, whoever is their parent now.
+/// Compile-like processes that `pid` has started, even if their parent is another process now.
 fn processes(pid: u32) -> Vec<i32> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -179,7 +179,7 @@ fn the_disk_is_really_read_and_written() {
         line.trim_start_matches(':').trim().parse().unwrap()
     };
     until("a write", || io("write_bytes") > 0);
-    // Of the block device, not of the page cache: pages are thrown away before they are read.
+    // Reads of the block device, not of the page cache: pages are dropped before they are read.
     until("a read", || io("read_bytes") > 1 << 20);
     assert!(is_empty(home.path()));
     child.kill().unwrap();

@@ -44,7 +44,7 @@ async fn start_stubborn(hosts: &[TestbedHost]) -> Vec<PathBuf> {
     inhabitants
 }
 
-/// Those that still run. A zombie has no namespaces any more.
+/// Processes that still run. A zombie has no namespaces any more.
 fn alive(processes: &[PathBuf]) -> Vec<&PathBuf> {
     processes.iter().filter(|process| process.join("ns/net").metadata().is_ok()).collect()
 }

@@ -1,19 +1,28 @@
-//! Message tables: which messages a system sends, who sends them to whom, how large they are, how
-//! often they come and how late each may be. Pure: text in, types of messages or problems out.
+//! Message tables: the messages that a system sends, with producers, consumers, size, period and
+//! target.
 //!
-//! A table is CSV, whose first line names the columns (`#` begins a comment line), or YAML, a list of
-//! mappings. Columns, in any order:
+//! The crate has no I/O: text goes in, message types or problems come out.
 //!
-//! | column | |
+//! ```
+//! let table = "name,transport,size,period,producers,consumers\n\
+//!              position,udp,64B,10ms,sensor,controller\n";
+//! let types = loopscope_messages::read(table, "messages.csv").unwrap();
+//! assert_eq!(types[0].consumers, ["controller"]);
+//! ```
+//!
+//! A table is CSV whose first line names the columns (`#` begins a comment line), or YAML that is a
+//! list of mappings. Columns, in any order:
+//!
+//! | column | meaning |
 //! |---|---|
-//! | `name` | of the type; each once |
+//! | `name` | name of the type, unique in the table |
 //! | `transport` | `tcp`, `tcp-nodelay`, `udp` or `udp-multicast` |
-//! | `group` | of `udp-multicast`: group and port, `239.77.2.1:7701` |
-//! | `port` | of the others, where the consumers listen; without it they take any free one |
-//! | `size` | of a message, `500B` |
-//! | `period` | between two messages of a producer, `200ms` |
+//! | `group` | with `udp-multicast`: group and port, `239.77.2.1:7701` |
+//! | `port` | with other transports: port of the consumers; any free port by default |
+//! | `size` | size of a message, `500B` |
+//! | `period` | time between two messages of a producer, `200ms` |
 //! | `target` | largest latency allowed; without it there is no verdict |
-//! | `producers`, `consumers` | names; in CSV with spaces between them |
+//! | `producers`, `consumers` | names; in CSV separated by spaces |
 
 mod check;
 mod csv;
@@ -77,9 +86,9 @@ pub struct MessageType {
     pub period_ns: u64,
     /// Largest latency allowed, in nanoseconds.
     pub target_ns: Option<u64>,
-    /// Who sends it.
+    /// Component that sends it.
     pub producers: Vec<String>,
-    /// Who receives it.
+    /// Components that receive it.
     pub consumers: Vec<String>,
     /// Line of the table, from 1.
     pub line: usize,

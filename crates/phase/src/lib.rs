@@ -1,8 +1,8 @@
 //! The phase protocol, program's side (`schema/phase-protocol.md`).
 //!
-//! A program names its phases and asks for one after the other. The agent that started it says when
-//! each begins; started by hand, the program runs them in the order named, with the configuration
-//! from its command line.
+//! A program names its phases and asks for one after the other. The agent that started it answers
+//! when each begins. Without an agent, the program runs them in the order named, with the
+//! configuration from its command line.
 //!
 //! ```no_run
 //! use loopscope_phase::{Config, PhaseError, RunError, Session};

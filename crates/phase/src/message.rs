@@ -35,7 +35,7 @@ pub struct Phase {
 pub struct Peer {
     /// The host that it runs on.
     pub host: String,
-    /// That host's address on the data network.
+    /// The host's address on the data network.
     pub address: String,
     /// What it has published so far.
     pub values: Map<String, Value>,

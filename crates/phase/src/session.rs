@@ -42,8 +42,8 @@ impl Session {
         }
     }
 
-    /// Connects to the agent as [`Session::connect`] does, with those phases that `phases` reads from
-    /// the agent's configuration; `None` without an agent.
+    /// Connects to the agent as [`Session::connect`] does, with those phases that `phases` reads
+    /// from the agent's configuration; `None` without an agent.
     pub fn connect_configured(
         phases: impl FnOnce(&Config) -> Vec<String>,
     ) -> Result<Option<Session>, PhaseError> {
@@ -158,8 +158,8 @@ impl Session {
         self.send(&line)
     }
 
-    /// Runs every phase through `handler` until the run ends. What the handler returns is published;
-    /// an error of the handler fails the run.
+    /// Runs every phase through `handler` until the run ends. What the handler returns is
+    /// published; an error of the handler fails the run.
     pub fn run<E: Display>(
         &mut self,
         mut handler: impl FnMut(&Phase, &Config) -> Result<Values, E>,
@@ -168,7 +168,8 @@ impl Session {
             match handler(&phase, &self.config) {
                 Ok(values) => {
                     if let Err(error) = self.done(&values) {
-                        // Still in the phase if the values were refused: then the agent hears why.
+                        // Still in the phase if the values were refused: then the agent receives
+                        // the reason.
                         let _ = self.failed(&error.to_string());
                         return Err(RunError::Dialogue(error));
                     }

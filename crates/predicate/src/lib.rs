@@ -1,10 +1,23 @@
-//! Predicates on hits: what a person writes, and the reverse Polish notation that programs read
-//! (`config.c` and `filter.c` of crates/trace). Pure, and a crate of its own: the collector compiles
-//! predicates, the desk checks them where an experiment file has them.
+//! Predicates on recorded hits: a parser and a compiler to reverse Polish notation.
 //!
-//! `id % 100 == 0 && size > 1000` and `duration > 1ms`: operators and precedence as in C, without
-//! those that assign or shift; integers are decimal or hexadecimal; a number with `ns`, `us`, `ms`
-//! or `s` is a duration, in ticks of the counter.
+//! The recording core (`config.c` and `filter.c` of crates/trace) evaluates the notation. The crate
+//! has no I/O. The collector compiles predicates with it; the Python package checks those of an
+//! experiment file.
+//!
+//! Operators and their precedence are those of C, without assignments and shifts. Integers are
+//! decimal or hexadecimal. A number with `ns`, `us`, `ms` or `s` is a duration, in ticks of the
+//! counter.
+//!
+//! ```
+//! use loopscope_predicate::Predicate;
+//! use loopscope_time::Frequency;
+//!
+//! let frequency = Frequency::from_hz(1_000_000_000).unwrap();
+//! let predicate = Predicate::parse("id % 100 == 0 && size > 1000", frequency).unwrap();
+//! assert!(predicate.rpn().ends_with("&&"));
+//! let error = Predicate::parse("id = 3", frequency).unwrap_err();
+//! assert_eq!(error.column, 4);
+//! ```
 
 use loopscope_time::Frequency;
 use serde::{Deserialize, Serialize};
@@ -26,7 +39,8 @@ pub struct PredicateError {
     pub what: String,
 }
 
-/// A predicate on a hit's id and fields. Serialised it is compiled, bound to its counter's frequency.
+/// A predicate on a hit's id and fields. Serialised it is compiled, bound to its counter's
+/// frequency.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Predicate {
     rpn: String,
@@ -69,7 +83,8 @@ impl Predicate {
         Ok(Predicate { rpn: parser.tokens.join(" ") })
     }
 
-    /// As the `streams` file has it: tokens in reverse Polish notation, separated by spaces.
+    /// The predicate in the form of the `streams` file: tokens in reverse Polish notation,
+    /// separated by spaces.
     pub fn rpn(&self) -> &str {
         &self.rpn
     }

@@ -1,5 +1,5 @@
-//! A predicate's reverse Polish notation means what the text means: random expressions, written with
-//! no more parentheses than C needs, against an evaluation of the expression itself.
+//! A predicate's reverse Polish notation means what the text means: random expressions, written
+//! with no more parentheses than C needs, against an evaluation of the expression itself.
 
 use std::fmt::Write as _;
 
@@ -64,7 +64,8 @@ fn expressions() -> impl Strategy<Value = Expression> {
     })
 }
 
-/// As a person writes it: parentheses only where C's precedence asks for them, spaces if `blank`.
+/// Writes an expression as a person does: parentheses only where C's precedence needs them, spaces
+/// if `blank`.
 fn write(expression: &Expression, least: u8, blank: bool, text: &mut String) {
     let space = if blank { " " } else { "" };
     match expression {

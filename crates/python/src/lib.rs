@@ -1,5 +1,7 @@
-//! `loopscope._native`: what the desk side needs done to many events. It wires the crates and wraps
-//! their results; it has no behaviour of its own. Results cross as JSON text, tables as files.
+//! `loopscope._native`: the operations on many events that the Python package needs.
+//!
+//! It calls the other crates and converts their results; it has no behaviour of its own. Results
+//! are returned as JSON text, tables as files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,20 +37,20 @@ fn refuse(error: impl std::fmt::Display) -> PyErr {
 /// What a build may fail of.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// By follower: whether it sent the message, its counter before sending or after receipt, the
-/// reference's likewise.
+/// Messages by follower: whether it sent the message, then its counter and the reference's, each
+/// before sending or after receipt.
 type Messages = BTreeMap<String, Vec<(bool, u64, u64)>>;
 
 /// build_run(repeat_dir, reference, wander, messages, foreign, out=None, progress=None) -> str
 ///
 /// Solves the clocks of a repeat's hosts against host `reference` (under the assumption that no
 /// oscillator wanders from its mean rate by more than `wander`, a ratio), writes its `timeline/`,
-/// `tables/` and `hosts/*/clock/estimates/` to `out` (None: into the repeat), in place of earlier ones,
-/// and returns the summary as JSON. `messages` are those of programs that bound a follower's clock
-/// too, by its name: whether it sent the message, its counter before sending or after receipt, the
-/// reference's likewise. `foreign` are what other tools recorded on the hosts (see `foreign.rs`), whose
-/// tables are added and whose summaries are `foreign` of the summary. `progress` as for import_ctf.
-/// Raises ValueError with the file at fault.
+/// `tables/` and `hosts/*/clock/estimates/` to `out` (None: into the repeat), in place of earlier
+/// ones, and returns the summary as JSON. `messages` are those of programs that bound a follower's
+/// clock too, by its name: whether it sent the message, its counter before sending or after
+/// receipt, the reference's in the same way. `foreign` are what other tools recorded on the
+/// hosts (see `foreign.rs`), whose tables are added and whose summaries are `foreign` of the
+/// summary. `progress` as for import_ctf. Raises ValueError with the file at fault.
 #[pyfunction]
 #[pyo3(signature = (repeat_dir, reference, wander, messages, foreign, out=None, progress=None))]
 #[expect(clippy::too_many_arguments, reason = "Python calls it")]
@@ -73,8 +75,8 @@ fn build_run(
 
 /// solve_run(repeat_dir, reference, wander, messages, out) -> None
 ///
-/// The first stage of build_run, for many processes that share the rest: solves the clocks and writes
-/// `clocks.json` and `hosts/*/clock/estimates/` to `out`.
+/// The first stage of build_run, for many processes that share the rest: solves the clocks and
+/// writes `clocks.json` and `hosts/*/clock/estimates/` to `out`.
 #[pyfunction]
 fn solve_run(
     py: Python<'_>,
@@ -95,8 +97,8 @@ fn solve_run(
 
 /// stream_files(repeat_dir, draft) -> list[str]
 ///
-/// The stream files that are to be decoded, `<host>/trace/<name>`, by the clocks that solve_run left in
-/// `draft`.
+/// The stream files that are to be decoded, `<host>/trace/<name>`, by the clocks that solve_run
+/// left in `draft`.
 #[pyfunction]
 fn stream_files(repeat_dir: PathBuf, draft: PathBuf) -> PyResult<Vec<String>> {
     let files = solved(&repeat_dir, &draft).and_then(|(timeline, _)| Ok(timeline.stream_files()?));
@@ -106,8 +108,8 @@ fn stream_files(repeat_dir: PathBuf, draft: PathBuf) -> PyResult<Vec<String>> {
 /// decode_stream(repeat_dir, draft, index, out) -> None
 ///
 /// The second stage: decodes the stream file of that index among stream_files, writes its rows to
-/// `timeline/<group>/<name>/part-<index>.parquet` and what was found in it to `streams/<index>.json`
-/// under `out`.
+/// `timeline/<group>/<name>/part-<index>.parquet` and what was found in it to
+/// `streams/<index>.json` under `out`.
 #[pyfunction]
 fn decode_stream(
     py: Python<'_>,
@@ -126,7 +128,8 @@ fn decode_stream(
 /// conclude_run(repeat_dir, draft, foreign, out) -> str
 ///
 /// The last stage, after every stream file has been decoded into `draft`: writes `tables/`, and to
-/// `timeline/` what other tools recorded, under `out`. Returns the summary as JSON, as build_run does.
+/// `timeline/` what other tools recorded, under `out`. Returns the summary as JSON, as build_run
+/// does.
 #[pyfunction]
 fn conclude_run(
     py: Python<'_>,
@@ -408,8 +411,8 @@ fn check_netem(settings: &str) -> PyResult<Option<(String, String)>> {
 
 /// link_longest_ns(settings, netem) -> int
 ///
-/// The longest that a packet stays in a link of these settings (JSON), which are right; `netem`: where
-/// the kernel's netem emulates it.
+/// The longest that a packet stays in a link of these settings (JSON), which are right; `netem`:
+/// where the kernel's netem emulates it.
 #[pyfunction]
 fn link_longest_ns(settings: &str, netem: bool) -> PyResult<u64> {
     let all = serde_json::from_str(settings).map_err(refuse)?;
@@ -422,8 +425,8 @@ fn link_longest_ns(settings: &str, netem: bool) -> PyResult<u64> {
 
 /// check_link_trace(kind, path) -> tuple[int | None, str] | None
 ///
-/// Whether a file is a trace of that kind (`loss`, `delays`, `opportunities`, `table`); line (from 1)
-/// and message where it is none.
+/// Whether a file is a trace of that kind (`loss`, `delays`, `opportunities`, `table`); line (from
+/// 1) and message where it is none.
 #[pyfunction]
 fn check_link_trace(kind: &str, path: PathBuf) -> PyResult<Option<(Option<usize>, String)>> {
     let kind = traces::Kind::named(kind).ok_or_else(|| refuse(format!("no trace is `{kind}`")))?;
@@ -433,8 +436,8 @@ fn check_link_trace(kind: &str, path: PathBuf) -> PyResult<Option<(Option<usize>
 
 /// read_messages(text, file) -> str
 ///
-/// A message table as JSON: `types`, or `problems` where it is none. YAML where the file's name says
-/// so, else CSV.
+/// A message table as JSON: `types`, or `problems` where it is none. YAML where the file's name
+/// says so, else CSV.
 #[pyfunction]
 fn read_messages(text: &str, file: &str) -> PyResult<String> {
     let (types, problems) = match loopscope_messages::read(text, file) {

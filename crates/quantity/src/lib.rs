@@ -1,4 +1,13 @@
-//! Quantities as people write them: a number and its unit, `2ms` or `6B`.
+//! Quantities as people write them: a number and its unit.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! assert_eq!(loopscope_quantity::duration("1.5ms").unwrap(), Duration::from_micros(1500));
+//! assert_eq!(loopscope_quantity::size("4KiB").unwrap(), 4096);
+//! assert_eq!(loopscope_quantity::rate("1Gbit").unwrap(), 1_000_000_000);
+//! assert!(loopscope_quantity::duration("5").is_err(), "the unit is missing");
+//! ```
 
 use std::time::Duration;
 

@@ -48,7 +48,7 @@ impl MonotonicNs {
     }
 }
 
-/// A hard half-width in nanoseconds: the true instant lies within `±ns` of the mapped one, under
+/// A hard maximum error in nanoseconds: the true instant lies within `±ns` of the mapped one, under
 /// the stated assumption on oscillator wander and no other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -68,7 +68,7 @@ impl Bound {
         Bound { ns: (err_ns + 0.5).ceil() as u64 }.min(Bound::UNKNOWN)
     }
 
-    /// Half-width in nanoseconds.
+    /// Maximum error in nanoseconds.
     pub fn ns(self) -> u64 {
         self.ns
     }

@@ -1,8 +1,8 @@
-//! Instants that know which clock they are on.
+//! Instants that carry their clock in their type.
 //!
 //! A host's clock is its raw cycle counter ([`Counter`]). The global clock ([`GlobalNs`]) is the
-//! reference host's counter scaled to nanoseconds. A [`ClockMap`] takes one to the other together
-//! with a hard half-width ([`Bound`]). Subtracting instants of two clocks does not compile:
+//! reference host's counter scaled to nanoseconds. A [`ClockMap`] converts the first to the second
+//! with a hard maximum error ([`Bound`]). Subtracting instants of two clocks does not compile:
 //!
 //! ```compile_fail
 //! use loopscope_time::{Counter, GlobalNs};

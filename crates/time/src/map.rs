@@ -13,9 +13,9 @@ pub struct Knot {
     pub counter: Counter,
     /// Global time there, in nanoseconds after the map's origin.
     pub offset_ns: f64,
-    /// Hard half-width there, in nanoseconds.
+    /// Hard maximum error there, in nanoseconds.
     pub err_ns: f64,
-    /// Half-width there that holds with the probability which the map's maker claims, in
+    /// Error bound there that holds with the probability which the map's maker claims, in
     /// nanoseconds; no more than the hard one.
     pub calibrated_ns: f64,
 }
@@ -45,7 +45,7 @@ pub enum MapError {
     /// There is no knot, or an epoch without one.
     Empty,
     /// The knot at this index, counted through all epochs, does not increase strictly in counter
-    /// and global time, or its half-widths are not finite numbers that are zero or more.
+    /// and global time, or its maximum errors are not finite numbers that are zero or more.
     BadKnot(usize),
 }
 
@@ -66,10 +66,10 @@ impl std::error::Error for MapError {}
 /// Strictly increasing, piecewise linear map `Counter → (GlobalNs, Bound)`, continuous within an
 /// epoch.
 ///
-/// Between knots both the global time and the half-widths are linear; beyond the first and the last
-/// of an epoch the map goes on at the epoch's mean rate while the half-widths grow by its drift.
-/// Between epochs, where a clock was disturbed at an instant that nobody knows, global time is
-/// between the epochs' and its half-width [`Bound::UNKNOWN`].
+/// Between knots both the global time and the maximum errors are linear; beyond the first and the
+/// last of an epoch the map goes on at the epoch's mean rate while the maximum errors grow by its
+/// drift. Between epochs, where a clock was disturbed at an instant that nobody knows, global time
+/// is between the epochs' and its maximum error [`Bound::UNKNOWN`].
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "Parts", into = "Parts"))]
@@ -78,7 +78,7 @@ pub struct ClockMap {
     /// Two of the host's processors have counters that are up to so far apart, ns; `None`: nobody
     /// measured it.
     apart_ns: Option<f64>,
-    /// Of all epochs.
+    /// Knots of all epochs.
     knots: Vec<Knot>,
     epochs: Vec<Stretch>,
 }
@@ -133,11 +133,12 @@ struct Stretch {
     drift: f64,
 }
 
-/// Nanoseconds after the origin, hard and calibrated half-width.
+/// Nanoseconds after the origin, hard and calibrated error bound.
 type Place = (f64, f64, f64);
 
-/// Of a map, what no instant of a counter or of a later one is before. A map may go back by a
-/// nanosecond that rounding takes off at a knot, and where an epoch begins before the last one ends.
+/// A lower limit for the global time of an instant and of every later one on a map's counter. A map
+/// may go back by a nanosecond that rounding takes off at a knot, and where an epoch begins before
+/// the last one ends.
 #[derive(Clone, Debug)]
 pub struct Floor<'a> {
     map: &'a ClockMap,
@@ -242,9 +243,10 @@ impl ClockMap {
         }
     }
 
-    /// The same map on a host of which any processor's counter may have been read. `apart_ns`: two of
-    /// these are up to so far apart, `None` where nobody measured it. `wider_ns` goes to every
-    /// half-width: by how much readings that the map rests on and those that are mapped may be off.
+    /// The same map on a host of which any processor's counter may have been read. `apart_ns`: two
+    /// of these are up to so far apart, `None` where nobody measured it. `wider_ns` goes to every
+    /// maximum error: by how much readings that the map rests on and those that are mapped may be
+    /// off.
     #[must_use]
     pub fn of_any_processor(mut self, wider_ns: f64, apart_ns: Option<f64>) -> ClockMap {
         self.knots.iter_mut().for_each(|knot| knot.err_ns += wider_ns);
@@ -252,13 +254,13 @@ impl ClockMap {
         self
     }
 
-    /// How far the counters of two of the host's processors may be apart, in nanoseconds; `None` where
-    /// nobody measured it.
+    /// How far the counters of two of the host's processors may be apart, in nanoseconds; `None`
+    /// where nobody measured it.
     pub fn apart_ns(&self) -> Option<f64> {
         self.apart_ns
     }
 
-    /// Global time and hard half-width at `counter`.
+    /// Global time and hard maximum error at `counter`.
     pub fn map(&self, counter: Counter) -> (GlobalNs, Bound) {
         let (ns, hard) = match self.epoch_at(counter) {
             Ok(epoch) => {
@@ -271,7 +273,7 @@ impl ClockMap {
     }
 
     /// [`Self::map`] of each of many counters: nanoseconds of their global times and of their hard
-    /// half-widths. Quick where neighbours lie between the same knots.
+    /// maximum errors. Quick where neighbours lie between the same knots.
     pub fn map_all(&self, counters: &[u64]) -> (Vec<i64>, Vec<i64>) {
         let (mut ts, mut err) = (vec![0; counters.len()], vec![0; counters.len()]);
         let mut begin = 0;
@@ -318,7 +320,7 @@ impl ClockMap {
         (near.contains(&counter.0) && small && fits).then_some((line, near))
     }
 
-    /// The half-width at `counter` that holds with the claimed probability.
+    /// The error bound at `counter` that holds with the claimed probability.
     pub fn calibrated(&self, counter: Counter) -> Bound {
         let calibrated = |epoch| Bound::of_rounded(self.place(epoch, counter).2);
         self.epoch_at(counter).map_or(Bound::UNKNOWN, calibrated)
@@ -385,8 +387,8 @@ impl ClockMap {
         }
     }
 
-    /// Hard half-width of an interval of `ns` nanoseconds measured on this one host. Its two ends
-    /// share the offset's error, so only the rate's remains: map and truth each stay within
+    /// Hard maximum error of an interval of `ns` nanoseconds measured on this one host. Its two
+    /// ends share the offset's error, so only the rate's remains: map and truth each stay within
     /// `drift` of the mean rate. They may be of two processors, and add what these are apart, where
     /// that was measured. Each end is rounded. Unknown where the host was disturbed, which may have
     /// been within the interval.
@@ -417,8 +419,8 @@ impl ClockMap {
     }
 }
 
-/// From one counter to another. Damaged stamps may be so far away that it does not fit 64 bits: those
-/// must not come out on the other side.
+/// From one counter to another. Damaged stamps may be so far away that it does not fit 64 bits:
+/// those must not come out on the other side.
 fn ticks(from: Counter, to: Counter) -> f64 {
     let clamped = |ticks: u64| ticks.min(i64::MAX as u64).cast_signed();
     let ticks = if to >= from { clamped(to.0 - from.0) } else { -clamped(from.0 - to.0) };
@@ -443,8 +445,9 @@ fn extrapolate(epoch: &Stretch, from: &Knot, since: f64) -> Place {
     (from.offset_ns + ns, from.err_ns + grown, from.calibrated_ns + grown)
 }
 
-/// Whole numbers in floats, without calls and branches, so that a compiler makes vectors of it for any
-/// processor: next to `MAGIC` a float's last bit is a one, and so the bits of both differ by the number.
+/// Whole numbers in floats, without calls and branches, so that a compiler makes vectors of it for
+/// any processor: next to `MAGIC` a float's last bit is a one, and so the bits of both differ by
+/// the number.
 mod whole {
     use super::{Counter, Place};
 
@@ -452,7 +455,8 @@ mod whole {
     pub(super) const SMALL: f64 = (1u64 << 50) as f64;
     const MAGIC: f64 = (3u64 << 51) as f64;
 
-    /// `map`'s result for counters whose ticks since `from`, and what `place` makes of them, are small.
+    /// `map`'s result for counters whose ticks since `from`, and what `place` makes of them, are
+    /// small.
     #[inline(always)]
     pub(super) fn along<'a>(
         counters: &[u64],
@@ -474,7 +478,8 @@ mod whole {
         (whole + MAGIC).to_bits().wrapping_sub(MAGIC.to_bits()).cast_signed()
     }
 
-    /// A half goes away from zero, as `f64::round` has it; adding `MAGIC` takes it to the even number.
+    /// A half goes away from zero, as `f64::round` has it; adding `MAGIC` takes it to the even
+    /// number.
     #[inline(always)]
     fn round(x: f64) -> f64 {
         let even = (x + MAGIC) - MAGIC;

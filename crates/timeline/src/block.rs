@@ -26,10 +26,10 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
-    /// Of a row whose values are null.
+    /// Offset of a row whose values are null.
     pub const NONE: u32 = u32::MAX;
 
-    /// Of a row: its own and what follows; none where its values are null.
+    /// The bytes of a row and everything after it; `None` if its values are null.
     pub fn row(&self, row: usize) -> Option<&[u8]> {
         let at = self.at[row];
         (at != Fields::NONE).then(|| &self.bytes[at as usize..])
@@ -39,7 +39,7 @@ impl Fields {
 /// Events of one call site, by one thread, in the order of `ts` and then of `counter`.
 pub(crate) struct Block {
     pub table: usize,
-    /// Of the table.
+    /// Index of the call site in its table.
     pub site: usize,
     /// Index of the stream file.
     pub file: usize,
@@ -55,8 +55,8 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Cuts rows that are only in the order of their counters where time goes back, as a clock's map
-    /// may between its epochs.
+    /// Cuts rows that are only in the order of their counters where time goes back, as a clock's
+    /// map may between its epochs.
     pub fn ascending(mut self, blocks: &mut Vec<Block>) {
         if self.ts.is_sorted() {
             return blocks.push(self);

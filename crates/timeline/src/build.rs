@@ -28,7 +28,7 @@ pub enum BuildError {
     /// A file or directory could not be read or written.
     #[error("{path}: {source}")]
     Io {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// Why.
         source: std::io::Error,
@@ -55,7 +55,7 @@ pub enum BuildError {
         /// The file.
         path: PathBuf,
     },
-    /// Who follows the progress wants no more.
+    /// The caller has cancelled through the progress callback.
     #[error("stopped")]
     Stopped,
     /// A loss account is not what its schema says.
@@ -136,7 +136,7 @@ pub struct Summary {
 pub struct HostSummary {
     /// Whether it is the reference.
     pub reference: bool,
-    /// Largest hard half-width over its events, or over its map where it has no event.
+    /// Largest hard maximum error over its events, or over its map where it has no event.
     pub max_err_ns: u64,
     /// Bound on the difference between the host's rate and its mean.
     pub drift_ppm: f64,
@@ -196,8 +196,8 @@ impl Timeline {
         self.loops.push(found);
     }
 
-    /// Adds a host's directory: its streams under `trace/` and its `loss.json`, which are read when the
-    /// tables are written. A host without streams has events of none.
+    /// Adds a host's directory: its streams under `trace/` and its `loss.json`, which are read when
+    /// the tables are written. A host without streams has events of none.
     pub fn add_host(&mut self, dir: &Path, host: &str, clock: HostClock) -> Result<(), BuildError> {
         let metadata = dir.join("trace/metadata");
         let mut decoders = BTreeMap::new();
@@ -251,8 +251,8 @@ impl Timeline {
         places
     }
 
-    /// Decodes all streams, an event after the other into columns on the global time line, and keeps
-    /// none: for benchmarks. Returns the number of events.
+    /// Decodes all streams, an event after the other into columns on the global time line, and
+    /// keeps none: for benchmarks. Returns the number of events.
     pub fn decode(self) -> Result<u64, BuildError> {
         self.read_all(&mut |_, _| true, |_, _| Ok(()))
     }
@@ -301,8 +301,8 @@ impl Timeline {
         self.conclude(vec![decoded], dir)
     }
 
-    /// Decodes one of [`Self::stream_files`] alone: writes its rows to `timeline/` under `dir`, a part
-    /// of each table whose number is the file's.
+    /// Decodes one of [`Self::stream_files`] alone: writes its rows to `timeline/` under `dir`, a
+    /// part of each table whose number is the file's.
     pub fn write_part(mut self, file: usize, dir: &Path) -> Result<Decoded, BuildError> {
         let stream = streams::find(&self.hosts)?.into_iter().enumerate().nth(file);
         self.write_rows(stream.into_iter().collect(), file, dir, &mut |_, _| true)
@@ -366,7 +366,8 @@ impl Timeline {
         Ok(decoded)
     }
 
-    /// After all stream files were decoded: writes `tables/` under `dir` and says what the tables hold.
+    /// After all stream files were decoded: writes `tables/` under `dir` and says what the tables
+    /// hold.
     pub fn conclude(self, decoded: Vec<Decoded>, dir: &Path) -> Result<Summary, BuildError> {
         let mut events = BTreeMap::<String, u64>::new();
         let mut found = BTreeMap::new();
@@ -422,8 +423,8 @@ impl Timeline {
     }
 }
 
-/// About how much memory the rows of a table may take before they are written as a group, and those of
-/// all tables together.
+/// About how much memory the rows of a table may take before they are written as a group, and those
+/// of all tables together.
 const GROUP: usize = 12 << 20;
 const ALL: usize = 384 << 20;
 

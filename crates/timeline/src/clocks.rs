@@ -18,11 +18,11 @@ pub struct ForeignReading {
     pub clock: String,
     /// When.
     pub ts: GlobalNs,
-    /// Half-width of that.
+    /// Maximum error of `ts`.
     pub err: Bound,
-    /// What it gained on global time since its first reading, and the half-width of that.
+    /// What it gained on global time since its first reading, and the maximum error of that.
     pub gained: Option<(i64, i64)>,
-    /// By how much it is ahead of the reference's clock of the same name, likewise.
+    /// By how much it is ahead of the reference's clock of the same name, and the maximum error.
     pub offset: Option<(i64, i64)>,
 }
 
@@ -35,7 +35,7 @@ pub struct ClockEvent {
     pub kind: String,
     /// Not before this, if that is known.
     pub from: Option<GlobalNs>,
-    /// Not after this, likewise.
+    /// Not after this, if that is known.
     pub until: Option<GlobalNs>,
     /// By how many nanoseconds, at least and at most, where that can be said.
     pub ns: Option<(i64, i64)>,
@@ -46,9 +46,9 @@ pub struct ClockEvent {
 /// The loop that an edge between two followers closes over the reference, in a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopResiduals {
-    /// Who probed.
+    /// The host that probed.
     pub host: String,
-    /// Who answered.
+    /// The host that answered.
     pub peer: String,
     /// Exchanges that the edge's map rests on.
     pub exchanges: u64,
@@ -56,11 +56,11 @@ pub struct LoopResiduals {
     pub rejected: u64,
     /// Instants that were looked at.
     pub instants: u64,
-    /// Of them, those without a residual: a clock was disturbed.
+    /// Exchanges without a residual, because a clock was disturbed.
     pub unknown: u64,
-    /// Those with one inside its calibrated half-width.
+    /// Exchanges with a residual inside its calibrated error bound.
     pub covered: u64,
-    /// Those with one outside its hard half-width.
+    /// Exchanges with a residual outside its hard maximum error.
     pub contradictions: u64,
     /// None where no instant has one.
     pub figures: Option<LoopFigures>,
@@ -68,7 +68,7 @@ pub struct LoopResiduals {
     pub problem: Option<String>,
 }
 
-/// Of an edge's residuals, in nanoseconds.
+/// Percentiles of an edge's residuals, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopFigures {
     /// Median of their sizes.
@@ -77,7 +77,7 @@ pub struct LoopFigures {
     pub p99: i64,
     /// The largest.
     pub max: i64,
-    /// Median of their hard half-widths.
+    /// Median of their hard maximum errors.
     pub err: i64,
     /// And of the calibrated ones.
     pub calibrated: i64,

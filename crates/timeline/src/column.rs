@@ -24,7 +24,7 @@ pub(crate) enum ColumnType {
     Fixed(FieldType),
     Text,
     Binary,
-    /// Of a histogram's non-empty buckets: their indexes.
+    /// Indexes of a histogram's non-empty buckets.
     Indexes,
     /// The same ones' counts.
     Counts,

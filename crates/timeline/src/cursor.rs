@@ -56,7 +56,7 @@ pub(crate) struct Tally {
     pub damage: Vec<Damage>,
     /// Good records, by process and pid.
     pub recorded: BTreeMap<(u32, u32), u64>,
-    /// Largest hard half-width of an event.
+    /// Largest hard maximum error of an event.
     pub max_err_ns: u64,
     /// Intervals that start after their end.
     pub backward: u64,
@@ -223,8 +223,8 @@ impl<'a> Cursor<'a> {
         self.at += RECORDS as u64;
     }
 
-    /// Decodes the packet's records in `rest`, which is at `offset` of the piece; whether the packet
-    /// ends there.
+    /// Decodes the packet's records in `rest`, which is at `offset` of the piece; whether the
+    /// packet ends there.
     fn records(&mut self, packet: Open<'a>, bytes: &[u8], offset: usize, rest: &[u8]) -> bool {
         let left = packet.until - self.at;
         let complete = left <= rest.len() as u64;
@@ -316,8 +316,9 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Start and duration, in global time and as fields, of intervals that ended at `ts`. One that began
-/// when nothing was known of the clock has an unknown error; one that starts after its end has none.
+/// Start and duration, in global time and as fields, of intervals that ended at `ts`. One that
+/// began when nothing was known of the clock has an unknown error; one that starts after its end
+/// has none.
 fn intervals(
     map: &ClockMap,
     bytes: &[u8],

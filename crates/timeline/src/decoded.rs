@@ -1,4 +1,4 @@
-//! What was found in stream files, beside their rows: so much that each file can be decoded by a
+//! What was found in stream files, except their rows: so much that each file can be decoded by a
 //! process of its own, and what all of them add up to.
 
 use std::collections::BTreeMap;
@@ -27,12 +27,12 @@ impl Stored for Decoded {
 }
 
 impl Decoded {
-    /// As [`Self::store`] left it.
+    /// Loads what [`Self::store`] stored.
     pub fn load(path: &Path) -> Result<Decoded, BuildError> {
         stored::load(path)
     }
 
-    /// As JSON.
+    /// Stores it as JSON.
     pub fn store(&self, path: &Path) -> Result<(), BuildError> {
         stored::store(self, path)
     }
@@ -48,12 +48,13 @@ pub(crate) struct StreamFile {
     pub flaws: Flaws,
     /// Good records, by process and pid.
     pub recorded: Vec<(String, u32, u64)>,
-    /// Largest hard half-width of an event.
+    /// Largest hard maximum error of an event.
     pub max_err_ns: u64,
 }
 
-/// A host's account: its summary and what is wrong with it, by what was found in its stream files. Its
-/// own account of loss goes to `losses`; what the collector says it recorded must be in the streams.
+/// A host's account: its summary and what is wrong with it, by what was found in its stream files.
+/// Its own account of loss goes to `losses`; what the collector says it recorded must be in the
+/// streams.
 pub(crate) fn account(
     host: &Host,
     files: Vec<StreamFile>,

@@ -9,8 +9,8 @@ use loopscope_time::Bound;
 /// The process that a router's events are of, and their group.
 const ROUTER: (&str, &str) = ("_links", "link");
 
-/// Parts of a nanosecond by which CLOCK_MONOTONIC may gain or lose in one: Linux speeds it up or slows
-/// it down by 500 ppm at most (`MAXFREQ` of adjtimex).
+/// Parts of a nanosecond by which CLOCK_MONOTONIC may gain or lose in one: Linux speeds it up or
+/// slows it down by 500 ppm at most (`MAXFREQ` of adjtimex).
 const SLEW: u64 = 2_000;
 
 /// No instant is longer ago than this when its event is recorded: `ago_ns` has 32 bits.
@@ -35,7 +35,8 @@ pub(crate) struct Stamps<'a> {
 }
 
 impl Earlier {
-    /// Of a call site of a process; none where its events are of when they are recorded.
+    /// The columns for a call site of a process; `None` if its events are recorded when they
+    /// happen.
     pub fn of(process: &str, class: &EventClass) -> Option<Earlier> {
         if (process, class.group.as_str()) != ROUTER {
             return None;
@@ -53,8 +54,8 @@ impl Earlier {
         ago.map(|ago| Earlier { ago, within })
     }
 
-    /// Moves stamps to the instants that the events are of, with what that adds to their half-widths,
-    /// and puts them in order again.
+    /// Moves stamps to the instants that the events are of, with what that adds to their
+    /// maximum errors, and puts them in order again.
     pub fn apply(self, bytes: &[u8], stamps: &mut Stamps) {
         let field = |at: u32, place: usize| {
             let from = at as usize + place;

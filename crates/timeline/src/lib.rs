@@ -1,7 +1,11 @@
-//! From the streams of all hosts and a [`ClockMap`](loopscope_time::ClockMap) for each to one
-//! ordered table per event class, as `schema/run-directory.md` fixes them.
+//! The time line of a run: one ordered table for each event class, in global time.
 //!
-//! Where the maps come from is not this crate's business.
+//! Input are the trace streams of all hosts and a [`ClockMap`](loopscope_time::ClockMap) for each
+//! host. For a stamp `c` of a host's counter, the map gives global time `ts` in nanoseconds and its
+//! maximum error `err_ns`: the event happened within `ts` ± `err_ns`. Rows are ordered by `ts`,
+//! then by `c`. `schema/run-directory.md` defines the tables.
+//!
+//! This crate does not estimate clocks; crate `loopscope-clocksync` makes the maps.
 
 mod block;
 mod build;

@@ -1,4 +1,4 @@
-//! The loss account that a collector leaves beside its streams (`loss.json`, schema/trace.md).
+//! The loss account that a collector leaves next to its streams (`loss.json`, schema/trace.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ const VERSION: u32 = 2;
 /// `loss.json`, as far as the time line checks it. What is not in an older version is zero.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Loss {
-    /// Of the format.
+    /// Version of the format.
     pub version: u32,
     /// Hits of enabled call sites that no filter kept out.
     pub emitted: u64,
@@ -42,7 +42,7 @@ pub struct Loss {
 /// Costs on the host, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// Of an enabled event with an id.
+    /// Cost of an enabled event with an id.
     pub event_ns: Spread,
 }
 

@@ -38,12 +38,12 @@ impl Row {
 pub(crate) enum Piece<'a> {
     /// So many of one block.
     Run(usize, Range<usize>),
-    /// Of blocks that overlap in time.
+    /// Rows from blocks that overlap in time.
     Mixed(&'a [Row]),
 }
 
-/// Puts rows in order. It keeps its memory: to have it from the system each time costs as much as the
-/// merging does.
+/// Puts rows in order. It keeps its memory: to have it from the system each time costs as much as
+/// the merging does.
 #[derive(Default)]
 pub(crate) struct Merge {
     rows: Vec<Row>,

@@ -8,7 +8,7 @@ use crate::build::{BuildError, HostClock, Problem, Timeline};
 use crate::clocks::LoopResiduals;
 use crate::stored::{self, Stored};
 
-/// All that a time line needs beside its streams.
+/// All that a time line needs in addition to its streams.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Solution {
     /// In the order of names.
@@ -36,12 +36,12 @@ impl Stored for Solution {
 }
 
 impl Solution {
-    /// As [`Self::store`] left it: the same to the bit.
+    /// Loads what [`Self::store`] stored: the same to the bit.
     pub fn load(path: &Path) -> Result<Solution, BuildError> {
         stored::load(path)
     }
 
-    /// As JSON.
+    /// Stores it as JSON.
     pub fn store(&self, path: &Path) -> Result<(), BuildError> {
         stored::store(self, path)
     }

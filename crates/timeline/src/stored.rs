@@ -11,7 +11,7 @@ use crate::build::{BuildError, read};
 pub(crate) trait Stored: Serialize + DeserializeOwned {
     /// In words.
     const WHAT: &str;
-    /// Of its schema.
+    /// Version of its schema.
     const VERSION: u32;
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Table {
     origins: Vec<Origin>,
     known: HashMap<Origin, u32>,
     fields: Vec<Column>,
-    /// Of its call sites.
+    /// Kinds of its call sites.
     kinds: BTreeSet<Kind>,
     sites: Vec<Site>,
     /// Whether a call site's events are of instants before they were recorded.
@@ -46,7 +46,7 @@ thread_local! {
     static MERGE: RefCell<Merge> = RefCell::default();
 }
 
-/// About what a row takes beside its fields.
+/// Approximate size of a row without its fields, in bytes.
 const ROW: usize = 44;
 
 /// What every table has, before the classes' own fields.
@@ -109,9 +109,9 @@ fn columns(class: &EventClass) -> Vec<(&str, ColumnType)> {
 }
 
 impl Table {
-    /// Makes room for a call site's values; returns its number, and the names that had to be changed
-    /// because the table has such a column already and it is another one.
-    /// `earlier`: its events are of instants before they were recorded.
+    /// Makes room for a call site's values; returns its number, and the names that had to be
+    /// changed because the table has such a column already and it is another one. `earlier`: its
+    /// events are of instants before they were recorded.
     pub fn site(&mut self, class: &EventClass, earlier: bool) -> (usize, Vec<String>) {
         let mut renamed = Vec::new();
         self.earlier |= earlier;

@@ -1,5 +1,5 @@
-//! What other tools recorded comes onto a run's time line as its hosts' clocks place it, and what is
-//! wrong with it costs nothing else.
+//! What other tools recorded comes onto a run's time line as its hosts' clocks place it, and what
+//! is wrong with it costs nothing else.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
@@ -68,7 +68,7 @@ fn trace(dir: &Path, packets: &[Vec<u8>]) -> PathBuf {
     dir.to_owned()
 }
 
-/// `shift` ahead; unknown from `until` on; the half-width is 7 and what a stamp stands for.
+/// `shift` ahead; unknown from `until` on; the maximum error is 7 and what a stamp stands for.
 fn shifted(shift: i64, until: i64) -> Place {
     Arc::new(move |from, to| {
         let known = from < until;
@@ -202,8 +202,8 @@ fn damage_costs_the_rest_of_its_stream_and_unknown_times_are_counted() {
     assert!(said(3).contains("no trace"), "{}", said(3));
 }
 
-/// Whatever is wrong with a trace or a capture, what can be read of it is, the tables hold together,
-/// and where something is left out that is said.
+/// Whatever is wrong with a trace or a capture, what can be read of it is, the tables hold
+/// together, and where something is left out that is said.
 #[test]
 fn damage_anywhere_is_borne_and_said() {
     let place = tempfile::tempdir().unwrap();

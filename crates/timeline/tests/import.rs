@@ -188,7 +188,8 @@ fn unmapped(clocks: &str, header: &str) -> (String, Vec<u8>) {
     (metadata, bytes.collect())
 }
 
-/// As babeltrace2 has it: `timestamp` is a stamp, and its clock the only one, or one of nanoseconds.
+/// The rules of babeltrace2: `timestamp` is a stamp, and its clock is the only one, or one of
+/// nanoseconds.
 #[test]
 fn stamps_that_name_no_clock_are_on_the_only_one_or_count_nanoseconds() {
     let place = tempfile::tempdir().unwrap();
@@ -246,7 +247,7 @@ fn members_of_one_name_are_refused_with_the_place() {
             "struct { enum : u { x } t; variant <t> { u x; struct { } x; } v; }",
             Some("line 3, column 86: a second member x"),
         ),
-        // Of several bodies, and as metadata writes it.
+        // Several bodies, written as metadata does.
         ("struct { u n; struct { u n; } a; u _n; }", None),
     ] {
         let text = format!(
@@ -287,7 +288,7 @@ fn compressed_and_encrypted_packets_are_refused() {
     }
 }
 
-/// As many packets as bytes, none with an event.
+/// A stream with as many packets as bytes, none with an event.
 #[test]
 fn empty_packets_are_passed_over() {
     let place = tempfile::tempdir().unwrap();

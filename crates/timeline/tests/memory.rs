@@ -20,8 +20,8 @@ static HEAP: PeakAlloc = PeakAlloc;
 /// One measures at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// What reading may take, beside [`EACH`] for a byte of the input; and what writing tables takes
-/// beyond that, whose compression alone has half of it.
+/// Memory that reading may take, in addition to [`EACH`] for a byte of the input; and what writing
+/// tables takes beyond that, whose compression alone has half of it.
 const READING: usize = 128 << 10;
 const WRITING: usize = 2 << 20;
 const EACH: usize = 16;

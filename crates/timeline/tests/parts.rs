@@ -19,8 +19,8 @@ use loopscope_timeline::{
 
 use lab::{Written, event, ints, knot, metadata, packets_of, plain, read};
 
-/// Two hosts with three stream files each, whose stamps tie; one is damaged, one account has drops, and
-/// the sites of an entity have other fields on each host.
+/// Two hosts with three stream files each, whose stamps tie; one is damaged, one account has drops,
+/// and the sites of an entity have other fields on each host.
 fn hosts(dir: &Path) -> Solution {
     let mut state = 5u64;
     let mut below = |end: u64| {
@@ -134,7 +134,7 @@ fn hosts(dir: &Path) -> Solution {
     solution
 }
 
-/// As processes do that share nothing but files.
+/// Builds as processes do that share nothing but files.
 fn apart(dir: &Path, solution: &Solution, out: &Path) -> Summary {
     let clocks = out.join("clocks.json");
     solution.store(&clocks).unwrap();

@@ -68,7 +68,7 @@ fn a_trigger_has_the_time_and_the_bound_of_an_event_of_its_counter() {
                  "process": "node", "pid": 7, "events": 12}]"#,
         ),
     );
-    // Of an older version, and one where the clock was disturbed.
+    // A trigger of an older version, and one where the clock was disturbed.
     stream(
         &b,
         "old",
@@ -108,7 +108,7 @@ fn a_trigger_has_the_time_and_the_bound_of_an_event_of_its_counter() {
     assert_eq!(events.iter().collect::<Vec<_>>(), [Some(12), None, None]);
     let unknown = Bound::UNKNOWN.ns().cast_signed();
     assert_eq!(ints(&table, "err_ns")[2], unknown);
-    // As the events of the same counters.
+    // The events of the same counters.
     let sent = read(&dir.path().join("timeline/pipe/sent/part-0.parquet"));
     assert_eq!(ints(&sent, "ts"), ints(&table, "ts"));
     assert_eq!(ints(&sent, "err_ns"), ints(&table, "err_ns"));

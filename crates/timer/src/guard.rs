@@ -3,9 +3,9 @@
 /// Time before an instant at which to stop sleeping and to spin. Sans-I/O: told of each wake.
 ///
 /// It is the lateness that all but one in two hundred of the recent sleeps stayed below, and a
-/// little more: each late packet spoils two intervals, so that then 99 % of the intervals are right.
-/// "Recent" are the last 256 to 512 wakes. Higher latencies so move it within some five wakes, lower
-/// ones within some two thousand.
+/// little more: each late packet spoils two intervals, so that then 99 % of the intervals are
+/// right. "Recent" are the last 256 to 512 wakes. Higher latencies so move it within some five
+/// wakes, lower ones within some two thousand.
 #[derive(Clone, Debug)]
 pub struct Guard {
     ns: u64,
@@ -18,7 +18,7 @@ pub struct Guard {
     undisturbed: u32,
     /// Waits still to go without spinning.
     resting: u32,
-    /// As many as the last time it gave up spinning.
+    /// Number of sleeps that it rests, as many as the last time it gave up spinning.
     rest: u32,
 }
 
@@ -180,7 +180,7 @@ mod tests {
         }
     }
 
-    /// Of `wakes` sleeps, how many were later than the guard, and the mean time to spin.
+    /// Number of `wakes` sleeps that were later than the guard, and the mean time to spin.
     fn live(guard: &mut Guard, kernel: &mut Kernel, wakes: u64) -> (u64, u64) {
         let (mut missed, mut spun) = (0, 0);
         for _ in 0..wakes {
@@ -255,7 +255,7 @@ mod tests {
             }
         }
         assert!(slept > 5000, "slept {slept} times");
-        // Nor does it give up for good where there never was a sleep.
+        // It does not give up for good if it has never slept, either.
         let mut guard = Guard::default();
         (0..5 * PATIENCE).for_each(|_| guard.stayed_awake());
         assert!(guard.ns() < 10_000);

@@ -23,8 +23,8 @@ pub(crate) struct Callsite {
 }
 
 pub(crate) enum Is {
-    /// A call site for each shape that its values had: `tracing` tells the fields' names ahead, their
-    /// types only with the values.
+    /// A call site for each shape that its values had: `tracing` tells the fields' names ahead,
+    /// their types only with the values.
     Event(OnceLock<Box<Shape>>),
     Span {
         start: Site,
@@ -32,7 +32,7 @@ pub(crate) enum Is {
     },
 }
 
-/// Which fields are there, and of which types.
+/// Presence and types of the fields.
 pub(crate) struct Shape {
     fields: Vec<usize>,
     kinds: Vec<FieldKind>,

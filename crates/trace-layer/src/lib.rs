@@ -27,11 +27,11 @@
 //! A NUL in a text is a `?`.
 //!
 //! Whether an entity is recorded is asked at each hit, so recordings may begin and end while the
-//! program runs. In a program whose only layer is [`sole_layer`] a disabled entity costs `tracing`'s
-//! way to a subscriber and a look-up in a table. Beside other layers it has to be [`layer`], which
-//! leaves them what they saw before; `tracing-subscriber` then evaluates an event's values whether
-//! anybody wants them or not. The first hit of an event is always evaluated: the types of its values
-//! come with them.
+//! program runs. In a program whose only layer is [`sole_layer`] a disabled entity costs
+//! `tracing`'s way to a subscriber and a look-up in a table. Together with other layers it has to
+//! be [`layer`], which leaves them what they saw before; `tracing-subscriber` then evaluates an
+//! event's values whether anybody wants them or not. The first hit of an event is always evaluated:
+//! the types of its values come with them.
 
 mod callsite;
 mod name;
@@ -49,8 +49,8 @@ use tracing_subscriber::registry::LookupSpan;
 use callsite::Is;
 use value::{Hit, SpanId};
 
-/// Records events and spans into whichever loopscope streams have them enabled. Made by [`layer`] and
-/// [`sole_layer`].
+/// Records events and spans into whichever loopscope streams have them enabled. Made by [`layer`]
+/// and [`sole_layer`].
 #[derive(Debug)]
 pub struct Recorder(());
 
@@ -66,8 +66,8 @@ where
     sole_layer().with_filter(Enabled(()))
 }
 
-/// The layer for a subscriber that has no other: what no stream has enabled is disabled for the whole
-/// subscriber, and its values are not evaluated.
+/// The layer for a subscriber that has no other: what no stream has enabled is disabled for the
+/// whole subscriber, and its values are not evaluated.
 pub fn sole_layer() -> Recorder {
     Recorder(())
 }

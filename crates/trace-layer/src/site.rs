@@ -29,7 +29,7 @@ struct Raw {
 
 const _: () = assert!(size_of::<Raw>() == 64);
 
-/// Of a field in a payload, at most: a pointer and a `u32`.
+/// Largest size of a field in a payload, in bytes: a pointer and a `u32`.
 const LARGEST: usize = 12;
 
 mod core_calls {
@@ -86,7 +86,8 @@ fn text(text: &str) -> *const c_char {
 }
 
 impl Site {
-    /// Makes a call site and registers it. The texts are legal (`name.rs`), the fields at most eight.
+    /// Makes a call site and registers it. The texts are legal (`name.rs`), the fields at most
+    /// eight.
     pub fn register(kind: Kind, place: Where<'_>, fields: &[(String, FieldKind)]) -> Site {
         let mut described = Vec::new();
         for (name, field) in fields {
@@ -112,7 +113,8 @@ impl Site {
         }));
         raw.enabled = AtomicPtr::new(&raw mut raw.off);
         let start: *mut Raw = raw;
-        // SAFETY: one whole site, leaked with all that it points to, not shared before this returns.
+        // SAFETY: one whole site, leaked with all that it points to, not shared before this
+        // returns.
         unsafe { core_calls::loopscope_register(start, start.add(1)) };
         Site { raw: start, kind, fields: fields.iter().map(|(_, field)| *field).collect() }
     }
@@ -178,9 +180,9 @@ impl Site {
             }
         }
         let start = payload.as_ptr();
-        // SAFETY: the payload has the site's fields in order, packed, with room beyond for the whole
-        // words that the core copies; its pointers are into `text`, which outlives the call; the
-        // core keeps no pointer.
+        // SAFETY: the payload has the site's fields in order, packed, with room beyond for the
+        // whole words that the core copies; its pointers are into `text`, which outlives the call;
+        // the core keeps no pointer.
         unsafe {
             if is_variable {
                 core_calls::loopscope_event_variable(self.raw, id, start);

@@ -73,7 +73,7 @@ impl Value {
 #[derive(Debug, Default)]
 pub(crate) struct Hit {
     pub id: i64,
-    /// Which of the callsite's fields each value is of; [`REST`] is of several.
+    /// Index of the callsite's field for each value; [`REST`] holds several fields.
     pub fields: Vec<usize>,
     pub values: Vec<Value>,
     pub text: Vec<u8>,
@@ -87,7 +87,7 @@ pub(crate) struct Hit {
 pub(crate) const REST: usize = usize::MAX;
 
 impl Hit {
-    /// Of a callsite with this many fields.
+    /// A hit of a callsite with this many fields.
     pub fn new(fields: usize) -> Hit {
         Hit { most: fields, ..Hit::default() }
     }
@@ -123,7 +123,8 @@ impl Hit {
 
     fn add_rest(&mut self, field: &Field, value: &dyn Debug) {
         let space = if self.rest.is_empty() { "" } else { " " };
-        // Writing to a String fails only where the value's own Debug does; then its part is missing.
+        // Writing to a String fails only where the value's own Debug does; then its part is
+        // missing.
         let _ = write!(self.rest, "{space}{}={value:?}", field.name());
     }
 
@@ -188,7 +189,7 @@ impl Visit for Hit {
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         if self.has_room() {
-            // As above: what the value's Debug wrote before it failed stays.
+            // What the value's Debug wrote before it failed is kept, as above.
             let value = self.push_text(|text| {
                 let _ = std::io::Write::write_fmt(text, format_args!("{value:?}"));
             });

@@ -36,7 +36,7 @@ static PyObject *wrong_number(const struct event *event, Py_ssize_t given)
     return NULL;
 }
 
-/* Puts arguments given by name into their places; not zero on success. Whoever calls has seen that
+/* Puts arguments given by name into their places; not zero on success. The caller has checked that
  * there are as many arguments as places. */
 static int place_keywords(const struct event *event, PyObject *const *arguments, Py_ssize_t given,
                           PyObject *keywords, PyObject **values)

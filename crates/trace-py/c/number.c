@@ -36,7 +36,7 @@ static int failed(int64_t number)
     return number == -1 && PyErr_Occurred();
 }
 
-/* Of an exact int: no conversion of any kind goes on in the usual case. */
+/* The value of an exact int: no conversion of any kind goes on in the usual case. */
 static inline int quick(PyObject *value, int64_t *number)
 {
     if (Py_TYPE(value) != &PyLong_Type)

@@ -239,7 +239,7 @@ void loopscope_event_fields_at(const struct loopscope_site *site, int64_t id, co
 
 void loopscope_record(const struct loopscope_site *site, uint32_t stream, int64_t id,
                       const struct source *source, uint64_t now);
-/* Records a hit in each of the streams that its filter there lets it into; likewise. */
+/* Records a hit in each of the streams that its filter there lets it into. */
 void loopscope_hit(const struct loopscope_site *site, uint32_t streams, int64_t id,
                    const struct source *source, uint64_t now);
 

@@ -1,6 +1,6 @@
 //! The collector's calls into the C core: what a program does for its call sites when it registers
-//! them, done from outside to a running one, and what it asks before it removes what others left. One
-//! implementation decides what matches, compiles the filters and knows who is alive.
+//! them, done from outside to a running one, and what it asks before it removes what others left.
+//! One implementation decides what matches, compiles the filters and knows who is alive.
 
 use core::ffi::{CStr, c_char, c_int};
 
@@ -27,8 +27,8 @@ unsafe extern "C" {
 }
 
 /// A process that still uses the control file of a process directory with this name although the
-/// process that made it has ended: a child that it forked, which has had no hit yet. A look at every
-/// process, unless the one found last lives.
+/// process that made it has ended: a child that it forked, which has had no hit yet. A look at
+/// every process, unless the one found last lives.
 #[allow(unsafe_code)]
 pub fn heir(control: &Control, name: &CStr) -> Option<u32> {
     // SAFETY: the core reads the name up to its end, keeps no pointer, and changes the control file
@@ -41,7 +41,8 @@ pub fn heir(control: &Control, name: &CStr) -> Option<u32> {
 #[allow(unsafe_code)]
 pub fn glob_matches(glob: &CStr, full_name: &CStr) -> bool {
     let mut rest = core::ptr::null();
-    // SAFETY: the core reads both texts up to their ends and keeps no pointer but `rest`, into `glob`.
+    // SAFETY: the core reads both texts up to their ends and keeps no pointer but `rest`, into
+    // `glob`.
     let matches = unsafe {
         let length = glob.to_bytes().len();
         loopscope_glob_matches(glob.as_ptr(), length, full_name.as_ptr(), &raw mut rest)
@@ -52,7 +53,7 @@ pub fn glob_matches(glob: &CStr, full_name: &CStr) -> bool {
 /// A call site as its line in the sites file tells it.
 #[derive(Clone, Copy, Debug)]
 pub struct SiteText<'a> {
-    /// As `enum loopscope_kind` in include/loopscope/trace.h counts.
+    /// The kind, numbered as in `enum loopscope_kind` of include/loopscope/trace.h.
     pub kind: u32,
     /// `group:name`.
     pub full_name: &'a CStr,
@@ -60,9 +61,9 @@ pub struct SiteText<'a> {
     pub fields: &'a [u8],
 }
 
-/// Applies the lines about `stream` of a `streams` file's text to one call site of a running process:
-/// sets or clears its bit in the flag word, makes or removes its filter. The stream's section must
-/// be allocated in the control file.
+/// Applies the lines about `stream` of a `streams` file's text to one call site of a running
+/// process: sets or clears its bit in the flag word, makes or removes its filter. The stream's
+/// section must be allocated in the control file.
 ///
 /// # Panics
 /// If stream or index are beyond the layout's or the fields do not end with code 0.

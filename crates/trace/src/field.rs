@@ -70,7 +70,7 @@ impl Field for &[u8] {
 /// A type that an id, a key, an amount or a histogram's value can have: any integer. Ids are
 /// compared, not computed with, so a 64-bit unsigned one keeps its bits.
 pub trait Id: Copy {
-    /// As recorded.
+    /// The id as recorded.
     fn to_id(self) -> i64;
 }
 
@@ -133,8 +133,8 @@ impl Payload<'_> {
     #[inline(always)]
     #[allow(unsafe_code)]
     fn append_pointer(&mut self, pointer: *const u8) {
-        // SAFETY: any value is valid as bytes that may be uninitialised; unlike an integer they keep
-        // the pointer's provenance.
+        // SAFETY: any value is valid as bytes that may be uninitialised; unlike an integer they
+        // keep the pointer's provenance.
         self.append_bytes(unsafe {
             core::mem::transmute::<*const u8, [MaybeUninit<u8>; 8]>(pointer)
         });

@@ -59,8 +59,8 @@ macro_rules! interval_start {
 }
 
 /// Ends an interval and records its start and duration: `interval_end!("group", "name", id)`, or
-/// `interval_end!("group", "name", key = key)` with the key as the id. With `over = duration` at the
-/// end only what took longer is recorded.
+/// `interval_end!("group", "name", key = key)` with the key as the id. With `over = duration` at
+/// the end only what took longer is recorded.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -103,7 +103,7 @@ macro_rules! __interval_end {
     }};
 }
 
-/// As the core takes it; centuries are the most.
+/// The duration in nanoseconds, limited to centuries.
 #[doc(hidden)]
 #[inline(always)]
 pub fn nanoseconds(over: Duration) -> u64 {

@@ -9,19 +9,19 @@ pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"LOOPCTL1");
 pub const RING_MAGIC: u64 = u64::from_le_bytes(*b"LOOPRNG1");
 /// First word of a complete cells file.
 pub const CELLS_MAGIC: u64 = u64::from_le_bytes(*b"LOOPCLS1");
-/// Of all three.
+/// Version of all three files.
 pub const VERSION: u32 = 3;
 /// Call sites that a process can have.
 pub const MAX_SITES: usize = 4096;
 /// Streams that a process can have at once.
 pub const STREAMS: usize = 31;
-/// In a site's flag word, beside a bit for each stream: a hit needs a closer look.
+/// In a site's flag word, in addition to a bit for each stream: a hit needs a closer look.
 pub const SLOW: u32 = 1 << 31;
 /// Why a hit was dropped, by index in [`Section::drops`].
 pub const CAUSES: [&str; 7] =
     ["ring-full", "signal-reentry", "no-ring", "no-start", "too-large", "frozen", "no-filter"];
-/// Whether a cause's hits are in [`Ring::emitted`] and [`Ring::discarded`] too; the others' reach no
-/// ring and are counted as drops alone.
+/// Whether a cause's hits are in [`Ring::emitted`] and [`Ring::discarded`] too; the others' reach
+/// no ring and are counted as drops alone.
 pub const IN_RING: [bool; 7] = [true, false, false, false, true, true, false];
 
 /// [`Stream::kind`]: full rings drop.
@@ -35,8 +35,8 @@ pub const FREE: u32 = 0;
 pub const TAKEN: u32 = 1;
 /// [`Stream::state`]: recorded into.
 pub const ACTIVE: u32 = 2;
-/// [`Stream::state`]: its tables found no memory. Its section must not be touched, and its hits count
-/// in [`Stream::uncounted`].
+/// [`Stream::state`]: its tables found no memory. Its section must not be touched, and its hits
+/// count in [`Stream::uncounted`].
 pub const BARE: u32 = 3;
 
 /// A stream's slot in the control file.
@@ -47,13 +47,13 @@ pub struct Stream {
     pub state: AtomicU32,
     /// [`NORMAL`] or [`FLIGHT_RECORDER`].
     pub kind: AtomicU32,
-    /// Of its rings, in bytes.
+    /// Size of one of its rings' sub-buffers, in bytes.
     pub subbuffer_size: AtomicU32,
-    /// Of its rings.
+    /// Number of sub-buffers in one of its rings.
     pub subbuffer_count: AtomicU32,
     /// Rings made ahead.
     pub spares: AtomicU32,
-    /// Of the slot's use: in the names of its rings and cells.
+    /// Number of the slot's use, part of the names of its rings and cells.
     pub generation: AtomicU32,
     /// Ticks that a flight recorder goes on after its trigger.
     pub post: AtomicU64,
@@ -67,7 +67,7 @@ pub struct Stream {
     pub refusal: AtomicU32,
     /// Id of the hit that triggered.
     pub trigger_id: AtomicI64,
-    /// Of a [`BARE`] stream: hits, all dropped, of whatever call site.
+    /// Hits of a [`BARE`] stream, all dropped, of any call site.
     pub uncounted: AtomicU64,
     /// Rings that were made smaller than asked for, to leave room.
     pub small: AtomicU32,
@@ -113,7 +113,7 @@ pub struct Control {
     pub magic: AtomicU64,
     /// [`VERSION`].
     pub version: AtomicU32,
-    /// Of the file, in bytes.
+    /// Size of the file, in bytes.
     pub size: AtomicU32,
     /// Process id.
     pub pid: AtomicU32,
@@ -131,9 +131,9 @@ pub struct Control {
     pub pid_namespace: AtomicU64,
     /// Stamp in the directory's name of the process that forked this one; 0: none.
     pub parent_stamp: AtomicU64,
-    /// Of the counter in Hz, told by the collector's side; 0: unknown.
+    /// Frequency of the counter in Hz, written by the collector's side; 0: unknown.
     pub frequency: AtomicU64,
-    /// Of the process that forked this one.
+    /// Process number of the process that forked this one.
     pub parent_pid: AtomicU32,
     /// Cells that entities take so far.
     pub cells: AtomicU32,
@@ -170,9 +170,9 @@ pub struct Ring {
     pub pid: AtomicU32,
     /// Slot of its stream.
     pub stream: AtomicU32,
-    /// Of the slot's use.
+    /// Number of the slot's use.
     pub generation: AtomicU32,
-    /// Of its stream.
+    /// Kind of its stream.
     pub kind: AtomicU32,
     /// In bytes.
     pub subbuffer_size: AtomicU32,
@@ -184,11 +184,11 @@ pub struct Ring {
     /// Low half of the open sub-buffer's number, then the bytes written to it; about no open one if
     /// the number is not that of [`Ring::head`].
     pub committed: AtomicU64,
-    /// Of `committed`.
+    /// Upper limit of `committed`; 0: check everything else before adding.
     pub limit: AtomicU64,
     /// Hits of enabled call sites that found the ring idle.
     pub emitted: AtomicU64,
-    /// Of these, dropped for a cause that is [`IN_RING`].
+    /// Those of `emitted` that were dropped for a cause that is [`IN_RING`].
     pub discarded: AtomicU64,
     /// Hits in signal handlers that interrupted a hit; not in `emitted`.
     pub reentered: AtomicU64,
@@ -223,7 +223,7 @@ pub struct Cells {
     pub pid: AtomicU32,
     /// Slot of its stream.
     pub stream: AtomicU32,
-    /// Of the slot's use.
+    /// Number of the slot's use.
     pub generation: AtomicU32,
     /// Cells that are there.
     pub count: AtomicU64,

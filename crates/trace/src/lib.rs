@@ -1,12 +1,13 @@
-//! Instrumentation of programs: events ([`event!`]), intervals ([`interval!`], [`interval_start!`],
-//! [`interval_end!`]), counters ([`counter_add!`], [`counter_log!`], [`counter_reset!`]), histograms
-//! ([`histogram_add!`], [`histogram_log!`], [`histogram_reset!`], [`histogram_range!`]), the ways of
-//! messages ([`flow_out!`], [`flow_in!`], [`flow_link!`]), what people are told ([`describe!`],
-//! [`describe_group!`]); and the memory layout that the collector reads.
+//! Instrumentation of programs, and the memory layout that the collector reads.
 //!
-//! The recording itself is C (`c/` beside this crate), which C and C++ programs link as
-//! libloopscope; this crate links the same code into Rust programs. It needs neither std nor an
-//! allocator.
+//! Call sites record events ([`event!`]), intervals ([`interval!`], [`interval_start!`],
+//! [`interval_end!`]), counters ([`counter_add!`], [`counter_log!`], [`counter_reset!`]),
+//! histograms ([`histogram_add!`], [`histogram_log!`], [`histogram_reset!`], [`histogram_range!`])
+//! and the paths of messages ([`flow_out!`], [`flow_in!`], [`flow_link!`]). [`describe!`] and
+//! [`describe_group!`] give units and descriptions for people.
+//!
+//! The recording itself is C (`c/` in this crate), which C and C++ programs link as libloopscope;
+//! this crate links the same code into Rust programs. It needs neither std nor an allocator.
 //!
 //! ```
 //! fn send(id: u64, size: u32) {

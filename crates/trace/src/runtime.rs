@@ -80,17 +80,17 @@ impl<'a> Value<'a> {
 /// What a call site does.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind<'a> {
-    /// With at most eight fields.
+    /// An event, with at most eight fields.
     Event(&'a [(&'a str, FieldType)]),
-    /// A message leaves; likewise.
+    /// A message leaves, with at most eight fields.
     FlowOut(&'a [(&'a str, FieldType)]),
-    /// A message arrives; likewise.
+    /// A message arrives, with at most eight fields.
     FlowIn(&'a [(&'a str, FieldType)]),
     /// An output was computed from an input; its one field is `out`, the output's id.
     FlowLink,
-    /// Of a thread's intervals, or of those with a key.
+    /// Start of an interval, of a thread's intervals or of those with a key.
     IntervalStart,
-    /// Likewise.
+    /// End of an interval.
     IntervalEnd,
     /// No record.
     CounterAdd,
@@ -115,7 +115,7 @@ pub enum Kind<'a> {
     },
     /// Declares what people are told of an entity, or, under the name `*`, of a group.
     Describe {
-        /// Of its values.
+        /// Unit of its values.
         unit: &'a str,
         /// In a sentence.
         description: &'a str,
@@ -154,8 +154,8 @@ impl<'a> Kind<'a> {
 /// Why a call site could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// A name is empty or has other characters than printable ASCII without spaces, `:`, `,`, quotes
-    /// and backslashes.
+    /// A name is empty or has other characters than printable ASCII without spaces, `:`, `,`,
+    /// quotes and backslashes.
     Name,
     /// A text has a NUL.
     Nul,
@@ -191,7 +191,7 @@ pub struct RuntimeSite(&'static Site);
 
 impl RuntimeSite {
     /// Makes and registers a call site of the entity `group:name`. Sites alike in everything are
-    /// one for whoever records them.
+    /// one for the recorder.
     pub fn new(
         group: &str,
         name: &str,
@@ -248,7 +248,8 @@ impl RuntimeSite {
         self.hit(&[kind::INTERVAL_END], |site| site.interval_end(id, over_ns));
     }
 
-    /// Ends the interval with this key, which becomes the id; likewise.
+    /// Ends the interval with this key, which becomes the id; recorded if it took longer than
+    /// `over_ns` nanoseconds.
     pub fn end_key(self, key: i64, over_ns: u64) {
         self.hit(&[kind::INTERVAL_END], |site| site.interval_end_key(key, over_ns));
     }
@@ -378,8 +379,8 @@ fn leak(
     });
     let made = Site::made(kind.code(), [group, name, fields, file], line, payload_size(kind));
     let site = start.cast::<Site>();
-    // SAFETY: malloc aligns for any type of this size, and the block begins with room for a site. It
-    // is never freed, so the reference lives as long as the process.
+    // SAFETY: malloc aligns for any type of this size, and the block begins with room for a site.
+    // It is never freed, so the reference lives as long as the process.
     unsafe {
         site.write(made);
         Ok(&*site)

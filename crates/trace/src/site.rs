@@ -211,7 +211,7 @@ calls! {
     interval_end(id: i64, over_ns: u64) = loopscope_interval_end;
     /// Starts an interval that any thread may end.
     interval_start_key(key: i64) = loopscope_interval_start_key;
-    /// Ends it; likewise.
+    /// Ends the interval with this key; recorded if it took longer than `over_ns` nanoseconds.
     interval_end_key(key: i64, over_ns: u64) = loopscope_interval_end_key;
     /// Adds to a counter.
     counter_add(amount: i64) = loopscope_counter_add;

@@ -1,9 +1,10 @@
-//! Programs to measure, each instrumented and able to take part in an experiment's phases: the
-//! distributed pipeline ([`pipe`]), the stimulus-response experiment ([`stimulus`]), packets at exact
-//! times ([`pace`]), message patterns ([`pattern`]), bulk data ([`ettcp`]), competing load ([`burn`])
-//! and planted stalls ([`stall`]).
+//! Programs to measure. Each is instrumented and can take part in an experiment's phases.
 //!
-//! Their settings come from the command line; under an agent the component's `with:` overrules
+//! They are: the distributed pipeline ([`pipe`]), the stimulus-response experiment ([`stimulus`]),
+//! packets at exact times ([`pace`]), message patterns ([`pattern`]), bulk data ([`ettcp`]),
+//! competing load ([`burn`]) and planted stalls ([`stall`]).
+//!
+//! Their settings come from the command line. Under an agent the component's `with:` overrides
 //! them, key by key.
 
 pub mod burn;

@@ -6,9 +6,9 @@
 //!
 //! Over TCP with `TCP_NODELAY`, in two sends: the content's size (four bytes, big-endian), then the
 //! content. The first six bytes of the content are the message's number, from 1, little-endian; the
-//! rest is zero. So the smallest size is 6 B, the default. A size of zero ends the stream. A program
-//! that has sent it waits until its peer has closed the connection: the end reaches the sink first,
-//! and a source that ends without error knows that the sink got everything.
+//! rest is zero. So the smallest size is 6 B, the default. A size of zero ends the stream. A
+//! program that has sent it waits until its peer has closed the connection: the end reaches the
+//! sink first, and a source that ends without error knows that the sink got everything.
 //!
 //! # Pace
 //!
@@ -53,7 +53,7 @@ const NUMBER_LIMIT: u64 = (1 << (8 * NUMBER_BYTES)) - 1;
 /// A program of the distributed pipeline.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PipeArgs {
-    /// Which one.
+    /// The role of this process.
     #[command(subcommand)]
     pub role: PipeRole,
 }
@@ -127,7 +127,8 @@ fn source(args: &SourceArgs) -> impl FnMut(&Phase, &Config) -> Result<Values> {
         let settings = Settings::new(config, &["to", "count", "period", "size"])?;
         match phase.name.as_str() {
             "connect" => {
-                // All before the connection: whoever waits for it learns of a bad setting first.
+                // All before the connection, so that a bad setting is reported to the waiting peer
+                // first.
                 let count = settings.number("count", args.count, 1, NUMBER_LIMIT)?;
                 let period = settings.duration("period", args.period)?;
                 let size = settings.size("size", args.size, NUMBER_BYTES, SIZE_LIMIT)?;

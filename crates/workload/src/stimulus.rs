@@ -1,20 +1,20 @@
-//! The stimulus-response experiment: a server sends the time of its clock, a client compares it with
-//! its own and acknowledges. It shows whether the hosts' own clocks agree, so time here is each
-//! host's CLOCK_REALTIME.
+//! The stimulus-response experiment: a server sends the time of its clock, a client compares it
+//! with its own and acknowledges. It shows whether the hosts' own clocks agree, so time here is
+//! each host's CLOCK_REALTIME.
 //!
 //! # Messages
 //!
 //! Over TCP with `TCP_NODELAY`. A stimulus has 48 bytes unless `size` says otherwise: its number
-//! from 1 (u64), how many there will be (u64), the server's time in nanoseconds since 1970 (i64), its
-//! own size (u32), all little-endian, then zeros. The acknowledgement is the number (u64). The client
-//! closes the connection after the last one.
+//! from 1 (u64), how many there will be (u64), the server's time in nanoseconds since 1970 (i64),
+//! its own size (u32), all little-endian, then zeros. The acknowledgement is the number (u64). The
+//! client closes the connection after the last one.
 //!
 //! # Events
 //!
 //! With the stimulus's number as id. `stimulus:sent`: the server has read its clock and is about to
 //! hand the message to the kernel. `stimulus:received`: the client has the whole message and has
-//! read its own clock. `stimulus:difference` follows with `difference_ns`, the client's time less the
-//! server's. `stimulus:acknowledging`: the client is about to send the acknowledgement.
+//! read its own clock. `stimulus:difference` follows with `difference_ns`, the client's time less
+//! the server's. `stimulus:acknowledging`: the client is about to send the acknowledgement.
 //! `stimulus:acknowledged`: the server has received it.
 //!
 //! # Phases
@@ -45,7 +45,7 @@ const SIZE_LIMIT: usize = 16 << 20;
 /// A program of the stimulus-response experiment.
 #[derive(Clone, Debug, clap::Args)]
 pub struct StimulusArgs {
-    /// Which one.
+    /// The role of this process.
     #[command(subcommand)]
     pub role: StimulusRole,
 }
@@ -84,8 +84,8 @@ pub struct ClientArgs {
     pub to: Option<String>,
 }
 
-/// Runs a program of the stimulus-response experiment to its end; prints a line about it, the client
-/// one for each message as well.
+/// Runs a program of the stimulus-response experiment to its end; prints a line about it, the
+/// client one for each message as well.
 pub fn main_stimulus(args: StimulusArgs) -> Result<()> {
     let phases: &[&str] = match args.role {
         StimulusRole::Server(_) => &["listen", "connect", "run"],

@@ -190,7 +190,7 @@ impl Link {
     }
 }
 
-/// Who `to` is, for people, and where: a component that has published its port or else `host:port`.
+/// Name and addresses of `to`: a component that has published its port, or `host:port`.
 pub(crate) fn peer_addresses(to: &str, phase: &Phase) -> Result<(String, Vec<SocketAddr>)> {
     match phase.peers.get(to) {
         Some(component) => {
@@ -230,7 +230,7 @@ fn connect_once(addresses: &[SocketAddr], until: Instant) -> io::Result<TcpStrea
     for address in addresses {
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         match TcpStream::connect_timeout(address, left) {
-            // Nobody listens: the kernel has given this socket the very port that it tries.
+            // No process listens: the kernel has given this socket the very port that it tries.
             Ok(stream) if stream.local_addr()? == stream.peer_addr()? => {
                 last = io::ErrorKind::ConnectionRefused.into();
             }

@@ -1,5 +1,5 @@
-//! Competing load in an experiment's phases. What it does is tested with the real program, beside
-//! that.
+//! Competing load in an experiment's phases. What it does is tested with the real program, in
+//! addition to that.
 
 mod programs;
 

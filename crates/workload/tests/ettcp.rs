@@ -259,8 +259,8 @@ fn number(packet: &[u8]) -> u64 {
 }
 
 /// Between a sender and `to`: loses every tenth packet, sends every 25th twice and the number 32
-/// after 33, and loses the first messages of each kind as well. Ends with the sender's `bye`, or when
-/// nothing comes any more.
+/// after 33, and loses the first messages of each kind as well. Ends with the sender's `bye`, or
+/// when nothing comes any more.
 fn bad_relay(relay: &UdpSocket, to: &str) {
     let onward = UdpSocket::bind("127.0.0.1:0").unwrap();
     onward.connect(to).unwrap();
@@ -324,7 +324,7 @@ fn losses_duplicates_and_reordering_are_counted_exactly_and_the_end_is_found() {
     let sent = result(&Program::start(&words).end());
     let received = result(&receiver.end());
     relay.join().unwrap();
-    // Of 10, 20, … 100 none comes; 25 and 75 come twice (50 and 100 never).
+    // None of 10, 20, … 100 comes; 25 and 75 come twice (50 and 100 never).
     let arrivals = json!({"packets": 90, "lost": 10, "duplicates": 2, "reordered": 1, "stale": 0});
     assert_eq!(received["total"]["arrivals"], arrivals);
     assert_eq!(sent["receiver"]["arrivals"], arrivals);

@@ -384,7 +384,7 @@ fn people_are_told_what_is_wrong() {
         "{}",
         ended.stderr
     );
-    // Nobody is at the port of a socket that is closed again.
+    // No process is at the port of a closed socket.
     let to = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = Program::start(&format!("pace send --to {to} --count 5")).error();
     assert!(error.contains(&format!("nobody listens at {to}; start `pace receive`")), "{error}");

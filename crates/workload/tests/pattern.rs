@@ -152,7 +152,7 @@ fn peers(addresses: &[(&str, &str)]) -> Value {
 
 #[test]
 fn an_agent_takes_a_pattern_through_its_phases() {
-    // A group of its own: tests run beside each other.
+    // A group of its own: tests run concurrently.
     let text = TABLE.replace("239.255.77.1:7791", "239.255.77.3:7793");
     let table = json!({"file": "t.csv", "text": text});
     let receiver = json!({"table": table, "linger": "60s"});

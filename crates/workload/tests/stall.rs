@@ -115,7 +115,7 @@ fn a_real_time_thread_is_one() {
 #[test]
 fn what_cannot_be_is_refused_with_the_remedy() {
     for (words, reason) in [
-        // Nearly all of a CPU: the throttle would cut in, whoever asks.
+        // Nearly all of a CPU: the throttle would cut in, for every user.
         ("--every 100ms --length 95ms", "make them shorter or rarer, or take priority 0"),
         ("--at 0s --length 1s", "of what the kernel's throttle allows (sched_rt_runtime_us)"),
         ("--at 1s,1s --length 1ms", "would overlap 0 ms apart"),

@@ -1,4 +1,4 @@
-//! What a run can make on a machine: how each kind is named, known again and undone.
+//! The things that a run can make on a machine: how each kind is named, recognised and undone.
 
 use std::fs;
 use std::io;
@@ -10,16 +10,16 @@ use serde::{Deserialize, Serialize};
 use crate::namespace;
 use crate::processes::Identity;
 
-/// What the names of directories and namespaces begin with that loopscope makes.
+/// Prefixes of the names of directories and namespaces that loopscope makes.
 pub(super) const PREFIXES: [&str; 2] = ["ls-", "loopscope-"];
 
-/// One thing that is done to the machine.
+/// One change of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Entry {
-    /// Who answers for this run. First in every ledger.
+    /// The processes that are responsible for this run. First in every ledger.
     Owner {
-        /// Who started the agent.
+        /// The process that started the agent.
         controller: Identity,
         /// The agent that made the ledger.
         agent: Identity,
@@ -31,7 +31,7 @@ pub enum Entry {
     },
     /// A process; written by itself between fork and exec.
     Process {
-        /// What it is for.
+        /// Its purpose.
         what: String,
         /// Its number. For people: undoing goes by namespace and [`RUN_MARK`](super::RUN_MARK).
         pid: i32,
@@ -49,14 +49,14 @@ pub enum Entry {
     /// A namespace or directory that is this run's only if it has this mark, which it had before it
     /// got its name: a namespace's cookie, a directory's inode.
     Marked {
-        /// What has the name.
+        /// The entry that has the name.
         entry: Box<Entry>,
         /// See above.
         mark: u64,
     },
     /// Takes back an earlier entry: somebody else was first to make it.
     NotOurs {
-        /// Which.
+        /// The entry.
         entry: Box<Entry>,
     },
 }
@@ -75,7 +75,8 @@ impl Entry {
         }
     }
 
-    /// Whether loopscope makes such things: `reset` removes nothing else, whoever wrote the ledger.
+    /// Whether loopscope makes such things: `reset` removes nothing else, even if another program
+    /// wrote the ledger.
     pub(super) fn is_ours(&self) -> bool {
         let named = |name: &str| {
             // A run's name and a host's, which together may be longer than each may be.
@@ -110,7 +111,7 @@ impl Entry {
         }
     }
 
-    /// What has the name, without its mark.
+    /// The thing that has the name, without its mark.
     pub(super) fn unmarked(&self) -> &Entry {
         match self {
             Entry::Marked { entry, .. } => entry,

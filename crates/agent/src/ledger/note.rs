@@ -1,4 +1,4 @@
-//! What a child writes about itself into the ledger.
+//! Records of a child about itself in the ledger.
 
 use std::fs::File;
 use std::io;

@@ -48,7 +48,7 @@ pub(crate) fn check_own(folder: &Path) -> io::Result<()> {
     if metadata.mode() & 0o022 != 0 {
         return wrong(folder, "other users may write to it".to_owned());
     }
-    // Who may write to the directory above could put another folder in the place of this one.
+    // A user who may write to the directory above could put another folder in place of this one.
     let state_dir = folder.parent().unwrap_or(folder);
     let metadata = state_dir.metadata()?;
     if ![0, own].contains(&metadata.uid()) {

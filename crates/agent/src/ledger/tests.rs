@@ -144,7 +144,7 @@ fn a_run_has_one_ledger_and_only_living_ledgers_are_joined() {
     assert!(!made.exists() && !of_owner.exists());
 }
 
-/// Whoever wrote it: a line can only name what loopscope makes.
+/// The writer does not matter: a line can only name what loopscope makes.
 #[test]
 fn what_no_ledger_can_contain_is_left_alone_and_told() {
     let state = tempfile::tempdir().unwrap();

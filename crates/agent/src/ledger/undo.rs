@@ -11,12 +11,12 @@ use super::{Entry, RUN_MARK, read};
 use crate::namespace;
 use crate::processes::{Search, namespace_of};
 
-/// What undoing did.
+/// The result of undoing.
 #[derive(Debug, Default, Serialize)]
 pub struct Undone {
-    /// What was removed, for people.
+    /// Things that were removed, for people.
     pub removed: Vec<String>,
-    /// What was not, and why.
+    /// Things that were not removed, with the reason.
     pub problems: Vec<String>,
 }
 

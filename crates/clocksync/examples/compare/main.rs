@@ -1,5 +1,5 @@
-//! Probe logs through this estimator and through others, for `bench/clock`: errors against the hidden
-//! clocks, as JSON.
+//! Probe logs through this estimator and through others, for `bench/clock`: errors against the
+//! hidden clocks, as JSON.
 //!
 //! ```text
 //! compare [SCENARIO…]            virtual logs, all scenarios or some
@@ -68,8 +68,8 @@ struct Log {
     name: String,
     /// With everything that both logs hold.
     exchanges: Vec<Exchange>,
-    /// Those that were answered, with what the follower knows of them, by the true counter at which
-    /// it does.
+    /// Answered exchanges with what the follower knows of them, each at the true counter at which
+    /// it knows it.
     completed: Vec<(Counter, Exchange)>,
     own: SyntheticClock,
     reference: SyntheticClock,

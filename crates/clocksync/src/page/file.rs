@@ -1,5 +1,5 @@
-//! The page's file: made whole under its name, written by one process at a time, taken over from one
-//! that died.
+//! The page's file: made whole under its name, written by one process at a time, taken over from
+//! one that died.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -58,8 +58,8 @@ pub(super) struct Owned {
     _lock: Flock<File>,
 }
 
-/// The page at `path` as a writer before has left it, if this boot and version can go on with it; else
-/// a new one in its place.
+/// The page at `path` as a writer before has left it, if this boot and version can go on with it;
+/// else a new one in its place.
 pub(super) fn own(path: &Path, frequency: Frequency) -> Result<Owned, PageError> {
     let failed = |error| PageError::Io { path: path.into(), error };
     let lock = lock(path).map_err(failed)?.ok_or_else(|| PageError::Taken { path: path.into() })?;
@@ -81,7 +81,8 @@ pub(super) fn own(path: &Path, frequency: Frequency) -> Result<Owned, PageError>
         Some(old) if continues(old.page(), &boot_id, frequency) => old,
         old => {
             let made = make(path, &boot_id, frequency).map_err(failed)?;
-            // Its readers look for the new one, which is there by now. One of another layout expires.
+            // Its readers look for the new one, which is there by now. One of another layout
+            // expires.
             if let Some(old) = old.filter(|old| is_current_version(old.page())) {
                 retire(old.page());
             }
@@ -106,8 +107,8 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
 /// Attempts to have a name that another user takes again and again.
 const TRIES: u32 = 100;
 
-/// Removes what another user has made under a name of the service's, which in /dev/shm everybody can:
-/// he could hold its lock, or write to it.
+/// Removes what another user has made under a name of the service's, which in /dev/shm everybody
+/// can: he could hold its lock, or write to it.
 fn remove_foreign(path: &Path) -> io::Result<()> {
     let metadata = match path.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -140,8 +141,8 @@ fn put_aside(path: &Path, owner: u32) -> io::Result<()> {
     }
 }
 
-/// A lock beside the page that its owner alone can take: on the page itself, which everyone may open,
-/// anyone could. `None` where another process has it.
+/// A lock next to the page that its owner alone can take: on the page itself, which everyone may
+/// open, anyone could. `None` where another process has it.
 fn lock(path: &Path) -> io::Result<Option<Flock<File>>> {
     let name = beside(path, ".lock");
     for _ in 0..TRIES {
@@ -158,7 +159,7 @@ fn lock(path: &Path) -> io::Result<Option<Flock<File>>> {
             continue;
         }
         if metadata.mode() & 0o077 != 0 {
-            // Whoever may open it may lock it.
+            // A process that may open the file may lock it.
             file.set_permissions(Permissions::from_mode(0o600))?;
         }
         let lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
@@ -166,7 +167,8 @@ fn lock(path: &Path) -> io::Result<Option<Flock<File>>> {
             Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
             Err((_, error)) => return Err(error.into()),
         };
-        // Who removes the file holds its lock, which was waited for in vain then.
+        // A process that removes the file holds its lock, and then waiting for the lock was in
+        // vain.
         let (ours, there) = (lock.metadata()?, fs::metadata(&name));
         if there.is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino())) {
             return Ok(Some(lock));
@@ -175,8 +177,8 @@ fn lock(path: &Path) -> io::Result<Option<Flock<File>>> {
     Err(io::Error::other(format!("another user makes {} again and again", name.display())))
 }
 
-/// What is at `path`; `None` where there is nothing, or what another user has made there, who may go
-/// on writing to it: it has to be replaced.
+/// What is at `path`; `None` where there is nothing, or what another user has made there, who may
+/// go on writing to it: it has to be replaced.
 fn open(path: &Path) -> io::Result<Option<File>> {
     let mut options = OpenOptions::new();
     // O_NONBLOCK: a FIFO is no reason to wait.
@@ -188,7 +190,7 @@ fn open(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Of whatever version.
+/// True if the file begins as a page, of any version.
 fn begins_as_page(file: &File) -> bool {
     let mut magic = [0; 8];
     file.read_exact_at(&mut magic, 0).is_ok() && u64::from_le_bytes(magic) == MAGIC

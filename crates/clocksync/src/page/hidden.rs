@@ -1,15 +1,15 @@
 //! Hidden clocks and the page. A host of the local testbed with a synthetic clock estimates the
-//! synthetic counter; programs read the true one, and cannot be given the hidden map. Nearly straight
-//! as it is, the state's line and it make one line.
+//! synthetic counter; programs read the true one, and cannot be given the hidden map. Nearly
+//! straight as it is, the state's line and it make one line.
 
 use loopscope_time::Counter;
 
 use crate::state::State;
 
 /// The same state on the machine's true counter. `apply` is the hidden map from true to synthetic
-/// counters, in whole ticks; `invert` gives the first true counter that has at least a synthetic one.
-/// `bend`: between the anchor's surroundings and expiry the hidden map's rate changes by no more than
-/// this share of itself.
+/// counters, in whole ticks; `invert` gives the first true counter that has at least a synthetic
+/// one. `bend`: between the anchor's surroundings and expiry the hidden map's rate changes by no
+/// more than this share of itself.
 ///
 /// `None` where the line expires before it begins.
 pub fn on_true_counter(
@@ -25,7 +25,7 @@ pub fn on_true_counter(
         return None;
     }
     let rate = state.ns_per_tick * (synthetic as f64 / ticks as f64);
-    // Of the anchor, which need not be a value of the map.
+    // The start, relative to the anchor, which need not be a value of the map.
     let late = start.ticks_since(state.anchor) as f64;
     let fraction = state.fraction_ns + late * state.ns_per_tick;
     // A synthetic counter is cut to whole ticks, so between any two lies up to a tick more or less

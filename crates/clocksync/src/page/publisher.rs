@@ -30,16 +30,16 @@ const EPOCH_NS: i64 = 10_000_000;
 pub struct Published {
     /// On the host's counter.
     pub state: State,
-    /// And beside it.
+    /// State of the service.
     pub service: Service,
 }
 
 /// Publishes a hundred times a second until it is dropped, and then takes the page away. Killed, it
-/// leaves a page that says HOLDOVER after [`LEASE`], and nothing any more when the widths stop being
-/// known.
+/// leaves a page that says HOLDOVER after [`LEASE`], and nothing any more when the widths stop
+/// being known.
 #[derive(Debug)]
 pub struct Publisher {
-    /// Hears the time between two publications.
+    /// Receives the time between two publications.
     orders: Option<Sender<Duration>>,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
@@ -55,8 +55,8 @@ impl Publisher {
         mut now: impl FnMut(Counter) -> Published + Send + 'static,
     ) -> Result<Publisher, PageError> {
         let mut writer = PageWriter::create(path, frequency)?;
-        // Of a page that was taken away or replaced nobody knows the last epoch: these are later all
-        // the same.
+        // The last epoch of a page that was removed or replaced is not known: these numbers are
+        // later in any case.
         let booted = (frequency.scale(ordered_counter()).0 / EPOCH_NS) as u32;
         let base = writer.epoch().map_or(booted, |epoch| booted.max(epoch.wrapping_add(1)));
         // The service may be killed: nobody would say then that the reference does not answer any

@@ -1,8 +1,8 @@
-//! What a publication says beside the clock, for people.
+//! The part of a publication that is for people: the state of the service.
 
 use crate::utc::{Reason, Standing};
 
-/// Who publishes, and what it knows of UTC.
+/// The service that publishes, and what it knows of UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Service {
     /// Its place among the hosts.

@@ -9,7 +9,7 @@ use crate::synthetic::SplitMix64;
 /// Faults of one side, the same for the same seed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// Of what is drawn.
+    /// Seed of all random choices.
     pub seed: u64,
     /// Probability that a packet that came in is lost.
     pub loss: f64,

@@ -45,7 +45,7 @@ impl Ability {
 enum Step {
     /// It stamps already.
     Use,
-    /// Nobody uses its stamps: they are switched on, and off at the end.
+    /// The stamps are unused: they are switched on, and off at the end.
     SwitchOn,
     /// Somebody else has it stamp other packets.
     LeaveAlone,
@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    /// As igb's driver answers, and veth's.
+    /// The answers of igb's driver and of veth's.
     #[test]
     fn an_interface_with_a_clock_is_told_from_one_without() {
         let igb = Ability {
@@ -182,7 +182,7 @@ mod tests {
     fn what_others_have_set_is_left_alone() {
         assert_eq!(step(1, 1), Step::Use);
         assert_eq!(step(0, 0), Step::SwitchOn);
-        // As ptp4l sets it: PTP_V2_EVENT.
+        // The filter that ptp4l sets: PTP_V2_EVENT.
         assert_eq!(step(1, 12), Step::LeaveAlone);
     }
 

@@ -35,7 +35,7 @@ impl Load {
 #[derive(Debug, Default)]
 struct Watched {
     window: Vec<u64>,
-    /// Of the last windows.
+    /// The medians of the last windows.
     medians: VecDeque<u64>,
 }
 

@@ -1,5 +1,5 @@
-//! Edges between followers: one thread for all peers that a host probes, seldom, beside the prober
-//! that its clock rests on.
+//! Edges between followers: one thread for all peers that a host probes, seldom, separate from the
+//! prober that its clock rests on.
 
 use std::collections::BTreeMap;
 use std::io::PipeReader;
@@ -38,13 +38,13 @@ pub type Witness = Arc<dyn Fn(&str, &Residual) + Send + Sync>;
 /// How peers are probed.
 #[derive(Clone)]
 pub struct MeshConfig {
-    /// As [`super::ProberConfig::rate_hz`].
+    /// The rate of probes, see [`super::ProberConfig::rate_hz`].
     pub rate_hz: f64,
-    /// As [`super::ProberConfig::burst`]; there is none for load.
+    /// The length of a burst, see [`super::ProberConfig::burst`]; load causes none.
     pub burst: u32,
     /// The prober's own time.
     pub online: Arc<Mutex<Online>>,
-    /// Who wants to know.
+    /// Called with each exchange.
     pub witness: Option<Witness>,
 }
 

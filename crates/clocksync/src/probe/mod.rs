@@ -75,7 +75,7 @@ pub enum ProbeError {
         /// Why.
         source: io::Error,
     },
-    /// Nobody there.
+    /// No answer.
     #[error(
         "no clock probe from {address} was answered by {reference} within {} s: is the \
          reference's clock running with the same key, and does the clock network pass UDP between \
@@ -274,7 +274,7 @@ impl<T> Drop for Worker<T> {
     fn drop(&mut self) {
         self.control = None;
         if let Some(thread) = self.thread.take() {
-            // Nobody is left to be told of an error.
+            // No reader is left for an error.
             let _ = thread.join();
         }
     }

@@ -49,7 +49,7 @@ pub(super) struct Assembly {
     /// By number, with when it was begun.
     rows: BTreeMap<u64, (Instant, Row)>,
     follower: Frequency,
-    /// Of the last reply.
+    /// The reference's values in the last reply.
     reference: Option<(Frequency, u64, u64)>,
     /// The last probe that was answered or given up.
     settled: u64,
@@ -109,13 +109,13 @@ impl Assembly {
     /// Tells what is left; nothing if nothing was ever answered.
     pub(super) fn end(&mut self) {
         if self.reference.is_some() {
-            // That the last stamps are missing is no loss.
+            // Missing last stamps are no loss.
             let Untold(_) = self.told(|_, _| true);
         }
     }
 
-    /// Tells pairs, in order, until one is neither complete nor `late`. Before the first answer there
-    /// is nothing to tell of them, and they are only forgotten.
+    /// Tells pairs, in order, until one is neither complete nor `late`. Before the first answer
+    /// there is nothing to tell of them, and they are only forgotten.
     fn told(&mut self, late: impl Fn(u64, Instant) -> bool) -> Untold {
         let mut untold = 0;
         while let Some((&seq, &(begun, _))) = self.rows.first_key_value() {
@@ -241,8 +241,8 @@ mod tests {
         assert_eq!(told.outcomes.lock().unwrap().len(), 1);
     }
 
-    /// A day of silence, and one before any answer, at more probes a second than there are then: what
-    /// is kept does not grow.
+    /// A day of silence, and one before any answer, at more probes a second than there are then:
+    /// what is kept does not grow.
     #[test]
     fn a_day_of_silence_takes_no_memory() {
         const GAP_MS: u64 = 100;

@@ -21,7 +21,8 @@ pub(super) enum Kind {
     Probe,
     /// Back.
     Reply(Answer),
-    /// Back, to a follower that does not know the reference's session: it tells it and nothing else.
+    /// Back, to a follower that does not know the reference's session: it tells it and nothing
+    /// else.
     Greeting,
 }
 
@@ -71,8 +72,8 @@ impl Packet {
     /// Magic (4), version, kind, sources of both stamps (1 each, 0: none), client (4), nonce (8),
     /// session (8), sequence number (8); of a reply frequency (8), span of reception (16), sequence
     /// number of the previous reply (8), its span of sending (16), UTC less global time (8), the
-    /// error of that (8), why it is not known (1, 0: it is), the stratum (1), whether global time is
-    /// told (1), by how much to slow down (1), global time (8) and its half-width (8), how
+    /// error of that (8), why it is not known (1, 0: it is), the stratum (1), whether global time
+    /// is told (1), by how much to slow down (1), global time (8) and its maximum error (8), how
     /// far processors are apart (8), else zeros; code (16).
     pub(super) fn encode(&self, key: &Key) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];
@@ -128,7 +129,7 @@ impl Packet {
         if bytes[..4] != MAGIC || bytes[4] != VERSION {
             return Err(Refusal::Malformed);
         }
-        // Of nobody else is any field believed.
+        // No field of a packet is used before its code is verified.
         if !key.agrees(&bytes[..CODED], &bytes[CODED..]) {
             return Err(Refusal::Forged);
         }
@@ -228,7 +229,7 @@ mod tests {
         ]
     }
 
-    /// As schema/clock-log.md has it.
+    /// The layout of schema/clock-log.md.
     #[test]
     fn fields_are_where_the_format_says() {
         let key = Key::new(b"0123456789abcdef").unwrap();

@@ -39,7 +39,7 @@ pub struct ProberConfig {
     /// The assumption under which the follower knows the global clock meanwhile, as in
     /// [`offline::solve`](crate::offline::solve).
     pub wander: f64,
-    /// Who is told of each exchange, after the follower's own clock has heard of it.
+    /// Called with each exchange, after the follower's own clock has been updated with it.
     pub observer: Option<Observer>,
 }
 
@@ -87,7 +87,7 @@ impl Prober {
         }
     }
 
-    /// Also what hears how many exchanges the first burst completed.
+    /// Also returns the receiver of the number of exchanges that the first burst completed.
     fn spawn(
         socket: StampedSocket,
         config: ProberConfig,
@@ -116,8 +116,8 @@ impl Prober {
         ))
     }
 
-    /// Probes `reference` from now on, from the address `own`: the name that somebody gave has another
-    /// address.
+    /// Probes `reference` from now on, from the address `own`: the name that somebody gave has
+    /// another address.
     pub fn redirect(&mut self, own: IpAddr, reference: SocketAddr) -> Result<(), ProbeError> {
         let side = Side { address: SocketAddr::new(own, 0), ..(*self.side).clone() };
         let to = (StampedSocket::bind(&side)?, reference);
@@ -164,7 +164,7 @@ fn run(
             Some(Order::Stop) => probing.last_burst(),
             Some(Order::Redirect) => {
                 let to = elsewhere.lock().unwrap_or_else(PoisonError::into_inner).take();
-                // Of two orders at once the first has taken the second's.
+                // If two orders come together, the first has taken the second's.
                 if let Some((socket, reference)) = to {
                     probing.redirect(socket, reference)?;
                 }

@@ -1,5 +1,5 @@
-//! Probes of one other host: coded pairs, in bursts and, between them, at a steady rate. Whose thread
-//! it is calls [`Probing::turn`] when something has come or is due.
+//! Probes of one other host: coded pairs, in bursts and, between them, at a steady rate. Whose
+//! thread it is calls [`Probing::turn`] when something has come or is due.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -40,7 +40,7 @@ enum Stage {
     First { left: u32 },
     /// At the usual rate, or `extra` more at that of a burst.
     Steady { extra: u32 },
-    /// As `First`.
+    /// The last packets, with the same fields as `First`.
     Last { left: u32 },
 }
 
@@ -246,7 +246,7 @@ impl Probing {
         let (steady_gap, burst_gap) = (self.rhythm.steady(), self.rhythm.burst());
         let gap = match &mut self.stage {
             Stage::Greeting => {
-                // Who is not there for so long may come yet.
+                // A peer that is absent for so long may still come.
                 self.next_send = now + self.rhythm.greeting(now < self.give_up);
                 // The one before came to nothing, or this one was not needed.
                 self.rhythm.unanswered();
@@ -351,7 +351,7 @@ impl Probing {
         let Some((&seq, probe)) =
             self.pending.iter_mut().rev().find(|(_, p)| p.key == departure.key && !p.stamped)
         else {
-            // Of a probe that asked; or it came after its deadline and is counted.
+            // The reply to a probe that asked; or it came after its deadline and is counted.
             return Ok(());
         };
         probe.stamped = true;

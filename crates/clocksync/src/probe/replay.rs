@@ -1,6 +1,7 @@
-//! Which probes of a session have come already.
+//! A window of the sequence numbers of a session that have been received.
 
-/// As IPsec does it (RFC 4303 §3.4.3): the highest number, and which of those just below it came.
+/// A replay window as in IPsec (RFC 4303 §3.4.3): the highest number, and which of those just below
+/// it came.
 #[derive(Debug, Default)]
 pub(super) struct ReplayWindow {
     /// One beyond the highest.

@@ -1,4 +1,5 @@
-//! The side of the reference, and of a follower that its peers probe: answers every probe of who has the key.
+//! The side of the reference, and of a follower that its peers probe: answers every probe of who
+//! has the key.
 //!
 //! A probe that does not know this responder's session is told it and changes nothing else, so that
 //! what was recorded before the responder was started makes no state. One that does is answered
@@ -33,8 +34,8 @@ use crate::utc::{Standing, Watch};
 const SESSIONS: usize = 65_536;
 /// Greetings a second. An ask may be a recorded one, which anybody can send again: at this pace
 /// greetings take some hundredths of a processor, and to keep newcomers waiting somebody would have
-/// to send faster than that. All followers of a reference that is started anew ask at the same time:
-/// ten thousand of them know its session within seconds.
+/// to send faster than that. All followers of a reference that is started anew ask at the same
+/// time: ten thousand of them know its session within seconds.
 const GREETINGS_HZ: u32 = 10_000;
 /// Greetings that may follow each other at once, as asks are read in turns.
 const GREETINGS_AT_ONCE: u32 = 256;
@@ -66,7 +67,8 @@ impl Responder {
         Responder::telling(side, Told::Nothing)
     }
 
-    /// As [`Self::start`]; replies tell what is known of other times.
+    /// Starts a responder as [`Self::start`] does; its replies also report what is known of other
+    /// times.
     pub fn telling(side: Side, told: Told) -> Result<Responder, ProbeError> {
         require_one(side.identity.frequency)?;
         Responder::on(StampedSocket::bind(&side)?, side, told)
@@ -84,7 +86,7 @@ impl Responder {
         let mut log = ProbeWriter::create(side.directory.as_deref(), &side.identity, side.filter)?;
         let apart = skew::of_this_machine().within();
         log.log_processors(apart)?;
-        // Of a follower its prober knows more.
+        // A follower's prober knows more.
         let online = Arc::new(Mutex::new(skew::reference(frequency)));
         let answering = Answering {
             socket,
@@ -319,7 +321,7 @@ impl Answering {
         }
         self.greeted = self.greeted.max(now) + gap;
         let greeting = Packet { kind: Kind::Greeting, session: self.session, ..probe };
-        // Nobody waits for its stamp.
+        // The greeting's stamp is not used.
         self.send(&greeting, to).map(|_| ())
     }
 
@@ -335,7 +337,7 @@ impl Answering {
         Ok(sent.ok())
     }
 
-    /// The follower's session; a new one may push out the one that was heard of longest ago.
+    /// The follower's session; a new one may push out the one whose last message is the oldest.
     fn follower(&mut self, session: Session) -> &mut Follower {
         if self.followers.len() >= SESSIONS && !self.followers.contains_key(&session) {
             let oldest = self.followers.iter().min_by_key(|(_, follower)| follower.heard);
@@ -352,7 +354,7 @@ impl Answering {
         let after = |key: u32| key.wrapping_sub(first);
         let found = self.unstamped.binary_search_by_key(&after(departure.key), |r| after(r.key));
         let Some(reply) = found.ok().and_then(|at| self.unstamped.remove(at)) else {
-            // Of a greeting; or it came after its deadline and is counted.
+            // The reply to a greeting; or it came after its deadline and is counted.
             return Ok(());
         };
         let limits = Span { lo: reply.user.lo, hi: departure.read };
@@ -417,8 +419,8 @@ mod tests {
         Packet::decode(&bytes[..length], key).unwrap()
     }
 
-    /// Thousands of followers, each with a session: the first one's is known after the last one's, so
-    /// that a recorded probe of it is not answered again.
+    /// Thousands of followers, each with a session: the first one's is known after the last one's,
+    /// so that a recorded probe of it is not answered again.
     #[test]
     fn thousands_of_followers_have_their_sessions_at_the_same_time() {
         const FOLLOWERS: u32 = 3000;

@@ -38,9 +38,9 @@ pub(super) struct Stamp {
     source: Source,
 }
 
-/// What the probes are marked with on the network: Expedited Forwarding (RFC 3246), as what is small
-/// and regular and spoilt by queues, and as PTP's events are by custom. What they may take of a link
-/// is limited where they are sent.
+/// What the probes are marked with on the network: Expedited Forwarding (RFC 3246), as what is
+/// small and regular and spoilt by queues, and as PTP's events are by custom. What they may take of
+/// a link is limited where they are sent.
 pub const DSCP: u8 = 46;
 
 /// Packets and bytes that one side has put on the network, with the headers of IP and UDP.
@@ -284,7 +284,7 @@ impl StampedSocket {
         }
     }
 
-    /// [`Self::departure`], likewise.
+    /// The next departure whose stamp arrived; the others are counted in `counts`.
     pub(super) fn next_departure(&mut self, counts: &mut Counts) -> Option<Departure> {
         loop {
             let stamped = self.departure();
@@ -501,7 +501,7 @@ mod tests {
     fn without_kernel_stamps_the_programs_own_serve() {
         for missing in [Missing::Option, Missing::Stamps] {
             let hosts = tempfile::tempdir().unwrap();
-            // Whoever watches the counter compares it with other clocks.
+            // The counter's watch compares it with other clocks.
             let hz = crate::tests::measured_frequency();
             let side = |host| side(hosts.path(), host, hz);
             let responder =

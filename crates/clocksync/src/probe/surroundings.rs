@@ -1,4 +1,4 @@
-//! What a side notes beside its probes: other clocks, and whether the counter can be believed.
+//! Readings that a side takes in addition to its probes: other clocks, and checks of the counter.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

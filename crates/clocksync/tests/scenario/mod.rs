@@ -12,7 +12,7 @@ use loopscope_clocksync::exchange::Exchange;
 use loopscope_clocksync::synthetic::{Step, SyntheticClock};
 use loopscope_time::{Counter, Frequency};
 
-/// Of the true counter, and nominal of all hosts'.
+/// The rate of the true counter, and the nominal one of all hosts' counters.
 pub const HZ: u64 = 2_600_000_000;
 /// When everything begins, on the true counter.
 const BEGIN: u64 = 40_000 * HZ;
@@ -58,8 +58,8 @@ pub enum Network {
     Idle,
     /// Bulk data forward, its acknowledgements back, no CPU free.
     Loaded,
-    /// Delays as probes had them, 100 a second, over veth pairs and a bridge: whoever sends after a
-    /// pause finds its caches cold.
+    /// Delays as probes had them, 100 a second, over veth pairs and a bridge: a program that sends
+    /// after a pause finds its caches cold.
     Cold,
     /// The same with every CPU busy.
     ColdBusy,
@@ -141,7 +141,7 @@ pub struct Scenario {
     pub seconds: f64,
     pub rate_hz: f64,
     pub network: Network,
-    /// Of each message and, by half, of each transmit stamp.
+    /// Probability that a message is lost; a transmit stamp is lost with half of it.
     pub loss: f64,
     /// Messages that something holds up for up to 30 ms.
     pub reordered: f64,
@@ -150,8 +150,8 @@ pub struct Scenario {
     pub outage: Option<[f64; 2]>,
     /// What every message takes longer, ns: to the reference, and from it.
     pub longer: [f64; 2],
-    /// A step of the follower's counter: second, nanoseconds, parts per billion. Negative nanoseconds are
-    /// those that the reference's jumps ahead, as a counter never goes back.
+    /// A step of the follower's counter: second, nanoseconds, parts per billion. Negative
+    /// nanoseconds are those that the reference's jumps ahead, as a counter never goes back.
     pub step: Option<(f64, f64, i64)>,
     /// Share of exchanges whose reference stamps are lies.
     pub impossible: f64,

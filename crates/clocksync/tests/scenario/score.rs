@@ -17,13 +17,13 @@ const PUBLISHED: u64 = HZ / 20;
 pub struct Score {
     /// Instants that were asked for.
     pub instants: usize,
-    /// Of them, those of which nothing was said to be known.
+    /// Instants at which the estimate was unknown.
     pub unknown: usize,
     /// And those of which that was said afterwards.
     pub withdrawn: usize,
     /// Instants whose true time was outside the hard width.
     pub violations: usize,
-    /// Of the instants of which something was known, ascending, ns.
+    /// Errors at the instants with an estimate, ascending, ns.
     pub errors: Vec<f64>,
     hard: Vec<f64>,
     calibrated: Vec<f64>,
@@ -33,7 +33,8 @@ pub struct Score {
 impl Score {
     fn add(&mut self, truth: GlobalNs, best: (GlobalNs, f64), reach: [f64; 2], calibrated: f64) {
         let error = (best.0 - truth) as f64 + best.1;
-        // Synthetic clocks are cut to whole ticks on both sides, and the truth to whole nanoseconds.
+        // Synthetic clocks are cut to whole ticks on both sides, and the truth to whole
+        // nanoseconds.
         let cut = 2.0;
         let [below, above] = reach;
         self.violations += usize::from(error > below + cut || -error > above + cut);

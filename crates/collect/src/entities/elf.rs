@@ -1,4 +1,5 @@
-//! The call sites in an ELF program or library: `struct loopscope_site` in `include/loopscope/trace.h`.
+//! The call sites in an ELF program or library: `struct loopscope_site` in
+//! `include/loopscope/trace.h`.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -72,8 +73,8 @@ struct Image<'a, F> {
     data: &'a ReadCache<File>,
     /// Addresses that the file is loaded at, and where in it the first of them is.
     segments: Vec<(Range<u64>, u64)>,
-    /// Words that the loader fills in, by address: in shared objects the addresses of the file's own
-    /// data. Packed relocations (RELR) keep theirs in place.
+    /// Words that the loader fills in, by address: in shared objects the addresses of the file's
+    /// own data. Packed relocations (RELR) keep theirs in place.
     relocated: HashMap<u64, u64>,
 }
 
@@ -186,7 +187,7 @@ impl<'a, F: Object<'a>> Image<'a, F> {
     }
 }
 
-/// As the library writes it into the `sites` file.
+/// The text as the library writes it into the `sites` file.
 fn printable(text: &str) -> String {
     text.replace(|c: char| c < ' ', "?")
 }

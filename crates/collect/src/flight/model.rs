@@ -1,4 +1,4 @@
-//! Every order of a flight recorder's writer and of a snapshot beside it, and every value that the
+//! Every order of a flight recorder's writer and of a concurrent snapshot, and every value that the
 //! memory model lets a load see, by loom: what a snapshot takes for whole was not overwritten.
 //!
 //! The writer is `open_subbuffer`, `put` and `make_room` of crates/trace/c/record.c, in so far as
@@ -22,7 +22,7 @@ struct Ring {
     subbuffers: [[AtomicU64; WORDS]; COUNT as usize],
 }
 
-/// Which of the fences are there.
+/// The fences that are there.
 #[derive(Clone, Copy)]
 struct Fences {
     writer: bool,
@@ -43,7 +43,7 @@ impl Ring {
         }
     }
 
-    /// As `copy_of`: a closed sub-buffer, if it was whole.
+    /// Copies a closed sub-buffer as `copy_of` does; `None` if it was not whole.
     fn copy(&self, number: u64, fences: Fences) -> Option<[u64; WORDS]> {
         let place = &self.subbuffers[place_of(number, COUNT) as usize];
         let copied = [0, 1].map(|word: usize| place[word].load(Ordering::Relaxed));

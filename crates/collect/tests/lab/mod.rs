@@ -72,7 +72,8 @@ pub fn build(name: &str, compiler: &[&str], sources: &[&str]) -> PathBuf {
     build_in(library().parent().unwrap(), name, compiler, sources)
 }
 
-/// The program of tests/c/storm.c with a core whose file `file` says `instead` where it says `text`.
+/// The program of tests/c/storm.c with a core whose file `file` says `instead` where it says
+/// `text`.
 pub fn mutated_storm(name: &str, file: &str, text: &str, instead: &str) -> PathBuf {
     let dir = builds().join(name);
     let copy = dir.join("c");
@@ -119,7 +120,7 @@ pub fn storm() -> &'static Path {
     STORM.get_or_init(|| build("storm", &["cc", "-std=gnu99", "-O2"], &["storm.c", "tally.c"]))
 }
 
-/// An example program of this crate, built by cargo beside its tests.
+/// An example program of this crate, built by cargo next to its tests.
 pub fn example(name: &str) -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     let path = exe.parent().unwrap().parent().unwrap().join("examples").join(name);
@@ -145,7 +146,8 @@ impl Small {
         std::fs::create_dir_all(dir).unwrap();
         let size = format!("size={kib}k");
         let mount = |words: &[&str]| Command::new("mount").args(words).arg(dir).output();
-        // Nobody else's mounts change, and the kernel removes these when the thread has ended.
+        // Mounts of other processes do not change, and the kernel removes these when the thread has
+        // ended.
         let mounted = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS)
             .map_err(std::io::Error::from)
             .and_then(|()| Command::new("mount").args(["--make-rprivate", "/"]).output())
@@ -304,7 +306,7 @@ impl<'a> Steady<'a> {
         Steady::of(lab, &mut lab.tallied(emit(), &format!("steady {threads}")))
     }
 
-    /// As another user, for whom the lab must be open.
+    /// Starts it as another user, for whom the lab must be open.
     pub fn start_as(lab: &'a Lab, user: u32, threads: u32) -> Steady<'a> {
         let mut command = lab.tallied(emit(), &format!("steady {threads}"));
         Steady::of(lab, command.uid(user).gid(user))

@@ -18,7 +18,7 @@ pub enum Role {
     /// Nothing: it is data.
     #[default]
     Data,
-    /// Of the packet header: the magic number.
+    /// In the packet header: the magic number.
     Magic,
     /// One byte of the trace's UUID.
     Uuid,
@@ -26,7 +26,7 @@ pub enum Role {
     StreamId,
     /// The stream among those of its class.
     InstanceId,
-    /// Of the packet's context: the clock at its begin.
+    /// In the packet's context: the clock at its begin.
     Begin,
     /// The clock at its end.
     End,
@@ -44,14 +44,14 @@ pub enum Role {
     Compression,
     /// How its content is encrypted, if that is not 0.
     Encryption,
-    /// Of the event header: the event's class.
+    /// In the event header: the event's class.
     EventId,
 }
 
 /// A field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Field {
-    /// Of up to 64 bits.
+    /// An integer of up to 64 bits.
     Integer(Integer),
     /// An integer with names for its values.
     Enumeration(Integer, Arc<Enumeration>),
@@ -109,7 +109,7 @@ pub struct Enumeration {
 /// A field of a structure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member {
-    /// As declared.
+    /// The name as declared.
     pub name: String,
     /// What it is.
     pub field: Field,
@@ -129,7 +129,7 @@ pub struct Structure {
     pub align: u64,
     /// In their order.
     pub members: Vec<Member>,
-    /// Of `members`; shared by all structures of a type.
+    /// Names of `members`; shared by all structures of a type.
     pub(super) names: Arc<Names>,
 }
 
@@ -160,7 +160,7 @@ pub struct Variant {
     pub signed: bool,
     /// All that it may be.
     pub options: Vec<Member>,
-    /// Which tags mean which option; the first that holds the tag counts.
+    /// Options with their tags; the first one that contains the tag is chosen.
     pub choices: Vec<Choice>,
 }
 
@@ -195,7 +195,7 @@ pub struct List {
 pub enum ListLength {
     /// Always so often.
     Fixed(u64),
-    /// As often as this slot says.
+    /// The value of this slot is the number of elements.
     Slot(usize),
 }
 

@@ -70,7 +70,7 @@ impl Place {
 pub struct Trace {
     /// If it has one.
     pub uuid: Option<[u8; 16]>,
-    /// Of integers that do not say theirs.
+    /// Byte order of integers without one of their own.
     pub order: Order,
     /// The environment's entries, in their order.
     pub env: Vec<EnvEntry>,
@@ -82,13 +82,13 @@ pub struct Trace {
     pub streams: Vec<Stream>,
     /// Values that lengths and tags refer to, for a decoder to keep.
     pub slots: usize,
-    /// Of a second member of one name in a body, if there is one: CTF has none, but programs of
-    /// loopscope's that gave two fields one name have written it.
+    /// The second of two members with one name in a body, if there is one: CTF does not allow it,
+    /// but programs of loopscope's that gave two fields one name have written it.
     pub doubled: Option<ParseError>,
     /// What CTF 1.8 forbids in the text and was read all the same, as babeltrace2 does: what it
     /// means is a guess. In the order of the text.
     pub warnings: Vec<ParseError>,
-    /// Of the trace block.
+    /// Place of the trace block.
     pub place: Place,
 }
 
@@ -127,7 +127,7 @@ pub struct Clock {
     pub offset: i64,
     /// Whether the origin is the Unix epoch.
     pub absolute: bool,
-    /// Of the block.
+    /// Place of the block.
     pub place: Place,
 }
 
@@ -148,7 +148,7 @@ pub struct Stream {
     pub by_id: HashMap<u64, usize>,
     /// Index of the clock of its stamps.
     pub clock: Option<usize>,
-    /// Of the block.
+    /// Place of the block.
     pub place: Place,
 }
 
@@ -165,7 +165,7 @@ pub struct Event {
     pub context: Option<Field>,
     /// Its fields.
     pub payload: Option<Field>,
-    /// Of the block.
+    /// Place of the block.
     pub place: Place,
 }
 

@@ -45,7 +45,7 @@ const RESERVED: [&str; 28] = [
     "_Imaginary",
 ];
 
-/// Those that a named type begins with.
+/// Keywords that begin a named type.
 const TAGGED: [&str; 3] = ["struct", "variant", "enum"];
 
 /// Words that types are made of when they stand together.

@@ -166,7 +166,7 @@ impl Scopes<'_> {
             Some(Type::Enumeration(..)) if matches!(purpose, Purpose::Tag) => {}
             Some(Type::Integer(integer))
                 if matches!(purpose, Purpose::Length) && !integer.signed => {}
-            // Whoever uses the type gets an error.
+            // A use of the type gets an error.
             Some(_) => self.warnings.push(place.error(format!("{name} is not {wanted}"))),
         }
         Reference { place, path: path.to_owned() }
@@ -233,8 +233,8 @@ impl Scopes<'_> {
         Ok(meant)
     }
 
-    /// The members of a body, which is a scope of its own, and how deep a type of them is. `options`:
-    /// it is a variant's.
+    /// The members of a body, which is a scope of its own, and how deep a type of them is.
+    /// `options`: it is a variant's.
     fn members(
         &mut self,
         place: Place,

@@ -94,7 +94,7 @@ impl Course {
                     let settings = pair.and_then(|link| links.set(now(), link, &change)).and_then(
                         |settings| serde_json::to_value(settings).map_err(|e| e.to_string()),
                     );
-                    // Who asked may have gone.
+                    // The caller may have gone.
                     let _ = reply.send(settings);
                 }
                 Command::Show { reply } => {

@@ -30,7 +30,7 @@ pub struct Engine<M> {
 }
 
 impl<M: Mover> Engine<M> {
-    /// Of the document's links, from `start` on.
+    /// An engine for the document's links, from `start` on.
     pub fn new(
         document: &Document,
         mover: M,

@@ -10,7 +10,7 @@ pub enum EmulateError {
     /// What is asked for cannot be.
     #[error("{0}")]
     Document(String),
-    /// Who told the router what to do is gone.
+    /// The program that controlled the router is gone.
     #[error("{0}")]
     Abandoned(String),
     /// The mover that was asked for.

@@ -31,7 +31,7 @@ describe!("link", "corrupted", "", "The packet that departed then differs in a b
 describe!("link", "duplicated", "", "The packet that departed then is the second one.");
 describe!("link", "set", "", "The link has other settings from now on.");
 
-/// Which packet it is, and where.
+/// Number and place of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) number: u64,
@@ -60,9 +60,9 @@ const CLOSE_NS: u64 = 200;
 const TRIES: u32 = 8;
 
 impl Moment {
-    /// Reads the counter between two readings of CLOCK_MONOTONIC. An event that is stamped with this
-    /// counter can say how long ago something was on CLOCK_MONOTONIC, however long the thread is
-    /// kept from recording it.
+    /// Reads the counter between two readings of CLOCK_MONOTONIC. An event that is stamped with
+    /// this counter can say how long ago something was on CLOCK_MONOTONIC, however long the thread
+    /// is kept from recording it.
     fn now() -> Moment {
         let read = || {
             let (before, counter, after) = (now(), read_counter(), now());
@@ -115,8 +115,8 @@ pub(crate) fn enqueued(at: Place, frame: &Frame, field: MessageField, came: Mono
     );
 }
 
-/// `given`: before the kernel was asked to send it. It may have been read at its other end before the
-/// kernel returned.
+/// `given`: before the kernel was asked to send it. It may have been read at its other end before
+/// the kernel returned.
 pub(crate) fn departed(
     at: Place,
     outcome: &Outcome<Frame>,

@@ -1,4 +1,4 @@
-//! Who is at a router's ports, and the links between them.
+//! Hosts at a router's ports, and the links between them.
 
 use crate::EmulateError;
 use crate::settings::{Document, Link};
@@ -8,7 +8,7 @@ use crate::settings::{Document, Link};
 pub struct Hosts(Vec<String>);
 
 impl Hosts {
-    /// Of the document's ports.
+    /// The hosts at the document's ports.
     pub fn of(document: &Document) -> Result<Hosts, EmulateError> {
         let hosts: Vec<String> = document.ports.iter().map(|port| port.host.clone()).collect();
         if let Some(twice) = hosts.iter().enumerate().find(|(i, host)| hosts[..*i].contains(host)) {

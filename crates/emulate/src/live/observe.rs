@@ -1,11 +1,11 @@
 //! What the kernel does to packets, from what is seen of them before and after. Frames and times go
 //! in, an account comes out.
 //!
-//! A frame that leaves is the oldest one with the same bytes that came for this port and has not left
-//! yet; where several were waiting it has no delay, for it may be any of them. Another one with these
-//! bytes is a duplicate. netem flips one bit of what it corrupts, so one
-//! half of such a frame stays as it was: it is told which one came by that, once it is certain that
-//! this one does not leave unharmed.
+//! A frame that leaves is the oldest one with the same bytes that came for this port and has not
+//! left yet; where several were waiting it has no delay, for it may be any of them. Another one
+//! with these bytes is a duplicate. netem flips one bit of what it corrupts, so one half of such a
+//! frame stays as it was: it is told which one came by that, once it is certain that this one does
+//! not leave unharmed.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hasher as _};
@@ -34,7 +34,7 @@ pub struct Observer {
     lines: Vec<Option<Box<Line>>>,
     /// By port and bytes.
     equals: HashMap<(usize, Bytes), Equals>,
-    /// That have left and are of no bytes that came.
+    /// Packets that have left and belong to no bytes that came.
     strays: Vec<Stray>,
     unseen: u64,
 }
@@ -85,7 +85,7 @@ struct Arrival {
     bytes: Bytes,
     until: MonotonicNs,
     changes: usize,
-    /// Of the packets that have left, or have taken its place.
+    /// The packet has left, or another one has left in its place.
     left: bool,
     /// The queue that it may have been in was thrown away.
     discarded: bool,
@@ -114,7 +114,7 @@ struct Stray {
 }
 
 impl Observer {
-    /// Of the document's ports, which need addresses, and links, from `start` on.
+    /// An observer of the document's ports, which need addresses, and links, from `start` on.
     pub fn new(document: &Document, start: MonotonicNs) -> Result<Observer, EmulateError> {
         let hosts = Hosts::of(document)?;
         let mut table = HashMap::new();
@@ -346,8 +346,8 @@ impl Observer {
         }
     }
 
-    /// No arrival has needed it: it is a duplicate that was corrupted, or it was not seen as it came.
-    /// What the switch's own devices have to say is neither.
+    /// No arrival has needed it: it is a duplicate that was corrupted, or it was not seen as it
+    /// came. What the switch's own devices have to say is neither.
     fn explain(&mut self, stray: &Stray) {
         let Stray { to, from, at, bytes, like, .. } = stray;
         if let Some((name, came)) = like {

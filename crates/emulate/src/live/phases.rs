@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 use crate::EmulateError;
 use crate::control::{Command, Control};
 
-/// The session with the agent, if there is one; the phases are the document's. `open` is called with
-/// what the component was configured with before the agent hears of the router: whoever waits for
-/// that may send at once.
+/// The session with the agent, if there is one; the phases are the document's. `open` is called
+/// with what the component was configured with before the agent receives a report of the router: a
+/// program that waits for that may send at once.
 pub fn connect(open: impl FnOnce(&Config)) -> Result<Option<Session>, PhaseError> {
     Session::connect_configured(|config| {
         open(config);
@@ -29,7 +29,7 @@ pub fn document(config: &Config) -> Value {
 
 /// Lets the experiment know that there is no router.
 pub fn refuse(session: &mut Session, error: &str) {
-    // Heard of it or not, this program ends.
+    // Received or not, this program ends.
     if let Ok(Some(_)) = session.next_phase() {
         let _ = session.failed(error);
     }

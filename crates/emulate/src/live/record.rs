@@ -1,4 +1,4 @@
-//! What became of a link's packets, to be set beside what was asked for.
+//! The fate of a link's packets, to be compared with the settings.
 
 use loopscope_time::MonotonicNs;
 use serde::Serialize;
@@ -13,7 +13,7 @@ use crate::tally::{Summary, Tally};
 pub struct Amount {
     /// Number of them.
     pub packets: u64,
-    /// Of frames.
+    /// Bytes in frames.
     pub bytes: u64,
 }
 
@@ -52,7 +52,7 @@ pub struct Left {
     pub at: MonotonicNs,
     /// When it should have; `None` where nobody knows.
     pub due: Option<MonotonicNs>,
-    /// Of the link's packets, from 1.
+    /// Number of the packet on its link, from 1.
     pub number: u64,
     /// Bytes.
     pub size: usize,
@@ -137,7 +137,7 @@ pub struct Achieved {
 }
 
 impl Record {
-    /// Of a link that begins with these settings.
+    /// A record for a link that begins with these settings.
     pub fn new(since: MonotonicNs, asked: Settings) -> Record {
         Record { segments: vec![Segment::new(since, asked)], highest: 0 }
     }
@@ -207,7 +207,7 @@ impl Record {
         self.waits(outcome.enqueued);
     }
 
-    /// As [`Record::queued`], of one that came then and of which nothing else is known.
+    /// Counts a packet as [`Record::queued`] does, with nothing but its time of arrival.
     pub fn waits(&mut self, came: MonotonicNs) {
         self.segment(came).queued += 1;
     }

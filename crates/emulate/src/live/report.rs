@@ -1,4 +1,4 @@
-//! What was achieved beside what was asked for: links.json (`schema/links.md`) and a table.
+//! What a link achieved, compared with its settings: links.json (`schema/links.md`) and a table.
 
 use std::fmt::Write as _;
 use std::io;
@@ -46,7 +46,7 @@ pub struct PortReport {
 }
 
 impl Report {
-    /// Of a router that has ended.
+    /// The report of a router that has ended.
     pub fn new(
         document: &Document,
         (mover, why): (&'static str, String),

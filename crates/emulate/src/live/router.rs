@@ -79,7 +79,7 @@ impl Shown {
 }
 
 impl Router {
-    /// Of the document's ports and links, which are used from `now` on.
+    /// A router for the document's ports and links, used from `now` on.
     pub fn new(document: &Document, now: MonotonicNs) -> Result<Router, EmulateError> {
         let hosts = Hosts::of(document)?;
         let mut wires = Vec::new();

@@ -41,7 +41,7 @@ pub fn read(text: &str) -> Result<Document, EmulateError> {
     Ok(document)
 }
 
-/// As [`read`], of a value.
+/// Reads a document from a value; see [`read`].
 pub fn read_value(value: &serde_json::Value) -> Result<Document, EmulateError> {
     let document: Document = serde_path_to_error::deserialize(value)
         .map_err(|error| EmulateError::Document(error.to_string()))?;

@@ -59,7 +59,7 @@ impl Tally {
         self.most = self.most.max(ns);
     }
 
-    /// Of all so far.
+    /// The summary so far.
     pub fn summary(&self) -> Summary {
         if self.histogram.is_empty() {
             return Summary::default();

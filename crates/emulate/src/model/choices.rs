@@ -13,7 +13,7 @@ use crate::traces::Files;
 pub(crate) struct Choice {
     pub lost: bool,
     pub original: OfCopy,
-    /// Of the second one, if it is doubled.
+    /// Choices for the second copy, if the packet is doubled.
     pub duplicate: Option<OfCopy>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct OfCopy {
 pub(crate) struct Onward {
     /// Past the line.
     pub skips: bool,
-    /// Of the jitter.
+    /// Normal deviate of the jitter.
     pub deviate: f64,
 }
 
@@ -50,7 +50,7 @@ struct CopyChoices {
 }
 
 impl Choices {
-    /// Of a link that impairs nothing yet.
+    /// The choices of a link that impairs nothing yet.
     pub(crate) fn new(seed: u64, name: &str) -> Choices {
         let stream = |impairment| Stream::new(seed, name, impairment);
         let copy = |corrupt, skip, jitter| CopyChoices {

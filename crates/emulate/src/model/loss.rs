@@ -1,4 +1,4 @@
-//! Which packets are lost.
+//! Decides which packets are lost.
 
 use super::random::Stream;
 use crate::settings::Loss;
@@ -7,8 +7,8 @@ use crate::settings::Loss;
 #[derive(Clone, Debug)]
 pub(crate) enum Process {
     Never,
-    /// Keeps its share and its correlation both: with probability `correlation` a packet has the fate
-    /// of the one before.
+    /// Keeps its share and its correlation both: with probability `correlation` a packet has the
+    /// fate of the one before.
     Independent {
         probability: f64,
         correlation: f64,

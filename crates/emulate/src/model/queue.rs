@@ -1,6 +1,6 @@
-//! What waits for its turn. A packet's leaving is planned as soon as nothing that may still come can
-//! change it: with drop-tail on arrival, with CoDel once a largest frame stands behind it. Each plan
-//! keeps what was before it, so that new settings can take back what has not yet happened.
+//! What waits for its turn. A packet's leaving is planned as soon as nothing that may still come
+//! can change it: with drop-tail on arrival, with CoDel once a largest frame stands behind it. Each
+//! plan keeps what was before it, so that new settings can take back what has not yet happened.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ use crate::settings::{Discipline, Limit, Settings};
 pub(crate) struct Queue<P> {
     terms: Terms,
     walk: Walk,
-    /// Those that have not left yet but whose leaving is known; they are in the line.
+    /// Packets in the line whose time of leaving is known.
     planned: VecDeque<Planned>,
     planned_bytes: u64,
     /// The others: at most a largest frame's bytes, and one packet.

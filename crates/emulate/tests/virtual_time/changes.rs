@@ -32,7 +32,7 @@ fn what_is_in_the_line_stays_and_the_next_ones_keep_their_order() {
     events.push(set(5 * MS, short.clone()));
     events.extend(packets(&[(0, 100), (60 * MS, 100)]));
     assert_eq!(dues(&long, &events), [50 * MS, 50 * MS, 75 * MS]);
-    // Who may overtake does.
+    // Packets that may overtake do so.
     let overtaking = settings(json!({"delay_ns": 10 * MS, "reorder": "by-jitter",
         "jitter": {"distribution": "uniform", "ns": 0}}));
     events[1] = set(5 * MS, overtaking);

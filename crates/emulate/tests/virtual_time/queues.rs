@@ -48,8 +48,8 @@ proptest! {
                     match limit {
                         Limit::Packets(limit) => prop_assert_eq!(count, limit),
                         Limit::Bytes(limit) => prop_assert!(with > limit),
-                        // It would have waited for what the bucket lacks of all that waits, which is
-                        // at most all of it and at least that without a burst.
+                        // It would have waited for what the bucket lacks of all that waits, which
+                        // is at most all of it and at least that without a burst.
                         Limit::TimeNs(limit) => prop_assert!(
                             u128::from(with) * 8_000_000_000 > u128::from(limit) * u128::from(bps)
                         ),
@@ -84,8 +84,8 @@ proptest! {
     }
 }
 
-/// RFC 8289, section 5, as it stands there, behind a token bucket of one frame: when each packet left
-/// or was dropped, and which of the two.
+/// RFC 8289, section 5, as it stands there, behind a token bucket of one frame: when each packet
+/// left or was dropped, and which of the two.
 struct Rfc8289 {
     bps: u128,
     target: i64,
@@ -251,7 +251,7 @@ fn codel_drops_faster_and_faster() {
     let settings = queued(12_112_000, json!({"discipline": codel}));
     let outcomes = run(&settings, 1, &packets(&vec![(500_000, 1514); 1_500]));
     let drops = dropped_by(&outcomes, Drop::Codel);
-    // Of one packet each millisecond the wait grows by half a millisecond a packet.
+    // One packet each millisecond: the wait grows by half a millisecond a packet.
     assert!((110_000_000..113_000_000).contains(&drops[0]), "{}", drops[0]);
     for (count, pair) in (1..).zip(drops.windows(2)).take(5) {
         let expected = 100e6 / f64::from(count).sqrt();
@@ -284,7 +284,7 @@ fn the_default_queue_holds_a_windowful() {
             panic!("bytes");
         };
         assert!(limit >= window * 1514 && limit < 2 * window * 1514 + bps / 8, "{limit}");
-        // Nor does it hold everything.
+        // The queue is not unlimited either.
         let flood = vec![(0, 1514); 2 * limit as usize / 1514];
         assert!(!dropped_by(&run(&settings, 1, &packets(&flood)), Drop::Queue).is_empty());
     }
@@ -305,7 +305,8 @@ fn no_packet_stays_longer_than_the_longest() {
         let stays = departed(&outcomes).iter().map(|o| o.due.0 - o.enqueued.0).collect::<Vec<_>>();
         let found = *stays.iter().max().unwrap();
         assert!(found <= longest, "{queue}: {found} > {longest}");
-        // Nor is it far from it: a run waits so long for what is under way at its end.
+        // The bound is not far above it either: a run waits that long for packets under way at its
+        // end.
         assert!(longest < 2 * found, "{queue}: {longest} is far from {found}");
     }
 }

@@ -15,14 +15,15 @@ use loopscope_clocksync::probe::{
 use super::place::Place;
 use super::service::{own_address, told};
 
-/// Which followers check which.
+/// Pairs of followers that check each other.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Answer other followers on this UDP port, so that they can check their time against this host's
+    /// Answer other followers on this UDP port, so that they can check their time against this
+    /// host's
     #[arg(long, value_name = "PORT")]
     answer: Option<u16>,
-    /// Check this host's time against that of a follower which answers there, ten times a second; may
-    /// be given for several
+    /// Check this host's time against that of a follower which answers there, ten times a second;
+    /// may be given for several
     #[arg(long = "peer", value_name = "HOST:PORT")]
     peers: Vec<String>,
 }
@@ -32,7 +33,7 @@ pub(super) struct Peers {
     answers: Option<Responder>,
     probes: Option<Mesh>,
     places: Vec<Place>,
-    /// Whose first agreement, and whose first contradiction was told.
+    /// Peers whose first agreement, and peers whose first contradiction was reported.
     agreed: BTreeSet<String>,
     contradicted: BTreeSet<String>,
 }
@@ -75,7 +76,8 @@ impl Peers {
         self.answers.as_ref().is_some_and(Responder::has_ended)
     }
 
-    /// Follows peers whose names have other addresses, and tells what is seen of one for the first time.
+    /// Follows peers whose names have other addresses, and tells what is seen of one for the first
+    /// time.
     pub(super) fn look(&mut self) {
         let Some(probes) = &mut self.probes else { return };
         for (peer, last) in probes.last_answers() {

@@ -1,5 +1,5 @@
-//! Places that a person named, of a reference or a peer: where they are, also when a name gets another
-//! address.
+//! Places that a person named, of a reference or a peer: where they are, also when a name gets
+//! another address.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
@@ -38,8 +38,8 @@ impl Place {
         self.address
     }
 
-    /// Has probes follow it, as `who`, to another address: `redirect` is given the own address to probe
-    /// from, and where to. `last`: when it answered last. Never waits.
+    /// Has probes follow it, as `who`, to another address: `redirect` is given the own address to
+    /// probe from, and where to. `last`: when it answered last. Never waits.
     pub(super) fn follow(
         &mut self,
         who: &str,
@@ -78,7 +78,7 @@ impl Place {
         if self.name.parse::<SocketAddr>().is_err() && now >= self.since + SILENT {
             let (answer, asked) = mpsc::channel();
             let name = self.name.clone();
-            // Who asked may have ended.
+            // The caller may have ended.
             let look = move || answer.send(resolved(&name).ok()).unwrap_or_default();
             // A thread that cannot be had is tried again.
             let begun = std::thread::Builder::new().name("clock-name".into()).spawn(look);

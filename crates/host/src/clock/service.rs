@@ -166,12 +166,12 @@ pub fn join(arguments: Join) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Between looks at whether all is well.
+/// Time between two checks of the state.
 const LOOK: Duration = Duration::from_secs(1);
 /// The same before the reference has answered.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// What a person is told of a reference that does not answer: soon, and then seldom.
+/// Reports to a person that a reference does not answer: soon, and then seldom.
 struct Silence {
     since: Instant,
     next: Instant,

@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 /// Say what is known of the time. Exit codes: 0 synchronised, 3 holdover or unknown, 2 no page.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Of this page [default: the one that LOOPSCOPE_CLOCK names, else /dev/shm/loopscope-clock]
+    /// Path of the page [default: the one that LOOPSCOPE_CLOCK names, else
+    /// /dev/shm/loopscope-clock]
     #[arg(long, value_name = "PATH")]
     page: Option<PathBuf>,
     /// Print it as JSON
@@ -61,7 +62,7 @@ impl Said {
         Said { time, words, frequency: page.frequency(), writer }
     }
 
-    /// As the page says, which learns of a writer's death a second later than the system.
+    /// The status on the page, which shows a writer's death one second later than the system does.
     fn status(&self) -> Status {
         match self.time.status {
             Status::Synchronised if !self.is_kept() => Status::Holdover,

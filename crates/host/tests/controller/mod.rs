@@ -46,7 +46,7 @@ impl Agent {
         Agent::spawn(folder, run, arguments, environment)
     }
 
-    /// Of a run of this name.
+    /// Starts an agent for a run of this name.
     pub fn start_as(run: &str) -> Agent {
         let folder = tempfile::Builder::new().prefix("ls").tempdir_in("/tmp").unwrap();
         Agent::spawn(folder, run.to_owned(), &[], &[])

@@ -63,7 +63,8 @@ fn between_epochs_nothing_is_known_and_time_does_not_go_back() {
 
 proptest! {
     /// Whatever the shifts of two processors' counters are, no further apart than was measured: the
-    /// true time between two events, one read on each, is inside. Without what they are apart it is not.
+    /// true time between two events, one read on each, is inside. Without what they are apart it is
+    /// not.
     #[test]
     fn an_interval_between_two_processors_keeps_its_bound(
         shift in -400i64..=400, more in 0u64..400, from in 1u64 << 41..1 << 42, ticks in 0u64..1 << 33,
@@ -90,7 +91,7 @@ proptest! {
         prop_assert_eq!(any.interval_bound(measured).ns() >= alone.ns() + apart as u64, true);
     }
 
-    /// The reference map agrees with exact integer arithmetic within its half-width, days away
+    /// The reference map agrees with exact integer arithmetic within its maximum error, days away
     /// from where it is anchored.
     #[test]
     fn the_reference_map_is_the_scaled_counter(
@@ -119,7 +120,7 @@ proptest! {
     ) {
         let (mut counter, mut ns) = (0, 0.0);
         let knots: Vec<Knot> = steps.iter().map(|(ticks, step, width)| {
-            // Of these most instants and widths are on a half.
+            // Most of these instants and widths end on a half.
             let whole = (*ticks % 64 + 1, (*ticks % 64 + 1) as f64 * 0.5, width.round());
             let (ticks, step, width) = if halves { whole } else { (*ticks, *step, *width) };
             (counter, ns) = (counter + ticks, ns + step);

@@ -2,7 +2,7 @@
 //!
 //! Several are merged by time. A capture is nearly in order, not quite: several processors stamp.
 //! So many of its packets are kept and sorted; what comes later still takes the time of the one
-//! before it, with a half-width that reaches to its own.
+//! before it, with a maximum error that reaches to its own.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
@@ -289,8 +289,8 @@ impl Capture {
 /// The Packet Block of pcapng's first drafts.
 const PACKET_BLOCK: u32 = 2;
 
-/// Stamps a second, of an interface's `if_tsresol`: a power of two where its highest bit is set, else
-/// of ten.
+/// Stamps a second, of an interface's `if_tsresol`: a power of two where its highest bit is set,
+/// else of ten.
 fn resolution(option: u8) -> Result<u64, String> {
     let (base, exponent) = if option < 0x80 { (10u64, option) } else { (2, option - 0x80) };
     base.checked_pow(exponent.into()).ok_or_else(|| {

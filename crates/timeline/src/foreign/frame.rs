@@ -33,7 +33,7 @@ const CONTEXTS: [&str; 3] = ["event_context", "stream_context", "packet_context"
 pub(super) struct OnLine<'a> {
     sources: &'a [Source],
     files: Vec<FileOf>,
-    /// Of each trace: its source, and its process where it is one's only.
+    /// For each trace its source, and its process if it has only one.
     traces: Vec<(usize, Option<u32>)>,
     taken: &'a BTreeSet<(String, String)>,
 }

@@ -25,7 +25,7 @@ pub use stamps::{Clocks, Place};
 /// What another tool recorded on a host.
 #[derive(Clone)]
 pub struct Source {
-    /// Which host.
+    /// The host.
     pub host: String,
     /// What recorded it: events of processes that are not known are this one's.
     pub process: String,
@@ -33,9 +33,9 @@ pub struct Source {
     pub path: PathBuf,
     /// Its name in summaries and problems.
     pub name: String,
-    /// Which of the host's clocks its stamps are of, where it does not say so itself.
+    /// Name of the host's clock that made its stamps, if the source does not name it.
     pub clock: Option<String>,
-    /// Those that were read.
+    /// The host's clocks that were read.
     pub clocks: Clocks,
     /// The boot of the host that the run was in.
     pub boot: Option<[u8; 16]>,
@@ -46,7 +46,7 @@ pub struct Source {
 /// What came of a [`Source`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SourceSummary {
-    /// Which host.
+    /// The host.
     pub host: String,
     /// What recorded it.
     pub process: String,
@@ -58,7 +58,7 @@ pub struct SourceSummary {
     pub clock: Option<String>,
     /// Rows in tables.
     pub events: u64,
-    /// Those of them whose half-width is unknown.
+    /// Events whose maximum error is unknown.
     pub unknown: u64,
     /// Global time of the first row.
     pub from_ts: Option<i64>,
@@ -100,8 +100,8 @@ impl SourceSummary {
     }
 }
 
-/// Reads the sources and adds their tables to those in `dir`, by names that are not `own` either: of
-/// tables (group, name) that are, or will be, elsewhere. What is wrong with a source is in its
+/// Reads the sources and adds their tables to those in `dir`, by names that are not `own` either:
+/// of tables (group, name) that are, or will be, elsewhere. What is wrong with a source is in its
 /// summary. `progress` is told of bytes, anew in each pass over them.
 pub fn add(
     sources: &[Source],

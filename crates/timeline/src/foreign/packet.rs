@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use etherparse::{EtherType, LaxNetSlice, LaxSlicedPacket, TransportSlice};
 
-/// Of a frame, as far as it was captured.
+/// Headers of a frame, as far as it was captured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Headers {
     pub source: Option<IpAddr>,
@@ -17,7 +17,7 @@ pub(super) struct Headers {
     pub destination_port: Option<u16>,
 }
 
-/// Of link types, those whose frames have IP in them (https://www.tcpdump.org/linktypes.html).
+/// Slices a frame of a link type whose frames contain IP (https://www.tcpdump.org/linktypes.html).
 fn sliced(link_type: u16, frame: &[u8]) -> Option<LaxSlicedPacket<'_>> {
     let after = |header: usize, protocol: usize| {
         let number = frame.get(protocol..protocol + 2)?;
@@ -39,7 +39,7 @@ fn sliced(link_type: u16, frame: &[u8]) -> Option<LaxSlicedPacket<'_>> {
 }
 
 impl Headers {
-    /// Of a frame of that link type.
+    /// The headers of a frame of that link type.
     pub fn of(link_type: u16, frame: &[u8]) -> Headers {
         let mut found = Headers::default();
         let Some(packet) = sliced(link_type, frame) else { return found };

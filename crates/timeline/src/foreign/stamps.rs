@@ -1,4 +1,4 @@
-//! Which of a host's clocks a trace's stamps are of, and where they are on the time line.
+//! Finds the host's clock that made a trace's stamps, and their place on the time line.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,9 +8,9 @@ use loopscope_ctf::format_uuid;
 use loopscope_ctf::tsdl::Clock;
 use loopscope_time::{Bound, GlobalNs};
 
-/// Global time and hard half-width of a stamp that is between two nanoseconds of a clock's own, both
-/// cut to whole ones. Of different stamps the later ones' times are not earlier, but for their
-/// half-widths.
+/// Global time and hard maximum error of a stamp that is between two nanoseconds of a clock's own,
+/// both cut to whole ones. Of different stamps the later ones' times are not earlier, but for their
+/// maximum errors.
 pub type Place = Arc<dyn Fn(i64, i64) -> (GlobalNs, Bound) + Send + Sync>;
 
 /// A host's clocks that were read during the run, by the names of `tables/foreign_clocks.parquet`.
@@ -76,8 +76,8 @@ fn is_read(name: &str) -> bool {
 }
 
 impl Stamps {
-    /// Of `clock` as metadata declares it, or as which of the host's it was `said` to be, and the
-    /// name of that. `boot` is that of the run.
+    /// The clock `clock` that metadata declares, or the host's clock named `said`, with its name.
+    /// `boot` is that of the run.
     pub fn of<'c>(
         clock: &Clock,
         said: Option<&str>,
@@ -114,7 +114,7 @@ impl Stamps {
         Ok((name, Stamps { place: place.clone(), clock }))
     }
 
-    /// Global time of a stamp and its half-width.
+    /// Global time of a stamp and its maximum error.
     pub fn global(&self, stamp: u64) -> (GlobalNs, Bound) {
         let Some((from, until)) = self.clock.span(stamp) else {
             return ((self.place)(i64::MAX, i64::MAX).0, Bound::UNKNOWN);
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(global(clock("monotonic", 1_000_000, None), None).1, 1_000_003_000);
         assert_eq!(global(clock("monotonic", 1_000_000, None), None).2, 1000);
         assert_eq!(global(clock("monotonic", 4 * ghz, None), None), ("monotonic", 250_000, 1));
-        // Of 10⁹/3 Hz nearly: from 3 000 012.000012 ns to 3 000 015.000015.
+        // A rate of nearly 10⁹/3 Hz: from 3 000 012.000012 ns to 3 000 015.000015.
         let third = clock("monotonic", 333_333_000, None);
         assert_eq!(global(third, None), ("monotonic", 3_000_012, 4));
     }

@@ -25,7 +25,7 @@ pub(crate) enum Shape {
     /// A value and its label.
     Labelled(FieldType, Arc<Enumeration>),
     Text,
-    /// Of a structure, or of a variant, of which one is not null.
+    /// A structure, or a variant of which one option is not null.
     Group(Vec<(String, Shape)>),
     List(Box<Shape>),
 }
@@ -102,7 +102,7 @@ pub(crate) fn free_name(wanted: &str, taken: impl Fn(&str) -> bool) -> String {
 /// A growing column.
 pub(crate) struct Cells {
     rows: usize,
-    /// Which rows have a value; where there is none, all.
+    /// Validity by row; `None`: every row has a value.
     valid: Option<BooleanBufferBuilder>,
     data: Data,
     /// Texts that are not UTF-8; what is wrong in them was replaced.
@@ -215,7 +215,7 @@ impl Cells {
                 }
             }
             Data::List(ends, element) => {
-                // Of a list that was cut off fewer have come.
+                // Fewer elements than announced have come if a list was cut off.
                 let count = element.rows.max(ends.last().copied().unwrap_or(0));
                 let Some(values) = element.into_array(count)? else { return Ok(None) };
                 let field = ArrowField::new_list_field(values.data_type().clone(), true);
@@ -243,7 +243,8 @@ fn offsets(ends: &[usize]) -> Result<arrow_buffer::OffsetBuffer<i32>, ArrowError
     Ok(arrow_buffer::OffsetBuffer::new(offsets.into()))
 }
 
-/// `value` and `label`: several labels of one value with ` | ` between them, none where it has none.
+/// `value` and `label`: several labels of one value with ` | ` between them, none where it has
+/// none.
 fn labelled(
     number: FieldType,
     names: &Enumeration,

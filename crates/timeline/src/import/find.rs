@@ -16,7 +16,7 @@ pub(crate) struct Trace {
     pub layout: tsdl::Trace,
     /// Its stream files, by name.
     pub files: Vec<PathBuf>,
-    /// Which of several sources it is from.
+    /// Index of its source.
     pub source: usize,
     /// By clock, where its stamps are on another time line; where it keeps its own, none.
     pub placed: Option<Vec<Stamps>>,

@@ -30,7 +30,7 @@ impl Rows {
 pub(crate) trait Frame {
     /// Whether an event's own column cannot have this name.
     fn reserves(&self, name: &str, shape: &Shape) -> bool;
-    /// As what a column of an event's own is kept.
+    /// The shape in which a column of an event's own is kept.
     fn shape(&self, name: &str, shape: Shape) -> Shape;
     /// Whether there is such a table already.
     fn has_table(&self, group: &str, name: &str) -> bool;
@@ -42,7 +42,7 @@ pub(crate) trait Frame {
     ) -> Result<Vec<(Field, ArrayRef)>, ImportError>;
 }
 
-/// That of traces by themselves.
+/// The columns of traces without a time line.
 pub(super) struct Plain {
     pub files: Vec<FileOf>,
 }

@@ -216,7 +216,7 @@ impl Index {
 }
 
 impl Stream {
-    /// As the counters of neighbouring packets differ.
+    /// The loss, from the difference between neighbouring packets' counters.
     fn lost(&self) -> Lost {
         let first = self.packets[0].discarded.unwrap_or(0);
         let mut lost = Lost { events_before: first, ..Lost::default() };

@@ -23,14 +23,14 @@ const OFTEN: u64 = 1 << 14;
 pub(crate) struct Time {
     /// None without a clock.
     pub ts: Option<i64>,
-    /// Half-width; 0 where stamps keep their own time.
+    /// Maximum error; 0 where stamps keep their own time.
     pub err_ns: i64,
 }
 
 /// A stream while it is read: a packet of it, and the next event's head.
 struct Reader<'a> {
     traces: &'a [Trace],
-    /// Those to come.
+    /// Packets still to come.
     packets: std::slice::Iter<'a, Packet>,
     /// The one at hand.
     packet: Packet,

@@ -24,7 +24,7 @@ pub enum ImportError {
     /// A file or directory could not be read or written.
     #[error("{path}: {source}")]
     Io {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// Why.
         source: std::io::Error,
@@ -63,13 +63,13 @@ pub enum ImportError {
     Clocks {
         /// Metadata of the one.
         first: PathBuf,
-        /// Of the other.
+        /// Metadata of the other.
         second: PathBuf,
     },
     /// The place for the tables is taken.
     #[error("{0} is there already and not empty: remove it, or name another directory")]
     Taken(PathBuf),
-    /// Who follows the progress wants no more.
+    /// The caller has cancelled through the progress callback.
     #[error("stopped")]
     Stopped,
     /// A table could not be made or written.
@@ -142,7 +142,7 @@ pub struct TableSummary {
     pub rows: u64,
     /// Time of the first one, if it has one.
     pub from_ns: Option<i64>,
-    /// Of the last one.
+    /// End of the last one.
     pub until_ns: Option<i64>,
 }
 
@@ -174,7 +174,8 @@ pub struct StreamLoss {
 /// Told of what is wrong with a trace (its index): an error where that is not to be borne.
 pub(crate) type Faults<'a> = dyn FnMut(usize, ImportError) -> Result<(), ImportError> + 'a;
 
-/// Reads the traces in `dir` and writes their tables to `out`; without it, only tells what is there.
+/// Reads the traces in `dir` and writes their tables to `out`; without it, only tells what is
+/// there.
 pub fn import(
     dir: &Path,
     out: Option<&Path>,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{ImportError, io};
 
-/// It is made beside its place and moved there at the end.
+/// It is made next to its place and moved there at the end.
 pub(crate) struct Output {
     out: PathBuf,
     partial: PathBuf,

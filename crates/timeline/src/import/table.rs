@@ -35,7 +35,7 @@ pub(crate) enum Part {
 /// Where the values of an event go.
 pub(crate) trait Sink {
     type Column: Columns;
-    /// Of a part.
+    /// The column of a part.
     fn column(&mut self, part: Part) -> &mut Self::Column;
 }
 
@@ -124,7 +124,7 @@ pub(crate) struct Tables<'f> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub events: u64,
-    /// Those whose half-width is unknown.
+    /// Events whose maximum error is unknown.
     pub unknown: u64,
     pub from: Option<i64>,
     pub until: Option<i64>,
@@ -150,7 +150,7 @@ impl Seen {
 }
 
 impl FileOf {
-    /// Of all traces, in their order.
+    /// The files of all traces, in their order.
     pub fn all(traces: &[Trace]) -> Vec<FileOf> {
         let files = traces.iter().enumerate().flat_map(|(index, trace)| {
             (0..trace.files.len()).map(move |file| FileOf {
@@ -224,8 +224,8 @@ impl<'f> Tables<'f> {
         all
     }
 
-    /// Takes an event: `decode` is given the places of its values, or none where no table is wanted,
-    /// and returns how many bits they took.
+    /// Takes an event: `decode` is given the places of its values, or none where no table is
+    /// wanted, and returns how many bits they took.
     pub fn add<E>(
         &mut self,
         origin: Origin,
@@ -339,8 +339,8 @@ impl Table {
         }
     }
 
-    /// Makes room for an event class: packet's, stream's and own context, and fields. The names that
-    /// had to be changed come back, as wanted and as they are.
+    /// Makes room for an event class: packet's, stream's and own context, and fields. The names
+    /// that had to be changed come back, as wanted and as they are.
     fn site(
         &mut self,
         table: usize,

@@ -1,8 +1,8 @@
 //! Tables as classes of CTF events: which fields a row has, and what metadata says of them.
 //!
-//! CTF has no null. A table has a class of events for each set of columns that rows have a value in,
-//! all of one name: what is null is not there. Within lists, whose elements share one layout, each
-//! member of a structure has a flag before it, `<name>_null`.
+//! CTF has no null. A table has a class of events for each set of columns that rows have a value
+//! in, all of one name: what is null is not there. Within lists, whose elements share one layout,
+//! each member of a structure has a flag before it, `<name>_null`.
 
 use std::fmt::Write as _;
 
@@ -44,7 +44,7 @@ impl Layout {
         Ok(Layout { columns })
     }
 
-    /// Which values a row has, for [`Self::declare`] and to tell its class.
+    /// The values that a row has, for [`Self::declare`] and to find its class.
     pub fn present(&self, arrays: &[ArrayRef], row: usize, bits: &mut Vec<bool>) {
         for (index, _) in &self.columns {
             present(&arrays[*index], row, bits);

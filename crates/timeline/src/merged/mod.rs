@@ -37,7 +37,7 @@ const NS: i64 = 1_000_000_000;
 /// A table that becomes events of one name.
 #[derive(Clone, Debug)]
 pub struct EventTable {
-    /// Of the events, `group:name`.
+    /// Names of the events, `group:name`.
     pub name: String,
     /// Its Parquet files, in the order of time.
     pub parts: Vec<PathBuf>,
@@ -46,7 +46,7 @@ pub struct EventTable {
 /// What a merged trace says of itself.
 #[derive(Clone, Debug)]
 pub struct About {
-    /// Of the trace.
+    /// UUID of the trace.
     pub uuid: [u8; 16],
     /// UTC at the zero of global time, ns, where that is known.
     pub utc_ns: Option<i64>,
@@ -136,10 +136,10 @@ struct Reader {
     process: ArrayRef,
     row: usize,
     rows: usize,
-    /// Of the row before: its host and process, as they stand in the columns, and its stream.
+    /// Host and process of the row before, as they stand in the columns, and its stream.
     stream: Option<(Option<(usize, usize)>, usize)>,
     bits: Vec<bool>,
-    /// Of the row before: what it has and its class.
+    /// The values that the row before has, and its class.
     class: Option<(Vec<bool>, u32)>,
     classes: HashMap<Vec<bool>, u32>,
 }

@@ -10,7 +10,7 @@ use crate::import::{ImportError, io};
 
 /// Bytes after which a packet is written.
 const PACKET: usize = 128 << 10;
-/// Of header and context, as [`HEADER`] declares them.
+/// Size of header and context, as [`HEADER`] declares them.
 const HEAD: usize = 4 + 16 + 4 + 8 + 5 * 8;
 
 /// What metadata says of packets, and of what all events have.

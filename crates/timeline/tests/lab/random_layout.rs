@@ -253,7 +253,7 @@ impl Types<'_> {
         text
     }
 
-    /// Of some fields that have a meaning, and others.
+    /// A header of some fields with a meaning and others without.
     fn head(&mut self, names: &[&str]) -> String {
         let mut text = String::from("struct { ");
         for name in names {

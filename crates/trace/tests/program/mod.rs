@@ -79,7 +79,7 @@ pub fn build(command: &str, sources: &[&str]) -> PathBuf {
     program
 }
 
-/// An example program of this crate, built by cargo beside its tests.
+/// An example program of this crate, built by cargo next to its tests.
 pub fn example(name: &str) -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     let path = exe.parent().unwrap().parent().unwrap().join("examples").join(name);
@@ -101,7 +101,7 @@ pub struct Left {
     pub sites: Vec<Vec<String>>,
     /// `kind group:name id field=value…`, thread by thread in the order of their first hits.
     pub records: Vec<String>,
-    /// Of the records of intervals, by `group:name id`.
+    /// Records of intervals, by `group:name id`.
     pub spans: Vec<(String, Span)>,
 }
 

@@ -1,9 +1,10 @@
-//! A compilation's load: many short processes, each reading source, computing and writing an object.
+//! A compilation's load: many short processes, each reading source, computing and writing an
+//! object.
 //!
-//! A process is this program once more, by its hidden verb `compile-one`: exec, page faults and exit
-//! are as real as a compiler's. It reads pieces of a source of 4 MiB as headers are, all over the
-//! place, hashes and sorts their words until it has used its CPU time, and writes an object of up to
-//! 256 KiB. Source and object are nameless files that it has as standard input and output.
+//! A process is this program once more, by its hidden verb `compile-one`: exec, page faults and
+//! exit are as real as a compiler's. It reads pieces of a source of 4 MiB as headers are, all over
+//! the place, hashes and sorts their words until it has used its CPU time, and writes an object of
+//! up to 256 KiB. Source and object are nameless files that it has as standard input and output.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -162,7 +163,7 @@ fn wait(mut child: Child, end: Option<Instant>, stop: &Stop) -> Result<bool> {
 /// A compile-like process; `burn` starts it.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CompileOneArgs {
-    /// Who started it
+    /// Process number of its parent
     #[arg(long)]
     parent: i32,
     /// CPU time to use
@@ -176,7 +177,7 @@ pub struct CompileOneArgs {
 /// Reads source from standard input, computes, and writes an object to standard output.
 pub fn main_compile_one(args: &CompileOneArgs) -> Result<()> {
     set_pdeathsig(Signal::SIGKILL).context("cannot ask to end with burn")?;
-    // Who died before that sends no signal any more.
+    // A parent that died before this call sends no signal any more.
     ensure!(getppid() == Pid::from_raw(args.parent), "burn is gone");
     let source = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     let mut random = fastrand::Rng::with_seed(args.seed);
@@ -206,7 +207,7 @@ pub fn main_compile_one(args: &CompileOneArgs) -> Result<()> {
     std::io::stdout().write_all(&object).context("cannot write the object")
 }
 
-/// Of this process.
+/// CPU time of this process.
 fn cpu_time() -> Result<Duration> {
     Ok(clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).context("cannot read the CPU time")?.into())
 }

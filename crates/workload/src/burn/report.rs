@@ -18,7 +18,7 @@ pub(super) struct Report<'a> {
     pub(super) done: Vec<Done>,
     pub(super) wall_s: f64,
     pub(super) own: CpuTime,
-    /// Of compile-like processes.
+    /// CPU time of compile-like processes.
     pub(super) children: CpuTime,
 }
 
@@ -48,7 +48,7 @@ impl Report<'_> {
         })
     }
 
-    /// Of one CPU, by all.
+    /// Share of one CPU used by all of them.
     fn share(&self) -> f64 {
         (self.own.total_s() + self.children.total_s()) / self.wall_s
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 /// A period that no usual block size divides: each block differs from its neighbours.
 const RANDOM_PERIOD: usize = (1 << 20) - 3;
 
-/// As ttcp: the printable characters, again and again.
+/// The bytes that ttcp sends: the printable characters, again and again.
 const PRINTABLE: Range<u8> = b' '..0x7f;
 
 /// An endless periodic content.

@@ -1,12 +1,12 @@
-//! Bulk data from one host to another, after ttcp: how much the way takes, what it loses, and what it
-//! costs the hosts; and competing network load for others.
+//! Bulk data from one host to another, after ttcp: how much the way takes, what it loses, and what
+//! it costs the hosts; and competing network load for others.
 //!
 //! # Streams
 //!
 //! Each stream sends blocks as fast as the kernel takes them or at its share of a rate, over a TCP
 //! connection or as UDP packets of a socket of its own (`wire.rs` says what the ends tell each
-//! other). The content is known to both ends, so that the receiver can compare every byte. At its end
-//! a receiver gives the sender its account.
+//! other). The content is known to both ends, so that the receiver can compare every byte. At its
+//! end a receiver gives the sender its account.
 //!
 //! # Events
 //!
@@ -16,10 +16,10 @@
 //!
 //! # Phases
 //!
-//! `listen` (receiver) binds and publishes `port`; `connect` makes the streams; `run` moves the data.
-//! A sender with an amount or a duration is done with `run` when it has sent that. One without is
-//! done when it has begun, and goes on until the run ends: competing load behind the phases; so is its
-//! receiver.
+//! `listen` (receiver) binds and publishes `port`; `connect` makes the streams; `run` moves the
+//! data. A sender with an amount or a duration is done with `run` when it has sent that. One
+//! without is done when it has begun, and goes on until the run ends: competing load behind the
+//! phases; so is its receiver.
 
 mod clock;
 mod content;
@@ -52,7 +52,7 @@ describe!("ettcp", "second", "", "A second of this end's run has passed.");
 /// An end of a bulk transfer.
 #[derive(Clone, Debug, clap::Args)]
 pub struct EttcpArgs {
-    /// Which one.
+    /// The role of this process.
     #[command(subcommand)]
     pub role: EttcpRole,
 }

@@ -11,7 +11,7 @@ use super::{Protocol, Stream};
 use crate::cpu_time::CpuTime;
 use crate::result;
 
-/// Which end.
+/// The end of the connection.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Role {
     Send,

@@ -26,7 +26,7 @@ use crate::tcp::{Link, peer_addresses};
 /// Largest block over TCP.
 const BLOCK_LIMIT: usize = 16 << 20;
 
-/// As ttcp's.
+/// The block size of ttcp, in bytes.
 const TCP_BLOCK: u64 = 8192;
 
 /// Fits into a packet of the smallest usual MTU, unfragmented.

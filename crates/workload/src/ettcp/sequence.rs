@@ -10,7 +10,7 @@ const WINDOW: u64 = 1 << 16;
 pub(super) struct Arrivals {
     /// Packets that came for the first time.
     pub(super) packets: u64,
-    /// Of them those that a packet sent later had overtaken (RFC 4737 §3).
+    /// Number of them that a packet sent later had overtaken (RFC 4737 §3).
     pub(super) reordered: u64,
     /// Packets that had come before.
     pub(super) duplicates: u64,

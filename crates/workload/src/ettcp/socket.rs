@@ -20,7 +20,7 @@ sockopt_impl!(
     TcpWindowClamp, Both, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, libc::c_int
 );
 
-/// Which of a socket's buffers.
+/// One of a socket's buffers.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Direction {
     Send,

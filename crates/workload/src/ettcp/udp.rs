@@ -27,7 +27,7 @@ pub(super) const LONGEST_LINGER: Duration = Duration::from_secs(4);
 /// How long a sender waits for an answer to its end: longer than that.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// How long a receiver that has given account answers a sender that has not heard of it.
+/// How long a receiver that has sent its account answers a sender that has not received it.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The largest packet over IPv4.
@@ -65,7 +65,7 @@ impl Sender {
         loop {
             match self.socket.send(&packet) {
                 Ok(_) => {}
-                // Nobody is there yet; or it went away, and the patience will end.
+                // The peer is not there yet; or it went away, and the timeout will end this.
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
                 Err(error) => return Err(error).with_context(|| self.lost()),
             }
@@ -202,7 +202,7 @@ struct Incoming {
     times: Option<(Instant, Instant)>,
     /// The sender has sent so many.
     sent: Option<u64>,
-    /// The last that was heard of it.
+    /// Time of the last message from it.
     heard: Instant,
     /// The account is fixed.
     over: bool,
@@ -262,7 +262,7 @@ impl Receiver {
 
     fn say(&self, stream: u16, to: SocketAddr, message: &Message) -> Result<()> {
         let packet = wire::packet(stream, self.token, message)?;
-        // As good as lost on the way; it will be asked for again.
+        // It counts as lost on the way and will be requested again.
         let _ = self.socket.send_to(&packet, to);
         Ok(())
     }

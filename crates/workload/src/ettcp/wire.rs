@@ -4,10 +4,10 @@
 //! `hello` and `ready`, then nothing but data until the sender shuts its side down, then the
 //! receiver's `account`.
 //!
-//! UDP: each packet begins with its id and the run's token, eight bytes each, little-endian. The id is
-//! the stream times 2^48 plus the packet's number from 1; behind number 0 stands a message as JSON.
-//! The sender repeats `hello` until `ready` comes, and `end` until the `account` comes, which `bye`
-//! acknowledges.
+//! UDP: each packet begins with its id and the run's token, eight bytes each, little-endian. The id
+//! is the stream times 2^48 plus the packet's number from 1; behind number 0 stands a message as
+//! JSON. The sender repeats `hello` until `ready` comes, and `end` until the `account` comes, which
+//! `bye` acknowledges.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::sequence::Arrivals;
 
-/// Of the messages and of the data's content.
+/// Version of the messages and of the data's content.
 pub(super) const VERSION: u32 = 1;
 
 /// Bytes in front of a packet's content.
@@ -39,14 +39,14 @@ pub(super) struct Hello {
     pub(super) streams: u16,
     /// Bytes of a block; for UDP of a packet.
     pub(super) block: u32,
-    /// Of random content.
+    /// Seed of random content.
     pub(super) seed: Option<u64>,
     /// The sender sends until it is told to end.
     pub(super) background: bool,
 }
 
 impl Hello {
-    /// Of this stream's content: each has another one.
+    /// Seed of this stream's content, different for each stream.
     pub(super) fn seed(&self) -> Option<u64> {
         self.seed.map(|seed| seed.wrapping_add(u64::from(self.stream)))
     }

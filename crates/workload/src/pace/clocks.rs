@@ -1,4 +1,4 @@
-//! CLOCK_REALTIME, in which the kernel stamps what is received, beside CLOCK_MONOTONIC.
+//! CLOCK_REALTIME, in which the kernel stamps received packets, against CLOCK_MONOTONIC.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ pub(super) fn realtime() -> Result<i64> {
     i64::try_from(Duration::from(time).as_nanos()).context("the clock is beyond 2262")
 }
 
-/// CLOCK_REALTIME less CLOCK_MONOTONIC, in nanoseconds: constant but for who sets the clock. Of some
-/// readings the one that took the least time, to some 20 ns.
+/// CLOCK_REALTIME less CLOCK_MONOTONIC, in nanoseconds: constant but for who sets the clock. Of
+/// some readings the one that took the least time, to some 20 ns.
 pub(super) fn offset() -> Result<i64> {
     let mut best = (i64::MAX, 0);
     for _ in 0..8 {

@@ -87,8 +87,8 @@ impl Crew {
         Ok(crew)
     }
 
-    /// Starts all at one instant and waits for their ends; `tell` hears of each process's seconds.
-    /// Returns each process's account, in order.
+    /// Starts all at one instant and waits for their ends; `tell` is called with each process's
+    /// seconds. Returns each process's account, in order.
     pub(super) fn run(
         mut self,
         signals: &Signals,

@@ -65,7 +65,7 @@ loopscope_trace::describe!("pace", "received", "", "A packet was read.");
 /// Send packets at exact times, or receive them and measure how exact they were.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PaceArgs {
-    /// Which end.
+    /// The role of this process.
     #[command(subcommand)]
     pub role: PaceRole,
 }

@@ -86,13 +86,14 @@ pub struct SendArgs {
     /// File of intervals, one a line as in 120us, for trace
     #[arg(long)]
     pub trace: Option<PathBuf>,
-    /// Of what is random
+    /// Seed of random choices
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// How to wait for a packet's time
     #[arg(long, value_enum, default_value = "sleep-then-spin")]
     pub timer: TimerKind,
-    /// What becomes of packets that are overdue after a stall (100us and one and a half intervals or more)
+    /// What becomes of packets that are overdue after a stall (100us and one and a half intervals
+    /// or more)
     #[arg(long, value_enum, default_value = "skip")]
     pub after_stall: AfterStall,
     /// Processes that share the packets, one after the other

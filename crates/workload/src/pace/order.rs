@@ -1,4 +1,4 @@
-//! Which of a process's packets came, and in what order. Sans-I/O.
+//! Counts a process's packets that came, and their order. Sans-I/O.
 
 use std::collections::VecDeque;
 

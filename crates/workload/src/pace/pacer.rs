@@ -1,5 +1,5 @@
-//! Which packets leave at a given time, and what becomes of those that a stall has made late.
-//! Sans-I/O: offsets from the start of the run come in and slots go out.
+//! Chooses the packets that leave at a given time, and the fate of those that a stall has made
+//! late. Sans-I/O: offsets from the start of the run come in and slots go out.
 
 use super::schedule::Slot;
 
@@ -89,8 +89,8 @@ impl<S: Iterator<Item = Slot>> Pacer<S> {
         }
     }
 
-    /// Sends what the doubled rate allows. Where packets are dense it may be late by the tolerance as
-    /// the plain rate may.
+    /// Sends what the doubled rate allows. Where packets are dense it may be late by the tolerance
+    /// as the plain rate may.
     fn catch_up(&mut self, now: u64, most: usize, batch: &mut Vec<Slot>) {
         let slack = TOLERANCE_NS.saturating_sub(self.spacing_ns);
         let mut earliest = self.not_before.unwrap_or(now).max(now.saturating_sub(slack));

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0-8 | number of the packet, from 1, over all processes; the id of its events |
 //! | 8-16 | when it was meant to leave, nanoseconds since 1970 |
-//! | 16-24 | when it was handed to the kernel, likewise |
+//! | 16-24 | when it was handed to the kernel, nanoseconds since 1970 |
 //! | 24-30 | its number among those that its process sent, from 0 |
 //! | 30-32 | the process |
 //! | 32-36 | the run, so that a late packet of an earlier one is not counted |
@@ -133,7 +133,7 @@ fn part<const N: usize>(from: &[u8], at: usize) -> [u8; N] {
     part
 }
 
-/// Which boot of which machine this is: clocks of equal ones are the same clock. Zero where the
+/// Identifies the boot of a machine: clocks with equal values are the same clock. Zero where the
 /// kernel does not say.
 pub(super) fn boot() -> [u8; 16] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();

@@ -114,7 +114,7 @@ fn datagrams(
     let mut control = control();
     let mut quiet_since = Instant::now();
     loop {
-        // Of longer datagrams the beginning alone.
+        // Only the beginning of longer datagrams is read.
         let read = stamped::read(socket, &mut buffer, &mut control, MsgFlags::MSG_TRUNC)
             .context("cannot receive")?;
         let Some(read) = read else {
@@ -188,7 +188,7 @@ struct Stream {
     pending: Vec<u8>,
     /// Bytes of the packet being received that need not be looked at any more.
     skip: usize,
-    /// That packet's head, once all of it is there.
+    /// The packet's head, once all of it is there.
     head: Option<packet::Head>,
     open: bool,
 }

@@ -52,7 +52,7 @@ pub(super) enum Distribution {
 }
 
 impl Distribution {
-    /// As people name it.
+    /// The name that people use.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Constant(_) => "constant",

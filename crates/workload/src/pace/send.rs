@@ -27,7 +27,7 @@ use crate::tcp::{Link, peer_addresses};
 /// Before the first packet, so that a process is not late from the start.
 const START_NS: u64 = 2_000_000;
 
-/// Who is ready to send.
+/// The sender that is ready.
 enum Ready {
     /// This process.
     Alone(Box<Outlet>),
@@ -67,7 +67,7 @@ pub(super) fn send(
     }
 }
 
-/// Who datagrams go to, for people, and where.
+/// Receiver of datagrams: a name for people, and addresses.
 type Peer = (String, Vec<SocketAddr>);
 
 /// A way to the receiver for each process.
@@ -99,7 +99,7 @@ fn work(task: &Task, crew: Ready, run: u32, signals: &Signals) -> Result<Vec<Sen
             let sent = worker.work(*outlet, now().plus(START_NS), |_, _| {})?;
             Ok(vec![sent.parts()])
         }
-        // A terminal may be slow: whoever paces does not write to it.
+        // A terminal may be slow: the pacing thread does not write to it.
         Ready::Alone(outlet) => thread::scope(|scope| {
             let (sender, seconds) = mpsc::channel();
             let mut progress = progress.into_inner();

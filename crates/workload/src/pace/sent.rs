@@ -60,11 +60,11 @@ pub(super) struct Sent {
     pub(super) bytes: u64,
     /// Left out after stalls.
     pub(super) skipped: u64,
-    /// That the kernel had no room for.
+    /// Packets that the kernel had no room for.
     pub(super) rejected: u64,
     /// Answers that nobody listens, to packets that are among those sent.
     pub(super) refused: u64,
-    /// That were not due any more when the time was over or the run interrupted.
+    /// Packets that were not due before the time was over or the run was interrupted.
     pub(super) unsent: u64,
     pub(super) late: Times,
     /// Lateness of the last packet.
@@ -109,7 +109,7 @@ impl Sent {
             late: Times::new(),
             final_ns: None,
             longest_burst: 0,
-            // Nobody allocates while packets are sent, in most runs.
+            // In most runs there is no allocation while packets are sent.
             seconds: Vec::with_capacity(1024),
             last_ns: 0,
             interrupted: false,

@@ -55,7 +55,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Sends this process's packets, the first slot at `start`; `tell` hears of each second.
+    /// Sends this process's packets, the first slot at `start`; `tell` is called for each second.
     pub(super) fn work(
         &self,
         mut outlet: Outlet,
@@ -161,7 +161,7 @@ impl Worker<'_> {
         mut schedule: Schedule,
     ) -> Result<()> {
         let Some(mut slot) = schedule.next() else { return Ok(()) };
-        // As such loops do it: a timer of ours would make this thread's sleeps more exact.
+        // Typical loops work this way: a timer of ours would make this thread's sleeps more exact.
         let first = run.start.plus(slot.offset).ns_since(now()).max(0).cast_unsigned();
         std::thread::sleep(Duration::from_nanos(first));
         run.sent.longest_burst = 1;

@@ -12,7 +12,7 @@ use crate::tcp::ListenArgs;
 /// Plays the types of a message table.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PatternArgs {
-    /// Which side.
+    /// The role of this process.
     #[command(subcommand)]
     pub role: PatternRole,
 }

@@ -106,7 +106,7 @@ fn listeners(part: &Part, main: TcpListener) -> Result<Vec<Listener>> {
 /// What receives, before anything has come.
 struct Accepted {
     links: HashMap<Flow, Link>,
-    /// Of datagrams; those of a group by its type.
+    /// Sockets for datagrams: one for each group and for each UDP port.
     sockets: Vec<UdpSocket>,
 }
 

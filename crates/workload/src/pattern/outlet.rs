@@ -52,7 +52,7 @@ pub(crate) fn connect(part: &Part, to: &[String], phase: &Phase) -> Result<Vec<(
                 }
                 None => consumer.as_str(),
             };
-            // Of a UDP type the port is the datagrams'.
+            // The port of a UDP type is the one for its datagrams.
             let port = each.port.filter(|_| !each.transport.is_udp());
             let mut link = Link::connect_at(to, port, phase)?;
             let mut hello = flow.id(0).to_bits().to_le_bytes().to_vec();

@@ -1,4 +1,4 @@
-//! Which messages of a flow have arrived. No I/O.
+//! Tracks the messages of a flow that have arrived. No I/O.
 
 /// The numbers of one flow that have arrived, from 1.
 #[derive(Clone, Debug, Default)]

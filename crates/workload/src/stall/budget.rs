@@ -1,5 +1,5 @@
-//! How much of a CPU real-time threads may take before the kernel's throttle takes it away from them
-//! (`sched_rt_runtime_us` of each `sched_rt_period_us`, see sched(7)).
+//! How much of a CPU real-time threads may take before the kernel's throttle takes it away from
+//! them (`sched_rt_runtime_us` of each `sched_rt_period_us`, see sched(7)).
 
 use std::fs;
 
@@ -7,7 +7,8 @@ use anyhow::{Context, Result, ensure};
 
 use super::plan::{Milliseconds, Plan};
 
-/// Of what the kernel allows, so that other real-time threads and late wakes find room too.
+/// The share of the kernel's allowance that is used, so that other real-time threads and late wakes
+/// find room too.
 const PART: f64 = 0.8;
 
 /// A bound on real-time CPU time.

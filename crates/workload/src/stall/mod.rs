@@ -2,21 +2,21 @@
 //!
 //! # Real time
 //!
-//! The thread sleeps and stalls at SCHED_FIFO, so that nothing ordinary keeps it from the CPU. It never
-//! takes all of it: the kernel's throttle would then stop it for 50 ms at a stretch, and the planted
-//! cause would be another one. What could come near that is refused. At priority 0 the thread is an
-//! ordinary one and takes what the scheduler gives it.
+//! The thread sleeps and stalls at SCHED_FIFO, so that nothing ordinary keeps it from the CPU. It
+//! never takes all of it: the kernel's throttle would then stop it for 50 ms at a stretch, and the
+//! planted cause would be another one. What could come near that is refused. At priority 0 the
+//! thread is an ordinary one and takes what the scheduler gives it.
 //!
 //! # Events
 //!
 //! With the stall's number from 1 as id: the interval `stall:stall`; `stall:began` with `late_ns`
-//! after its intended begin; `stall:ended` with the CPU time that it really had; `stall:skipped` for
-//! one whose time was over before the thread woke.
+//! after its intended begin; `stall:ended` with the CPU time that it really had; `stall:skipped`
+//! for one whose time was over before the thread woke.
 //!
 //! # Phases
 //!
-//! One, `run` unless `--begin` says otherwise; times count from its begin. With a number of stalls it
-//! is done when they are over; without, at once, and stalls go on until the run ends.
+//! One, `run` unless `--begin` says otherwise; times count from its begin. With a number of stalls
+//! it is done when they are over; without, at once, and stalls go on until the run ends.
 
 mod budget;
 mod plan;
@@ -168,7 +168,7 @@ impl Order {
         Ok(order)
     }
 
-    /// Of a real-time thread.
+    /// The budget of a real-time thread.
     fn budget(&self) -> Result<Option<Budget>> {
         (self.priority > 0).then(Budget::of_kernel).transpose()
     }

@@ -69,15 +69,15 @@ impl Plan {
             }
         };
         let grid: Vec<u64> = self.grid().take(enough).collect();
-        // The fullest window begins with a stall that is as late as can be, and those after it are as
-        // early as can be.
+        // The fullest window begins with a stall that is as late as can be, and those after it are
+        // as early as can be.
         let from = |first: usize| {
             let begin = grid[first] + self.jitter;
             let rest = grid[first + 1..].iter().take_while(|&&time| time < begin + window);
             let rest = rest.map(|&time| self.length.min(begin + window - time));
             self.length.min(window) + rest.sum::<u64>()
         };
-        // Of an even grid all windows are alike.
+        // On an even grid all windows are alike.
         let firsts = match self.begins {
             Begins::At(_) => grid.len(),
             Begins::Every { .. } => 1,
@@ -122,7 +122,7 @@ mod tests {
         let later: Vec<u64> = times.iter().zip(1..).map(|(time, n)| time - n * 500 * MS).collect();
         assert!(later.iter().all(|&later| later <= 50 * MS));
         let mean = later.iter().sum::<u64>() as f64 / later.len() as f64;
-        // Of 100 even ones: 25 ms with a deviation of 1.4 ms.
+        // The mean of 100 even ones: 25 ms with a deviation of 1.4 ms.
         assert!((mean - 25e6).abs() < 7e6, "{mean}");
         assert_ne!(times, Plan { seed: 6, ..plan }.intended().collect::<Vec<_>>());
     }

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 pub use events::{Event, events};
 
-/// As `loopscope-host` has them.
+/// The hosts in the form of `loopscope-host`.
 #[derive(clap::Parser)]
 enum Host {
     Pattern(loopscope_workload::PatternArgs),

@@ -1,4 +1,5 @@
-//! The fixed point against exact arithmetic: f64s are fractions whose denominator is a power of two.
+//! The fixed point against exact arithmetic: f64s are fractions whose denominator is a power of
+//! two.
 
 use loopscope_clock::layout::LEASE_SHIFT;
 use loopscope_clock::{Page, Span, Status, Time};
@@ -80,7 +81,7 @@ fn distance() -> impl Strategy<Value = i64> {
 
 proptest! {
     /// The page never says less than the state, and at most four nanoseconds more on either side
-    /// beside what the rate's places add with the distance.
+    /// in addition to what the rate's places add with the distance.
     #[test]
     fn widths_are_rounded_outwards(state in any_state(), distance in distance()) {
         let counter = Counter(state.anchor.0.wrapping_add_signed(distance));
@@ -135,8 +136,9 @@ proptest! {
         prop_assert!((back.best + best).abs() <= 1 && (back.longest + shortest).abs() <= 1);
     }
 
-    /// Two readings on two processors whose counters are no further apart than the page says: the true
-    /// time between them is in the span. A page that does not say it has spans that truth is not in.
+    /// Two readings on two processors whose counters are no further apart than the page says: the
+    /// true time between them is in the span. A page that does not say it has spans that truth is
+    /// not in.
     #[test]
     fn the_truth_between_two_processors_is_in_the_span(
         shift in -300i64..=300, more in 0i64..100, ticks in -(1i64 << 20)..1 << 20,
@@ -268,7 +270,7 @@ fn a_state_that_no_page_can_hold_is_refused_and_changes_nothing() {
     let error = writer.publish(&bad[1], SERVICE).unwrap_err().to_string();
     assert_eq!(error, "the clock's rate is 1001; a clock page holds 0.001 to 1000 ns per tick");
     assert_eq!(page.words(), before);
-    // Of an unknown state nothing is looked at.
+    // Nothing is checked in an unknown state.
     writer.publish(&State { status: Status::Unknown, ..bad[0] }, SERVICE).unwrap();
     assert_eq!(page.map(state().anchor).status, Status::Unknown);
 }

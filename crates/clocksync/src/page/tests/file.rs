@@ -73,7 +73,7 @@ fn all_may_read_it_and_it_says_what_it_was_told() {
 #[test]
 fn it_expires_and_does_not_reach_for_ever() {
     let (_directory, path) = place();
-    // As far from zero as a line reaches.
+    // The largest distance from zero that a line reaches.
     let later = |counter: Counter| Counter(counter.0 + (1 << 47));
     let State { anchor, stale, expires, .. } = state();
     let [anchor, stale, expires] = [anchor, stale, expires].map(later);
@@ -93,7 +93,8 @@ fn it_expires_and_does_not_reach_for_ever() {
     assert_eq!(status(anchor.0 ^ 1 << 63), Status::Unknown);
 }
 
-/// A counter that was read before a clock was disturbed has no time, and no distance to a later one.
+/// A counter that was read before a clock was disturbed has no time, and no distance to a later
+/// one.
 #[test]
 fn what_was_before_a_disturbance_is_unknown() {
     let (_directory, path) = place();
@@ -111,7 +112,7 @@ fn what_was_before_a_disturbance_is_unknown() {
     assert_eq!(page.map(Counter(since.0 - 1)).status, Status::Unknown);
     assert_eq!((first.status, now.status), (Status::Synchronised, Status::Synchronised));
     assert!(page.elapsed(&first, &now).is_some());
-    // Nor does a time that somebody has made up to look like one of the epoch.
+    // A made-up time that looks like one of the epoch has no duration either.
     assert_eq!(page.elapsed(&Time { counter: read, ..first }, &now), None);
 }
 
@@ -172,7 +173,7 @@ fn a_retired_page_is_gone_at_once() {
     assert_eq!(page.map(state().anchor).status, Status::Unknown, "it is another file");
 }
 
-/// Of another boot, of another version, of a counter of another rate.
+/// A page of another boot, another version, or a counter with another rate.
 #[test]
 fn what_cannot_be_gone_on_with_is_replaced() {
     for (at, bytes) in [(16, [0xee; 8]), (8, [9, 0, 0, 0, 0, 16, 0, 0]), (32, [1; 8])] {
@@ -189,7 +190,7 @@ fn what_cannot_be_gone_on_with_is_replaced() {
         assert_eq!(second.epoch(), None);
         second.publish(&State { epoch: 9, ..state() }, SERVICE).unwrap();
         assert_eq!(Page::open(Some(&path)).unwrap().map(state().anchor).epoch, 9);
-        // Of a version that we do not know nothing may be written.
+        // Nothing may be written to a page of an unknown version.
         let now = page.map(state().anchor).status;
         assert_eq!(now, if at == 8 { Status::Synchronised } else { Status::Unknown });
     }
@@ -226,7 +227,7 @@ fn a_file_that_is_no_page_is_left_alone() {
     writer(&path);
 }
 
-/// Whatever another user has made under the names beside the page, the service starts.
+/// Whatever another user has made under the names next to the page, the service starts.
 #[test]
 fn nobody_else_can_keep_the_service_from_starting() {
     if !nix::unistd::geteuid().is_root() {

@@ -1,4 +1,5 @@
-//! A writer in a process of its own, at full speed, stopped and killed, beside eight readers.
+//! A writer in a process of its own, at full speed, stopped and killed, with eight concurrent
+//! readers.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -128,8 +129,8 @@ impl Drop for Writing {
     }
 }
 
-/// Reads `count` times, by turns what programs see and all words; what was seen has to be one state,
-/// never one before another that was seen already. Returns the last one's epoch.
+/// Reads `count` times, by turns what programs see and all words; what was seen has to be one
+/// state, never one before another that was seen already. Returns the last one's epoch.
 fn read(page: &Page, count: u64) -> u32 {
     let mut last = 0;
     let mut torn = |epoch: u32, whole: bool| {

@@ -49,7 +49,7 @@ impl<const W: bool, const R: bool, const N: bool> Word for Weak<W, R, N> {
     }
 }
 
-/// A reader beside a writer that laps it. `slots` is 2: the publication before the newest one is
+/// A reader and a writer that laps it. `slots` is 2: the publication before the newest one is
 /// already being written over, which makes the worst case the common one.
 fn check<W: Word + Send + Sync + 'static>(word: fn(AtomicU64) -> W) {
     loom::model(move || {
@@ -77,8 +77,8 @@ fn no_read_is_torn() {
     check(|word| word);
 }
 
-/// A writer stops after any number of stores; a new one, which learns the number from the page, goes
-/// on beside the reader.
+/// A writer stops after any number of stores; a new one, which learns the number from the page,
+/// goes on while the reader reads.
 #[test]
 fn no_read_is_torn_by_a_writer_that_takes_over() {
     for stores in 0..=WORDS {

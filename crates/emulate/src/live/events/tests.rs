@@ -49,7 +49,7 @@ fn record() {
     }
 }
 
-/// Number, entity, instant and half-width of a record, in ticks and nanoseconds.
+/// Number, entity, instant and maximum error of a record, in ticks and nanoseconds.
 type Found = (u64, String, u64, i64);
 
 fn records(out: &std::path::Path, ticks_of_ns: impl Fn(u64) -> u64) -> Vec<Found> {

@@ -170,7 +170,7 @@ fn load(map: &OwnedFd) -> io::Result<OwnedFd> {
         flags: u32,
     }
     let instructions = program(map);
-    // As this file's; none of the functions that it calls asks for more.
+    // The license of this file; none of the functions that it calls requires another.
     let license = c"MIT OR Apache-2.0";
     let program = Program {
         kind: BPF_PROG_TYPE_XDP,
@@ -188,11 +188,11 @@ fn load(map: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(program) })
 }
 
-/// The system call; `attributes` is the part of `union bpf_attr` that the command reads, and what it
-/// points to lives where the caller made it. Returns a descriptor or 0.
+/// The system call; `attributes` is the part of `union bpf_attr` that the command reads, and what
+/// it points to lives where the caller made it. Returns a descriptor or 0.
 fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<libc::c_int> {
-    // SAFETY: the kernel reads size_of::<T>() bytes of `attributes` and takes what is missing of the
-    // union as 0. The commands used here write nothing to it, and read behind its pointers what
+    // SAFETY: the kernel reads size_of::<T>() bytes of `attributes` and takes what is missing of
+    // the union as 0. The commands used here write nothing to it, and read behind its pointers what
     // their callers keep alive during the call: a key, a value, instructions, a text with its NUL.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as libc::c_int) }

@@ -42,7 +42,7 @@ struct PacketPort {
     largest: usize,
     ready: bool,
     losses: Losses,
-    /// Of the batch that is being sent: what goes out here.
+    /// Packets of the current batch that leave here.
     pending: Vec<usize>,
 }
 

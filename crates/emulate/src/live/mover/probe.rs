@@ -1,4 +1,4 @@
-//! Which movers a machine allows.
+//! Finds the movers that a machine allows.
 
 use std::io;
 use std::process::Command;

@@ -32,7 +32,7 @@ struct XdpPort {
     _redirect: Redirect,
     socket: Socket,
     device: String,
-    /// Of the batch that is being sent: what goes out here.
+    /// Packets of the current batch that leave here.
     pending: Vec<usize>,
 }
 

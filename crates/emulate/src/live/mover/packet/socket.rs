@@ -37,7 +37,7 @@ const NOBODY: libc::sockaddr_ll = libc::sockaddr_ll {
 /// A frame that came in, or went out.
 pub(super) struct Received<'a> {
     pub(super) bytes: &'a [u8],
-    /// Of the device.
+    /// Index of the device.
     pub(super) index: c_int,
     pub(super) outgoing: bool,
     /// Left to the device to put a checksum in, of which there is none.
@@ -167,7 +167,8 @@ impl Socket {
 
     fn make(device: &str) -> Result<Socket, EmulateError> {
         let error = |what| EmulateError::device(device, what);
-        // Of no protocol until it is bound: nothing of other devices comes in between.
+        // Without a protocol until it is bound, so that no frame of another device comes in
+        // between.
         let flags = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
         // SAFETY: touches no memory; the result is checked.
         let fd = unsafe { libc::socket(libc::AF_PACKET, flags, 0) };
@@ -294,8 +295,8 @@ impl Socket {
             message.msg_hdr.msg_controllen = CONTROL as _;
         }
         buffers.taken.clear();
-        // SAFETY: each message points to a part, control bytes and a name that live until the end of
-        // this function, with their lengths.
+        // SAFETY: each message points to a part, control bytes and a name that live until the end
+        // of this function, with their lengths.
         let count = unsafe {
             let messages = messages.as_mut_ptr();
             libc::recvmmsg(self.raw(), messages, BATCH as u32, 0, std::ptr::null_mut())

@@ -28,7 +28,7 @@ pub struct Watch {
 /// A frame at a port.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
-    /// Which one.
+    /// Index of the port.
     pub port: usize,
     /// Towards the host, behind all queues.
     pub outgoing: bool,
@@ -39,7 +39,7 @@ pub struct Seen<'a> {
 }
 
 impl Watch {
-    /// Of these devices of the current network namespace.
+    /// Watches these devices of the current network namespace.
     pub fn open(ports: &[Port]) -> Result<Watch, EmulateError> {
         let devices: Vec<&str> = ports.iter().map(|port| port.device.as_str()).collect();
         let (socket, indexes) = Socket::watch(&devices)?;

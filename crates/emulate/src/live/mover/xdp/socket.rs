@@ -19,7 +19,7 @@ use crate::mover::bpf::STAMP;
 /// What bursts of all senders together may fill before the mover looks: at a million frames per
 /// second 64 ms.
 const RECEIVE_ALL: u32 = 1 << 16;
-/// Of one of them.
+/// Most frames that one of them may fill.
 const RECEIVE_MOST: u32 = 8192;
 const RECEIVE_LEAST: u32 = 1024;
 /// Sent at once are fewer.
@@ -53,7 +53,8 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: mapped by `new` with this length. The kernel holds on to the pages themselves for
-        // as long as the socket needs them. That it fails would leave it mapped, which harms nobody.
+        // as long as the socket needs them. That it fails would leave it mapped, which harms
+        // nobody.
         let _ = unsafe { munmap(self.area.cast(), self.length) };
     }
 }
