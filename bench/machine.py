@@ -39,8 +39,10 @@ def _caches() -> dict[str, str] | None:
 
 
 def cpu_time() -> tuple[int, int]:
-    """Time of all CPUs since boot and the part that the hypervisor gave to others (proc_stat(5)),
-    in clock ticks."""
+    """Time of all CPUs since boot, and the part of it that the hypervisor gave to others.
+
+    Both are in clock ticks (proc_stat(5)).
+    """
     first = Path("/proc/stat").read_text(encoding="utf-8").splitlines()[0]
     # user nice system idle iowait irq softirq steal; guest time is in the first two.
     ticks = [int(word) for word in first.split()[1:9]]

@@ -155,8 +155,8 @@ def test_a_wrong_place_of_the_messages_number_is_a_problem(machine: Machine, res
             assert matched[2][0] > 50 and told == []
 
 
-# Frames that the first host's device is given with the tag of IEEE 802.1Q beside them, by a BPF
-# program (bpf(2), Linux 6.6 or later): not every kernel has devices of type vlan.
+# Frames that the first host's device is given with the tag of IEEE 802.1Q outside their bytes, by
+# a BPF program (bpf(2), Linux 6.6 or later): not every kernel has devices of type vlan.
 TAGGED = """\
 import ctypes, os, platform, socket, struct
 from loopscope.phase import Session
@@ -440,7 +440,7 @@ def test_netem_and_the_own_movers_give_the_same_distributions(
         came, left, lost = segment["in"], segment["out"], segment["dropped"]["loss"]
         assert lost == sum(segment["dropped"].values())
         assert came["packets"] == left["packets"] - segment["duplicated"] + lost
-        # Beside the numbered ones there are some that join the group.
+        # Besides the numbered packets there are some that join the group.
         assert 0 <= left["packets"] - len(received) <= 100
         shares[mover] = (lost + segment["duplicated"]) / came["packets"]
     if impairment in ("delay", "uniform"):

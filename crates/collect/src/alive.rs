@@ -30,7 +30,7 @@ pub(crate) fn started(pid: u32) -> Option<u64> {
     (state != "Z" && state != "X").then_some(start)
 }
 
-/// Whether one process runs, whoever gets its number after it.
+/// Whether one process runs. Another process that gets its number later does not count.
 #[derive(Debug)]
 pub(crate) enum Life {
     /// It had ended when it was looked for.

@@ -57,7 +57,7 @@ fn one_in_so_many_of_each_call_site() {
     assert_eq!((loss.recorded, loss.filtered, loss.dropped), (2 * SITES, 6 * SITES, 0));
 }
 
-/// The count is the call site's, whoever hits it.
+/// The count is of the call site, in whichever threads it is hit.
 #[test]
 fn one_in_so_many_counts_the_hits_of_all_threads() {
     let every = Filter { glob: "*".into(), condition: None, every: Some(4), rate: None };

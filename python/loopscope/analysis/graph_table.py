@@ -32,7 +32,7 @@ def write_graph_table(run: Run, messages: MessageGraph) -> None:
 def _pieces(
     repeat: int, graph: RepeatGraph, sink: int, keys: Sequence[Keys]
 ) -> list[partial[dict[str, pa.Array]]]:
-    """Of the table's rows of one sink."""
+    """Rows of one sink, as columns in pieces."""
     kept = graph.kept(sink)
     origins = graph.all_origins(sink)
     sources = [source for source, end in graph.path.ends if end == sink]
@@ -101,8 +101,10 @@ def _oldest_data(
     uses: Mapping[int, Uses],
     rows: slice,
 ) -> tuple[Nanoseconds, Nanoseconds, Mask, Mask]:
-    """Of messages of a sink the age of the oldest data of any source, its half-width, whether it is
-    known, and whether this was the first use of that data."""
+    """The age of the oldest data of any source in each message of a sink, and its maximum error.
+
+    The masks say whether the age is known, and whether this was the first use of that data.
+    """
     end = np.arange(rows.start, rows.stop)
     age, width = np.zeros(len(end), np.int64), np.zeros(len(end), np.int64)
     known, first = np.zeros(len(end), np.bool_), np.zeros(len(end), np.bool_)

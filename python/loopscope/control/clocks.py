@@ -65,7 +65,7 @@ class HostClocks:
         self._began = time.monotonic()
         # The router itself has no data link: it is answered on the other network.
         address = ANY_ADDRESS if self._on_data else reference.clock_address
-        # Of this run alone: who else is on the network cannot pass for one of its hosts.
+        # The key is of this run alone: nobody else on the network can pass for one of its hosts.
         key = secrets.token_bytes(32)
         steps = {name: (step.at_ns, step.by_ns) for name, step in self._settings.realtime.items()}
         port = await reference.agent.start_clock_reference(
@@ -164,7 +164,7 @@ class HostClocks:
     async def stop(self) -> dict[str, Any] | None:
         """Ends the probes and reports those that were lost; what they have put on their network,
         None where they never began."""
-        # Who answers others' last bursts stops after them: followers, then the reference.
+        # A host stops after those whose last bursts it answers: followers, then the reference.
         await self._each(self._stop_peers, self._probing_peers)
         await self._each(self._stop_clock, self._running[1:])
         await self._each(self._stop_clock, self._running[:1])

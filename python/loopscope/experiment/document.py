@@ -31,7 +31,7 @@ def load(path: str | Path, overrides: Mapping[str, str] | None = None) -> Experi
 def load_text(
     text: str, path: str | Path, overrides: Mapping[str, str] | None = None
 ) -> Experiment:
-    """The plan of an experiment file with this text; files that it names are beside ``path``.
+    """The plan of an experiment file with this text; files that it names are in the folder of ``path``.
 
     Raises ExperimentErrors.
     """
