@@ -31,7 +31,7 @@ def load(path: str | Path, overrides: Mapping[str, str] | None = None) -> Experi
 def load_text(
     text: str, path: str | Path, overrides: Mapping[str, str] | None = None
 ) -> Experiment:
-    """The plan of an experiment file with this text; files that it names are in the folder of ``path``.
+    """The plan of an experiment file with this text, in the folder of ``path`` with what it names.
 
     Raises ExperimentErrors.
     """
