@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import loopscope
 from loopscope.extras import EXTRAS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +39,8 @@ def alone(tmp_path: Path) -> dict[str, str]:
     """An environment in which Python finds none of the optional packages."""
     (tmp_path / "hook").mkdir()
     (tmp_path / "hook" / "sitecustomize.py").write_text(HOOK)
-    path = f"{tmp_path / 'hook'}:{ROOT / 'python'}:{os.environ.get('PYTHONPATH', '')}"
+    installed = Path(loopscope.__file__).parents[1]
+    path = f"{tmp_path / 'hook'}:{installed}:{os.environ.get('PYTHONPATH', '')}"
     return {**os.environ, "PYTHONPATH": path}
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 from synthetic_run import expectation, pipeline
+
+import loopscope
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFTEST = """
@@ -30,7 +31,7 @@ loopscope.run = run
 def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """A folder with tests whose runs are a stored one that passes."""
     use(pytester, pipeline(pytester.path / "stored", messages=20).write())
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "python")]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(loopscope.__file__).parents[1]))
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     return pytester
 
