@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from machine import ROOT, Machine
+from machine import BIN, ROOT, Machine
 
 pytestmark = pytest.mark.usefixtures("root")
 
@@ -77,3 +77,27 @@ def test_output_is_limited_and_harmless(machine: Machine) -> None:
     log = machine.directory / "runs/components/latest/base/1/hosts/h1/components/a/stdout.log"
     kept = log.read_bytes()
     assert kept.endswith(b"\x1b]0;owned\x07\n") and len(kept) < 140_000
+
+
+CONFIGURED = """\
+from loopscope.phase import Session
+with Session(["run"]) as session:
+    for phase in session:
+        print(len(session.config["text"]), len(session.config["list"]), flush=True)
+"""
+
+
+def test_a_configuration_may_be_larger_than_a_pipes_buffer(machine: Machine) -> None:
+    """Such as that of a component that gets the addresses of 890 others."""
+    machine.write("c.py", CONFIGURED)
+    text, numbers = "x" * 300_000, ", ".join(map(str, range(20_000)))
+    machine.write(
+        "large.yaml",
+        "name: large\nhosts: [h1]\ncomponents:\n"
+        f"  one: {{host: h1, run: {BIN}/python {machine.directory}/c.py, "
+        f"with: {{text: {text}, list: [{numbers}]}}}}\n"
+        "phases: [{name: run, measured: true, timeout: 30s}]\n",
+    )
+    done = machine.command("run", "large.yaml", "-v")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "300000 20000" in done.stdout + done.stderr

@@ -47,11 +47,16 @@ def test_accounts_outlive_a_full_disk(machine: Machine, small_disk: Path) -> Non
     assert run.returncode in (3, 4), run.stdout + run.stderr
     assert "No space left on device" in run.stderr and "Traceback" not in run.stderr
     assert machine.leftovers() == []
+    if run.returncode == 3:
+        assert "UNKNOWN  loop.lost == 0" in run.stdout, run.stdout
     (directory,) = (path.parent for path in small_disk.glob("links/2*/manifest.json"))
     # Each message is sent and received twice.
     of_hosts = _of_all(directory, "h*")
     assert of_hosts["emitted"] == 4 * count == of_hosts["recorded"] + of_hosts["dropped"]
     assert of_hosts["dropped"] > 0, "the disk was not full: nothing is tested"
+    # A page is whole or not there.
+    page = directory / "report.html"
+    assert not page.exists() or page.read_text("utf-8").rstrip().endswith("</html>")
 
     (small_disk / "ballast").unlink()
     report = machine.command("report", directory)
@@ -59,6 +64,7 @@ def test_accounts_outlive_a_full_disk(machine: Machine, small_disk: Path) -> Non
     loss = json.loads((directory / "results.json").read_text())["loss"]
     # The emulated links have accounts too.
     assert {name: loss[name] for name in COUNTS} == _of_all(directory, "*")
+    assert page.read_text("utf-8").rstrip().endswith("</html>")
 
 
 def _of_all(run: Path, hosts: str) -> dict[str, int]:

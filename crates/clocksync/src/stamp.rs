@@ -7,8 +7,7 @@
 //! 1. The clock runs within ±[`SLEW_PPM`] of the counter's nominal frequency. Seen as the mean rate
 //!    between any two readings.
 //! 2. It is not set. Seen by comparison with `CLOCK_MONOTONIC`, which is slewed alike but never
-//! set:
-//!    a step smaller than the error of that comparison (tens of nanoseconds) goes unseen.
+//!    set: a step smaller than the error of that comparison (tens of nanoseconds) goes unseen.
 //! 3. Within [`WINDOW_NS`] its rate changes in one direction only ([`Steering::Monotone`]), as the
 //!    kernel's does: it takes up a correction once a second, and who corrects it does so less often.
 //!    Between readings A and B the clock then lies between the straight line from A to B and the one

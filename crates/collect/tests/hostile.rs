@@ -54,7 +54,7 @@ fn check(out: &Path, loss: &LossReport) -> Trace {
 }
 
 /// What is done to the process directory of a program under record, and what the account says then.
-const ATTACKS: [(&str, &str, &str); 13] = [
+const ATTACKS: [(&str, &str, &str); 14] = [
     ("rings cut to nothing", "for ring in ring-*; do truncate -s 0 $ring; done", "cut short"),
     (
         "rings cut behind their heads",
@@ -95,6 +95,12 @@ const ATTACKS: [(&str, &str, &str); 13] = [
         "printf '\\010' | \
         dd of=control bs=1 seek=28 conv=notrunc status=none",
         "ends too early",
+    ),
+    (
+        "a sites file beyond all sizes",
+        "truncate -s 20000000 sites; printf '\\010' | \
+        dd of=control bs=1 seek=28 conv=notrunc status=none",
+        "it has more than 16809984 bytes",
     ),
 ];
 

@@ -3,6 +3,8 @@
 #[path = "../../../tests/skip.rs"]
 mod skip;
 
+use std::process::Command;
+
 const LIST: &str = "# a comment | * | x\n\n\
     loopscope-a/b::* | needs root* | because\n\
     tests/a.py::test_b* | there is no *: install it | because";
@@ -26,4 +28,22 @@ fn what_is_in_the_list_is_allowed_and_nothing_else() {
 #[test]
 fn an_allowed_skip_is_none_in_ci_either() {
     skip::skipped("an example of a skip that is allowed");
+}
+
+#[test]
+#[ignore = "run by in_ci_a_skip_that_is_not_listed_fails"]
+fn skips_without_being_listed() {
+    skip::skipped("for no reason");
+}
+
+#[test]
+fn in_ci_a_skip_that_is_not_listed_fails() {
+    for (ci, passes) in [("true", false), ("1", false), ("", true), ("false", true)] {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "skips_without_being_listed", "--ignored"])
+            .env("CI", ci)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.success(), passes, "CI={ci}: {output:?}");
+    }
 }
