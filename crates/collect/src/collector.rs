@@ -78,7 +78,7 @@ pub(crate) struct Source {
     /// Runtime directory.
     pub(crate) dir: PathBuf,
     pub(crate) folder: Arc<Folder>,
-    /// User id of the owner of the process directories that count; `None`: any user's count. Set
+    /// User id: only process directories of this user count. `None`: those of all users. It is set
     /// for a directory in which other users may make process directories too.
     pub(crate) owner: Option<u32>,
     pub(crate) process: Option<String>,

@@ -38,7 +38,7 @@ fn refuse(error: impl std::fmt::Display) -> PyErr {
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Messages by follower: whether the follower sent the message, then its counter and the
-/// reference's, each in ticks before sending or after receipt.
+/// reference's, each in ticks, before sending or after receipt.
 type Messages = BTreeMap<String, Vec<(bool, u64, u64)>>;
 
 /// build_run(repeat_dir, reference, wander, messages, foreign, out=None, progress=None) -> str

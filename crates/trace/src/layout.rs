@@ -47,9 +47,9 @@ pub struct Stream {
     pub state: AtomicU32,
     /// [`NORMAL`] or [`FLIGHT_RECORDER`].
     pub kind: AtomicU32,
-    /// Size of each sub-buffer of its rings, in bytes.
+    /// Size of each sub-buffer of its rings, in bytes, as asked for; a ring may be made smaller.
     pub subbuffer_size: AtomicU32,
-    /// Number of sub-buffers in each of its rings.
+    /// Number of sub-buffers in each of its rings, as asked for; a ring may have fewer.
     pub subbuffer_count: AtomicU32,
     /// Rings made ahead.
     pub spares: AtomicU32,
