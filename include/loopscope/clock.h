@@ -49,8 +49,8 @@ struct loopscope_clock_time {
     int64_t best;     /* ns */
     int64_t latest;   /* ns */
     uint64_t counter; /* this machine's cycle counter there, ticks */
-    /* Error bound around `best`, in ns, that all but a small share of instants lie within: the
-     * service's claim, proven by its figures and not by argument. */
+    /* Maximum error of `best`, in ns, at all but a small share of instants: the service's claim,
+     * proven by its figures and not by argument. */
     uint32_t calibrated;
     /* Rises when a counter or the reference was disturbed: instants of two epochs have no distance. */
     uint32_t epoch;
@@ -69,7 +69,7 @@ struct loopscope_clock_span {
 /* UTC less global time. */
 struct loopscope_clock_utc {
     int64_t offset; /* ns */
-    uint64_t error; /* maximum error, ns; UINT64_MAX: UTC is not known */
+    uint64_t error; /* maximum error of `offset`, ns; UINT64_MAX: UTC is not known */
 };
 
 /* Now. */

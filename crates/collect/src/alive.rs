@@ -79,7 +79,8 @@ impl Life {
     }
 }
 
-/// The inode of the pid namespace of this process; 0 if it is not known.
+/// The inode of the pid namespace of this process; 0 if it is not known: then no process is known
+/// to have ended.
 fn own_namespace() -> u64 {
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }

@@ -76,7 +76,7 @@ impl Files {
     }
 }
 
-/// No cell is made for one that is not there.
+/// The value of a cell; 0 if the file does not have it, because then nothing was added to it.
 fn value(map: &Mapping<Head>, cell: usize) -> u64 {
     // Acquire pairs with the release store in extend (cells.c): the cells are there.
     if cell as u64 >= map.get().count.load(Ordering::Acquire) {

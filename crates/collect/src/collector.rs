@@ -78,7 +78,8 @@ pub(crate) struct Source {
     /// Runtime directory.
     pub(crate) dir: PathBuf,
     pub(crate) folder: Arc<Folder>,
-    /// The user whose process directories count, if other users may make some too.
+    /// User id: only process directories of this user count. `None`: those of all users. It is set
+    /// for a directory in which other users may make process directories too.
     pub(crate) owner: Option<u32>,
     pub(crate) process: Option<String>,
     pub(crate) seen: BTreeSet<OsString>,
@@ -167,7 +168,6 @@ impl Collector {
             resumed,
             left_out: 0,
             open_files: OpenFiles::default(),
-            // Without /proc no process is known to have ended before `finish`.
             copies: RefCell::default(),
             entities: BTreeSet::new(),
         }
@@ -301,7 +301,8 @@ impl Collector {
         let foreign = source.family.is_some();
         let names = match source.folder.names() {
             Ok(names) => names,
-            // As long as no other user is let in, it is the recorder's own matter.
+            // A directory of the recorder's own: the error is returned. The error below may be
+            // caused by another user, so it must not end the recording.
             Err(error) if !foreign => return Err(Error::file("read", &source.dir)(error)),
             Err(error) => {
                 let what =
@@ -347,7 +348,7 @@ impl Collector {
                         self.take_up(index, &name, process, known)?;
                     }
                 }
-                // A stranger's files in a shared directory are not examined.
+                // In a shared directory this may be another user's process: the error is ignored.
                 Err(_) if foreign => continue,
                 Err(error) => self.leave_out(index, &name, &error.to_string()),
             }
@@ -373,7 +374,8 @@ impl Collector {
             let parent = self.processes.iter().find(of).map(|p| p.streams.as_slice());
             let frequency = self.identity.frequency;
             match process.take_slots(source, slots, parent, frequency) {
-                // Errors of the recorded program itself are returned to the caller.
+                // The program that was attached to is the first one: only its error is returned to
+                // the caller.
                 Err(error) if !source.seen.is_empty() => {
                     self.leave_out(index, name, &error.in_a_line());
                     return Ok(());

@@ -14,8 +14,8 @@ const REPEATS: u32 = 1000;
 pub struct Cost {
     /// Cost of an enabled event with an id, in ns.
     pub event_ns: Spread,
-    /// Cost of a bare read of the counter, in ns: the part of any stamp's cost that cannot be
-    /// avoided.
+    /// Cost of a bare read of the counter, in ns: the part of `event_ns` that any way of taking a
+    /// stamp costs.
     pub counter_read_ns: Spread,
 }
 

@@ -170,7 +170,7 @@ impl Collector {
     }
 
     /// Looks at what is new in the stream `main`, and triggers for messages that were too late.
-    /// What departed for other hosts, by path.
+    /// Returns the messages that departed for other hosts, by path.
     pub(crate) fn watch_deadlines(&mut self) -> Result<Vec<(String, Vec<Departure>)>, Error> {
         let main = self.outputs.iter().position(|output| output.spec.name == MAIN);
         let (Some(main), false) = (main, self.deadlines.is_empty()) else {
@@ -226,7 +226,8 @@ impl Messages {
         Messages { departed: Waiting::new(MOST), arrived: Waiting::new(MOST) }
     }
 
-    /// A message's first event. How long it took if its last one has been seen.
+    /// Handles a message's first event. Returns how long the message took if its last event has
+    /// been seen.
     pub(crate) fn departs(&mut self, departure: Departure) -> Option<Arrived> {
         let arrival = self.arrived.take(departure.id);
         // One from before is of an earlier message of this id, or a double.
@@ -237,7 +238,8 @@ impl Messages {
         None
     }
 
-    /// Handles a message's last event.
+    /// Handles a message's last event. Returns how long the message took if its first event has
+    /// been seen.
     pub(crate) fn arrives(&mut self, id: i64, at: Counter) -> Option<Arrived> {
         match self.departed.take(id) {
             Some(departure) if departure.lo <= at => Some(arrived(departure, at)),

@@ -78,7 +78,7 @@ pub enum Error {
     /// What to record was not told as `schema/streams.md` has it.
     #[error("what to record is not understood: {0}")]
     Recording(#[from] serde_json::Error),
-    /// A recording of a version that is not known here.
+    /// What to record was given in a version of the format that is not known here.
     #[error("what to record is told in version {0}, this collector reads version 1")]
     RecordingVersion(u32),
     /// The host does not say what is needed.

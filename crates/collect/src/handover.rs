@@ -1,5 +1,6 @@
-//! What a recorder leaves for the process that resumes its recording after a kill: in the journal
-//! what is recorded and where, and locks, which the system releases when the process ends.
+//! What a recorder leaves for the process that resumes its recording after a kill: the journal,
+//! which says what is recorded and where, and locks, which the system releases however the recorder
+//! ends.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -98,7 +99,7 @@ pub(crate) fn own(runtime_dir: &Path, out: &Path) -> Result<Lock, Error> {
     let own = || {
         let mut file = File::create_new(&fresh)?;
         file.write_all(std::path::absolute(out)?.as_os_str().as_bytes())?;
-        // No other process may find it unlocked while this exists.
+        // No other process may find the file unlocked while this process runs.
         let lock = lock_file(file)?.ok_or(Errno::EWOULDBLOCK)?;
         std::fs::rename(&fresh, &path)?;
         Ok(lock)

@@ -3,8 +3,9 @@
 //!
 //! Programs and collector share a *runtime directory* (`crates/trace/c/layout.h`). The collector's
 //! side writes `streams` there ([`stream::write`]) and puts the path into the programs' environment
-//! ([`RUNTIME_DIR`]); each program makes its files in it, and [`Collector`] reads them. For each
-//! call site and stream, hits = events recorded + events lost, by cause ([`LossReport`]).
+//! ([`RUNTIME_DIR`]); each program makes its files in it, and [`Collector`] reads them. Each stream
+//! has an account ([`LossReport`]): `emitted = recorded + overwritten + dropped`, for each process
+//! and in sum, and the drops by call site and cause.
 //!
 //! [`record::run`] does all of this around one command.
 

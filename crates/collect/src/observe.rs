@@ -41,7 +41,7 @@ impl RingReader {
             return;
         }
         if self.seen.number < self.tail {
-            // No observer looked before these were drained.
+            // The sub-buffers before the tail were drained before this function saw them.
             self.seen = Seen { number: self.tail, ..Seen::default() };
         }
         loop {

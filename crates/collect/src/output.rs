@@ -421,7 +421,8 @@ impl Output {
         *self.written.entry(trigger.0).or_default() += records;
     }
 
-    /// Writes the files next to the trace.
+    /// Writes the metadata, and next to the trace `loss.json` and, of a flight recorder,
+    /// `triggers.json`. Returns the account.
     pub(crate) fn finish(&mut self, cost: Option<Cost>) -> Result<LossReport, Error> {
         self.give_up(FOR_METADATA);
         self.write_metadata()?;

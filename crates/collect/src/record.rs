@@ -62,8 +62,8 @@ pub struct Outcome {
 /// recorders: then it triggers them, and the program does not get it. That needs them blocked here,
 /// so this is for a process with no other threads.
 ///
-/// `each` is called whenever the rings have been looked at, with what was found: at least every 20
-/// ms while collecting goes well.
+/// `each` is called whenever the rings have been looked at, with what was found: at least every
+/// 20 ms while collecting goes well.
 pub fn run(options: &Options, each: &mut Each) -> Result<Outcome, Error> {
     let (program, arguments) = options.command.split_first().ok_or(Error::NoCommand)?;
     let runtime = runtime_dir()?;

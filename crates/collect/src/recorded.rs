@@ -44,7 +44,7 @@ pub(crate) struct Ours {
     pub(crate) resumed: bool,
 }
 
-/// Largest number of rings of a stream: more than any process has threads.
+/// Largest number of rings of a process in one stream: more than any process has threads.
 const MOST_RINGS: usize = 1 << 15;
 
 /// A call site about which nothing is asked.
@@ -59,7 +59,8 @@ pub(crate) struct Level {
     pub(crate) capacity: Option<u64>,
 }
 
-/// The three numbers in names like `ring-<stream>-<generation>-<n>`.
+/// The stream, the generation and n in a file name `<what>-<stream>-<generation>-<n>`, where `what`
+/// is `ring` or `cells`; `None` for any other name.
 pub(crate) fn numbers<'a>(name: &'a OsStr, what: &str) -> Option<(usize, u32, &'a str)> {
     let mut parts = name.to_str()?.strip_prefix(what)?.strip_prefix('-')?.split('-');
     let found = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?, parts.next()?);
@@ -318,7 +319,7 @@ impl Recorded {
     }
 }
 
-/// The stream and process of a ring.
+/// The process that a stream is closed for, see [`Recorded::close`].
 pub(crate) struct Of<'a> {
     pub(crate) process: &'a str,
     pub(crate) pid: u32,

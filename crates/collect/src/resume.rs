@@ -29,8 +29,8 @@ pub struct Killed {
 impl Killed {
     /// The recording to `out`, which [`crate::record::run`], [`crate::attach::run`] or
     /// [`Killed::resume`] began and did not end. Fails with [`Error::NotKilled`] where there is
-    /// none, with [`Error::Recording`] while its recorder lives, and with [`Error::Gone`] where the
-    /// programs' memory is not there any more.
+    /// none, with [`Error::StillRecording`] while its recorder lives, and with [`Error::Gone`]
+    /// where the programs' memory is not there any more.
     pub fn find(out: &Path) -> Result<Killed, Error> {
         let none = || Error::NotKilled(out.to_owned());
         let path = Journal::path(out);

@@ -66,7 +66,7 @@ const KINDS: [(&str, SiteKind); 14] = [
 ];
 
 impl SiteKind {
-    /// The kind of a call site that gives it as a number.
+    /// The kind that has this number in call sites; `None` if there is none.
     pub(crate) fn from_number(number: u32) -> Option<SiteKind> {
         KINDS.into_iter().map(|(_, kind)| kind).find(|kind| *kind as u32 == number)
     }
@@ -90,8 +90,8 @@ fn is_name(text: &str) -> bool {
 }
 
 impl Site {
-    /// Reads a line: index, kind, group, name, fields, file, line, cell. Nothing is taken that the
-    /// library does not write, even if another program wrote it.
+    /// Reads a line: index, kind, group, name, fields, file, line, cell. A line that the library
+    /// would not write is refused, because any program may have written it.
     pub(crate) fn parse(text: &str) -> Option<Site> {
         let columns: Vec<&str> = text.split('\t').collect();
         let [index, kind, group, name, fields, file, line, cell] = columns[..] else { return None };

@@ -80,7 +80,7 @@ pub struct StreamSpec {
     pub name: String,
     /// Normal or flight recorder.
     pub kind: Kind,
-    /// Choices of entities; none without a pattern that matches.
+    /// Patterns that choose its entities; one that no pattern matches is not recorded.
     pub entities: Vec<Choice>,
     /// Size of a sub-buffer in bytes, a multiple of 8.
     pub subbuffer: u32,

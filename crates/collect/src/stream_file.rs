@@ -33,7 +33,7 @@ pub(crate) struct Position {
     pub(crate) sequence: u64,
     /// Discarded hits that the last packet tells.
     pub(crate) discarded: u64,
-    /// End of the last packet.
+    /// Stamp at the end of the last packet.
     pub(crate) end: Counter,
     /// Records that found no room on the disk.
     pub(crate) lost: u64,

@@ -144,7 +144,8 @@ impl Collector {
         self.tell_triggers(activity)?;
         for (id, slot) in due {
             let Some(process) = self.processes.iter_mut().find(|p| p.id == *id) else { continue };
-            // The process that triggered stored this before the freeze, which was seen.
+            // The process or the collector that triggered stored this before the freeze, which was
+            // seen.
             let at = Counter(process.control.get().streams[*slot].trigger.load(Ordering::Relaxed));
             let at = self.clock.as_ref().map_or(at, |clock| clock(at));
             let before = process.stored(*slot);
@@ -250,8 +251,8 @@ fn entity(process: &Process, stream: &Stream) -> Why {
     Why { by, process, ..Cause::Entity.into() }
 }
 
-/// Pulls a trigger from outside, as pull_trigger (record.c) does from inside. Whether it was not
-/// triggered yet.
+/// Triggers a process's stream from outside, as pull_trigger (record.c) does from inside. Returns
+/// false if it was triggered already.
 fn pull(stream: &Stream, at: Counter) -> bool {
     // Pairs with the compare-and-swap in pull_trigger and with the store in `arm`.
     let (some, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);

@@ -98,7 +98,7 @@ fn an_attached_program() {
         if rounds == 4 {
             break collector.finish().unwrap();
         }
-        // Simulates a kill: nothing of it is undone.
+        // Simulates a kill: no destructor undoes anything.
         std::mem::forget(collector);
         let gone_on = program.progress(2, 2000);
         while !gone_on() {

@@ -255,7 +255,7 @@ fn triggers_by_command() {
     assert_eq!(stretches.len(), 2, "the beginning and the newest: {stretches:?}");
     let told = triggers(&lab.out_of("fr"));
     assert_eq!((told.len(), &told[0]["cause"]), (1, &"command".into()));
-    // A filter that applies to all processes excludes none.
+    // The trigger was for all processes, so it names none.
     assert_eq!(
         (&told[0]["process"], told[0]["events"].as_u64()),
         (&().into(), Some(loss.recorded))

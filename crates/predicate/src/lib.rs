@@ -1,12 +1,12 @@
-//! Predicates on recorded hits: a parser and a compiler to reverse Polish notation.
+//! Predicates on the hits of call sites: a parser and a compiler to reverse Polish notation.
 //!
 //! The recording core (`config.c` and `filter.c` of crates/trace) evaluates the notation. The crate
 //! has no I/O. The collector compiles predicates with it; the Python package checks those of an
 //! experiment file.
 //!
 //! Operators and their precedence are those of C, without assignments and shifts. Integers are
-//! decimal or hexadecimal. A number with `ns`, `us`, `ms` or `s` is a duration, in ticks of the
-//! counter.
+//! decimal or hexadecimal. A number with `ns`, `us`, `ms` or `s` (`duration > 1ms`) is a duration;
+//! it is converted to ticks of the counter.
 //!
 //! ```
 //! use loopscope_predicate::Predicate;

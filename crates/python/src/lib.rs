@@ -37,8 +37,8 @@ fn refuse(error: impl std::fmt::Display) -> PyErr {
 /// What a build may fail of.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Messages by follower: whether it sent the message, then its counter and the reference's, each
-/// before sending or after receipt.
+/// Messages by follower: whether the follower sent the message, then its counter and the
+/// reference's, each in ticks, before sending or after receipt.
 type Messages = BTreeMap<String, Vec<(bool, u64, u64)>>;
 
 /// build_run(repeat_dir, reference, wander, messages, foreign, out=None, progress=None) -> str
@@ -47,9 +47,9 @@ type Messages = BTreeMap<String, Vec<(bool, u64, u64)>>;
 /// oscillator wanders from its mean rate by more than `wander`, a ratio), writes its `timeline/`,
 /// `tables/` and `hosts/*/clock/estimates/` to `out` (None: into the repeat), in place of earlier
 /// ones, and returns the summary as JSON. `messages` are those of programs that bound a follower's
-/// clock too, by its name: whether it sent the message, its counter before sending or after
-/// receipt, the reference's in the same way. `foreign` are what other tools recorded on the
-/// hosts (see `foreign.rs`), whose tables are added and whose summaries are `foreign` of the
+/// clock too, by its name: whether the follower sent the message, then its counter and the
+/// reference's, each before sending or after receipt. `foreign` are what other tools recorded on
+/// the hosts (see `foreign.rs`), whose tables are added and whose summaries are `foreign` of the
 /// summary. `progress` as for import_ctf. Raises ValueError with the file at fault.
 #[pyfunction]
 #[pyo3(signature = (repeat_dir, reference, wander, messages, foreign, out=None, progress=None))]

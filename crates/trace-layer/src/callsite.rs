@@ -32,7 +32,7 @@ pub(crate) enum Is {
     },
 }
 
-/// Presence and types of the fields.
+/// The fields that hits had, their types, and the call site for such hits.
 pub(crate) struct Shape {
     fields: Vec<usize>,
     kinds: Vec<FieldKind>,

@@ -36,7 +36,8 @@ static int failed(int64_t number)
     return number == -1 && PyErr_Occurred();
 }
 
-/* The value of an exact int: no conversion of any kind goes on in the usual case. */
+/* Not zero if the value is an exact int that fits, which is then in `number`: the usual case,
+ * without a conversion. */
 static inline int quick(PyObject *value, int64_t *number)
 {
     if (Py_TYPE(value) != &PyLong_Type)

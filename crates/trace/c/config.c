@@ -10,7 +10,7 @@
  *     disable GLOB
  *     where GLOB RPN...    all that match must hold; fractions as their bits: d:3fe0000000000000
  *     every GLOB N         the last that matches
- *     rate GLOB N          the last that matches, in each second of the counter
+ *     rate GLOB N          the last that matches; N in each second of the counter
  *     trigger GLOB RPN...  any that matches and holds
  */
 #include <errno.h>

@@ -223,8 +223,8 @@ static size_t compile(struct filter *filter, const char *full_name, uint32_t kin
 }
 
 /* Copies a filter out of the blocks. Not zero if nobody changed any filter since `changes` was read:
- * then it is whole. A place or size that makes no sense, from another process that has the file mapped, leads
- * nowhere else. */
+ * then it is whole. Another process that has the file mapped may write a place or size that makes
+ * no sense: nothing outside of the blocks is read for it. */
 static int copy(struct filter *filter, const struct loopscope_section *section, uint32_t place,
                 uint64_t changes)
 {

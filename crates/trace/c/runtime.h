@@ -232,14 +232,15 @@ struct source {
     const void *context;
     uint32_t size;
 };
-/* Records a hit in one stream that has it enabled; `now` 0 reads the counter. */
 /* An event whose stamp the caller has read from the counter; not for strings. */
 void loopscope_event_fields_at(const struct loopscope_site *site, int64_t id, const void *payload,
                                uint32_t size, uint64_t counter);
 
+/* Records a hit in one stream that has it enabled; `now` 0 reads the counter. */
 void loopscope_record(const struct loopscope_site *site, uint32_t stream, int64_t id,
                       const struct source *source, uint64_t now);
-/* Records a hit in each of the streams that its filter there lets it into. */
+/* Records a hit in each of the streams that its filter there lets it into; `now` 0 reads the
+ * counter. */
 void loopscope_hit(const struct loopscope_site *site, uint32_t streams, int64_t id,
                    const struct source *source, uint64_t now);
 

@@ -70,7 +70,7 @@ impl Field for &[u8] {
 /// A type that an id, a key, an amount or a histogram's value can have: any integer. Ids are
 /// compared, not computed with, so a 64-bit unsigned one keeps its bits.
 pub trait Id: Copy {
-    /// The id as recorded.
+    /// The value as recorded.
     fn to_id(self) -> i64;
 }
 

@@ -103,7 +103,7 @@ macro_rules! __interval_end {
     }};
 }
 
-/// The duration in nanoseconds, limited to centuries.
+/// The duration in nanoseconds; [`u64::MAX`], some 584 years, if it is longer.
 #[doc(hidden)]
 #[inline(always)]
 pub fn nanoseconds(over: Duration) -> u64 {

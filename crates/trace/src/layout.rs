@@ -47,9 +47,9 @@ pub struct Stream {
     pub state: AtomicU32,
     /// [`NORMAL`] or [`FLIGHT_RECORDER`].
     pub kind: AtomicU32,
-    /// Size of one of its rings' sub-buffers, in bytes.
+    /// Size of each sub-buffer of its rings, in bytes, as asked for; a ring may be made smaller.
     pub subbuffer_size: AtomicU32,
-    /// Number of sub-buffers in one of its rings.
+    /// Number of sub-buffers in each of its rings, as asked for; a ring may have fewer.
     pub subbuffer_count: AtomicU32,
     /// Rings made ahead.
     pub spares: AtomicU32,
@@ -184,7 +184,7 @@ pub struct Ring {
     /// Low half of the open sub-buffer's number, then the bytes written to it; about no open one if
     /// the number is not that of [`Ring::head`].
     pub committed: AtomicU64,
-    /// Upper limit of `committed`; 0: check everything else before adding.
+    /// Upper limit of `committed`; 0: nothing may be added before everything else is checked.
     pub limit: AtomicU64,
     /// Hits of enabled call sites that found the ring idle.
     pub emitted: AtomicU64,

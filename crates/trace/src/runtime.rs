@@ -88,9 +88,9 @@ pub enum Kind<'a> {
     FlowIn(&'a [(&'a str, FieldType)]),
     /// An output was computed from an input; its one field is `out`, the output's id.
     FlowLink,
-    /// Start of an interval, of a thread's intervals or of those with a key.
+    /// Start of an interval, of the thread or with a key. No record.
     IntervalStart,
-    /// End of an interval.
+    /// End of an interval, of the thread or with a key. Records its start and duration.
     IntervalEnd,
     /// No record.
     CounterAdd,
@@ -190,8 +190,8 @@ impl core::error::Error for Refused {}
 pub struct RuntimeSite(&'static Site);
 
 impl RuntimeSite {
-    /// Makes and registers a call site of the entity `group:name`. Sites alike in everything are
-    /// one for the recorder.
+    /// Makes and registers a call site of the entity `group:name`. Sites that are alike in
+    /// everything are recorded as one site.
     pub fn new(
         group: &str,
         name: &str,

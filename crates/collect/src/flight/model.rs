@@ -22,7 +22,7 @@ struct Ring {
     subbuffers: [[AtomicU64; WORDS]; COUNT as usize],
 }
 
-/// The fences that are there.
+/// The fences that this run of the model has.
 #[derive(Clone, Copy)]
 struct Fences {
     writer: bool,

@@ -306,7 +306,7 @@ impl<'a> Steady<'a> {
         Steady::of(lab, &mut lab.tallied(emit(), &format!("steady {threads}")))
     }
 
-    /// Starts it as another user, for whom the lab must be open.
+    /// Starts the program as another user, for whom the lab must be open.
     pub fn start_as(lab: &'a Lab, user: u32, threads: u32) -> Steady<'a> {
         let mut command = lab.tallied(emit(), &format!("steady {threads}"));
         Steady::of(lab, command.uid(user).gid(user))

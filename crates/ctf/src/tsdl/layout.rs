@@ -129,7 +129,7 @@ pub struct Structure {
     pub align: u64,
     /// In their order.
     pub members: Vec<Member>,
-    /// Names of `members`; shared by all structures of a type.
+    /// Index of each of `members` by its name; shared by all structures of a type.
     pub(super) names: Arc<Names>,
 }
 
@@ -160,7 +160,7 @@ pub struct Variant {
     pub signed: bool,
     /// All that it may be.
     pub options: Vec<Member>,
-    /// Options with their tags; the first one that contains the tag is chosen.
+    /// Ranges of tags, each with its option; the first range that contains the tag counts.
     pub choices: Vec<Choice>,
 }
 

@@ -82,8 +82,8 @@ pub struct Trace {
     pub streams: Vec<Stream>,
     /// Values that lengths and tags refer to, for a decoder to keep.
     pub slots: usize,
-    /// The second of two members with one name in a body, if there is one: CTF does not allow it,
-    /// but programs of loopscope's that gave two fields one name have written it.
+    /// Error at the second of two members with one name in a body, if there is one: CTF does not
+    /// allow it, but programs of loopscope's that gave two fields one name have written it.
     pub doubled: Option<ParseError>,
     /// What CTF 1.8 forbids in the text and was read all the same, as babeltrace2 does: what it
     /// means is a guess. In the order of the text.

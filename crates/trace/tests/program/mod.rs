@@ -101,7 +101,7 @@ pub struct Left {
     pub sites: Vec<Vec<String>>,
     /// `kind group:name id field=value…`, thread by thread in the order of their first hits.
     pub records: Vec<String>,
-    /// Records of intervals, by `group:name id`.
+    /// Spans of the records of intervals, each with its `group:name id`.
     pub spans: Vec<(String, Span)>,
 }
 
