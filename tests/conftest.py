@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+# Tests send Ctrl-C to programs that they start. A shell that runs the tests in the background
+# ignores it, and so would they.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LIST = Path(__file__).with_name("allowed-skips.txt")
 

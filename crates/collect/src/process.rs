@@ -386,6 +386,8 @@ impl Process {
         lives: bool,
     ) -> Result<Vec<(String, ProcessLoss)>, Error> {
         let mut losses = Vec::new();
+        // A program that cuts it may die of that at once, before anything was read behind the cut.
+        self.control.touch_end();
         self.is_lost();
         let folder = self.folder();
         if let Err(error) = &folder
