@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -62,16 +64,13 @@ def test_work_has_a_thread_of_its_own_in_an_event_loop() -> None:
         return threading.current_thread().name
 
     async def cell() -> str:
-        return Interruption(Silent()).run(work())
+        return Interruption(Silent()).run(work)
 
     assert asyncio.run(cell()) != threading.main_thread().name
-    assert Interruption(Silent()).run(work()) == threading.main_thread().name
+    assert Interruption(Silent()).run(work) == threading.main_thread().name
 
 
 def test_an_interrupt_in_an_event_loop_collects_what_was_measured() -> None:
-    import os
-    import signal
-
     collected = []
 
     async def work() -> None:
@@ -86,8 +85,32 @@ def test_an_interrupt_in_an_event_loop_collects_what_was_measured() -> None:
     async def cell() -> None:
         # As a notebook's kernel has it; asyncio.run would cancel the cell instead.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        interruption.run(work())
+        interruption.run(work)
 
     with pytest.raises(RunInterrupted):
         asyncio.run(cell())
     assert collected == ["measured"] and interruption.asked
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_before_the_event_loop_exists_is_not_lost(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes while Python makes the loop; the work does not begin, and nothing is left over."""
+    make = asyncio.events.new_event_loop
+
+    def interrupted() -> asyncio.AbstractEventLoop:
+        os.kill(os.getpid(), number)
+        return make()
+
+    monkeypatch.setattr(asyncio.events, "new_event_loop", interrupted)
+    began = []
+
+    async def work() -> None:
+        began.append(True)
+
+    before = signal.getsignal(number)
+    interruption = Interruption(Silent())
+    with pytest.raises(RunInterrupted):
+        interruption.run(work)
+    assert interruption.asked and not began and signal.getsignal(number) is before

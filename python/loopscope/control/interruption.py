@@ -7,8 +7,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent import futures
+from types import FrameType
 from typing import Any, TypeVar
 
 from loopscope.control.failure import RunInterrupted
@@ -35,8 +36,8 @@ class Interruption:
         """Whether there was one."""
         return self._count > 0
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What ``work`` returns, also where it came to its end although it was ``asked`` to stop.
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """What ``work()`` returns, also where it came to its end although it was ``asked`` to stop.
         Raises RunInterrupted where it did not.
 
         Where an event loop runs already, as in a notebook, the work has a thread of its own. Python
@@ -47,26 +48,32 @@ class Interruption:
             if _loop_runs():
                 return self._in_thread(work)
             if threading.current_thread() is not threading.main_thread():
-                return asyncio.run(self._run(work, ()))
+                return asyncio.run(self._run(work(), ()))
             return self._with_signals(work)
         except asyncio.CancelledError:
             raise RunInterrupted from None
 
-    def _with_signals(self, work: Coroutine[Any, Any, T]) -> T:
+    def _with_signals(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        def receive(number: int, frame: FrameType | None) -> None:
+            self._received = True
+
         before = {number: signal.getsignal(number) for number in SIGNALS}
         try:
-            return asyncio.run(self._run(work, SIGNALS))
+            # The event loop takes signals when it runs; one that comes while it is made waits.
+            for number in SIGNALS:
+                signal.signal(number, receive)
+            return asyncio.run(self._run(work(), SIGNALS))
         finally:
             # The loop sets them to the system's.
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _in_thread(self, work: Coroutine[Any, Any, T]) -> T:
+    def _in_thread(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         result: futures.Future[T] = futures.Future()
 
         def run() -> None:
             try:
-                result.set_result(asyncio.run(self._run(work, ())))
+                result.set_result(asyncio.run(self._run(work(), ())))
             except BaseException as error:
                 result.set_exception(error)
 
@@ -93,7 +100,8 @@ class Interruption:
         return await task
 
     def _take_received(self) -> None:
-        """Does what an interrupt asked for that another thread received."""
+        """Does what an interrupt asked for that came before the loop took signals, or that another
+        thread received."""
         if self._received:
             self._received = False
             self._interrupt()

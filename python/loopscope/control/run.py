@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from loopscope.control.failure import RunInterrupted
 from loopscope.control.interruption import Interruption
 from loopscope.control.progress import Progress
@@ -36,7 +38,7 @@ def measure(
             progress.stage(f"repeat {repeat} of {experiment.repeat}")
             token += f"{'r' if prefix else ''}{repeat:x}"
         path = directory.repeat(repeat, point)
-        work = execute(seeded[repeat - 1], token, path, progress, interruption)
+        work = partial(execute, seeded[repeat - 1], token, path, progress, interruption)
         try:
             executed = interruption.run(work)
         finally:
