@@ -82,7 +82,7 @@ def test_as_json(machine: Machine, program: Path) -> None:
         ("/etc/passwd", "not an ELF program"),
         ("no-such-file", "no-such-file"),
         ("4194999", "there is no process 4194999"),
-        (str(os.getpid()), "no call sites"),
+        pytest.param(str(os.getpid()), "no call sites", id="this process"),
     ],
 )
 def test_what_cannot_be_listed(machine: Machine, target: str, said: str) -> None:

@@ -38,6 +38,14 @@ def report(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the results as one JSON object.")
     ] = False,
+    as_csv: Annotated[
+        bool,
+        typer.Option(
+            "--csv",
+            help="Print the table of paths and hops as CSV: times in ns, and for each point of a "
+            "sweep its parameters.",
+        ),
+    ] = False,
 ) -> None:
     from loopscope import pipeline
     from loopscope.cli.judge_by import judge_by
@@ -45,6 +53,8 @@ def report(
     from loopscope.control import RunFailed
     from loopscope.timeline import RunError, read_manifest
 
+    if as_json and as_csv:
+        exits.end(exits.USAGE, "--json and --csv exclude each other")
     try:
         if read_manifest(run).get("status") == "running":
             exits.end(exits.USAGE, f"{run} goes on: report it when it has ended")
@@ -57,7 +67,7 @@ def report(
         exits.end(exits.USAGE, str(error))
     except OSError as error:
         exits.end_of_file_error(error)
-    show(judged, as_json)
+    show(judged, "json" if as_json else "csv" if as_csv else "text")
     raise typer.Exit(
         exits.of_verdict(judged.results.verdict) or (exits.PASS if judged.whole else exits.USAGE)
     )

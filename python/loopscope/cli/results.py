@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Literal
 
 import typer
 from rich.console import Console
@@ -10,13 +12,16 @@ from rich.console import Console
 from loopscope.analysis import SweepResults
 from loopscope.pipeline import Judged
 from loopscope.report import render_sweep, render_terminal
+from loopscope.report.interval_csv import write_csv
 
 
-def show(judged: Judged, as_json: bool) -> None:
-    """Prints table, verdicts, loss and the report's place, or the results as JSON; on stderr what
-    could not be made or written."""
-    if as_json:
+def show(judged: Judged, form: Literal["text", "json", "csv"] = "text") -> None:
+    """Prints table, verdicts, loss and the report's place, or the results as JSON, or the table of
+    paths and hops as CSV; on stderr what could not be made or written."""
+    if form == "json":
         typer.echo(judged.results.to_json(), nl=False)
+    elif form == "csv":
+        write_csv(judged.results, sys.stdout)
     else:
         _show(judged)
     lines = [f"loopscope: {problem}" for problem in judged.unwritten]

@@ -73,7 +73,7 @@ def run(
         from loopscope.cli.results import show
 
         told = junit is None or _write_junit(junit, experiment.name, judged.results)
-        show(judged, as_json)
+        show(judged, "json" if as_json else "text")
     points = judged.results.points if isinstance(judged.results, SweepResults) else ()
     if failed := [point.name for point in points if point.status == FAILED]:
         some = f"{len(failed)} of {len(points)} points failed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from loopscope.analysis.case import Case
@@ -55,20 +56,19 @@ class IntervalRow:
 
 
 def headings(results: Results) -> list[str]:
-    """Of the columns of every interval's row."""
-    counts = ["count", "lost", *(["dupl."] if _has_duplicates(results) else [])]
-    return [*counts, *(_HEADINGS.get(name, name) for name in TIMES), "clock error"]
+    """The headings of the columns that the table of paths and hops has for these results."""
+    return [column.heading for column in _shown(results)]
 
 
 def interval_rows(results: Results) -> list[IntervalRow]:
     """Every path, each followed by its repeats where there are several, and its hops."""
-    duplicates = _has_duplicates(results)
+    columns = _shown(results)
     rows = []
     for path in results.paths:
-        rows.append(_interval_row(path.name, path.loop, duplicates))
+        rows.append(_interval_row(path.name, path.loop, columns))
         for repeat, alone in (path.loop.by_repeat or {}).items():
-            rows.append(replace(_interval_row(None, alone, duplicates), repeat=repeat))
-        rows += [_interval_row(None, hop, duplicates) for hop in path.hops]
+            rows.append(replace(_interval_row(None, alone, columns), repeat=repeat))
+        rows += [_interval_row(None, hop, columns) for hop in path.hops]
     return rows
 
 
@@ -290,15 +290,10 @@ def cost_line(results: Results) -> str:
     return f"of each event subtracted: {', '.join(hosts)}" if results.subtracted else ""
 
 
-def _interval_row(name: str | None, result: IntervalResult, duplicates: bool) -> IntervalRow:
-    counts = [result.count, result.lost, *([result.duplicates] if duplicates else [])]
-    times = [result.times[statistic] for statistic in TIMES]
-    err = result.err_ns
-    cells = (
-        *(Cell(number(n), n) for n in counts),
-        *(Cell(ABSENT if ns is None else duration(ns), ns) for ns in times),
-        Cell(_clock_error(result), err),
-    )
+def _interval_row(
+    name: str | None, result: IntervalResult, columns: Sequence[Column]
+) -> IntervalRow:
+    cells = tuple(column.cell(result) for column in columns)
     return IntervalRow(name, result.first, result.last, cells)
 
 
@@ -308,5 +303,48 @@ def _clock_error(result: IntervalResult) -> str:
     return ABSENT if result.times["max"] is None else "unknown"
 
 
-def _has_duplicates(results: Results) -> bool:
-    return any(part.duplicates for path in results.paths for part in (path.loop, *path.hops))
+def _shown(results: Results) -> list[Column]:
+    """The columns without those that would be zero in every row and need not be there."""
+    parts = [part for path in results.paths for part in (path.loop, *path.hops)]
+    return [
+        column
+        for column in COLUMNS
+        if not column.optional or any(column.cell(part).value for part in parts)
+    ]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table of paths and hops: on the terminal, on the page and in CSV."""
+
+    heading: str
+    name: str
+    """In CSV, with its unit."""
+    cell: Callable[[IntervalResult], Cell]
+    optional: bool = False
+    """Whether the column is left out for people where it is zero everywhere."""
+
+
+def _count(heading: str, of: str, optional: bool = False) -> Column:
+    def cell(result: IntervalResult) -> Cell:
+        count: int = getattr(result, of)
+        return Cell(number(count), count)
+
+    return Column(heading, of, cell, optional)
+
+
+def _time(statistic: str) -> Column:
+    def cell(result: IntervalResult) -> Cell:
+        ns = result.times[statistic]
+        return Cell(ABSENT if ns is None else duration(ns), ns)
+
+    return Column(_HEADINGS.get(statistic, statistic), f"{statistic}_ns", cell)
+
+
+COLUMNS = (
+    _count("count", "count"),
+    _count("lost", "lost"),
+    _count("dupl.", "duplicates", optional=True),
+    *(_time(statistic) for statistic in TIMES),
+    Column("clock error", "err_ns", lambda result: Cell(_clock_error(result), result.err_ns)),
+)
