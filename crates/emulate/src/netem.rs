@@ -10,6 +10,9 @@ use crate::settings::{
     Discipline, Distribution, Jitter, Limit, Loss, Mistake, Queue, Reorder, Settings,
 };
 
+/// The keys of [`Settings`] that netem has, at least in part. It refuses every other one.
+const KEYS: [&str; 8] =
+    ["loss", "duplicate", "corrupt", "rate_bps", "queue", "delay_ns", "jitter", "reorder"];
 /// Above any that a link has: HTB is there for its classes alone, and netem keeps packets in order
 /// only where there is a rate.
 const NO_LIMIT_BPS: u64 = 100_000_000_000;
@@ -96,7 +99,7 @@ pub fn words(settings: &Settings) -> Result<String, Mistake> {
     let mut words = format!("netem limit {}", limit(settings)?);
     let in_order = settings.reorder != Some(Reorder::ByJitter);
     if let Some(key) = unknown(settings) {
-        return refuse(key, "netem does not have it");
+        return refuse(&key, "netem does not have it");
     }
     if settings.delay_ns > 0 {
         let _ = write!(words, " delay {}", time(settings.delay_ns));
@@ -135,14 +138,18 @@ fn refuse<T>(key: &str, problem: &str) -> Result<T, Mistake> {
     Err(Mistake { key: key.to_owned(), problem })
 }
 
-fn unknown(settings: &Settings) -> Option<&'static str> {
-    let absent = [
-        ("mtu", settings.mtu.is_none()),
-        ("burst_bytes", settings.burst_bytes.is_none()),
-        ("opportunities", settings.opportunities.is_none()),
-        ("delays", settings.delays.is_none()),
-    ];
-    absent.into_iter().find(|(_, absent)| !absent).map(|(key, _)| key)
+/// The first key that differs from a link without impairments and that netem does not have.
+fn unknown(settings: &Settings) -> Option<String> {
+    let (Ok(asked), Ok(nothing)) =
+        (serde_json::to_value(settings), serde_json::to_value(Settings::default()))
+    else {
+        return Some("settings".to_owned());
+    };
+    let others = asked.as_object()?.iter().filter(|(key, _)| !KEYS.contains(&key.as_str()));
+    others
+        .into_iter()
+        .find(|(key, value)| nothing.get(key) != Some(value))
+        .map(|(key, _)| key.clone())
 }
 
 fn variation(jitter: &Jitter) -> Result<String, Mistake> {
