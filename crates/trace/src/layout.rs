@@ -3,6 +3,8 @@
 
 use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64};
 
+pub use crate::site::offset as site;
+
 /// First word of a complete control file.
 pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"LOOPCTL1");
 /// First word of a complete ring file.

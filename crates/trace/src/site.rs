@@ -43,6 +43,20 @@ pub struct Site {
     entity: AtomicU32,
 }
 
+/// Where members of [`Site`] are, in bytes, for who reads the call sites of a program's file.
+#[allow(missing_docs, reason = "each is of the member of its name")]
+pub mod offset {
+    use super::Site;
+    use core::mem::offset_of;
+
+    pub const KIND: usize = offset_of!(Site, kind);
+    pub const GROUP: usize = offset_of!(Site, group);
+    pub const NAME: usize = offset_of!(Site, name);
+    pub const FIELDS: usize = offset_of!(Site, fields);
+    pub const FILE: usize = offset_of!(Site, file);
+    pub const LINE: usize = offset_of!(Site, line);
+}
+
 /// What declarations and sites of run time point to until they are registered.
 static OFF: AtomicU32 = AtomicU32::new(0);
 

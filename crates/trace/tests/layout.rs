@@ -5,12 +5,12 @@ use std::path::Path;
 use std::process::Command;
 
 use loopscope_ctf::{FieldType, packet};
-use loopscope_trace::Field;
 use loopscope_trace::layout::{
     ACTIVE, BARE, CAUSES, CELLS_MAGIC, CONTROL_MAGIC, Cells, Control, FILTER_BLOCK, FILTER_BLOCKS,
     FLIGHT_RECORDER, FREE, LOG_BUCKETS, MAX_SITES, MOST_CELLS, NORMAL, RING_FIRST, RING_MAGIC,
-    Ring, SLOW, STREAMS, Section, Stream, TAKEN, VERSION,
+    Ring, SLOW, STREAMS, Section, Stream, TAKEN, VERSION, site,
 };
+use loopscope_trace::{Field, Site};
 
 /// Prints each expression's value as the C compiler sees it.
 fn ask_c(expressions: &[&str]) -> Vec<u64> {
@@ -22,12 +22,17 @@ fn ask_c(expressions: &[&str]) -> Vec<u64> {
         .map(|e| format!("    printf(\"%llu\\n\", (unsigned long long)({e}));\n"))
         .collect();
     let text = format!(
-        "#include <stddef.h>\n#include <stdio.h>\n#include \"layout.h\"\nint main(void)\n{{\n{prints}}}\n"
+        "#include <stddef.h>\n#include <stdio.h>\n#include \"layout.h\"\n\
+         #include \"loopscope/trace.h\"\n\
+         void loopscope_register(struct loopscope_site *start, struct loopscope_site *stop)\n\
+         {{\n    (void)start, (void)stop;\n}}\n\
+         int main(void)\n{{\n{prints}}}\n"
     );
     std::fs::write(&source, text).unwrap();
-    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("c");
-    let status =
-        Command::new("cc").arg("-I").arg(include).arg(&source).arg("-o").arg(&program).status();
+    let of_crate = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut compiler = Command::new("cc");
+    compiler.arg("-I").arg(of_crate.join("c")).arg("-I").arg(of_crate.join("../../include"));
+    let status = compiler.arg(&source).arg("-o").arg(&program).status();
     assert!(status.unwrap().success());
     let output = Command::new(&program).output().unwrap();
     String::from_utf8(output.stdout).unwrap().lines().map(|l| l.parse().unwrap()).collect()
@@ -64,6 +69,13 @@ fn control_and_ring_files() {
         "LOOPSCOPE_FILTER_BLOCKS" => FILTER_BLOCKS,
         "LOOPSCOPE_MOST_CELLS" => MOST_CELLS,
         "LOOPSCOPE_LOG_BUCKETS" => LOG_BUCKETS,
+        "offsetof(struct loopscope_site, kind)" => site::KIND,
+        "offsetof(struct loopscope_site, group)" => site::GROUP,
+        "offsetof(struct loopscope_site, name)" => site::NAME,
+        "offsetof(struct loopscope_site, fields)" => site::FIELDS,
+        "offsetof(struct loopscope_site, file)" => site::FILE,
+        "offsetof(struct loopscope_site, line)" => site::LINE,
+        "sizeof(struct loopscope_site)" => size_of::<Site>(),
         "sizeof(struct loopscope_control)" => size_of::<Control>(),
         "offsetof(struct loopscope_control, version)" => offset_of!(Control, version),
         "offsetof(struct loopscope_control, pid)" => offset_of!(Control, pid),

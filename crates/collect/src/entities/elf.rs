@@ -12,18 +12,13 @@ use object::read::{ReadCache, ReadRef};
 use object::{Architecture, Object, ObjectKind, ObjectSection, ObjectSegment, RelocationTarget};
 
 use loopscope_ctf::FieldType;
+use loopscope_trace::layout::site::{FIELDS, FILE, GROUP, KIND, LINE, NAME};
 
 use super::{Detail, Error, Field, Found, SiteKind};
 
 const SECTION: &str = "loopscope_sites";
 
-/// Offsets of the struct's members, and its size when they were fixed; it only ever grows.
-const KIND: usize = 4;
-const GROUP: usize = 16;
-const NAME: usize = 24;
-const FIELDS: usize = 32;
-const FILE: usize = 40;
-const LINE: usize = 48;
+/// The struct's size in its first version; it only ever grows.
 const SIZE: usize = 64;
 
 /// What is read of a file, which may be another user's: more than any program has.
