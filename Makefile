@@ -85,21 +85,17 @@ $(WHEELS)/.trace-done: $(TRACE_PYTHON) $(C_SOURCES) $(C_HEADERS) Makefile | setu
 demo: build ## runs the distributed pipeline and says where its report is
 	.venv/bin/loopscope run experiments/pipeline.yaml
 
-# Tests that make namespaces, measure time or take all processors (Spark) run one after the other;
-# the others two at a time.
-BY_THEMSELVES = $(addprefix tests/,clock emulate graph system testbed trace trace_py)
-BESIDE_OTHERS = $(filter-out $(BY_THEMSELVES),$(sort $(patsubst %/,%,$(dir $(wildcard tests/*/test_*.py)))))
-
+# Most tests wait for experiments that run in real time, so two at a time. The tests of a file run
+# one after the other, since they share what it has recorded; the longest files begin first.
 test: setup-test build ## runs all tests; those that need root say so where they skip
 	cargo test --release --locked --workspace --exclude loopscope-python
-	$(PYTHON) -m pytest -n 2 --dist loadfile $(BESIDE_OTHERS)
-	$(PYTHON) -m pytest $(BY_THEMSELVES)
+	$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=20 --junit-xml=build/pytest.xml
 
 soak: setup-test build ## the tests with their full counts; results under tests/soak-results
 	@mkdir -p tests/soak-results
 	LOOPSCOPE_SOAK=1 PROPTEST_CASES=20000 cargo test --release --locked --workspace --exclude loopscope-python \
 	  > tests/soak-results/cargo.txt 2>&1 || { tail -n 50 tests/soak-results/cargo.txt; exit 1; }
-	LOOPSCOPE_SOAK=1 $(PYTHON) -m pytest tests --junit-xml=tests/soak-results/pytest.xml
+	LOOPSCOPE_SOAK=1 $(PYTHON) -m pytest tests --durations=0 --junit-xml=tests/soak-results/pytest.xml
 
 lint: setup-test $(PROTO) ## formatting, warnings, types, dependency rules, wording
 	cargo fmt --all --check

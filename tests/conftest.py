@@ -1,7 +1,8 @@
-"""In CI, a skip that `allowed-skips.txt` does not allow is a failure."""
+"""In CI, a skip that `allowed-skips.txt` does not allow is a failure; long files come first."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -16,6 +17,16 @@ import pytest
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LIST = Path(__file__).with_name("allowed-skips.txt")
+
+
+DURATIONS = Path(__file__).with_name("durations.json")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long come first: see scripts/durations.py."""
+    seconds = json.loads(DURATIONS.read_text(encoding="utf-8"))
+    root = DURATIONS.parents[1]
+    items.sort(key=lambda item: -seconds.get(item.path.relative_to(root).as_posix(), 0.0))
 
 
 def _glob(text: str) -> re.Pattern[str]:

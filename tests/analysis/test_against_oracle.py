@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path as FilePath
 
 import pyarrow.parquet as pq
+from effort import SOAK, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_run import Host, Row, SyntheticRun, event, expectation, path, with_tables
@@ -75,7 +76,7 @@ class Oracle:
         return measured, lost, duplicates
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=cases(15, 400), deadline=None, derandomize=not SOAK)
 @given(ROWS)
 def test_every_statistic_of_every_interval(rows):
     oracle = Oracle(rows)

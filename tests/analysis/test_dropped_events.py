@@ -5,6 +5,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path as FilePath
 
+from effort import SOAK, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_run import Row, SyntheticRun, event, expectation, path
@@ -34,7 +35,7 @@ def verdicts(rows, drops):
     return {each.text: each.verdict for each in results.expectations}
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=cases(12, 300), deadline=None, derandomize=not SOAK)
 @given(st.data(), st.lists(MESSAGE, min_size=1, max_size=8))
 def test_no_verdict_is_wrong(data, messages):
     rows = []

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path as FilePath
 
 import pytest
+from effort import SOAK, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_run import Host, Row, SyntheticRun
@@ -94,7 +95,7 @@ def oracle(rows, index, each, consumer):
     return found
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=cases(20, 600), deadline=None, derandomize=not SOAK)
 @given(st.lists(SENT, max_size=25), st.lists(RECEIVED, max_size=25))
 def test_every_row_is_what_plain_python_finds(starts, arrivals):
     rows = starts + arrivals

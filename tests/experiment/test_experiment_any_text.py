@@ -4,6 +4,7 @@ import json
 import random
 
 import pytest
+from effort import cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -65,14 +66,14 @@ def test_any_text(text):
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
-@settings(max_examples=500)
+@settings(max_examples=cases(150, 5000))
 def test_pieces_of_yaml_in_any_order(text):
     holds(text)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 @given(edits=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 9), st.sampled_from(PIECES))))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=cases(60, 1500))
 def test_a_shipped_experiment_cut_and_pasted(root, name, edits):
     text = (root / f"experiments/{name}.yaml").read_text(encoding="utf-8")
     for where, cut, piece in edits[:4]:
@@ -83,7 +84,7 @@ def test_a_shipped_experiment_cut_and_pasted(root, name, edits):
 
 @pytest.mark.parametrize("name", SHIPPED)
 @given(value=values, seed=st.integers(0, 10**6))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=cases(60, 1500))
 def test_any_value_in_any_place(root, name, value, seed):
     import yaml
 
@@ -114,7 +115,7 @@ expect: [%s]
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=14).map("".join) | st.text(max_size=12))
-@settings(max_examples=600)
+@settings(max_examples=cases(150, 6000))
 def test_any_expectation(line):
     text = EXPECTING % json.dumps(line)
     holds(text)
@@ -140,7 +141,7 @@ def test_any_expectation(line):
         st.tuples(st.floats(0, 1), st.integers(0, 5), st.sampled_from(["", *WORDS])), max_size=3
     ),
 )
-@settings(max_examples=500)
+@settings(max_examples=cases(150, 5000))
 def test_an_expectation_cut_and_pasted(line, edits):
     assert from_text(EXPECTING % json.dumps(line), "f.yaml", {})[0] is not None
     for where, cut, piece in edits:
