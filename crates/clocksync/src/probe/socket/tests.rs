@@ -5,11 +5,14 @@ use loopscope_time::Frequency;
 use nix::sys::socket::getsockopt;
 
 use super::*;
+use crate::counter::CounterError;
 use crate::key::Key;
 use crate::log::{ProbeLog, solve_run};
 use crate::offline::DEFAULT_WANDER;
-use crate::probe::{Prober, ProberConfig, Responder, Told};
+use crate::probe::{ProbeError, Prober, ProberConfig, Responder, Told};
 use crate::record::Identity;
+use crate::skew::tests::ASSUMED;
+use crate::skew::{Ahead, LIMIT_NS, Skew};
 
 fn side(hosts: &std::path::Path, host: &str, frequency: Frequency) -> Side {
     let identity =
@@ -136,4 +139,34 @@ fn without_kernel_stamps_the_programs_own_serve() {
             assert!((ts - truth).unsigned_abs() <= bound.ns() + 1);
         }
     }
+}
+
+/// Neither a reference nor a follower begins on a machine whose processors' counters differ by more
+/// than is allowed: 1500 ns to 2500 ns here.
+#[test]
+fn processors_that_disagree_are_refused_at_every_start() {
+    let pair = Ahead { processors: [0, 1], least: 1_500, most: 2_500 };
+    let skew = Box::leak(Box::new(Skew { pairs: vec![pair], each: true }));
+    ASSUMED.set(Some(skew));
+    let hosts = tempfile::tempdir().unwrap();
+    let side = |host| side(hosts.path(), host, any_frequency());
+    let config = || ProberConfig {
+        side: side("a"),
+        reference: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9),
+        rate_hz: 100.0,
+        burst: 20,
+        wander: DEFAULT_WANDER,
+        observer: None,
+    };
+    let refused = |error: Option<ProbeError>| match error {
+        Some(ProbeError::Counter(CounterError::Processors { processors, ns, limit_ns })) => {
+            assert_eq!((processors, ns, limit_ns), ([0, 1], 1_500, LIMIT_NS));
+        }
+        other => panic!("{other:?}"),
+    };
+    refused(Responder::start(side("ref")).err());
+    refused(Responder::telling(side("ref"), Told::Nothing).err());
+    refused(Prober::start(config()).err());
+    refused(Prober::begin(config()).err());
+    assert!(std::fs::read_dir(hosts.path()).unwrap().next().is_none());
 }
