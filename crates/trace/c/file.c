@@ -1,6 +1,7 @@
 /* Files and memory of the runtime: made whole or not at all. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/vfs.h>
@@ -44,7 +45,14 @@ void *loopscope_map_file(const char *path, size_t size, size_t present)
         errno = EFBIG;
         return NULL;
     }
-    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    /* A reader finds the file under its name once it has its size: a process that is killed before
+     * leaves none that could be taken for one that was cut. */
+    char draft[LOOPSCOPE_PATH + 1];
+    if ((size_t)snprintf(draft, sizeof draft, "%s~", path) >= sizeof draft) {
+        errno = ENAMETOOLONG;
+        return NULL;
+    }
+    int fd = open(draft, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return NULL;
     /* A page that the file system cannot provide later would be SIGBUS. */
@@ -53,8 +61,13 @@ void *loopscope_map_file(const char *path, size_t size, size_t present)
         map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     int error = errno;
     close(fd);
+    if (map != MAP_FAILED && rename(draft, path) != 0) {
+        error = errno;
+        munmap(map, size);
+        map = MAP_FAILED;
+    }
     if (map == MAP_FAILED) {
-        unlink(path);
+        unlink(draft);
         errno = error;
         return NULL;
     }
