@@ -34,3 +34,14 @@ def test_little_memory_to_lock(tmp_path: Path) -> None:
         pytest.skip("SKIPPED: the limit on locked memory does not bind here")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "-1 1000\n", "each hit is a counted drop"
+
+
+def test_a_file_has_its_size_when_it_gets_its_name(tmp_path: Path) -> None:
+    """A program that is killed in between leaves no ring that could have been cut."""
+    done = run(build(tmp_path, "named"), streams=STREAMS.format(spares=""))
+    sized = {Path(line) for line in done.stdout.splitlines()}
+    names = {path.name for path in sized}
+    assert names >= {"control~", "ring-0-0-0~"} and all(name.endswith("~") for name in names)
+    assert not any(path.exists() for path in sized)
+    for path in sized:
+        assert path.with_name(path.name.removesuffix("~")).stat().st_size > 0
