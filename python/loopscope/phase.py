@@ -50,7 +50,7 @@ class Peer(NamedTuple):
     """A component of the experiment."""
 
     host: str
-    #: Of the host, on the data network.
+    #: The host's address on the data network.
     address: str
     #: Published so far.
     values: dict[str, Any]

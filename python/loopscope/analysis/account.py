@@ -1,4 +1,4 @@
-"""Which events the trace itself lost, and what that leaves open about a path.
+"""The events that the trace itself lost, and what that leaves open about a path.
 
 A message that is missing at an event was lost by the network, or its event was dropped by the
 instrumentation. Where no event was dropped, what is missing was lost: an exact fact. Where some
@@ -47,7 +47,7 @@ def missing_events(run: Run, component: str, entity: str) -> int:
         foreign = [each for each in run.foreign if each.repeat == repeat]
         kinds = {each.kind for each in foreign if table in each.tables}
         if kinds:
-            # Which of its events a tool has lost, and which tool would have had them, nobody says.
+            # It is unknown which of its events a tool has lost, and which tool would have had them.
             lost = [each.lost for each in foreign if each.kind in {*kinds, None}]
             if None in lost:
                 return UNACCOUNTED

@@ -50,7 +50,7 @@ class RealtimeOffset:
 
 
 def realtime_offsets(run: Run) -> dict[str, RealtimeOffset]:
-    """Of every host, over all repeats."""
+    """The offset of each host's CLOCK_REALTIME, over all repeats."""
     readings = run.foreign_clocks
     chosen = readings.filter(readings.clock == "realtime")
     rows = chosen.select("repeat", "host", "offset_ns", "offset_err_ns").to_pyarrow()
@@ -78,7 +78,7 @@ def realtime_offsets(run: Run) -> dict[str, RealtimeOffset]:
 def judge_offset(
     expectation: Expectation, offsets: Mapping[str, RealtimeOffset]
 ) -> ExpectationResult:
-    """Of one host's CLOCK_REALTIME, or of that of every host but the router: the farthest."""
+    """Judges the offset of a host's CLOCK_REALTIME, or the largest of all hosts but the router."""
     every = expectation.path == EVERY_HOST
     hosts = [name for name in offsets if name != ROUTER] if every else [expectation.path]
     found = {name: each.bracket for name in hosts if (each := offsets.get(name))}
@@ -205,7 +205,7 @@ def _compared(
         return set()
     path, hop = measured[expectation.path].messages.path, expectation.hop
     first, last = path.loop if hop is None else (hop.start, hop.end)
-    # Of a way there and back the two ends are often at one host.
+    # The two ends of a way there and back are often at one host.
     ends = (first, first + 1, last - 1, last) if legs else (first, last)
     return {path.events[end].host for end in ends}
 

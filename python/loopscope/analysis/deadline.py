@@ -360,7 +360,7 @@ class _Resolution:
         return np.empty(0, np.intp), None
 
     def _places(self, gap: int) -> npt.NDArray[np.int64]:
-        """Of the misses among the cases that are there; repeats are `gap` apart."""
+        """The places of the misses among the cases that are there; repeats are `gap` apart."""
         at = np.flatnonzero(self._is_missed)
         begun = np.cumsum(np.diff(self._repeat, prepend=self._repeat[:1]) != 0)
         places: npt.NDArray[np.int64] = at + begun[at] * gap

@@ -66,13 +66,13 @@ def chosen(columns: Columns, rows: Mask) -> Columns:
 
 
 def flow(graph: MessageGraph, ends: tuple[int, int]) -> tuple[Sent, Used]:
-    """Of all repeats, after their warm-ups."""
+    """The messages sent and used between two events in all repeats, after their warm-ups."""
     parts = [flow_of_repeat(each, repeat, ends) for repeat, each in graph.repeats.items()]
     return _joined([sent for sent, _ in parts]), _joined([used for _, used in parts])
 
 
 def flow_of_repeat(graph: RepeatGraph, repeat: int, ends: tuple[int, int]) -> tuple[Sent, Used]:
-    """Of one, after its warm-up."""
+    """The messages sent and used between two events in one repeat, after its warm-up."""
     first, last = ends
     a, b = graph.messages[first], graph.messages[last]
     here, there = graph.kept(first), graph.kept(last)

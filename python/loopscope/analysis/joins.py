@@ -1,4 +1,4 @@
-"""Which messages of an input each message of an event is made of.
+"""The messages of an input that each message of an event is made of.
 
 Messages are places in an event's `Occurrences`, so in order of time. What an event used of an input
 is a span of places there: one place where it follows or takes the latest, several in a window, none
@@ -38,7 +38,7 @@ class Spans:
         return self.start >= self.stop
 
     def over(self, values: npt.NDArray[Any], reduce: np.ufunc, nothing: int) -> npt.NDArray[Any]:
-        """Of each span the least (or greatest) of the input's values; `nothing` of an empty one."""
+        """The least (or greatest) value of the input in each span; `nothing` for an empty one."""
         width = self.stop - self.start
         found = np.full(len(width), nothing, values.dtype)
         # Two stretches of 2ᵏ values, of which the least is known, make up any span.
@@ -55,8 +55,8 @@ class Spans:
     def onto(
         self, values: npt.NDArray[Any], size: int, reduce: np.ufunc, nothing: int
     ) -> npt.NDArray[Any]:
-        """Of each of the input's `size` messages the least (or greatest) of the values of the
-        messages whose spans it is in; `nothing` of one that is in none."""
+        """For each of the input's `size` messages: the least (or greatest) value of the messages
+        whose spans it is in; `nothing` for a message that is in no span."""
         width = self.stop - self.start
         widest = int(width.max(initial=0)).bit_length() - 1
         level = np.full(size, nothing, values.dtype)
@@ -127,7 +127,7 @@ def latest(
     width = half_width(used, input, used.ts, nearest_ns)
     before = np.searchsorted(input.ts, used.ts - width, "left") - 1
     perhaps = np.searchsorted(input.ts, used.ts + width, "right") - 1
-    # Of those that surely had come the newest, and what may have come after it.
+    # The newest one that surely had come, and those that may have come after it.
     first = np.maximum(before, 0)
     if len(input):
         first = np.minimum(first, tied(input, nearest_input_ns)[0][first])
@@ -138,8 +138,8 @@ def latest(
 
 
 def tied(input: Occurrences, nearest_ns: npt.NDArray[np.float64]) -> tuple[Places, Places]:
-    """Of each message of an input the first place and the one after the last of those of which the
-    clock does not tell whether they came before or after it."""
+    """For each message of an input: the first place, and the one after the last, of the messages
+    that the clock cannot order against it."""
     width = half_width(input, input, input.ts, nearest_ns)
     return (
         np.searchsorted(input.ts, input.ts - width, "left"),

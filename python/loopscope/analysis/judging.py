@@ -102,7 +102,7 @@ def judge_requirement(
 
 
 def judge_event(expectation: Expectation, run: Run, times: RepeatTimes) -> ExpectationResult:
-    """Of the rate or the jitter of an event."""
+    """Judges an expectation of the rate or the jitter of an event."""
     found = _recurrence(run, expectation, times)
     if isinstance(found, str):
         return _unknown(expectation.text, found)

@@ -96,7 +96,7 @@ class Keys:
 
     @cached_property
     def _column(self) -> pa.Array:
-        """Of every number."""
+        """The key of every number."""
         assert self.values is not None
         if len(self.types) > 1:
             return pa.array(self._texts, pa.string())
@@ -149,13 +149,13 @@ def read_keys(columns: Sequence[tuple[ibis.Table, str, str]], of: str) -> Keys:
 
 
 def read_list_keys(run: Run, path: MessagePath) -> Keys:
-    """Of a path that is a list."""
+    """The keys of a path that is a list."""
     return _of_events(run, [(event, path.key) for event in path.events], path.name)
 
 
 def read_graph_keys(run: Run, path: MessagePath) -> Mapping[tuple[int, str], Keys]:
-    """Of a path that is a graph, by event and key: those of its own messages, and of the messages
-    that its fields name."""
+    """The keys of a path that is a graph, by event and key: those of its own messages, and those of
+    the messages that its fields name."""
     alike: list[set[tuple[int, str]]] = [
         {(event, key)} for event, key in enumerate(path.keys) if key is not None
     ]

@@ -141,7 +141,7 @@ def _segment(
         asked_delay_ns=asked_delay,
         delay_error_ns=None if mean is None or asked_delay is None else mean - asked_delay,
         asked_deviation_ns=None if jitter is None else _deviation(jitter),
-        # Of a full queue's drops and those that were asked for only the sum may be known.
+        # It may be that only the sum of a full queue's drops and the requested ones is known.
         lost=share(lost, fitting if told else 0, probability, spread),
         duplicated=share(duplicated, carried, asked.get("duplicate", 0.0)),
         corrupted=share(segment["corrupted"], carried + duplicated, asked.get("corrupt", 0.0)),
@@ -160,7 +160,7 @@ def _delay(asked: Mapping[str, Any]) -> int | None:
 
 
 def _deviation(jitter: Mapping[str, Any]) -> float:
-    # Of a uniform distribution the settings give half the width.
+    # The settings of a uniform distribution give half its width.
     ns = float(jitter["ns"])
     return ns / math.sqrt(3) if jitter["distribution"] == "uniform" else ns
 

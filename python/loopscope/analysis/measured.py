@@ -113,7 +113,7 @@ class MeasuredInterval:
             high = max(final[len(final) - 1 - len(final) // 100], middle + band)
             within = np.cumsum(np.r_[0, (length >= low) & (length <= high)])
             settled = np.flatnonzero(within[SETTLED_OF:] - within[:-SETTLED_OF] >= _SETTLED)
-            # Of the second half's own windows some are within what 98 % of it are.
+            # There is a first one: windows of the second half are within what 98 % of it is.
             longest = max(longest, int(start[settled[0]] - start[0]))
         return longest if len(self.intervals.repeat) else None
 

@@ -48,7 +48,7 @@ class MeasuredFlow(MeasuredInterval):
         columns: tuple[Sent, Used],
         unseen: tuple[int, int] = (0, 0),
     ) -> None:
-        """Of some messages of both events, and so many more that may belong to each."""
+        """Takes messages of both events; `unseen` is how many more may belong to each."""
         first, last = ends
         path = graph.path
         self.sent, self.used = columns

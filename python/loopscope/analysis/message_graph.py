@@ -73,7 +73,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Uses:
-    """Of the messages of one event towards another: an entry each, in order of time."""
+    """The fate of each message of one event on the way to another, in order of time."""
 
     fate: npt.NDArray[np.int8]
     first: Places
@@ -84,7 +84,7 @@ class Uses:
 
 @dataclass(frozen=True)
 class Origins:
-    """Of the messages of one event, what they were made of at an earlier one: an entry each."""
+    """For each message of one event: the messages of an earlier event that it was made of."""
 
     oldest: Places
     """The place of the oldest there; `NEVER` where there was none and where it is not known."""
@@ -245,8 +245,8 @@ class RepeatGraph:
         return np.repeat(spans.start, width) + within, np.repeat(np.arange(len(width)), width)
 
     def ways(self, event: int, places: Sequence[int], ends: Iterable[int]) -> list[list[Pair]]:
-        """Of some messages of an event, all edges on their ways to their first uses at some events
-        after it; of those that did not come so far, as far as they came."""
+        """For each of some messages of an event: all edges on its way to its first use at the
+        events `ends`, or as far as it came."""
         found: list[set[Pair]] = [set() for _ in places]
         wanted = {each for end in ends for each in self.path.between(event, end)} - {event}
         for end in sorted(wanted, reverse=True):

@@ -55,7 +55,7 @@ class Intervals:
 
 @dataclass(frozen=True)
 class Stamps:
-    """Of one event: an entry for each message of the path, also for those not `seen` there."""
+    """The stamps of one event: an entry for each message of the path, `seen` there or not."""
 
     seen: Mask
     ts: Nanoseconds
@@ -144,8 +144,8 @@ class Messages:
         )
 
     def half_widths_between(self, first: int, begins: Rows, last: int, ends: Rows) -> Nanoseconds:
-        """Of the times from some messages' stamps at one event to others' at another, row by row;
-        both of one repeat."""
+        """The half-widths of the times from the rows `begins` at event `first` to the rows `ends`
+        at event `last`, in ns, row by row; both rows of a pair are of one repeat."""
         err = self.err[first][begins] + self.err[last][ends]
         host = self.host[first][begins]
         one_host = host == self.host[last][ends]
@@ -170,7 +170,7 @@ class Messages:
         return bool(self.seen[event].any())
 
     def on(self, event: int, host: str) -> Mask:
-        """Of each message, whether it was seen at an event on a host; if not seen, anything."""
+        """Whether each message was at an event on a host; arbitrary for messages not seen there."""
         there: Mask = self.host[event] % len(self._hosts) == self._hosts.get(host, -1)
         return there
 
@@ -204,7 +204,7 @@ class Messages:
         """`tables/path-<name>.parquet` of each repeat. Raises `RunError`."""
         for repeat in run.repeats:
             start, end = np.searchsorted(self.repeat, (repeat, repeat + 1))
-            # Of no message there is a table as well.
+            # There is a table also where there is no message.
             starts = range(start, end, ROWS) or [start]
             pieces = [partial(self._part, slice(a, min(a + ROWS, end))) for a in starts]
             write_table(run, repeat, self.path.name, pieces)
@@ -339,7 +339,7 @@ def _read(
 
 
 def stamps_at(each: Occurrences, place: npt.NDArray[np.intp]) -> Stamps:
-    """Of messages at these places, `NOWHERE` of those that were not seen."""
+    """The stamps of the messages at these places; `NOWHERE` for those that were not seen."""
     if not len(each):
         nothing = np.zeros(len(place), np.int64)
         host = nothing.astype(np.int16)
@@ -351,7 +351,7 @@ def stamps_at(each: Occurrences, place: npt.NDArray[np.intp]) -> Stamps:
 
 
 def joined(parts: Sequence[Stamps]) -> Stamps:
-    """Of all repeats."""
+    """The stamps of all repeats, one after the other."""
     if len(parts) == 1:
         return parts[0]
     columns = ([getattr(part, name) for part in parts] for name in _COLUMNS)

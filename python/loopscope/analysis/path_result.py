@@ -16,8 +16,8 @@ TIMES = ("min", "mean", "p50", "p99", "max")
 
 @dataclass(frozen=True)
 class FlowResult(Document):
-    """Of the messages of one event towards a later one: over an edge, or from a beginning to an
-    end. `sent == used + superseded + lost + unused + undecided`, exactly."""
+    """The messages from one event to a later one: over an edge, or from a beginning to an end.
+    `sent == used + superseded + lost + unused + undecided`, exactly."""
 
     first: Annotated[str, Field(serialization_alias="from")]
     last: Annotated[str, Field(serialization_alias="to")]

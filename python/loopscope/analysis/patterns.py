@@ -93,7 +93,7 @@ def measure_pattern(run: Run, pattern: Pattern) -> tuple[PatternResult, list[str
 
 @dataclass(frozen=True)
 class _Latencies:
-    """Of one type at one consumer: what was sent to it, and the latencies of what arrived."""
+    """One type at one consumer: what was sent to it, and the latencies of what arrived."""
 
     sent: int
     length: Nanoseconds
@@ -186,7 +186,7 @@ def _sent(run: Run, pattern: Pattern, problems: list[str]) -> ibis.Table:
     events = _events(run, pattern, "sent", problems)
     pairs = _pairs(pattern, "producers")
     message = {"group_by": ["repeat", "message_type", "id"]}
-    # Of stamps that tie, the least certain: the result must not depend on the order of rows.
+    # Where stamps tie, the least certain counts: the result must not depend on the order of rows.
     order = [ibis.desc("ts"), ibis.desc("within_ns"), ibis.desc("err_ns"), ibis.asc("host")]
     ranked = events.inner_join(pairs, ["message_type", "process"]).mutate(
         rank=ibis.row_number().over(ibis.window(**message, order_by=order))

@@ -75,7 +75,7 @@ class Recurrence:
 def recurrence(
     run: Run, event: PathEvent, window: TimeWindow | None, times: RepeatTimes
 ) -> Recurrence | None:
-    """Of an event at its component. None where no such event was recorded at all."""
+    """The recurrence of an event at its component; None where no such event was recorded at all."""
     hosts = host_codes(run)
     bounds = by_host(counters(run), hosts, max(run.repeats, default=0), COUNTER, NO_COUNTER)
     columns: list[tuple[npt.NDArray[Any], ...]] = []

@@ -51,7 +51,7 @@ class Arrivals:
         return np.flatnonzero(self.repeat[1:] == self.repeat[:-1])
 
     def lengths(self, at: Rows) -> tuple[Nanoseconds, Nanoseconds]:
-        """Of some intervals, with their half-widths."""
+        """The lengths of some intervals and their half-widths, in ns."""
         return self._between(at, at + 1)
 
     def together(self, at: Rows) -> tuple[int, int]:

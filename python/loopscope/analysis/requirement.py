@@ -126,8 +126,8 @@ def cut_off(
     start: Nanoseconds,
     err: Nanoseconds,
 ) -> tuple[Mask, Mask]:
-    """Of messages that did not come: whether their deadline may have passed before the `end` of
-    their repeat, and whether it may not have."""
+    """For each message that did not come: whether its deadline may have passed before the `end` of
+    its repeat, and whether it may not have."""
     left = end[repeat] - start
     return left + err >= limit_ns, left - err < limit_ns
 
@@ -172,7 +172,7 @@ def _order(messages: Messages, ends: tuple[int, int], part: MeasuredInterval) ->
     later = next_at != np.arange(len(rows))
     value = np.where(later, arrival - arrival[next_at], 0)
     width = messages.half_widths_between(last, rows[next_at], last, rows)
-    # Of stamps that only their own half-widths bound, another later one may be the earliest.
+    # Where only their own half-widths bound stamps, another later one may be the earliest.
     loose = width >= err + err[next_at]
     may_miss = later & ((value > -width) | (loose & (arrival + err > surely_after)))
     may_meet = ~later | (value <= width)
@@ -280,8 +280,8 @@ def _ages(
     updates = np.flatnonzero(updating)
     data = before[updates]
     close = _newer_or_not(messages, first, rows[data], rows[updates])
-    # Of arrivals in the other order one more may be newer than what was there, or one less; so may
-    # one be that set out within the clocks' error of the newest.
+    # If arrivals were in the other order, one more may be newer than what was there, or one less.
+    # So may one that set out within the clocks' error of the newest.
     tied = _tied(messages, last, rows)
     others = np.flatnonzero(~updating & ~opens & ~tied)
     newer = _newer_or_not(messages, first, rows[newest[others]], rows[others])
@@ -384,7 +384,7 @@ def _at_the_end(
 
 
 def _unseen(part: MeasuredInterval) -> Doubt:
-    """Of a part's messages: those missing at its end may have been there, and further ones."""
+    """The doubt about a part's messages: those missing at its end may have been there, and more."""
     missing = part.missing
     return Doubt(min(part.lost, missing.after), missing.before, missing.before)
 
@@ -403,7 +403,7 @@ def _repeats(repeat: npt.NDArray[np.int32]) -> list[slice]:
 
 
 def _earliest_later(arrival: Nanoseconds) -> Rows:
-    """Of each the earliest of those after it, the last one itself."""
+    """For each arrival: the index of the earliest one after it; for the last arrival, its own."""
     n = len(arrival)
     least = _newest_so_far(-arrival[::-1])[::-1]
     later: Rows = np.r_[n - 1 - least[1:], n - 1]
@@ -411,7 +411,7 @@ def _earliest_later(arrival: Nanoseconds) -> Rows:
 
 
 def _newest_so_far(start: Nanoseconds) -> Rows:
-    """Of each place that of the largest up to there, the first of several."""
+    """For each place: the place of the largest value up to there, the first of several."""
     largest = np.maximum.accumulate(start)
     new = np.r_[True, largest[1:] > largest[:-1]][: len(start)]
     found: Rows = np.maximum.accumulate(np.where(new, np.arange(len(start)), 0))

@@ -68,8 +68,8 @@ class LinkEvents:
             }
 
     def splits(self, messages: Messages) -> PathSplits:
-        """Of the messages between neighbouring events, for each emulated link that they went
-        over."""
+        """The splits of the messages between neighbouring events, for each emulated link that they
+        went over."""
         path = messages.path
         over = [self._over(messages, *ends) for ends in path.hops]
         if not any(over):
@@ -98,7 +98,7 @@ class LinkEvents:
         )
 
     def _over(self, messages: Messages, first: int, last: int) -> dict[Link, npt.NDArray[np.bool_]]:
-        """Which of the messages that were at both events went over each link."""
+        """For each link: whether a message that was at both events went over it."""
         if self._packets is None:
             return {}
         both = messages.seen[first] & messages.seen[last]
@@ -209,8 +209,8 @@ def _packets(run: Run) -> ibis.Table:
 
 
 def _told(run: Run, name: str) -> ibis.Table:
-    """With what `err_ns` has beside the counter's: the event was told of `ago_ns` later, and the
-    kernel may slew its clock meanwhile.
+    """The events of a link with the kernel's part of `err_ns` added to the counter's: an event is
+    reported `ago_ns` later, and the kernel may slew its clock meanwhile.
 
     Raises `RunError` where the stamps are still those of the telling.
     """
@@ -271,7 +271,7 @@ def _passed(hop: Mapping[str, npt.NDArray[Any]], carried: ibis.Table) -> int:
         of_repeat, here = repeat == each, hop["repeat"] == each
         latest_arrival, earliest = (came + came_err)[of_repeat], (left - left_err)[of_repeat]
         order = np.argsort(latest_arrival)
-        # Of the packets from one on, the first departure.
+        # The first departure among the packets from one on.
         departure = np.minimum.accumulate(earliest[order][::-1])[::-1]
         place = np.searchsorted(latest_arrival[order], hop["not_before"][here])
         soonest = np.r_[departure, np.iinfo(np.int64).max][place]

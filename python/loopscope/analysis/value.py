@@ -108,7 +108,7 @@ def _by_repeat(run: Run, value: Value, samples: Samples) -> dict[int, int | floa
             continue
         of = samples.x[samples.repeat == repeat]
         if value.stat == "count":
-            # Which repeat those are of that are not finite is not kept.
+            # It is not kept in which repeat the numbers are that are not finite.
             found[repeat] = None if samples.not_finite else len(of)
             continue
         number = _statistic(of, value.stat)
@@ -117,7 +117,7 @@ def _by_repeat(run: Run, value: Value, samples: Samples) -> dict[int, int | floa
 
 
 def read_samples(run: Run, value: Value) -> Samples:
-    """Of each event, or of each key of `per` the sum.
+    """The value of each event, or the sum for each key of `per`.
 
     Raises `UnknownTableError` where no such event was recorded.
     """

@@ -28,7 +28,7 @@ ENUMERATED = 4
 
 
 class RepeatTimes:
-    """Of each repeat: its time zero, and until when it surely went on.
+    """For each repeat: its time zero, and until when it surely went on.
 
     Time zero is the first occurrence of any of some events; the end, of a path, that of the last
     event of the programs that it goes through. What others recorded afterwards, the links' router
@@ -93,7 +93,7 @@ class RepeatTimes:
     def until(
         self, window: TimeWindow | None, path: MessagePath
     ) -> tuple[Nanoseconds, Nanoseconds]:
-        """Of each repeat the window's end or the path's, the earlier, and its half-width."""
+        """The earlier of the window's end and the path's for each repeat, and the half-width."""
         end = self.end(path)
         err = np.zeros_like(end)
         if window is None or window.until_ns is None:

@@ -104,7 +104,7 @@ def main() -> None:
     """The console script."""
     try:
         _speak_utf8()
-        # Who runs this in the background may have it ignored, and that is left so.
+        # A shell that runs this in the background may have it ignored, and that is left so.
         if _python_interrupt is signal.default_int_handler:
             interrupt.heed()
         try:

@@ -109,7 +109,7 @@ def _run(experiment: Experiment, source: bytes, runs: Path, stop: bool, verbose:
 
 
 def _write_junit(file: Path, experiment: str, outcome: Results | SweepResults | str) -> bool:
-    """Of results, or of why there are none. Whether it could be written."""
+    """Writes the results, or why there are none; returns whether the file could be written."""
     from loopscope.report.junit import write_junit, write_junit_of_failure
 
     try:

@@ -1,4 +1,4 @@
-"""A time line in the making: beside the one that is there, until it is whole."""
+"""A time line in the making: apart from the one that is there, until it is whole."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class CannotAdd(Exception):
 
 
 def sources(experiment: Experiment, repeat: Path) -> list[Source]:
-    """Of a repeat, those of its components first."""
+    """The foreign traces of a repeat, those of its components first."""
     found = [
         _source(
             repeat, each.host, each.name, f"components/{each.name}/files/{trace.path}", trace.clock

@@ -12,7 +12,7 @@ FEW = 3
 
 @dataclass(frozen=True)
 class Loss:
-    """Of ``sent`` probes of ``subject`` so many were lost, by cause."""
+    """How many of the ``sent`` probes of ``subject`` were lost, by cause."""
 
     subject: str
     sent: int
@@ -33,7 +33,7 @@ class ProbeLosses:
     def lose(self, kind: str, subject: str, what: str, sent: int, lost: Mapping[str, int]) -> None:
         """``subject`` lost probes. ``what`` they are is told where it has a line of its own, else
         ``kind``."""
-        # Who is not told the session because others ask at the same time asks again.
+        # A follower asks again if it gets no session because others ask at the same time.
         lost = {cause: count for cause, count in lost.items() if cause != "unknown-session"}
         if lost:
             loss = Loss(subject, sent, lost)

@@ -1,4 +1,5 @@
-"""Who probes whom, and how often: what grows with the number of hosts, not with its square."""
+"""The plan of clock probes: which host probes which, and how often. Its size grows with the number
+of hosts, not with its square."""
 
 from __future__ import annotations
 

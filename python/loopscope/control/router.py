@@ -50,6 +50,6 @@ def streams(experiment: Experiment) -> str:
     emulation = experiment.network.emulation
     if emulation is None:
         return ""
-    # Of what the kernel does with a packet there are no events. Changes of links are always told.
+    # netem gives no events of packets. Changes of links are always recorded.
     packets = emulation.trace and emulation.mover != "netem"
     return streams_document([main_stream(["link:*" if packets else "link:set"])])

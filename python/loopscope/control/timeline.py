@@ -66,7 +66,7 @@ def make_timelines(
 
 @dataclass(frozen=True)
 class _Job:
-    """Of a repeat. What crosses to another process: values of JSON."""
+    """A repeat whose time line is to be made, as values of JSON, which go to another process."""
 
     manifest: Mapping[str, Any]
     repeat: str

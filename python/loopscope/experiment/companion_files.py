@@ -1,4 +1,4 @@
-"""Files beside the experiment file: for programs, message tables, steps in Python."""
+"""Files in the experiment file's folder: for programs, message tables, steps in Python."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LONGEST = 48 * 1024
 
 
 def put_in(root: Tree, file: str) -> tuple[Tree, list[Problem]]:
-    """Each ``{file: NAME}`` in a component's ``with`` with the file's text beside its name."""
+    """Each ``{file: NAME}`` in a component's ``with`` with the file's text added to its name."""
     problems: list[Problem] = []
 
     def filled(tree: Tree, path: Location) -> Tree:
@@ -68,7 +68,7 @@ def put_in(root: Tree, file: str) -> tuple[Tree, list[Problem]]:
 
 
 def bare_names(root: Tree, file: str) -> list[Problem]:
-    """Warnings of words of commands that name a file beside this one, which they do not reach."""
+    """Warnings of words of commands that name a file in this one's folder, and do not reach it."""
     problems = []
     folder = Path(file).parent
     for component, _, tree in entries(child(root, "components")):
@@ -180,7 +180,7 @@ def _types(
 
 
 def _read(experiment: str, name: str) -> tuple[str, str | None]:
-    """The text of a file beside the experiment file, or why it cannot be read."""
+    """The text of a file in the experiment file's folder, or why it cannot be read."""
     try:
         return (Path(experiment).parent / name).read_text(encoding="utf-8-sig"), None
     except UnicodeDecodeError:

@@ -31,7 +31,7 @@ STEP: Final = "at "
 
 Pair = tuple[str, str]
 
-# Who leaves out the unit of a share of packets means per cent, not the ppm of clocks.
+# A share of packets without its unit is in per cent, not in the ppm of clocks.
 _SHARE: Final = replace(RATIO, example="1%")
 
 

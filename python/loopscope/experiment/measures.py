@@ -241,8 +241,8 @@ class MissesIn:
 
 @dataclass(frozen=True)
 class Allowed:
-    """Which misses are allowed: none, where this says nothing. Of 10⁹ at least ``met_ppb`` are met,
-    and every one of ``rows`` holds."""
+    """The misses that are allowed; none by default. At least ``met_ppb`` of 10⁹ cases are met, and
+    every one of ``rows`` holds."""
 
     met_ppb: int | None = None
     rows: tuple[MissesIn, ...] = ()

@@ -81,7 +81,7 @@ class ClockExchange(Section):
     messages: list[Annotated[str, values.Reference("path")]] = Field(
         default=[],
         description="Paths whose messages to and from the first host bound the others' clocks too, "
-        "beside the probes. Each event must be recorded before its message is sent, or after it "
+        "besides the probes. Each event must be recorded before its message is sent, or after it "
         "came.",
     )
     mesh: bool = Field(

@@ -87,8 +87,8 @@ class Component(Section):
         alias="with",
         examples=[{"period": "1ms"}],
         description="Configuration for a program of the phase protocol, as it wants it; quantities "
-        "keep their spelling. {file: NAME} stands for a text file beside this one: the program "
-        "gets its name and its text.",
+        "keep their spelling. {file: NAME} stands for a text file in this one's folder: the "
+        "program gets its name and its text.",
     )
     env: dict[
         Annotated[str, values.Identifier("an environment variable", reserved="LOOPSCOPE_")],

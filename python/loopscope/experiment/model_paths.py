@@ -141,7 +141,7 @@ class Path(Section):
         key = key_text(child(at.tree, "key")) or "id"
         for mistake in path_graph.graph(steps, key, host_of)[1]:
             step = items[mistake.step]
-            # Of a joined event the mistake stands at its name, which is a key.
+            # The mistake of a joined event stands at its name, which is a key.
             named = len(mistake.place) == 2 and step.get(*mistake.place) is not None
             depth = next(n for n in (3, 2, 1, 0) if step.get(*mistake.place[:n]))
             where = step.get(*mistake.place[:depth]) or step
@@ -152,8 +152,8 @@ class Pattern(Section):
     """Types of messages, each with a target for its latency at every consumer."""
 
     table: Text = Field(
-        description="Message table, CSV or YAML, beside this file; its producers and consumers "
-        "are components."
+        description="Message table, CSV or YAML, in this file's folder; its producers and "
+        "consumers are components."
     )
     sent: Annotated[str, event_values.Entity()] = Field(
         default="pattern:sent",

@@ -15,7 +15,7 @@ from .yaml_tree import Mapping
 
 
 class Filter(Section):
-    """Which hits of some entities a stream takes; what it keeps out is counted."""
+    """A filter: the hits of some entities that a stream takes. The others are counted."""
 
     entities: Annotated[str, event_values.Pattern()] = Field(
         description="Pattern on group:name: the entities that this is about."
@@ -64,7 +64,7 @@ def _kind_of_trigger(value: object) -> str | None:
 
 
 class Stream(Section):
-    """A stream of records beside the main one, with entities, buffers and output of its own."""
+    """A stream of records besides the main one, with entities, buffers and output of its own."""
 
     kind: Literal["normal", "flight-recorder"] = Field(
         default="normal",
@@ -133,7 +133,7 @@ class Trace(Section):
     streams: dict[Annotated[str, event_values.StreamName()], Stream] = Field(
         default={},
         max_length=event_values.MOST_STREAMS,
-        description="Streams beside the main one, by name; each is written to a trace of its own.",
+        description="Streams besides the main one, by name; each is written to a trace of its own.",
     )
     kernel: Annotated[None, values.NoKernel()] = Field(
         default=None, description="Kernel events; not in this version."

@@ -193,7 +193,7 @@ class Network:
 
 @dataclass(frozen=True)
 class StreamFilter:
-    """Which hits of the entities that a pattern matches a stream takes. None: no such limit."""
+    """The hits that a stream takes of the entities that match a pattern; None means no limit."""
 
     entities: str
     where: str | None
@@ -241,7 +241,7 @@ class AnalysisStep:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The pipelines and tables that it takes beside the one before it."""
+        """The pipelines and tables that it takes besides the one before it."""
         given = self.options.get("with")
         return () if given is None else (given,) if isinstance(given, str) else tuple(given)
 

@@ -253,8 +253,7 @@ class StatisticsOf(Options):
 
 
 class Join(Options):
-    """Puts the rows of another table beside those that are alike in some columns, in each
-    repeat."""
+    """Joins the rows of another table to those that are alike in some columns, in each repeat."""
 
     gives = "the columns of both; the other's with `suffix` where both have the name"
     with_: Name = Field(alias="with", description="The other pipeline or table.")
@@ -268,7 +267,7 @@ class Join(Options):
 
 
 class AsOf(Options):
-    """Puts beside each row the last one of another table at or before its time, in each repeat."""
+    """Joins to each row the last row of another table at or before its time, in each repeat."""
 
     gives = "the columns of both, as join left does"
     with_: Name = Field(alias="with", description="The other pipeline or table.")
@@ -366,9 +365,9 @@ class Export(Options):
 
 
 class Python(Options):
-    """A step of your own: a function in a .py file beside this file. It gets the Ibis table and
-    the options and gives an Ibis table; or, with `columns`, an iterator of Arrow record batches and
-    the options, and gives batches with these columns."""
+    """A step of your own: a function in a .py file in this file's folder. It gets the Ibis table
+    and the options and gives an Ibis table; or, with `columns`, an iterator of Arrow record batches
+    and the options, and gives batches with these columns."""
 
     short = "call"
     gives = "what the function gives"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # Columns that are not an event's own.
 _COMMON = {"repeat", "ts", "counter", "host", "process", "pid", "tid", "cpu", "entity_kind"}
-# Of a kernel's trace.
+# The table of context switches in a kernel's trace.
 SWITCHES = "kernel.sched_switch"
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
@@ -76,7 +76,7 @@ class _Writer:
         paths: Sequence[MessagePath],
         seen: Callable[[str], None],
     ) -> int:
-        # Of one repeat at a time.
+        # One repeat at a time has its flows in memory.
         flows: list[_Flows | GraphFlows] = [_Flows(paths)]
         graphs = {}
         for number, path in enumerate(paths):
@@ -190,8 +190,8 @@ class _Writer:
     # Tracks
 
     def _process(self, place: tuple[Any, ...]) -> int:
-        """Of a program on a host, or of a path. Process numbers are of this trace: hosts have the
-        same ones."""
+        """The track of a program on a host, or of a path. Process numbers are the trace's own,
+        since hosts have the same ones."""
         key = ("process", *place[:3])
         if key not in self._tracks:
             packet, uuid = self._track(key)
@@ -329,7 +329,7 @@ class _Lanes:
 
 
 class _Flows:
-    """Which flows an event has: those of the messages whose path, a list, it is on."""
+    """The flows of an event: those of the messages whose path, a list, it is on."""
 
     def __init__(self, paths: Sequence[MessagePath]) -> None:
         self._at: dict[tuple[str, str], list[tuple[int, str, bool]]] = {}
@@ -361,12 +361,12 @@ def _number(key: Sequence[Any]) -> int | None:
 
 
 def _first_flow(path: int) -> int:
-    """Of the flows of a path: they differ from those of all others."""
+    """The first flow number of a path; the numbers of no two paths meet."""
     return (path + 1) << 56
 
 
 def _kinds(run: Run, name: str) -> set[str]:
-    """Of the call sites of an entity."""
+    """The kinds of the call sites of an entity."""
     entities = run.entities
     chosen = entities.filter(entities.entity == name.replace(".", ":", 1))
     return set(chosen.kind.to_pyarrow().to_pylist()) or {"event"}

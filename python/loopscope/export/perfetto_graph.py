@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Slice:
-    """On a track of this name, or on one beside it where they overlap; in the order of begins."""
+    """A slice on a track of this name, or on a further one where slices overlap, in the order of
+    begins."""
 
     track: str
     name: str
@@ -113,7 +114,7 @@ class GraphFlows:
             self._coming[edge.end].append(_Sorted(flows, end, len(graph.messages[edge.end])))
 
     def of(self, entity: str, process: str, row: Mapping[str, Any]) -> tuple[list[int], list[int]]:
-        """Of events in order of time: flows that begin here, and those that end here."""
+        """The flows that begin at an event, and those that end there; called in order of time."""
         leaves: list[int] = []
         ends: list[int] = []
         for event in self._at.get((entity, process), ()):

@@ -51,7 +51,7 @@ class Found:
 
 @dataclass
 class Context:
-    """What a step may use beside its table and options."""
+    """What a step may use besides its table and options."""
 
     engine: Engine
     stored: Mapping[str, Stored]
@@ -93,7 +93,7 @@ class Context:
         raise Mistake(f"there is no {what} {name!r}{listed}", keys, close)
 
     def units_of(self, name: str) -> Units:
-        """Of the columns of a pipeline or table that there is."""
+        """The units of the columns of a pipeline or table that exists."""
         if name in self.units:
             return self.units[name]
         known = self.stored[name].units if name in self.stored else {}

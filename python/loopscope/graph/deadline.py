@@ -45,7 +45,7 @@ def deadline(context: Context, table: ibis.Table, options: Options) -> ibis.Tabl
     narrow = table.select(*by, **given, _row=ibis.literal(1, "int64"))
     types = {name: types_of(narrow)[name] for name in by} | _GIVEN
     if not by:
-        # Of nothing there is a verdict as well, and a function is not called without rows.
+        # An empty table has a verdict as well, and a function is not called without rows.
         none = as_types(narrow.aggregate(_row=narrow.count() * 0), types_of(narrow))
         narrow = ibis.union(as_types(narrow, types_of(narrow)), none)
     function = partial(judged, by=tuple(by), options=dict(options), types=types)
@@ -55,8 +55,8 @@ def deadline(context: Context, table: ibis.Table, options: Options) -> ibis.Tabl
 def judged(
     batches: Batches, by: Sequence[str], options: Options, types: Mapping[str, str]
 ) -> Batches:
-    """Of the columns `_value` and `_width` (ns), a row for each group. The batches are in the order
-    of ``by``; `_row` is 0 in a row that stands for none."""
+    """The verdicts on the columns `_value` and `_width` (ns), a row for each group. The batches are
+    in the order of ``by``; `_row` is 0 in a row that stands for none."""
     from loopscope.graph.engine import arrow_schema
 
     tally: Tally | None = None

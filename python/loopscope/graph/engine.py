@@ -69,7 +69,7 @@ class Engine(Protocol):
 
 
 def arrow_schema(types: Mapping[str, str]) -> pa.Schema:
-    """Of columns with Ibis's types."""
+    """The Arrow schema of columns with Ibis's types."""
     return ibis.schema(dict(types)).to_pyarrow()
 
 

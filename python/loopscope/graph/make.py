@@ -1,4 +1,4 @@
-"""A graph made of runs: checked, carried out, its definition kept beside what it gave."""
+"""A graph made of runs: checked, carried out, its definition stored with its tables."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ COLUMNS = {
 def statistics_of(
     batches: Batches, by: Sequence[str], options: Mapping[str, Any], types: Mapping[str, str]
 ) -> Batches:
-    """Of the columns `_value` and `_width` (ns; none: exact), a row for each group and statistic.
-    The batches are in the order of ``by``."""
+    """The statistics of `_value` and `_width` (ns; none: exact), one a row, of each group. The
+    batches are in the order of ``by``."""
     from loopscope.graph.engine import arrow_schema
 
     schema = arrow_schema(types)
@@ -167,7 +167,7 @@ def _of_reals(values: Values, name: str) -> float:
 
 
 def _rank(name: str, n: int) -> int:
-    """Which of n sorted values a statistic is, from 1."""
+    """The rank of a statistic among n sorted values, from 1."""
     if name in ("min", "max"):
         return 1 if name == "min" else n
     share = quantile(name)

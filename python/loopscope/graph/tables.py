@@ -69,7 +69,7 @@ def stored_tables(
 
 
 def units_of_points(points: Iterable[Mapping[str, Scalar]]) -> dict[str, str]:
-    """Of the columns of swept parameters, where all values are quantities of one dimension."""
+    """The units of the columns of swept parameters whose values are quantities of one dimension."""
     found: dict[str, set[Dimension | None]] = {}
     for point in points:
         for name, value in point.items():
@@ -80,7 +80,7 @@ def units_of_points(points: Iterable[Mapping[str, Scalar]]) -> dict[str, str]:
 
 
 def _units_of_values(runs: Sequence[Run]) -> dict[str, dict[str, str]]:
-    """Of the column `value`, by table, as programs describe their events."""
+    """The units of the column `value`, by table, as programs describe their events."""
     import pyarrow.parquet
 
     found: dict[str, set[str]] = {}

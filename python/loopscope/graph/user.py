@@ -1,4 +1,4 @@
-"""Steps of a person's own, in a Python file beside the experiment's or the graph's.
+"""Steps of a person's own, in a Python file in the folder of the experiment's or the graph's.
 
 The file's text travels with the graph, so that the same step runs again where the file is not, and
 on executors.
@@ -45,7 +45,7 @@ class UserFunction:
             raise UserError(self.place(error)) from None
 
     def batches(self, given: Batches) -> Batches:
-        """Of batches, one after the other."""
+        """The step's batches for the given ones, one after the other."""
         try:
             for batch in self._function()(given, **self.options):
                 yield self._checked(batch)

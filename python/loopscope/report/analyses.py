@@ -91,7 +91,7 @@ def _outputs(
 def _table(file: Path, output: Mapping[str, Any]) -> dict[str, Any]:
     table = _first_rows(file)
     units = output.get("units")
-    if units is None:  # Of an earlier version.
+    if units is None:  # An earlier version wrote it.
         units = {name: unit_of_name(name) for name in table.column_names}
     columns = [
         (_heading(name, units.get(name)), output["columns"].get(name) in ("int64", "float64"))

@@ -82,7 +82,7 @@ def axis_of(
 
 
 def time_axis(name: str, since: Floats) -> Axis:
-    """Of instants since a beginning, in the unit that suits the last of them."""
+    """The axis of instants since a beginning, in the unit that suits the last of them."""
     return axis_of(name, "ns", since.max(keepdims=True) if len(since) else since, False)
 
 

@@ -72,7 +72,7 @@ class Wanted:
 
     @property
     def stem(self) -> str:
-        """Of its files' names."""
+        """The stem of its files' names."""
         if self.kind == OWN:
             return self.of
         slug = re.sub(r"[^\w.]+", "-", self.of, flags=re.ASCII).strip("-").replace("-.", ".")

@@ -57,7 +57,7 @@ _NARROW = 40
 
 
 def file_figure(chart: Chart, width: float) -> Figure:
-    """Of this width in inches."""
+    """The chart as a Matplotlib figure of this width in inches."""
     with mpl.rc_context(STYLE):
         n = len(chart.panels)
         columns = min(chart.columns[1 if width > 5 else 2], n)
@@ -133,7 +133,7 @@ def _legend(figure: Figure, chart: Chart, first: Axes, width: float) -> None:
         scale = 2 if small else 1
         figure.legend(**named, ncols=columns, loc="outside upper right", markerscale=scale)
         return
-    # Beside the axes it covers no curve.
+    # At the side of the axes it covers no curve.
     beside = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5)}
     where = beside if len(found) > _FEW_LABELS else {}
     first.legend(**named, title=chart.key or None, title_fontsize=7, **where)

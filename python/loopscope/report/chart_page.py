@@ -387,7 +387,7 @@ def _cells(layer: Cells, x: Axis, y: Axis) -> Json:
 
 
 def _middles(edges: Any, axis: Axis) -> Any:
-    """Of a logarithmic axis the middle of a cell is a geometric one."""
+    """The middles of cells; on a logarithmic axis they are geometric."""
     low, high = edges[:-1], edges[1:]
     return np.sqrt(low * high) if axis.logarithmic else (low + high) / 2
 

@@ -51,7 +51,8 @@ class OffsetCurve:
 
 @dataclass(frozen=True)
 class AllanCurve:
-    """Of a host's counter against the reference's, in the longest epoch of one repeat."""
+    """The Allan deviation of a host's counter against the reference's, in the longest epoch of one
+    repeat."""
 
     repeat: int
     tau_s: Floats
@@ -81,7 +82,7 @@ class ClockDrawing:
 
 
 def read_clock_drawings(run: Run, results: Results) -> tuple[ClockDrawing, ...]:
-    """Of every host but the reference."""
+    """The drawings of every host but the reference."""
     names = ["repeat", "host", "ts", "offset_ns", "rate_ppm", "err_ns", "calibrated_ns", "epoch"]
     table = run.clock.select(names).order_by("host", "repeat", "ts").to_pyarrow()
     if not len(table):

@@ -157,7 +157,7 @@ def chart(
 
 
 def size_of(width: Literal["one", "two"]) -> tuple[float, float]:
-    """Of a figure with one pair of axes, in inches."""
+    """Width and height of a figure with one pair of axes, in inches."""
     from loopscope.report.canvas import WIDTHS
 
     return WIDTHS[width], 2.4 if width == "one" else 3.0

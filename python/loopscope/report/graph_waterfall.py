@@ -128,7 +128,7 @@ def _places(
 def _falls(
     graph: MeasuredGraph, sent: _Sent, rows: Sequence[tuple[str, int]], several: bool
 ) -> list[Fall]:
-    """Of some rows of the messages; `several`: that there are other beginnings."""
+    """The waterfalls of some rows of the messages; `several`: the path has several beginnings."""
     found: dict[int, Fall] = {}
     for number, each in graph.messages.repeats.items():
         here = [(i, what, row) for i, (what, row) in enumerate(rows) if sent.repeat[row] == number]

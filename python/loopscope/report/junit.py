@@ -32,7 +32,7 @@ def write_junit(path: Path, results: Results | SweepResults) -> None:
 
 
 def write_junit_of_failure(path: Path, experiment: str, why: str) -> None:
-    """Of a run that gave no results. Raises OSError."""
+    """Writes the JUnit file of a run that gave no results. Raises OSError."""
     root = ElementTree.Element("testsuites", name=experiment)
     _case(_suite(root, experiment), "run", "ERROR", why)
     _write(path, root)

@@ -8,7 +8,7 @@ ORANGE = "#d55e00"
 SERIES = (BLUE, "#e69f00", "#009e73", "#cc79a7", "#56b4e9", ORANGE)
 """One per repeat, in turn."""
 TARGET = "#808080"
-"""What was asked for, beside what was measured."""
+"""The colour of what was asked for, drawn with what was measured."""
 MARKS = {"link": "#808080", "trigger": "#b0307a"}
 """What happened during the run, by its kind (`marks.py`)."""
 

@@ -93,7 +93,7 @@ class Part:
 
     @property
     def short(self) -> str:
-        """Of a path its name, else where it begins and ends."""
+        """The name of a path, else where the part begins and ends."""
         if "[" not in self.text:
             return self.text
         return f"{self.intervals.first} → {self.intervals.last}"

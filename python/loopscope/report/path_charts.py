@@ -201,8 +201,8 @@ def _pattern_rows(result: PatternResult) -> Iterator[Row]:
 
 
 def _distribution(sampled: Sampled) -> Chart:
-    """Of all repeats together; on a logarithmic axis where bars of equal width would leave most of
-    it to one message in a hundred."""
+    """The histogram of all repeats together; on a logarithmic axis where bars of equal width would
+    leave most of the axis to one message in a hundred."""
     values = sampled.table["value"].to_numpy()
     median, p99 = np.quantile(values, [0.5, 0.99])
     tailed = p99 > _TAILED * median

@@ -162,7 +162,7 @@ def fit_text(plot: Plot, curve: Curve) -> str:
     assert curve.fit is not None
     intercept, slope = curve.fit
     per = slope * plot.x.scale / plot.y.scale
-    # Of two axes with the same unit the slope has none.
+    # The slope has no unit where both axes have the same one.
     same = plot.x.unit == plot.y.unit
     per_unit = "" if same and plot.x.unit else f" {plot.y.shown}/{plot.x.shown}".rstrip("/ ")
     if same:

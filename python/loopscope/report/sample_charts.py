@@ -76,7 +76,7 @@ def scatter(samples: Samples, options: Mapping[str, str], detail: Detail) -> Cha
     if shown < total:
         notes.append(f"{number(shown)} points shown, extremes kept")
     notes += _doubt(samples)
-    # Of many points the whiskers would be a smear: the notes tell the largest.
+    # The whiskers of many points would be a smear: the notes name the largest.
     few = shown <= (FEW if detail.points is None else _FEW_BARS)
     whiskers = "err" in samples.columns and few and _visible(samples, detail.size[1], log)
     layers: list[Layer] = []

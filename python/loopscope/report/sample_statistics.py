@@ -38,14 +38,14 @@ def tail(series: Series, ranks: int, banded: bool = True) -> Tail:
     low = high = None
     if banded and "err" in series.values:
         err = series.values["err"]
-        # Of what is not known nothing is known: it may be the least or the greatest.
+        # A value without a known half-width may be the least or the greatest.
         ends = np.where(np.isnan(err), -np.inf, series.values["x"] - err)
         tops = np.where(np.isnan(err), np.inf, series.values["x"] + err)
         least, most = float(values[0]), float(values[-1])
         reach = float(np.nanmax(err)) if not np.isnan(err).all() else 0.0
         low = np.clip(np.sort(ends)[n - count], min(least - reach, least), None)
         high = np.clip(np.sort(tops)[n - count], None, most + reach)
-    # Of several alike all are at least as large as each.
+    # Equal values are all at least as large as each other.
     value = values[n - count]
     at_least = n - np.searchsorted(values, value, side="left")
     return Tail(value, at_least, n, low, high)
@@ -53,7 +53,7 @@ def tail(series: Series, ranks: int, banded: bool = True) -> Tail:
 
 @dataclass(frozen=True)
 class Point:
-    """Of the samples at one x."""
+    """The statistics of the samples at one x."""
 
     x: float
     mean: Fraction | float
@@ -89,7 +89,7 @@ def grouped(series: Series) -> list[Point]:
 
 
 def exact_sums(values: Numbers) -> tuple[int, int]:
-    """Of whole numbers of up to 62 bits, and of their squares."""
+    """The exact sums of whole numbers of up to 62 bits, and of their squares."""
     high, low = values >> 31, values & 0x7FFF_FFFF
     squares = (exact_sum(high * high) << 62) + (exact_sum(high * low) << 32) + exact_sum(low * low)
     return exact_sum(values), squares

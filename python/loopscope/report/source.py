@@ -145,7 +145,7 @@ class Source:
 
     @cached_property
     def points(self) -> list[Source]:
-        """Of a sweep, those that were run to their end. Raises `FigureError` where none was."""
+        """The points of a sweep that were run to their end. Raises `FigureError` where none was."""
         from loopscope.timeline import points_of
 
         found = [Source(self.path, name) for name in points_of(self.path)]
@@ -293,7 +293,7 @@ def _part_of(text: str) -> Subject | None:
 def chosen(
     sampled: Sampled, repeat: int | None, from_ns: int | None, until_ns: int | None
 ) -> Sampled:
-    """Of one repeat, of a stretch of time. Raises `FigureError` where nothing is left."""
+    """The samples of one repeat in a stretch of time. Raises `FigureError` if there are none."""
     table = sampled.table
     repeats, since = (table[name].to_numpy() for name in ("repeat", "since"))
     keep = _within(repeats, since, repeat, from_ns, until_ns)

@@ -46,7 +46,7 @@ def _table(sweep: SweepResults) -> list[Text]:
 
 
 def _remarks(point: PointResult) -> list[Text]:
-    """What is to be said of a point beside its numbers, its name first; nothing if all is well."""
+    """Lines about a point besides its numbers, its name first; none if all is well."""
     lines = []
     if point.error is not None:
         lines += [Text(f"  {line}") for line in point.error.splitlines()]

@@ -98,7 +98,7 @@ def histogram_of(
             of = histogram_of(exponents, _FEWEST_LOGARITHMIC)
         below = of.below + int((~above).sum())
         return replace(of, edges=10**of.edges, below=below, logarithmic=True)
-    # Of large whole numbers that differ little, floats tell only the differences apart.
+    # Where large whole numbers differ little, floats tell only their differences apart.
     least = values.min() if values.dtype.kind == "i" else 0
     values = values - least
     low, p1, q1, q3, p99, high = (

@@ -112,8 +112,8 @@ class Agent:
         return port
 
     async def probe_peers(self, peers: Mapping[str, str], rate_hz: float) -> None:
-        """Has it probe others that answer, by name at "address:port", beside the reference, each so
-        many times a second."""
+        """Has the host probe other hosts besides the reference, by name at "address:port", each
+        ``rate_hz`` times a second."""
         named = [pb.ClockPeer(name=name, address=at) for name, at in peers.items()]
         await self._ask("ProbePeers", pb.ProbePeersRequest(peers=named, rate_hz=rate_hz), 10)
 

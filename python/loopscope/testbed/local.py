@@ -34,8 +34,8 @@ class Host:
 class LocalTestbed:
     """Hosts made by the machine's agent. ``async with`` makes them and removes them.
 
-    Each writes ``hosts/<host>/`` into ``directory``, so that what was measured stays whoever is
-    killed. With a ``router`` the data links end at it; else they are one bridge.
+    Each writes ``hosts/<host>/`` into ``directory``, so that what was measured stays, whichever
+    process is killed. With a ``router`` the data links end at it; else they are one bridge.
     ``probes_on_data``: clock probes share them. Relative paths in commands begin in ``folder``,
     else in the current one. ``problems`` lists afterwards what could not be removed.
     """

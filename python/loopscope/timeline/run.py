@@ -32,7 +32,7 @@ TABLES = (
     *("hosts", "clock", "entities", "foreign_clocks", "clock_events", "loop_residuals"),
     *("loss", "triggers"),
 )
-"""Of `tables/`, beside the paths."""
+"""Tables in `tables/` besides the paths."""
 
 
 class UnknownTableError(RunError):
@@ -383,7 +383,7 @@ def hops_of(paths: Mapping[str, ibis.Table], scope: Sequence[str]) -> ibis.Table
         widths = [each for each in path.columns if each.startswith("hop_err_")]
         for number, width in enumerate(widths):
             ends = width.removeprefix("hop_err_")
-            # Of a graph, from event to event; else from the event of this number to the next.
+            # In a graph from event to event; else from the event of this number to the next.
             first, _, last = ends.partition("_")
             seen = path.filter(path[f"hop_{ends}"].notnull())
             duration = seen[f"hop_{ends}"]
