@@ -2,9 +2,7 @@
 """Finds comments and documents that are not written in plain technical English.
 
 It reports comments and docstrings that begin without their subject ("Of the last packet."), and
-words that the project does not use. `scripts/words_baseline.txt` lists files that still have
-findings, with their number. A file must have exactly that many. `--update` writes the list anew,
-unless its sum would grow.
+words that the project does not use.
 """
 
 import ast
@@ -13,21 +11,10 @@ import re
 import subprocess
 import sys
 import tokenize
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BASELINE = ROOT / "scripts/words_baseline.txt"
-# Only these may be in the baseline. docs/reference/ is generated from python/loopscope.
-MAY_HAVE_FINDINGS = (
-    "python/loopscope/",
-    "docs/reference/",
-    "tests/",
-    "bench/",
-    "ARCHITECTURE.md",
-    "CHANGELOG.md",
-)
 STARTS = re.compile(r"(Of|Which|Who|Whose|Whom|Whoever|Likewise|Nor|Beside)\b")
 WORDS = re.compile(
     r"\b(beside|likewise|hears?|heard|hearsay|whoever|whomever|thereof|whereof|hereby)\b", re.I
@@ -106,35 +93,15 @@ def findings(path: Path) -> list[str]:
 
 
 def main() -> int:
-    """0 if no file has other findings than the baseline says."""
+    """0 if no file has findings."""
     listed = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     names = [name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
-    found = {name: hits for name in names if (hits := findings(ROOT / name))}
-    allowed: Counter[str] = Counter()
-    for entry in BASELINE.read_text().splitlines():
-        count, name = entry.split()
-        if name.startswith(MAY_HAVE_FINDINGS):
-            allowed[name] = int(count)
-    if sys.argv[1:] == ["--update"]:
-        kept = Counter(
-            {n: len(hits) for n, hits in found.items() if n.startswith(MAY_HAVE_FINDINGS)}
-        )
-        # Files may move; the sum may only shrink.
-        if kept.total() <= allowed.total():
-            BASELINE.write_text("".join(f"{count} {name}\n" for name, count in kept.items()))
-            allowed = kept
-    problems = []
-    for name in sorted(found.keys() | allowed.keys()):
-        hits = found.get(name, [])
-        if len(hits) > allowed[name]:
-            problems += hits
-        elif len(hits) < allowed[name]:
-            problems.append(f"{name}: {len(hits)} findings, {BASELINE.name} says {allowed[name]}")
-    if problems:
-        print(*problems, REMEDY, "If a file has fewer findings now, run with --update.", sep="\n")
-    return 1 if problems else 0
+    found = [finding for name in names for finding in findings(ROOT / name)]
+    if found:
+        print(*found, REMEDY, sep="\n")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the clock costs, and how right it is beside others."""
+"""What the clock costs, and how right it is compared with others."""
 
 from collections.abc import Callable
 from typing import Any

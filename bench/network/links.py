@@ -34,7 +34,7 @@ DELAY_NS = 10_000_000
 LOSS, DUPLICATES = 0.01, 0.01
 P, R = 0.02, 0.3  # From good to bad, and back.
 GILBERT = {"kind": "gilbert-elliott", "p": P, "r": R}
-Z99 = 2.5758  # Of the normal distribution: 99 % lie between -z and z.
+Z99 = 2.5758  # The normal distribution's: 99 % lie between -z and z.
 
 FLOOD_BYTES = 18  # The smallest frame.
 FLOOD_S = 2
@@ -42,7 +42,7 @@ SETTLE_S = 0.1  # Longer than the link's delay.
 LOSSLESS = 0.999
 LOWEST_FLOOD, FLOOD_OCTAVES, FLOOD_STEPS = 50_000, 6, 4
 
-OPPORTUNITIES_PER_MS = 60  # Of 1500 bytes each: 720 Mbit/s.
+OPPORTUNITIES_PER_MS = 60  # 1500 bytes each: 720 Mbit/s.
 OPPORTUNITY_BYTES = 1500
 TRACE_DELAY_NS = 80_000_000
 WARM_UP_S, TRACE_S = 8, 6
@@ -58,7 +58,7 @@ class Emulator:
         self._directory = directory
 
     def cpu_seconds(self) -> tuple[float, float]:
-        """Of the program and of the kernel on its behalf."""
+        """The CPU time of the program, and of the kernel on its behalf, s."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         tick = os.sysconf("SC_CLK_TCK")
         return int(fields[11]) / tick, int(fields[12]) / tick
@@ -109,7 +109,7 @@ def emulated(
 
 
 def delays(bench: Bench) -> dict[str, Any]:
-    """What lies between stamp and stamp beside the delay that was asked for, µs."""
+    """The time between two stamps less the delay that was asked for, µs."""
     result: dict[str, Any] = {}
     for wait in ("sleep", "spin"):
         for ms in DELAYS_MS:
@@ -191,7 +191,7 @@ def opportunities(bench: Bench) -> dict[str, Any]:
 
 
 def _bits_per_s(before: tuple[float, int, int], after: tuple[float, int, int]) -> float:
-    """Of IP packets, between two readings of the time, of packets and of bytes."""
+    """The rate of IP packets between two readings of time, packets and bytes."""
     seconds, packets, size = (b - a for a, b in zip(before, after, strict=True))
     return (size - ETHERNET * packets) * 8 / seconds
 
@@ -209,7 +209,7 @@ def _passed(
 
 
 def _times(left: Capture, came: Capture) -> Nanoseconds:
-    """Of each packet that came, since it left."""
+    """The time of each packet that came since it left, ns."""
     order = np.argsort(left.numbers)
     found = order[np.searchsorted(left.numbers, came.numbers, sorter=order)]
     if not np.array_equal(left.numbers[found], came.numbers):

@@ -61,7 +61,7 @@ class Namespace:
 
     @property
     def pid(self) -> int:
-        """Of the process that holds it."""
+        """The id of the process that holds it."""
         return self._holder.pid
 
     def words(self, *command: str | Path, cpu: int | None = None) -> list[str]:

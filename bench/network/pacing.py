@@ -31,9 +31,9 @@ STALLED_S = 60
 STALLS = 10
 STALL_S = 0.010
 STALLED_PEER_S = 10
-SEED = 20071213  # Of the instants of the stalls.
+SEED = 20071213  # It draws the instants of the stalls.
 
-STEADY = 0.001  # Of the rate asked for: what each second's rate may differ by.
+STEADY = 0.001  # The share of the requested rate by which a second's rate may differ.
 LOWEST_RATE = 10_000  # Packets/s.
 OCTAVES, STEPS = 8, 8  # Above the lowest rate; steps of an octave.
 STEADY_S = 3
@@ -180,7 +180,7 @@ def _captured(
 
 
 def _instants(seconds: int, count: int) -> list[float]:
-    """Of the stalls: one in each of equal parts, the first and the last second without."""
+    """The instants of the stalls, s: one in each of equal parts of all but the two end seconds."""
     draw = random.Random(SEED)
     part = (seconds - 2) / count
     return [1 + part * (i + draw.uniform(0.1, 0.9)) for i in range(count)]

@@ -20,7 +20,7 @@ BULK = "100Mbit"
 
 SHOWN = ("type", "receiver", "count", "lost", "max_ns", "err_ns", "target_ns", "verdict")
 
-# Beside the messages: as a build of some program would, and a bulk transfer.
+# Load besides the messages: as a build of some program would, and a bulk transfer.
 LOAD = {
     "build": {"host": "c1", "run": "loopscope-host burn", "with": {"kind": "compile"}},
     "bulk": {

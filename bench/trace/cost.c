@@ -3,7 +3,7 @@
  *     cost batches ROUNDS   per line: round, what, nanoseconds of one (median over batches)
  *     cost singles ROUNDS   per line: what, then percentiles of single hits in nanoseconds
  *
- * Both with LTTng-UST's events beside ours where it is compiled in (WITH_LTTNG); what is not enabled
+ * Both with LTTng-UST's events next to ours where it is compiled in (WITH_LTTNG); what is not enabled
  * by the environment is measured as what it then is, dormant. */
 #define _GNU_SOURCE
 #include <loopscope/trace.h>

@@ -75,7 +75,7 @@ class Recording:
         self.consumer_cpu_s = 0.0
 
     def bytes(self) -> int:
-        """Of the stream files, without metadata and index."""
+        """The size of the stream files, without metadata and index."""
         files = (path for path in self.output.rglob("*") if path.is_file())
         return sum(
             path.stat().st_size

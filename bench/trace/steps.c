@@ -1,4 +1,4 @@
-/* Which instructions one hit takes: runs each entity once instruction by instruction (ptrace) and
+/* Prints the instructions that one hit takes: runs each entity once instruction by instruction (ptrace) and
  * prints, per line, what it is and the addresses of the instructions as module+offset. */
 #define _GNU_SOURCE
 #include <loopscope/trace.h>

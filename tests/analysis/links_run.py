@@ -27,7 +27,7 @@ def times(mean=None, deviation=None, p50=None, p99=None):
 
 
 def segment(asked, came=0, dropped=(), **more):
-    """Of one link; all that came and was not dropped or left waiting has left."""
+    """The counts of one link; all that came and was not dropped or left waiting has left."""
     drops = {"mtu": 0, "loss": 0, "queue": 0, "codel": 0, "moving": 0, "kernel": 0} | dict(dropped)
     found = {
         "since_ns": 0,

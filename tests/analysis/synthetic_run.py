@@ -65,7 +65,7 @@ class Host:
 
 @dataclass(frozen=True)
 class ClockReading:
-    """Of a host's CLOCK_REALTIME.
+    """A reading of a host's CLOCK_REALTIME.
 
     `offset` is of the reference's, with its half-width; None: not known.
     """
@@ -327,7 +327,7 @@ def path(name: str, key: str, events: Iterable[PathEvent]) -> MessagePath:
 def expectation(
     text: str, stat: str, op: str, value: int, hop: int | None = None, is_time: bool = True
 ) -> Expectation:
-    """Of the path `loop`; `hop` counts neighbouring events from 0."""
+    """An expectation of the path `loop`; `hop` counts neighbouring events from 0."""
     between = None if hop is None else Hop(hop, hop + 1)
     return Expectation(text, "loop", between, stat, op, value, is_time)
 

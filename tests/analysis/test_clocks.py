@@ -214,7 +214,7 @@ def test_unknown_widths_do_not_overflow():
     bracket = sample.bracket("min")
     assert (bracket.value, bracket.lower, bracket.upper) == (10, 0, 11)
     bracket = sample.bracket("p50")
-    # Of 0 to for ever, 9 … 11 and 29 … 31 the middle one.
+    # The middle one of 0 to infinity, 9 … 11 and 29 … 31.
     assert (bracket.lower, bracket.upper) == (9, 31)
     assert sample.bracket("mean").upper is None
     assert sample.bracket("deviation").upper is None

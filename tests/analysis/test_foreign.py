@@ -91,7 +91,7 @@ def test_foreign_events_are_in_no_account_and_have_both_errors(tmp_path: Path) -
     assert (foreign.repeat, foreign.lost, foreign.tables) == (1, 0, ("topic.publish",))
     results = analyse(run)
     assert results.paths[0].loop.count == 10
-    # Of one host, but of two clocks: the rate's bound, nanoseconds here, does not hold.
+    # One host, but two clocks: the rate's bound, nanoseconds here, does not hold.
     assert results.paths[0].loop.err_ns == 200
 
 

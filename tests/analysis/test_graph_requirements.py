@@ -43,7 +43,7 @@ def wanted(kind: str, ends: tuple[int, int], limit: int | None, window=None) -> 
 
 
 class Truth:
-    """Of a part in one repeat; times from the stamps alone."""
+    """What is true of a part in one repeat; times from the stamps alone."""
 
     def __init__(self, simulation: Simulation, start: int, end: int) -> None:
         self.simulation, self.start, self.end = simulation, start, end
@@ -235,7 +235,7 @@ def test_ages_at_a_join_are_of_each_use(tmp_path: Path) -> None:
     assert vars(results[0].counts) == {"met": 4, "missed": 1, "undecided": 0, "beyond": 0}
     [old] = results[0].deciding
     assert (old.value_ns, old.at_ns) == (3_500_000, 10_500_000)
-    # Of eight messages four were superseded, which are no cases.
+    # Four of eight messages were superseded; they are no cases.
     assert vars(results[6].counts) == {"met": 4, "missed": 0, "undecided": 0, "beyond": 0}
 
 

@@ -1,4 +1,4 @@
-"""Least and greatest over spans, and onto what lies in them, beside loops."""
+"""Least and greatest over spans, and onto what lies in them, against plain loops."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""What links did beside what they were asked to do."""
+"""What links did, compared with what they were asked to do."""
 
 import itertools
 import json
@@ -100,7 +100,7 @@ def test_what_netem_does_not_say_is_compared_with_nothing(tmp_path):
     assert link["lost"]["inside"] is link["lost"]["low"] is None
     assert link["dropped"]["kernel"] == 300
     assert results.problems == ()
-    # Nor where it threw away what was in a queue.
+    # It is not known either where it threw away what was in a queue.
     link = of(by_netem(tmp_path / "some", segment({"loss": loss}, 1000, {"loss": 99, "kernel": 1})))
     assert link["lost"]["inside"] is None
 
@@ -196,7 +196,7 @@ def test_no_share_is_ruled_out_by_rounding():
     ],
 )
 def test_the_interval_allows_for_bursts(tmp_path, loss, expected):
-    """Of seeded chains of losses, one in a hundred may lie outside; and it is not far too wide."""
+    """One in a hundred seeded chains of losses may lie outside, and it is not far too wide."""
     packets, chains = 4000, 300
     chance = random.Random(1)
     losses = [sum(chain(loss, packets, chance)) for _ in range(chains)]
@@ -213,7 +213,7 @@ def test_the_interval_allows_for_bursts(tmp_path, loss, expected):
 
 
 def chain(loss, packets, chance):
-    """Which packets are lost, from the definition of each kind of loss."""
+    """Whether each packet is lost, from the definition of each kind of loss."""
     bad, before = False, None
     for _ in range(packets):
         if loss["kind"] == "independent":

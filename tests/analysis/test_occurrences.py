@@ -1,4 +1,4 @@
-"""Messages of one event as sorted columns, beside a dictionary."""
+"""Messages of one event as sorted columns, against a dictionary."""
 
 from pathlib import Path
 

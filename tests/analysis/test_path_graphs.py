@@ -375,7 +375,7 @@ def leads(nodes, start: int, end: int) -> bool:
 
 
 def kinds(nodes, start: int, end: int) -> set[str]:
-    """Of the nodes behind the start, up to the end."""
+    """The kinds of the nodes behind the start, up to the end."""
     if start == end:
         return set()
     ways = [i for i in nodes[end].inputs if leads(nodes, start, i)]

@@ -29,7 +29,7 @@ def loopscope(*words: str | Path) -> Result:
 
 @pytest.fixture(params=["recording", "import"])
 def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Of the golden trace: 16 events of 11 kinds."""
+    """The run of the golden trace: 16 events of 11 kinds."""
     place = tmp_path / "recorded"
     if request.param == "import":
         _native.import_ctf(GOLDEN / "trace", place, lambda *_: None)

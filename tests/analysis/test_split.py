@@ -1,4 +1,4 @@
-"""Real delay beside emulated: every hop's time in three parts, against plain Python."""
+"""Real delay and emulated delay: every hop's time in three parts, against plain Python."""
 
 import json
 import random
@@ -246,7 +246,7 @@ def test_a_key_that_no_packet_carries_is_not_looked_for_and_the_report_says_why(
     assert of_the_path(results) == []
     (links,) = link_tables(results)
     assert found.unsplit in links.note
-    # Of a path that goes over no such link there is nothing to say.
+    # There is nothing to say of a path that goes over no such link.
     elsewhere = {("h2", "h1"): [segment({}, 0)]}
     results = analysed(tmp_path / "other", rows, [packet], links=elsewhere, path=of_key)
     assert results.paths[0].unsplit is None

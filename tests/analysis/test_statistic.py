@@ -60,7 +60,7 @@ def test_the_true_statistic_is_within_whatever_was_hidden(data, measured, hidden
 def test_hidden_messages_move_a_percentile_by_as_many_ranks():
     measured = [(10 * i, 0) for i in range(1, 1001)]
     assert sample(measured).bracket("p99") == Bracket(9900, 9900, 9900)
-    # Of 1005 values the 995th: five hidden ones first, or none of them before it.
+    # The 995th of 1005 values: five hidden ones first, or none of them before it.
     assert sample(measured, hidden=5).bracket("p99") == Bracket(9900, 9900, 9950)
     assert sample(measured, hidden=11).bracket("p99").upper is None
     assert sample(measured, hidden=1).bracket("max") == Bracket(10000, 10000, None)

@@ -118,7 +118,7 @@ class World:
     def path(self):
         known = [each for each in self.messages if not each.hidden[0]]
         seen = [each.arrival is not None and not (each.hidden[1]) for each in known]
-        # Of one that arrived twice the trace dropped one at most.
+        # If one arrived twice, the trace dropped one of its events at most.
         seen = [s or (m.again and m.arrival is not None) for s, m in zip(seen, known, strict=True)]
         n = [
             int(s) + int(m.again and not m.hidden[1]) if s else None

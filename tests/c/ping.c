@@ -1,6 +1,6 @@
 /* Questions and answers between two hosts, one at a time; the answer to one of them is late.
  *
- *     ping answer PORT SLOW          takes two seconds to hear question SLOW
+ *     ping answer PORT SLOW          takes two seconds to receive question SLOW
  *     ping ask ADDRESS PORT COUNT
  */
 #define _POSIX_C_SOURCE 200809L

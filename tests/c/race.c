@@ -81,7 +81,7 @@ static void read_subbuffer(struct loopscope_ring *ring, uint64_t number, uint32_
                      + number % ring->subbuffer_count * ring->subbuffer_size;
     uint32_t at = 0;
     while (at < used) {
-        /* Of the open packet only the begin is there for good. */
+        /* Only the begin of the open packet is there for good. */
         struct loopscope_packet *packet = (struct loopscope_packet *)(start + at);
         if (packet->magic != LOOPSCOPE_PACKET_MAGIC)
             abort();

@@ -1,4 +1,4 @@
-"""Who probes whom among many hosts, and how much of that there is."""
+"""The hosts that probe each other among many, and how many probes there are."""
 
 from __future__ import annotations
 

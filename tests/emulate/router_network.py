@@ -19,7 +19,7 @@ def run(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
 
 
 def address(i: int) -> str:
-    """Of the end at host ``i``."""
+    """The Ethernet address of the end at host ``i``."""
     return f"02:00:00:00:00:{i:02x}"
 
 

@@ -51,7 +51,7 @@ def autocorrelation(values: np.ndarray, lag: int) -> float:
     return float(np.corrcoef(values[:-lag], values[lag:])[0, 1])
 
 
-# Of mean 0; the deviation is what is asked for, of the uniform one half the width.
+# The mean is 0; the deviation is what is asked for, of the uniform one half the width.
 SHAPES = {
     "uniform": stats.uniform(-10 * MS, 20 * MS),
     "normal": stats.norm(0, 10 * MS),
@@ -68,7 +68,7 @@ def test_jitter_has_its_distribution(name: str) -> None:
     assert stats.kstest(values, shape.cdf).pvalue > 0.01
     assert abs(values.mean()) < 0.01 * shape.std()
     if name == "pareto":
-        # Of shape 3 it has no fourth moment, so no sample's deviation is near its own: without the
+        # Shape 3 has no fourth moment, so no sample's deviation is near its own: without the
         # largest thousandth it is.
         high = shape.ppf(0.999)
         mean, square = (

@@ -151,7 +151,7 @@ def test_what_is_lost_is_counted(network: Make, mover: str) -> None:
     assert segment["dropped"]["mtu"] == 7
     assert segment["dropped"]["loss"] == segment["in"]["packets"] // 10
     assert all(segment["dropped"][reason] == 0 for reason in ("queue", "codel", "moving"))
-    # Beside the numbered ones: the greeting, requests for addresses, and what says the end.
+    # Besides the numbered ones: the greeting, requests for addresses, and what says the end.
     others = segment["in"]["packets"] - 3007
     dropped = 3000 - len(numbers)
     assert segment["dropped"]["loss"] - others <= dropped <= segment["dropped"]["loss"]

@@ -438,7 +438,7 @@ MARGIN = 200_000_000
             ["h1 -> h2: {delay: 20ms, at 1s: {delay: 80ms}}", "h2 -> h3: {delay: 5ms}"],
             MARGIN + 85_000_000,
         ),
-        # Which no path takes, but other messages may.
+        # No path takes it, but other messages may.
         (["h3 -> h2: {delay: 70ms}"], MARGIN + 70_000_000),
         (["h1 -> h2: {delay: 20ms, jitter: {uniform: 2ms}}"], MARGIN + 22_000_000),
         (["h1 -> h2: {rate: 10Mbit, queue: 100ms}"], MARGIN + 100_000_000),

@@ -1,4 +1,4 @@
-"""Files beside the experiment file: message tables and texts for programs."""
+"""Files in the experiment file's folder: message tables and texts for programs."""
 
 import pytest
 

@@ -84,7 +84,7 @@ class Tracks:
         return [p for p in self.events if p.track_event.type == kind]
 
     def process(self, packet: Any) -> str:
-        """Of an event on a thread's track."""
+        """The process of an event on a thread's track."""
         pid = self.descriptors[packet.track_event.track_uuid].thread.pid
         (name,) = (
             d.process.process_name for d in self.descriptors.values() if d.process.pid == pid
@@ -317,7 +317,7 @@ def test_a_hop_that_ends_before_it_began_has_no_length(tmp_path: Path) -> None:
 
 
 def flows_of(tracks: Tracks) -> dict[int, list[tuple[bool, str, int, int]]]:
-    """Of each flow its instants: whether it ends there, of which entity, the number, the time."""
+    """The instants of each flow: whether it ends there, of which entity, the number, the time."""
     found: dict[int, list[tuple[bool, str, int, int]]] = defaultdict(list)
     for packet in tracks.of(TrackEvent.TYPE_INSTANT):
         event = packet.track_event
@@ -403,7 +403,7 @@ def _sorted(ends: Any, unnumbered: set[str]) -> tuple[Any, ...]:
 
 
 def test_a_graph_s_flows_and_slices_and_its_table(tmp_path: Path) -> None:
-    """A message that no step was near enough to is superseded; a list beside it has its own."""
+    """A message that no step was near enough to is superseded; a list in the run has its own."""
     rows = held([0, 5000], [6000, 7000])
     both = [HELD, MessagePath("list", "id", HELD.events[:2])]
     run = SyntheticRun(tmp_path / "run", rows, [Host("h1", True, 0, 0.0)], paths=both).write()

@@ -38,7 +38,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
     from loopscope.graph.spark import Spark
 
-    # A cluster of one machine writes its logs beside Spark itself.
+    # A cluster of one machine writes its logs into Spark's own folder.
     logs = Path(pyspark.__file__).parent / "work"
     before = set(logs.glob("*"))
     with Spark("local-cluster[2,1,1024]", tmp_path_factory.mktemp("shared")) as engine:

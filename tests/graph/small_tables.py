@@ -46,7 +46,7 @@ def stored(rows: Sequence[Row], folder: Path, name: str) -> Stored:
 
 
 def graph_of(text: str) -> Graph:
-    """Of the text under `analyse`."""
+    """The graph of the text under `analyse`."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "graph.yaml"
         file.write_text("analyse:\n" + textwrap.indent(text, "  "))

@@ -1,4 +1,4 @@
-"""The step `plot`: files beside the tables, the same each time."""
+"""The step `plot`: files next to the tables, the same each time."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def units(steps: str, folder: Path, engine: Engine, others: str = "") -> dict[st
 
 
 FORMULAS = {
-    # Of equal units.
+    # Equal units.
     "ts - err_ns": "ns",
     "ts + 20ms": "ns",
     "20ms": "ns",
@@ -52,7 +52,7 @@ FORMULAS = {
     "1500B": "B",
     "10Hz + 5kHz": "Hz",
     "1Mbit": "bit/s",
-    # Of plain numbers and others.
+    # Plain numbers and others.
     "ts / 2": "ns",
     "3 * err_ns": "ns",
     "ts // 2": "ns",

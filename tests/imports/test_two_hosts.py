@@ -149,7 +149,7 @@ def test_a_path_goes_from_publish_to_callback(run: Path) -> None:
         ends = publish[row["id"]], callback[row["id"]]
         assert row["latency"] == ends[1]["ts"] - ends[0]["ts"]
         assert row["latency_err"] == ends[0]["err_ns"] + ends[1]["err_ns"]
-    # Of two stamps of one host, one of them another clock's: both errors count.
+    # Both errors of two stamps of one host count, since one of them is another clock's.
     mixed = pq.read_table(run / "base" / "1" / "tables" / "path-mixed.parquet").to_pylist()
     for row in mixed:
         assert row["hop_err_0"] >= publish[row["id"]]["err_ns"]

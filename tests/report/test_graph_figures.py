@@ -255,7 +255,7 @@ def test_the_numbers_are_those_of_the_table(run: Path, tmp_path: Path) -> None:
     values = [int(row["age of the data (ns)"]) for row in rows(ages)]
     flow = ends[str(STEP)]
     assert max(values) == flow.age_ns > 50_000_000
-    # Of the 366 steps the first of each repeat had nothing to use.
+    # The first of the 366 steps of each repeat had nothing to use.
     assert len(values) == 366 - flow.empty == 364
     assert "2 without data" in ages.with_suffix(".svg").read_text()
 

@@ -23,7 +23,7 @@ KINDS = {None: "PASS", "failure": "FAIL", "error": "UNKNOWN"}
 
 
 def verdicts(path: Path) -> dict[str, str]:
-    """Of each test case, and that the numbers agree."""
+    """The verdict of each test case; checks that the numbers agree."""
     root = ElementTree.parse(path).getroot()
     found = {}
     for suite in root:

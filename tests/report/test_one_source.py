@@ -279,7 +279,7 @@ def test_every_time_and_count_of_the_json_is_on_the_page(shown: tuple[Results, s
 
 
 def test_a_report_made_again_has_the_same_bytes(tmp_path: Path) -> None:
-    """Of the same tables in two places: page, results, and the tables that the analysis writes."""
+    """The same tables give the same bytes: page, results, and the analysis tables."""
     first, again = tmp_path / "first" / "run", tmp_path / "again" / "run"
     rich(first)
     shutil.copytree(first, again)

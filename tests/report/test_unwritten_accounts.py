@@ -1,4 +1,4 @@
-"""What cannot be written is told with its file, beside the verdict, and nothing is left half."""
+"""Files that cannot be written are named besides the verdict, and nothing is left half."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Machine:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            # Whoever runs the tests in the background has it ignored, and that is inherited.
+            # A shell that runs the tests in the background ignores it, and that is inherited.
             preexec_fn=_heed_interrupts,
         )
 

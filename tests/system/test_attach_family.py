@@ -151,7 +151,7 @@ def test_a_daemon(machine: Machine, daemon: int) -> None:
     # With the daemon goes what it and its parents waited in.
     deadline = time.monotonic() + 60
     while Path(f"/proc/{daemon}").exists():
-        # Whoever adopts orphans has not waited for it yet.
+        # The process that adopts orphans has not waited for it yet.
         assert time.monotonic() < deadline
     place = Path(f"/dev/shm/loopscope-{os.geteuid()}")
     subprocess.run([machine.directory / "short"], env=machine.environment, check=True)

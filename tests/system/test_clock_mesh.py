@@ -81,7 +81,7 @@ def test_without_a_mesh_there_is_a_star(machine: Machine, results: Read) -> None
 
 
 def test_half_of_an_asymmetry_shows(machine: Machine, results: Read) -> None:
-    """Of a link that only the edge between the followers crosses."""
+    """The link is crossed only by the edge between the followers."""
     links = "network: {h3 -> h2: {delay: 2ms}}"
     found, _ = run(machine, results, "clock: {network: data}", links)
     (loop,) = found["clock"]["loops"]

@@ -223,7 +223,7 @@ def test_followers_check_each_other(clocks: Clocks) -> None:
     assert (checking.returncode, err) == (0, "")
     compared = re.search(rf":{answers}: (\d+) times compared, 0 contradictions", out)
     assert compared is not None and int(compared[1]) > 10
-    # Who does not answer keeps nobody from anything.
+    # A peer that does not answer hinders no other.
     assert f":{silent}: 0 times compared" in out
     assert (log / f"mesh/127.0.0.1:{answers}/probes").stat().st_size > 1024
     answering.send_signal(signal.SIGTERM)
@@ -256,7 +256,7 @@ def test_a_killed_follower_goes_on_in_another_epoch(clocks: Clocks) -> None:
     until(lambda: clocks.says("follower", 0, "SYNCHRONISED"), "never synchronised again")
     again = clocks.status("follower")[1]["epoch"]
     assert again > before["epoch"]
-    # Nor does it begin anew where the page was taken away.
+    # It does not begin anew either where the page was taken away.
     clocks.processes[-1].terminate()
     clocks.processes[-1].wait()
     clocks.clock("join", "follower", f"127.0.0.1:{port}")

@@ -45,7 +45,7 @@ def test_what_a_slow_link_holds_at_the_end_arrives(machine: Machine, results: Re
     sizes = pq.read_table(file)["size"].to_pylist()
     assert 42 not in sizes and sizes.count(46) == 200
     assert json.loads((run / "manifest.json").read_text())["neighbours"] == "permanent"
-    # Who may read the run may read all of it.
+    # A user who may read the run may read all of it.
     readers = run.stat().st_mode & 0o044
     closed = [path for path in run.rglob("*") if path.stat().st_mode & 0o044 != readers]
     assert not closed, closed

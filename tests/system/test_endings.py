@@ -75,7 +75,7 @@ def test_what_a_program_could_not_finish_is_unknown(
         (line,) = told
         assert line.startswith(said), line
         assert (verdicts, done.returncode) == ({"UNKNOWN"}, 3)
-    # Who leaves early is named, and nobody else.
+    # The program that leaves early is named, and no other.
     early = "leaver, repeat 1: ended by itself (exit status 0) in phase "
     (line,) = (each for each in read["problems"] if "by itself" in each)
     assert line.startswith(early)

@@ -143,7 +143,7 @@ def test_a_second_one_while_files_are_fetched(machine: Machine) -> None:
 def test_what_a_killed_controller_had_measured_is_kept(machine: Machine) -> None:
     process = in_its_phase(machine)
     run = run_of(machine, "pipeline")
-    # Who reads it meanwhile is told that it goes on.
+    # A reader meanwhile gets the message that it goes on.
     early = machine.command("report", run)
     assert early.returncode == 2 and "goes on" in early.stderr, early.stderr
     process.kill()

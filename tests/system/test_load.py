@@ -84,7 +84,7 @@ expect:
 def test_load_goes_on_behind_the_phases(machine: Machine, results: Read) -> None:
     (shown,) = blocks("yaml")
     components, phases = shown.split("phases:\n")
-    # As the guide shows it, beside a loop of some seconds.
+    # As the guide shows it, with a loop of some seconds.
     text = EXPERIMENT.format(components=components.removeprefix("components:\n"), phases=phases)
     done = machine.command("run", machine.write("loaded.yaml", text), "--json")
     assert done.stdout, done.stderr

@@ -80,7 +80,7 @@ def test_a_link_that_loses_packets_fails_the_receiver_behind_it(
     assert done.returncode == 1, done.stderr
     read = results(done)
     rows = {(row["type"], row["receiver"]): row for row in read["patterns"]["traffic"]["rows"]}
-    # Of 100 datagrams of two fragments each; TCP sends again what was lost.
+    # There are 100 datagrams of two fragments each; TCP sends again what was lost.
     behind = rows.pop(("position", "logger"))
     assert behind["lost"] > 0
     assert (behind["verdict"], behind["count"]) == ("FAIL", behind["sent"] - behind["lost"])
@@ -107,7 +107,7 @@ def test_the_guides_commands(machine: Machine) -> None:
         timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    # Of the page's table: the header and what is in its first two rows.
+    # The page's table: the header and what is in its first two rows.
     table = re.search(r"^name,.*?(?=^```)", PAGE, re.MULTILINE | re.DOTALL)
     assert table
     assert (FOLDER / "motor.csv").read_text().endswith(table[0])

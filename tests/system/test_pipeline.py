@@ -220,7 +220,7 @@ def test_messages_bound_the_clocks_too(machine: Machine, results: Read) -> None:
 
 
 def median_error(repeat: Path) -> float:
-    """Of the follower's events, ns."""
+    """The median error of the follower's events, ns."""
     _, _, err = events(repeat, HOSTS[:2])["h2"]
     return float(np.median(err))
 

@@ -79,7 +79,7 @@ class Recording:
         assert self.process.wait() == -signal.SIGKILL
 
     def end_program(self) -> None:
-        """Its output ends with it, whoever its parent is."""
+        """Its output ends with it, whichever process is its parent."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.close()
         assert self.process.stdout.read() == ""

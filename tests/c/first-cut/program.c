@@ -1,4 +1,4 @@
-/* Written against the first header, loopscope/trace.h beside this file. */
+/* Written against the first header, loopscope/trace.h in this folder. */
 #include <loopscope/trace.h>
 
 #include <stdio.h>
