@@ -11,6 +11,11 @@
 //! whether it was wrong or a clock was disturbed, nothing is known. In the first case it is left
 //! out and all is as before; in the second an epoch begins.
 
+mod change;
+mod doubt;
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 
 use loopscope_time::{Bound, Counter, Frequency, GlobalNs};
@@ -25,74 +30,18 @@ use crate::offline::Cause;
 use crate::state::{State, Status};
 use crate::steps::{Seen, Steps, reaches_back};
 
+pub use change::{Change, What};
+use doubt::Doubt;
+
 /// Seconds without an exchange after which the reference is thought to be gone.
 pub const HOLDOVER_S: f64 = 1.0;
 
-/// Messages that must agree, of either direction, for one that does not.
-const AGREEING: usize = 3;
-/// This many messages that do not agree, if they are most of their direction, are a disturbance.
-const DISAGREEING: usize = 3;
-/// Messages that are kept to find out when it was.
-const KEPT: usize = 512;
 /// Seconds of a new epoch after which its rate is known well enough to say what happened.
 const SETTLED_S: f64 = 2.0;
 /// What rounding adds to a result, in nanoseconds.
 const ROUNDING_NS: f64 = 2.0;
 /// Changes that nobody has asked for are forgotten beyond this number.
 const CHANGES: usize = 1024;
-
-/// Something that happened to a clock or to the path between two.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Change {
-    /// It was after this reading of the follower's counter.
-    pub from: Counter,
-    /// And before this one.
-    pub until: Counter,
-    /// What it was.
-    pub what: What,
-}
-
-/// What happened.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum What {
-    /// The way to the reference and the way back became longer by this, in nanoseconds. The clock
-    /// was not touched.
-    Path {
-        /// To the reference.
-        forward_ns: f64,
-        /// From it.
-        back_ns: f64,
-    },
-    /// A counter was disturbed. What states of earlier epochs told of instants after
-    /// [`Change::from`] does not hold, and of those up to [`Change::until`] nothing is known.
-    Disturbed {
-        /// The epoch that began.
-        epoch: u32,
-        /// What the disturbance did.
-        cause: Cause,
-    },
-    /// So many messages contradicted those around them and were left out.
-    Rejected(usize),
-}
-
-impl std::fmt::Display for What {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match *self {
-            What::Path { forward_ns: forward, back_ns: back } => {
-                // A fifth of the other one is noise.
-                let name =
-                    match (forward.abs() > 0.2 * back.abs(), back.abs() > 0.2 * forward.abs()) {
-                        (true, false) => "the way to the reference changed",
-                        (false, true) => "the way from the reference changed",
-                        _ => "the path changed in both directions",
-                    };
-                write!(f, "{name}: {forward:+.0} ns there, {back:+.0} ns back")
-            }
-            What::Disturbed { cause, .. } => write!(f, "a counter was disturbed: {cause}"),
-            What::Rejected(count) => write!(f, "{count} messages contradict those around them"),
-        }
-    }
-}
 
 /// What a host knows of the global clock.
 #[derive(Clone, Debug)]
@@ -132,16 +81,6 @@ struct Follower {
     changes: VecDeque<Change>,
     /// Messages from before this reading are of a counter as it was before it was disturbed.
     disturbed: Option<Counter>,
-}
-
-/// Messages since one that contradicts the earlier ones.
-#[derive(Clone, Debug, Default)]
-struct Doubt {
-    /// Messages from before, of which it was open whether they are of after a step.
-    undecided: Vec<Constraint>,
-    held: Vec<Constraint>,
-    /// For each direction: messages that agree with the earlier ones, and messages that do not.
-    counts: [[usize; 2]; 2],
 }
 
 impl Online {
@@ -539,25 +478,3 @@ impl Follower {
         }
     }
 }
-
-impl Doubt {
-    fn hold(&mut self, constraint: Constraint, agrees: bool) {
-        self.counts[constraint.way as usize][usize::from(!agrees)] += 1;
-        self.held.push(constraint);
-    }
-
-    /// True if few messages contradict and many do not.
-    fn was_wrong(&self) -> bool {
-        self.counts.iter().all(|[good, bad]| *good >= (AGREEING * bad).max(1))
-    }
-
-    /// True if too many messages contradict to be wrong, and the new epoch has both directions.
-    fn was_right(&self) -> bool {
-        let begun = self.counts.iter().all(|[good, bad]| good + bad >= 2);
-        let many = self.counts.iter().any(|[good, bad]| *bad >= DISAGREEING && bad > good);
-        (many && begun) || self.held.len() >= KEPT
-    }
-}
-
-#[cfg(test)]
-mod tests;

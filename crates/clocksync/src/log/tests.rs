@@ -1,6 +1,9 @@
 //! What the watch saw of a counter, from the probe logs to the clocks of a run.
 
+use loopscope_time::Frequency;
+
 use super::*;
+use crate::offline;
 use crate::record::{ProbeWriter, Source};
 
 const HZ: u64 = 2_000_000_000;

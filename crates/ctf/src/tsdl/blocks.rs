@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use super::layout::{Field, Integer, Order, Role};
 use super::paths::{Builder, Root, Roots, integers, set_role};
-use super::scope::{Scopes, Type};
+use super::scope::Scopes;
 use super::syntax::{Entry, Item, ValueKind};
+use super::types::Type;
 use super::{Clock, EnvEntry, EnvValue, Event, ParseError, Place, Stream, Trace, Warnings};
 
 /// What a block sets, by key.

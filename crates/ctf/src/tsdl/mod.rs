@@ -12,6 +12,7 @@ mod parser;
 mod paths;
 mod scope;
 mod syntax;
+mod types;
 mod value;
 
 use std::collections::HashMap;

@@ -483,25 +483,3 @@ fn check_name(place: Place, name: &str, what: &str) -> Result<(), ParseError> {
     };
     Err(place.error(format!("`{name}` is a reserved word, and no name of {what}: {remedy}")))
 }
-
-impl SpecKind {
-    fn has_body(&self) -> bool {
-        match self {
-            SpecKind::Struct { body, .. } | SpecKind::Variant { body, .. } => body.is_some(),
-            SpecKind::Enum { body, .. } => body.is_some(),
-            _ => false,
-        }
-    }
-}
-
-impl Item {
-    pub(super) fn place(&self) -> Place {
-        match self {
-            Item::Alias { place, .. } | Item::Assign { place, .. } | Item::Block { place, .. } => {
-                *place
-            }
-            Item::Typedef { spec, .. } | Item::Field { spec, .. } => spec.place,
-            Item::Entry(entry) => entry.place,
-        }
-    }
-}

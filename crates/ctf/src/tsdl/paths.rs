@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::layout::{
     Choice, Enumeration, Field, Integer, List, ListLength, Member, Role, Structure, Variant,
 };
-use super::scope::{self, Reference, Type};
+use super::types::{self, Reference, Type};
 use super::{ParseError, Place};
 
 /// What fields can lie in, in the order of decoding.
@@ -119,8 +119,8 @@ impl Builder {
             }
             Type::List(list) => {
                 let length = match &list.length {
-                    scope::ListLength::Fixed(count) => ListLength::Fixed(*count),
-                    scope::ListLength::Of(reference) => {
+                    types::ListLength::Fixed(count) => ListLength::Fixed(*count),
+                    types::ListLength::Of(reference) => {
                         pending.push(Pending { here: here.clone(), reference: reference.clone() });
                         ListLength::Slot(0)
                     }
@@ -139,7 +139,7 @@ impl Builder {
 
     fn members(
         &mut self,
-        declared: &[scope::MemberType],
+        declared: &[types::MemberType],
         here: &mut Vec<usize>,
         pending: &mut Vec<Pending>,
     ) -> Result<Vec<Member>, ParseError> {

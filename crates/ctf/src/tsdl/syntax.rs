@@ -98,3 +98,25 @@ pub(super) enum ValueKind {
     /// `clock.monotonic.value`
     Path(Vec<String>),
 }
+
+impl SpecKind {
+    pub(super) fn has_body(&self) -> bool {
+        match self {
+            SpecKind::Struct { body, .. } | SpecKind::Variant { body, .. } => body.is_some(),
+            SpecKind::Enum { body, .. } => body.is_some(),
+            _ => false,
+        }
+    }
+}
+
+impl Item {
+    pub(super) fn place(&self) -> Place {
+        match self {
+            Item::Alias { place, .. } | Item::Assign { place, .. } | Item::Block { place, .. } => {
+                *place
+            }
+            Item::Typedef { spec, .. } | Item::Field { spec, .. } => spec.place,
+            Item::Entry(entry) => entry.place,
+        }
+    }
+}
