@@ -11,6 +11,7 @@ fn main() {
         "file",
         "filter",
         "interval",
+        "predicate",
         "record",
         "ring",
         "sites",
