@@ -1,4 +1,5 @@
 """Holds the dependency rules of ARCHITECTURE.md: which crate and which package may use which.
+Also holds that no source file but tests is longer than 500 lines.
 
 Asks cargo for the crates' dependencies and reads the Python files' imports; prints every breach and
 exits 1 if there is one.
@@ -12,6 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# Lines of a source file.
+LONGEST = 500
 
 # What each crate may depend on, of our own. A crate that is not here is an error: every new crate
 # takes its place in the design first.
@@ -206,8 +210,19 @@ def alone_breaches() -> Iterator[str]:
                         yield f"{place}: goes into strangers' programs, so no import of {name}"
 
 
+def long_files() -> Iterator[str]:
+    """Source files that are longer than LONGEST lines, tests aside."""
+    listed = subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()
+    for path in map(Path, listed):
+        is_test = {"tests", "tests.rs"} & set(path.parts)
+        if path.suffix in {".py", ".rs", ".c", ".h"} and not is_test and (ROOT / path).exists():
+            lines = len((ROOT / path).read_text(encoding="utf-8").splitlines())
+            if lines > LONGEST:
+                yield f"{path}: has {lines} lines, and {LONGEST} are the most: split it"
+
+
 def main() -> int:
-    breaches = [*crate_breaches(), *package_breaches(), *alone_breaches()]
+    breaches = [*crate_breaches(), *package_breaches(), *alone_breaches(), *long_files()]
     for breach in breaches:
         print(breach, file=sys.stderr)
     return 1 if breaches else 0
