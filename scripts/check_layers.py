@@ -1,5 +1,6 @@
 """Holds the dependency rules of ARCHITECTURE.md: which crate and which package may use which.
-Also holds that no source file but tests is longer than 500 lines.
+
+It also holds that no source file but tests is longer than 500 lines.
 
 Asks cargo for the crates' dependencies and reads the Python files' imports; prints every breach and
 exits 1 if there is one.
