@@ -12,8 +12,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "analysis"))
 
-pytest_plugins = ["pytester"]
-
 
 def described(run: Path, **entries: object) -> Path:
     """Adds entries to a run's manifest, and a link to it as the latest run."""

@@ -31,7 +31,7 @@ def test_a_full_disk_leaves_the_verdict_and_the_earlier_page(
 
     monkeypatch.setattr(Path, "write_text", full)
     judged = judge(root, None, Silent())
-    show(judged, as_json=False)
+    show(judged)
     told = capsys.readouterr()
     assert "\nPASS" in told.out and "report:" not in told.out
     assert f"loopscope: cannot write {page}: No space left on device" in told.err
