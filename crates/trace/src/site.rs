@@ -43,7 +43,7 @@ pub struct Site {
     entity: AtomicU32,
 }
 
-/// Where members of [`Site`] are, in bytes, for who reads the call sites of a program's file.
+/// Offsets of members of [`Site`], in bytes, for readers of the call sites in a program's file.
 #[allow(missing_docs, reason = "each is of the member of its name")]
 pub mod offset {
     use super::Site;

@@ -35,7 +35,7 @@ fn on_follower(event: &CounterEvent, exchanges: &[Exchange]) -> CounterEvent {
 /// One host's clock in a run.
 #[derive(Clone, Debug)]
 pub struct HostClock {
-    /// From its counter to global time.
+    /// The map from its counter to global time.
     pub map: ClockMap,
     /// Exchanges used; 0 for the reference.
     pub exchanges: usize,

@@ -7,9 +7,9 @@ use crate::offline::Cause;
 /// Something that happened to a clock or to the path between two.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// It was after this reading of the follower's counter.
+    /// The last reading of the follower's counter before it.
     pub from: Counter,
-    /// And before this one.
+    /// The first reading of the follower's counter after it.
     pub until: Counter,
     /// What it was.
     pub what: What,
@@ -21,9 +21,9 @@ pub enum What {
     /// The way to the reference and the way back became longer by this, in nanoseconds. The clock
     /// was not touched.
     Path {
-        /// To the reference.
+        /// The growth of the way to the reference.
         forward_ns: f64,
-        /// From it.
+        /// The growth of the way from the reference.
         back_ns: f64,
     },
     /// A counter was disturbed. What states of earlier epochs told of instants after
