@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,23 @@ from machine import BIN, Machine
 
 PREFIX = Path(sys.executable).parents[1]
 
-# Does as many rounds as each line of its input says, and says when they are done.
+# Does as many rounds as each line of its input says, and says when they are done. With KILLER set,
+# it first kills the process that started it.
 PROGRAM = """
+#define _POSIX_C_SOURCE 200809L
 #include <loopscope/trace.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 int main(void)
 {
     long next = 0, rounds;
 
+    if (getenv("KILLER")) {
+        kill(getppid(), SIGKILL);
+    }
     printf("%d\\n", (int)getpid());
     fflush(stdout);
     while (scanf("%ld", &rounds) == 1) {
@@ -104,9 +111,9 @@ def program(machine: Machine) -> Path:
 def record(machine: Machine, program: Path) -> Iterator[Callable[..., Recording]]:
     begun: list[Recording] = []
 
-    def start(*words: str | Path) -> Recording:
-        host = BIN / "loopscope-host"
-        begun.append(Recording(machine, host, "record", "-o", "out", *words, "--", program))
+    def start(*words: str | Path, before: Sequence[str] = ()) -> Recording:
+        host = [*before, BIN / "loopscope-host"]
+        begun.append(Recording(machine, *host, "record", "-o", "out", *words, "--", program))
         return begun[-1]
 
     yield start
@@ -209,6 +216,21 @@ def test_what_had_no_room_is_counted(machine: Machine, record: Callable[..., Rec
     # What it still had room for, without a gap; and what came when there was room again.
     ticks = ids(machine, "tick")
     assert ticks[:-1] == list(range(len(ticks) - 1)) and ticks[-1] == 20_001
+
+
+def test_a_recorder_is_killed_as_its_program_begins(
+    machine: Machine, record: Callable[..., Recording], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # On one processor and with real-time priority, the program goes before who waits for its start.
+    monkeypatch.setitem(machine.environment, "KILLER", "")
+    recording = record(before=["chrt", "--fifo", "1", "taskset", "1"])
+    recording.kill_recorder()
+    resume = resumed(recording)
+    recording.rounds(1)
+    recording.end_program()
+    told = account(resume)
+    assert (told["emitted"], told["recorded"], told["dropped"]) == (4, 4, 0)
+    assert babeltrace_count(machine) == 4
 
 
 def test_the_program_has_ended_meanwhile(

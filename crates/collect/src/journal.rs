@@ -170,20 +170,21 @@ impl Journal {
     /// Writes a line. On a full disk it is left out; then a resumed recording reports what is
     /// missing.
     pub(crate) fn note(&mut self, entry: &Entry) -> Result<(), Error> {
-        let mut line = serde_json::to_vec(entry).expect("plain data is JSON");
-        line.push(b'\n');
-        let written = self.file.metadata().and_then(|before| {
-            // Half a line would spoil the next one.
-            self.file.write_all(&line).inspect_err(|_| {
-                let _ = self.file.set_len(before.len());
-            })
-        });
-        match written {
-            Err(error) if !is_full(&error) => {
-                Err(Error::file("write", &self.out.join(JOURNAL))(error))
-            }
-            _ => Ok(()),
-        }
+        let written = append(&self.file, entry);
+        written.map_err(Error::file("write", &self.out.join(JOURNAL)))
+    }
+
+    /// A function that notes its caller as the program: for the child of this process that becomes
+    /// it. The file is closed when it does.
+    pub(crate) fn note_caller(
+        &self,
+    ) -> Result<impl Fn() -> io::Result<()> + Send + Sync + 'static, Error> {
+        let copy = self.file.try_clone();
+        let file = copy.map_err(Error::file("write", &self.out.join(JOURNAL)))?;
+        Ok(move || match Program::of(std::process::id()) {
+            Some(program) => append(&file, &Entry::Program(program)),
+            None => Ok(()),
+        })
     }
 
     /// Processes known so far, by their ids.
@@ -206,4 +207,16 @@ impl Journal {
         }
         Ok(())
     }
+}
+
+fn append(mut file: &File, entry: &Entry) -> io::Result<()> {
+    let mut line = serde_json::to_vec(entry).expect("plain data is JSON");
+    line.push(b'\n');
+    let written = file.metadata().and_then(|before| {
+        // Half a line would spoil the next one.
+        file.write_all(&line).inspect_err(|_| {
+            let _ = file.set_len(before.len());
+        })
+    });
+    written.or_else(|error| if is_full(&error) { Ok(()) } else { Err(error) })
 }

@@ -86,12 +86,10 @@ pub fn run(options: &Options, each: &mut Each) -> Result<Outcome, Error> {
         Signals::block(FORWARDED.into_iter().chain([Signal::SIGUSR1, Signal::SIGCHLD]))?;
     let mut command = Command::new(program);
     command.args(arguments).env(RUNTIME_DIR, runtime.path());
-    start_with_mask(&mut command, signals.before());
+    let note = collector.journal.note_caller()?;
+    prepare(&mut command, signals.before(), note);
     let ended = match command.spawn() {
-        Ok(mut child) => {
-            let noted = collector.note_program(child.id());
-            attend(&mut child, &mut collector, &mut signals, noted, each)
-        }
+        Ok(mut child) => attend(&mut child, &mut collector, &mut signals, each),
         Err(source) => {
             let program = program.to_string_lossy().into_owned();
             Err(Error::Start { program, source })
@@ -118,12 +116,20 @@ fn runtime_dir() -> Result<TempDir, Error> {
     made.map_err(Error::file("make a directory in", &parent))
 }
 
-/// The program gets the signals that this process had, not the ones blocked for it.
+/// The program gets the signals that this process had, not the ones blocked for it, and is noted
+/// before it begins: whoever resumes the recording knows it, even if it kills this process at once.
 #[allow(unsafe_code)]
-fn start_with_mask(command: &mut Command, mask: SigSet) {
-    // SAFETY: between fork and exec this makes one async-signal-safe call and allocates nothing.
+fn prepare(
+    command: &mut Command,
+    mask: SigSet,
+    note: impl Fn() -> io::Result<()> + Send + Sync + 'static,
+) {
+    // SAFETY: the child of a process with no other threads may do what the process may; see `run`.
+    // With others, `note` needs no lock but the allocator's, which fork hands over free.
     unsafe {
-        command.pre_exec(move || mask.thread_set_mask().map_err(io::Error::from));
+        command.pre_exec(move || {
+            mask.thread_set_mask().map_err(io::Error::from).and_then(|()| note())
+        });
     }
 }
 
@@ -133,11 +139,10 @@ fn attend(
     child: &mut Child,
     collector: &mut Collector,
     signals: &mut Signals,
-    noted: Result<(), Error>,
     each: &mut Each,
 ) -> Result<ExitStatus, Error> {
     let pid = Pid::from_raw(child.id().cast_signed());
-    let mut collected = noted.map(|()| Activity::default());
+    let mut collected = Ok(Activity::default());
     loop {
         if let Some(status) = child.try_wait().map_err(Error::host("wait for the program"))? {
             return collected.map(|_| status);
