@@ -112,7 +112,7 @@ def record(machine: Machine, program: Path) -> Iterator[Callable[..., Recording]
     begun: list[Recording] = []
 
     def start(*words: str | Path, before: Sequence[str] = ()) -> Recording:
-        host = [*before, BIN / "loopscope-host"]
+        host: list[str | Path] = [*before, BIN / "loopscope-host"]
         begun.append(Recording(machine, *host, "record", "-o", "out", *words, "--", program))
         return begun[-1]
 
