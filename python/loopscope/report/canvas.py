@@ -60,9 +60,10 @@ def save(figure: Figure, stem: Path, formats: Sequence[Format] = FORMATS) -> tup
         "png": {"Software": None},
     }
     written = []
-    with mpl.rc_context(STYLE):
+    # One layout for all: with an engine, or a placeholder for one, each format would compute it.
+    with mpl.rc_context({**STYLE, "figure.constrained_layout.use": False}):
         figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # one layout for all
+        figure.set_layout_engine(None)
         for each in formats:
             file = stem.with_name(f"{stem.name}.{each}")
             dpi = PNG_DPI if each == "png" else RASTER_DPI
