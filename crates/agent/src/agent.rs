@@ -256,7 +256,7 @@ async fn serve(
         _ = interrupt.recv() => {}
         failure = &mut server => {
             let failure = failure.map_err(io::Error::other).and_then(|r| r.map_err(io::Error::other));
-            tell(&format!("the agent's socket failed: {failure:?}"));
+            print_line(&format!("the agent's socket failed: {failure:?}"));
         }
     }
     let problems = agent.close().await;
@@ -322,6 +322,6 @@ fn watch_stdin(ends: mpsc::UnboundedSender<&'static str>) {
 
 /// Writes a line to standard error and ignores failures: the reader may be gone, and that must not
 /// stop a cleanup.
-pub(crate) fn tell(text: &str) {
+pub(crate) fn print_line(text: &str) {
     let _ = writeln!(io::stderr(), "loopscope-host agent: {text}");
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use loopscope_clocksync::key::{Key, KeyError};
 use loopscope_clocksync::page::{PageError, Published, Publisher, Role, Service};
 use loopscope_clocksync::probe::{
-    ClockSet, Counts, EdgeEnd, Faults, Heard, MESH_BURST, Mesh, MeshConfig, Peer, ProbeError,
-    Prober, ProberConfig, Responder, Side, Told,
+    ClockSet, Counts, EdgeEnd, Faults, MESH_BURST, Mesh, MeshConfig, Peer, ProbeError, Prober,
+    ProberConfig, ReplyStatistics, ReplyTime, Responder, Side,
 };
 use loopscope_clocksync::record::{Filter, Identity};
 use loopscope_clocksync::state::Status;
@@ -203,9 +203,9 @@ impl HostClock {
         let why = match exchange {
             Exchange::Reference(_) => "it is the reference".to_owned(),
             Exchange::Follower { prober, .. } => {
-                let heard = prober.heard();
-                let heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
-                why(status, &heard, Instant::now())
+                let replies = prober.reply_statistics();
+                let replies = replies.lock().unwrap_or_else(PoisonError::into_inner);
+                why(status, &replies, Instant::now())
             }
         };
         Ok((known, why))
@@ -218,8 +218,8 @@ impl HostClock {
                 return Err(ClockError::NoPeers(self.host.clone()));
             }
             let side = self.side(mesh.address, &mesh.key, &folder.join("answers"));
-            let told = Told::Global(prober.online());
-            let responder = self.on_the_network(|| Responder::telling(side, told))?;
+            let told = ReplyTime::Global(prober.online());
+            let responder = self.on_the_network(|| Responder::with_time(side, told))?;
             let port = responder.address().port();
             mesh.answers = Some(responder);
             Ok(port)
@@ -325,8 +325,8 @@ impl HostClock {
 }
 
 /// The cause of a follower's width.
-fn why(status: Status, heard: &Heard, now: Instant) -> String {
-    let Some((last, (best, recent))) = heard.last().zip(heard.round_trips_ns()) else {
+fn why(status: Status, replies: &ReplyStatistics, now: Instant) -> String {
+    let Some((last, (best, recent))) = replies.last().zip(replies.round_trips_ns()) else {
         return "the reference has answered none of its probes yet".to_owned();
     };
     let state = match status {
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn before_the_first_answer_there_is_no_round_trip_to_tell_of() {
-        let text = why(Status::Unknown, &Heard::default(), Instant::now());
+        let text = why(Status::Unknown, &ReplyStatistics::default(), Instant::now());
         assert_eq!(text, "the reference has answered none of its probes yet");
     }
 }

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use crate::account::Account;
 use crate::dialogue::EnterError;
-use crate::events::{Voice, monotonic_ns};
+use crate::events::{EventSender, monotonic_ns};
 use crate::ledger::Note;
 use crate::output::{self, Log};
 use crate::phase_link::PhaseLink;
@@ -90,10 +90,10 @@ impl Component {
     pub(crate) fn start(
         launch: Launch,
         note: Note,
-        voice: Voice,
+        sender: EventSender,
         ports: &Ports,
     ) -> std::io::Result<Component> {
-        let voice = Arc::new(voice);
+        let sender = Arc::new(sender);
         let files = launch.folder.join("files");
         std::fs::create_dir_all(&files)?;
         if let Some(account) = &launch.account {
@@ -136,7 +136,7 @@ impl Component {
         let mut phases = None;
         if let Some((socket, configure)) = own_end {
             let (link, listener) =
-                PhaseLink::open(socket, configure, voice.clone(), ended.clone())?;
+                PhaseLink::open(socket, configure, sender.clone(), ended.clone())?;
             phases = Some(Arc::new(link));
             tails.push(listener);
         }
@@ -145,16 +145,16 @@ impl Component {
             _ => None,
         };
         if let Some(pipe) = child.stdout.take() {
-            tails.push(tokio::spawn(output::copy(pipe, logs[0].clone(), voice.clone(), line)));
+            tails.push(tokio::spawn(output::copy(pipe, logs[0].clone(), sender.clone(), line)));
         }
         if let Some(pipe) = child.stderr.take() {
-            tails.push(tokio::spawn(output::copy(pipe, logs[1].clone(), voice.clone(), None)));
+            tails.push(tokio::spawn(output::copy(pipe, logs[1].clone(), sender.clone(), None)));
         }
         match launch.rule {
-            Rule::Started(_) => voice.say(What::Ready(Ready {})),
+            Rule::Started(_) => sender.send(What::Ready(Ready {})),
             Rule::Port(port) => {
                 if let Ok(port) = u16::try_from(port) {
-                    ports.wait_for(port, voice.clone(), ended);
+                    ports.wait_for(port, sender.clone(), ended);
                 }
             }
             Rule::Phases(_) | Rule::Line(_) | Rule::Exit(_) => {}
@@ -166,7 +166,7 @@ impl Component {
             folder: launch.folder,
             ready_exit: if let Rule::Exit(code) = launch.rule { Some(code) } else { None },
             started_ns,
-            voice,
+            sender,
             phases: phases.clone(),
             tails,
             logs,
@@ -218,7 +218,7 @@ struct Supervisor {
     folder: PathBuf,
     ready_exit: Option<i32>,
     started_ns: i64,
-    voice: Arc<Voice>,
+    sender: Arc<EventSender>,
     phases: Option<Arc<PhaseLink>>,
     /// Threads that still read its output.
     tails: Vec<JoinHandle<()>>,
@@ -253,7 +253,7 @@ impl Supervisor {
             let _ = tokio::time::timeout(left, tail).await;
         }
         let how = status.ok().and_then(how);
-        let [stdout_left_out, stderr_left_out] = self.logs.map(|log| log.settle(&self.voice));
+        let [stdout_left_out, stderr_left_out] = self.logs.map(|log| log.settle(&self.sender));
         let facts = Facts {
             pid: self.pid,
             asked,
@@ -263,16 +263,16 @@ impl Supervisor {
         };
         if let Err(error) = write_exit(&self.folder, &self.words, how, &facts) {
             let line = format!("loopscope: cannot write exit.json: {error}");
-            self.voice.say(What::Output(crate::proto::Output { line, stderr: true }));
+            self.sender.send(What::Output(crate::proto::Output { line, stderr: true }));
         }
         if let (Some(How::Code(code)), Some(wanted)) = (how, self.ready_exit)
             && code == wanted
         {
-            self.voice.say(What::Ready(Ready {}));
+            self.sender.send(What::Ready(Ready {}));
         }
         let stopped_by_us = asked.is_some();
         let exited = Exited { how, stopped_by_us, stdout_left_out, stderr_left_out };
-        self.voice.say_last(What::Exited(exited));
+        self.sender.send_last(What::Exited(exited));
         over.send_replace(true);
     }
 

@@ -22,7 +22,7 @@ pub struct Dialogue {
 
 /// A message of a program.
 #[derive(Debug, PartialEq)]
-pub enum Said {
+pub enum Answer {
     /// It takes part in these phases.
     Hello(Vec<String>),
     /// It has ended this phase and publishes these values.
@@ -131,7 +131,7 @@ impl Dialogue {
     }
 
     /// Handles a `line` (without newline) of the program and returns its meaning.
-    pub fn receive(&mut self, line: &[u8]) -> Result<Said, Violation> {
+    pub fn receive(&mut self, line: &[u8]) -> Result<Answer, Violation> {
         let violation = |what: String| Violation { what, line: shown(line) };
         let message: Message =
             serde_json::from_slice(line).map_err(|e| violation(format!("not a message: {e}")))?;
@@ -144,7 +144,7 @@ impl Dialogue {
             }
             Message::Hello { phases, .. } => {
                 self.phases = Some(phases.clone());
-                Ok(Said::Hello(phases))
+                Ok(Answer::Hello(phases))
             }
             Message::Done { phase, .. } if self.current.as_deref() != Some(&phase) => {
                 Err(violation(match &self.current {
@@ -159,11 +159,11 @@ impl Dialogue {
             }
             Message::Done { phase, values } => {
                 self.current = None;
-                Ok(Said::Done { phase, values })
+                Ok(Answer::Done { phase, values })
             }
             Message::Failed { phase, error } => {
                 self.current = None;
-                Ok(Said::Failed { phase, error })
+                Ok(Answer::Failed { phase, error })
             }
         }
     }
@@ -189,7 +189,7 @@ mod tests {
         let mut dialogue = Dialogue::default();
         let hello = br#"{"type":"hello","version":1,"phases":["listen","run"],"more":[]}"#;
         let said = dialogue.receive(hello).unwrap();
-        assert_eq!(said, Said::Hello(vec!["listen".into(), "run".into()]));
+        assert_eq!(said, Answer::Hello(vec!["listen".into(), "run".into()]));
         dialogue
     }
 
@@ -206,7 +206,7 @@ mod tests {
         assert!(dialogue.receive(br#"{"type":"done","phase":"run"}"#).is_err());
         let said = dialogue.receive(br#"{"type":"done","phase":"listen","values":{"port":7}}"#);
         let values = json!({"port": 7}).as_object().unwrap().clone();
-        assert_eq!(said, Ok(Said::Done { phase: "listen".into(), values }));
+        assert_eq!(said, Ok(Answer::Done { phase: "listen".into(), values }));
         assert!(dialogue.receive(br#"{"type":"done","phase":"listen"}"#).is_err());
         assert!(dialogue.enter("run", false, &peers).is_ok());
     }

@@ -34,46 +34,46 @@ impl Events {
         self.receiver.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Ends the watcher's stream after what has been said so far.
+    /// Ends the watcher's stream after the events so far.
     pub(crate) fn close(&self) {
         // Without a receiver there is no stream to end.
         let _ = self.sender.send(None);
     }
 
-    /// The voice of `component`.
-    pub(crate) fn voice(&self, component: &str) -> Voice {
-        let sender = Mutex::new(Some(self.sender.clone()));
-        Voice { component: component.to_owned(), sender }
+    /// Sends the events of `component`.
+    pub(crate) fn sender(&self, component: &str) -> EventSender {
+        let channel = Mutex::new(Some(self.sender.clone()));
+        EventSender { component: component.to_owned(), channel }
     }
 }
 
-/// Says what happens to one component, until its last word.
+/// Sends the events of one component, until its last.
 #[derive(Debug)]
-pub(crate) struct Voice {
+pub(crate) struct EventSender {
     component: String,
-    sender: Mutex<Option<UnboundedSender<Option<Event>>>>,
+    channel: Mutex<Option<UnboundedSender<Option<Event>>>>,
 }
 
-impl Voice {
-    pub(crate) fn say(&self, what: What) {
-        self.speak(what, false);
+impl EventSender {
+    pub(crate) fn send(&self, what: What) {
+        self.send_one(what, false);
     }
 
     /// No later message is sent.
-    pub(crate) fn say_last(&self, what: What) {
-        self.speak(what, true);
+    pub(crate) fn send_last(&self, what: What) {
+        self.send_one(what, true);
     }
 
-    fn speak(&self, what: What, last: bool) {
-        // Held while sending: nobody gets a word in after the last.
-        let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(to) = sender.as_ref() else { return };
+    fn send_one(&self, what: What, last: bool) {
+        // Locked until it is sent, so that nothing follows the last one.
+        let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(to) = channel.as_ref() else { return };
         let component = self.component.clone();
         let event = Event { component, at_monotonic_ns: monotonic_ns(), what: Some(what) };
         // Without a receiver the watcher has gone; the logs have it all.
         let _ = to.send(Some(event));
         if last {
-            *sender = None;
+            *channel = None;
         }
     }
 }

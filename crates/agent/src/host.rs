@@ -26,7 +26,7 @@ use crate::proto::{
     Departures, EnterPhaseRequest, StartClockRequest, StartRequest, readiness::Rule,
 };
 use crate::testbed::{is_name, prefix};
-use crate::trace::{Herald, Source, Trace, TraceError};
+use crate::trace::{HostReporter, Source, Trace, TraceError};
 use crate::variables::Sources;
 
 /// Variables that say what a program of a run is. None is passed on from the agent's own
@@ -147,8 +147,8 @@ impl Host {
         let launch = self.prepare(request)?;
         let (command, is_other) = (launch.words.join(" "), launch.account.is_some());
         let note = self.ledger.note(&format!("component {component} of host {}", self.name));
-        let voice = self.events.voice(&component);
-        let started = Component::start(launch, note, voice, &self.ports);
+        let sender = self.events.sender(&component);
+        let started = Component::start(launch, note, sender, &self.ports);
         let started = started.map_err(|source| HostError::Spawn {
             component: component.clone(),
             command,
@@ -282,7 +282,7 @@ impl Host {
         }
         let filter = self.clock.filter().map(|filter| Box::new(filter) as ClockMap);
         let source = Source { runtime: runtime.clone(), process: component.to_owned(), recording };
-        let herald = || Herald::new(self.events.voice(""), self.clock.global());
+        let reporter = || HostReporter::new(self.events.sender(""), self.clock.global());
         let flight_recorders: Vec<String> = source
             .recording
             .streams
@@ -290,7 +290,7 @@ impl Host {
             .filter(|spec| spec.kind == stream::Kind::FlightRecorder)
             .map(|spec| spec.name.clone())
             .collect();
-        let added = trace.state.add(source, &self.folder, identity, filter, herald);
+        let added = trace.state.add(source, &self.folder, identity, filter, reporter);
         added.map_err(of_component)?;
         if !flight_recorders.is_empty() && !trace.controlled {
             self.open_control(flight_recorders)?;
@@ -352,7 +352,8 @@ impl Host {
         let unwatched =
             |what| HostError::NotWatched { path: told.path.clone(), host: self.name.clone(), what };
         let global = self.clock.global();
-        let heard = told.departures.iter().map(|departure| global.hear(departure)).collect();
+        let heard =
+            told.departures.iter().map(|departure| global.from_message(departure)).collect();
         let heard: Option<Vec<Departure>> = heard;
         let heard = heard.ok_or_else(|| {
             unwatched("the time is not known yet, or while probes contradict each other")

@@ -11,7 +11,7 @@ use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStderr};
 
-use crate::agent::{READY, tell};
+use crate::agent::{READY, print_line};
 use crate::ledger::{Entry, Ledger, LedgerError, RUN_MARK};
 use crate::proto::{BuildTestbedReply, BuildTestbedRequest, TestbedHost};
 use crate::spawn::{self, Outfit};
@@ -165,7 +165,7 @@ impl Machine {
         }
         for agent in &mut agents {
             if tokio::time::timeout(PATIENCE, agent.child.wait()).await.is_err() {
-                tell(&format!("the agent of host {} hangs; killing it", agent.host));
+                print_line(&format!("the agent of host {} hangs; killing it", agent.host));
                 // It may have ended just now, which is as well.
                 let _ = agent.child.kill().await;
             }
@@ -250,7 +250,7 @@ impl Starting {
 async fn relay(stderr: ChildStderr, host: String, last_words: Arc<Mutex<String>>) {
     let mut lines = BufReader::new(stderr).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        tell(&format!("host {host}: {line}"));
+        print_line(&format!("host {host}: {line}"));
         *last_words.lock().unwrap_or_else(PoisonError::into_inner) = line;
     }
 }

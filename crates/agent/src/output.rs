@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::events::Voice;
+use crate::events::EventSender;
 use crate::lines::{Lines, Piece};
 use crate::proto::{Output, Ready, event::What};
 
@@ -22,7 +22,7 @@ const END: usize = 64 * 1024;
 pub(crate) async fn copy(
     mut pipe: impl AsyncRead + Unpin,
     log: Arc<Log>,
-    voice: Arc<Voice>,
+    sender: Arc<EventSender>,
     mut ready_at: Option<String>,
 ) {
     let mut lines = Lines::new(LINE_LIMIT);
@@ -30,10 +30,10 @@ pub(crate) async fn copy(
     let mut take = |line: &[u8]| {
         let line = String::from_utf8_lossy(line).into_owned();
         let ready = ready_at.as_ref().is_some_and(|text| line.contains(text));
-        log.take_line(line, &voice);
+        log.take_line(line, &sender);
         if ready {
             ready_at = None;
-            voice.say(What::Ready(Ready {}));
+            sender.send(What::Ready(Ready {}));
         }
     };
     // A pipe that cannot be read has nothing more to give.
@@ -124,16 +124,16 @@ impl Log {
         state.append(fits)
     }
 
-    fn tell(&self, line: String, voice: &Voice) {
-        voice.say(What::Output(Output { line, stderr: self.is_stderr }));
+    fn send_line(&self, line: String, sender: &EventSender) {
+        sender.send(What::Output(Output { line, stderr: self.is_stderr }));
     }
 
-    fn take_line(&self, line: String, voice: &Voice) {
+    fn take_line(&self, line: String, sender: &EventSender) {
         let mut state = self.state();
         let is_first = state.last_lines.is_empty() && state.lines_left_out == 0;
         if is_first && state.told + cost(&line) <= self.beginning() {
             state.told += cost(&line);
-            return self.tell(line, voice);
+            return self.send_line(line, sender);
         }
         state.last_cost += cost(&line);
         state.last_lines.push_back(line);
@@ -144,7 +144,7 @@ impl Log {
             if state.lines_left_out == 0 {
                 let note =
                     "loopscope: there is much of this; of what follows only the end is shown";
-                self.tell(note.to_owned(), voice);
+                self.send_line(note.to_owned(), sender);
             }
             state.last_cost -= cost(&oldest);
             state.lines_left_out += 1;
@@ -153,7 +153,7 @@ impl Log {
 
     /// Writes and tells the end of what was too long; bytes that were left out of the log. What
     /// comes after this and does not fit is lost.
-    pub(crate) fn settle(&self, voice: &Voice) -> u64 {
+    pub(crate) fn settle(&self, sender: &EventSender) -> u64 {
         let mut state = self.state();
         state.settled = true;
         let (end, left_out) = (std::mem::take(&mut state.end), state.left_out);
@@ -164,14 +164,14 @@ impl Log {
             rest = note;
         }
         if let Err(error) = state.append(&rest) {
-            self.tell(format!("loopscope: the log lacks its end: {error}"), voice);
+            self.send_line(format!("loopscope: the log lacks its end: {error}"), sender);
         }
         if state.lines_left_out > 0 {
             let note = format!("loopscope: {} lines not shown here", state.lines_left_out);
-            self.tell(note, voice);
+            self.send_line(note, sender);
         }
         for line in std::mem::take(&mut state.last_lines) {
-            self.tell(line, voice);
+            self.send_line(line, sender);
         }
         left_out
     }
@@ -204,11 +204,11 @@ mod tests {
     async fn kept(lines: usize, limit: Option<u64>) -> (String, Vec<String>, u64) {
         let folder = tempfile::tempdir().unwrap();
         let events = Events::new();
-        let voice = Arc::new(events.voice("c"));
+        let sender = Arc::new(events.sender("c"));
         let log = Arc::new(Log::create(folder.path(), false, limit).unwrap());
         let text: String = (0..lines).map(|i| format!("line {i}\n")).collect();
-        copy(text.as_bytes(), log.clone(), voice.clone(), None).await;
-        let left_out = log.settle(&voice);
+        copy(text.as_bytes(), log.clone(), sender.clone(), None).await;
+        let left_out = log.settle(&sender);
         let mut told = vec![];
         let mut receiver = events.watch().unwrap();
         while let Ok(Some(event)) = receiver.try_recv() {

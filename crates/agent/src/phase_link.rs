@@ -11,8 +11,8 @@ use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::dialogue::{self, Dialogue, EnterError, LINE_LIMIT, Said, Violation};
-use crate::events::Voice;
+use crate::dialogue::{self, Answer, Dialogue, EnterError, LINE_LIMIT, Violation};
+use crate::events::EventSender;
 use crate::lines::{Lines, Piece};
 use crate::proto::{PhaseDone, PhaseFailed, PhaseHello, Ready, event::What};
 
@@ -29,7 +29,7 @@ impl PhaseLink {
     pub(crate) fn open(
         socket: std::os::unix::net::UnixStream,
         configure: Vec<u8>,
-        voice: Arc<Voice>,
+        sender: Arc<EventSender>,
         ended: watch::Receiver<bool>,
     ) -> io::Result<(PhaseLink, JoinHandle<()>)> {
         socket.set_nonblocking(true)?;
@@ -46,7 +46,7 @@ impl PhaseLink {
             }
         });
         let dialogue = Arc::new(Mutex::new(Dialogue::default()));
-        let listener = tokio::spawn(listen(incoming, dialogue.clone(), voice, ended));
+        let listener = tokio::spawn(listen(incoming, dialogue.clone(), sender, ended));
         Ok((PhaseLink { dialogue, outgoing }, listener))
     }
 
@@ -79,7 +79,7 @@ fn locked(dialogue: &Mutex<Dialogue>) -> std::sync::MutexGuard<'_, Dialogue> {
 async fn listen(
     mut incoming: OwnedReadHalf,
     dialogue: Arc<Mutex<Dialogue>>,
-    voice: Arc<Voice>,
+    sender: Arc<EventSender>,
     mut ended: watch::Receiver<bool>,
 ) {
     let mut lines = Lines::new(LINE_LIMIT);
@@ -97,13 +97,13 @@ async fn listen(
             }
             let mut dialogue = locked(&dialogue);
             let phase = dialogue.current().unwrap_or_default().to_owned();
-            let said = match piece {
+            let answer = match piece {
                 Piece::Line(line) => dialogue.receive(line),
                 Piece::Overlong(start) => Err(dialogue.overlong(start)),
             };
             drop(dialogue);
-            violated = said.is_err();
-            report(said, phase, &voice);
+            violated = answer.is_err();
+            report(answer, phase, &sender);
         });
         if violated {
             // Later messages cannot be trusted. The program is not read from any more, but its
@@ -117,26 +117,26 @@ async fn listen(
     let end = ended.wait_for(|&ended| ended);
     if tokio::time::timeout(Duration::from_secs(1), end).await.is_err() {
         let error = "closed its phase socket without ending the phase".to_owned();
-        voice.say(What::PhaseFailed(PhaseFailed { phase, error }));
+        sender.send(What::PhaseFailed(PhaseFailed { phase, error }));
     }
 }
 
-fn report(said: Result<Said, Violation>, phase: String, voice: &Voice) {
-    match said {
-        Ok(Said::Hello(phases)) => {
-            voice.say(What::PhaseHello(PhaseHello { phases }));
-            voice.say(What::Ready(Ready {}));
+fn report(answer: Result<Answer, Violation>, phase: String, sender: &EventSender) {
+    match answer {
+        Ok(Answer::Hello(phases)) => {
+            sender.send(What::PhaseHello(PhaseHello { phases }));
+            sender.send(What::Ready(Ready {}));
         }
-        Ok(Said::Done { phase, values }) => {
+        Ok(Answer::Done { phase, values }) => {
             let values_json = Value::Object(values).to_string();
-            voice.say(What::PhaseDone(PhaseDone { phase, values_json }));
+            sender.send(What::PhaseDone(PhaseDone { phase, values_json }));
         }
-        Ok(Said::Failed { phase, error }) => {
-            voice.say(What::PhaseFailed(PhaseFailed { phase, error }));
+        Ok(Answer::Failed { phase, error }) => {
+            sender.send(What::PhaseFailed(PhaseFailed { phase, error }));
         }
         Err(violation) => {
             let error = violation.to_string();
-            voice.say(What::PhaseFailed(PhaseFailed { phase, error }));
+            sender.send(What::PhaseFailed(PhaseFailed { phase, error }));
         }
     }
 }

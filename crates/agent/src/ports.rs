@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::events::Voice;
+use crate::events::EventSender;
 use crate::proto::{Ready, event::What};
 
 /// TCP_LISTEN in `/proc/net/tcp`.
@@ -23,16 +23,21 @@ pub(crate) struct Ports(Arc<Mutex<Vec<Waiting>>>);
 #[derive(Debug)]
 struct Waiting {
     port: u16,
-    voice: Arc<Voice>,
+    sender: Arc<EventSender>,
     ended: watch::Receiver<bool>,
 }
 
 impl Ports {
     /// Says that a component is ready when the port is taken, unless it ends before. Must be called
     /// inside the runtime.
-    pub(crate) fn wait_for(&self, port: u16, voice: Arc<Voice>, ended: watch::Receiver<bool>) {
+    pub(crate) fn wait_for(
+        &self,
+        port: u16,
+        sender: Arc<EventSender>,
+        ended: watch::Receiver<bool>,
+    ) {
         let mut all = self.all();
-        all.push(Waiting { port, voice, ended });
+        all.push(Waiting { port, sender, ended });
         // The first thread that finds none waiting begins to look.
         if all.len() == 1 {
             tokio::spawn(self.clone().look());
@@ -50,10 +55,10 @@ impl Ports {
             interval.tick().await;
             let open = open_ports();
             let mut all = self.all();
-            all.retain(|Waiting { port, voice, ended }| {
+            all.retain(|Waiting { port, sender, ended }| {
                 let is_open = open.contains(port);
                 if is_open {
-                    voice.say(What::Ready(Ready {}));
+                    sender.send(What::Ready(Ready {}));
                 }
                 !is_open && !*ended.borrow()
             });
@@ -107,7 +112,7 @@ mod tests {
         let (_living, running) = watch::channel(false);
         let (_dead, over) = watch::channel(true);
         let wait = |name: &str, port, ended: &watch::Receiver<bool>| {
-            ports.wait_for(port, Arc::new(events.voice(name)), ended.clone());
+            ports.wait_for(port, Arc::new(events.sender(name)), ended.clone());
         };
         wait("tcp", tcp.local_addr().unwrap().port(), &running);
         wait("udp", udp.local_addr().unwrap().port(), &running);

@@ -12,7 +12,7 @@ use loopscope_collect::{
 };
 use thiserror::Error as ThisError;
 
-use crate::events::Voice;
+use crate::events::EventSender;
 use crate::global::GlobalClock;
 use crate::proto::{self, Departures, Triggered, event::What};
 
@@ -55,21 +55,21 @@ pub(crate) enum Trace {
 
 impl Trace {
     /// Also records the programs of `source`. `out` gets `trace/` and `loss.json`. Triggers and
-    /// departures that begin on this host are told to the herald.
+    /// departures that begin on this host go to the reporter.
     pub(crate) fn add(
         &mut self,
         source: Source,
         out: &Path,
         identity: Identity,
         filter: Option<ClockMap>,
-        herald: impl FnOnce() -> Herald,
+        reporter: impl FnOnce() -> HostReporter,
     ) -> Result<(), TraceError> {
         if let Trace::Idle = self {
             let mut collector = Collector::new(out, identity.clone(), filter)?;
             if let Some(cost) = Cost::measure(identity.frequency) {
                 collector.set_cost(cost);
             }
-            *self = Trace::Running(Recorder::start(collector, herald())?);
+            *self = Trace::Running(Recorder::start(collector, reporter())?);
         }
         let Trace::Running(recorder) = self else { return Err(TraceError::Finished) };
         // A thread that has ended says why when it is finished.
@@ -136,11 +136,11 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    fn start(collector: Collector, herald: Herald) -> Result<Recorder, TraceError> {
+    fn start(collector: Collector, reporter: HostReporter) -> Result<Recorder, TraceError> {
         let (orders, given) = channel();
         let thread = std::thread::Builder::new()
             .name("collector".to_owned())
-            .spawn(move || collect(collector, &given, herald))
+            .spawn(move || collect(collector, &given, reporter))
             .map_err(TraceError::Thread)?;
         Ok(Recorder { orders, thread })
     }
@@ -154,7 +154,7 @@ impl Recorder {
 fn collect(
     mut collector: Collector,
     given: &Receiver<Order>,
-    mut herald: Herald,
+    mut reporter: HostReporter,
 ) -> Result<LossReport, Error> {
     let mut failed = None;
     let mut pause = CALM;
@@ -185,10 +185,10 @@ fn collect(
                 Ok(activity) => {
                     pause = activity.pause();
                     for (path, departures) in activity.departures {
-                        herald.departures(&path, &departures);
+                        reporter.departures(&path, &departures);
                     }
                     for (stream, trigger) in activity.triggers {
-                        herald.trigger(stream, trigger);
+                        reporter.trigger(stream, trigger);
                     }
                 }
                 Err(error) => {
@@ -204,23 +204,23 @@ fn collect(
         (losses, failed) => losses.map(|losses| {
             let mut report = losses.into_stream(MAIN);
             report.problems.extend(failed.map(|error| TraceError::from(error).to_string()));
-            report.problems.extend(herald.problems());
+            report.problems.extend(reporter.problems());
             report
         }),
     }
 }
 
 /// Tells other hosts, by way of the watcher, what they have to know of this one.
-pub(crate) struct Herald {
-    voice: Voice,
+pub(crate) struct HostReporter {
+    sender: EventSender,
     global: GlobalClock,
     /// Departures of paths that were before the exchange of probes.
     untimed: BTreeMap<String, u64>,
 }
 
-impl Herald {
-    pub(crate) fn new(voice: Voice, global: GlobalClock) -> Herald {
-        Herald { voice, global, untimed: BTreeMap::new() }
+impl HostReporter {
+    pub(crate) fn new(sender: EventSender, global: GlobalClock) -> HostReporter {
+        HostReporter { sender, global, untimed: BTreeMap::new() }
     }
 
     /// Pulls a trigger that no other host has reported.
@@ -233,19 +233,20 @@ impl Herald {
         };
         let (entity, id) = (trigger.entity.unwrap_or_default(), trigger.id.unwrap_or_default());
         let cause = cause.to_owned();
-        self.voice.say(What::Triggered(Triggered { stream, cause, entity, id }));
+        self.sender.send(What::Triggered(Triggered { stream, cause, entity, id }));
     }
 
     fn departures(&mut self, path: &str, departures: &[Departure]) {
         for batch in departures.chunks(BATCH) {
-            let told = batch.iter().filter_map(|departure| self.global.tell(*departure));
+            let told = batch.iter().filter_map(|departure| self.global.to_message(*departure));
             let departures: Vec<proto::Departure> = told.collect();
             let untimed = batch.len() - departures.len();
             if untimed > 0 {
                 *self.untimed.entry(path.to_owned()).or_default() += untimed as u64;
             }
             if !departures.is_empty() {
-                self.voice.say(What::Departures(Departures { path: path.to_owned(), departures }));
+                self.sender
+                    .send(What::Departures(Departures { path: path.to_owned(), departures }));
             }
         }
     }
@@ -275,14 +276,14 @@ mod tests {
     #[test]
     fn departures_are_told_or_counted() {
         let (events, global) = (Events::new(), GlobalClock::new(None));
-        let mut herald = Herald::new(events.voice(""), global.clone());
+        let mut reporter = HostReporter::new(events.sender(""), global.clone());
         let departures: Vec<Departure> = (0..10_000)
             .map(|id| Departure { id, lo: Counter(id as u64), hi: Counter(id as u64) })
             .collect();
-        herald.departures("early", &departures[..7]);
+        reporter.departures("early", &departures[..7]);
         let frequency = Frequency::from_hz(1_000_000_000).unwrap();
         global.begin(Arc::new(Mutex::new(Online::reference(frequency))));
-        herald.departures("loop", &departures);
+        reporter.departures("loop", &departures);
         let mut told = Vec::new();
         let mut receiver = events.watch().unwrap();
         while let Ok(Some(event)) = receiver.try_recv() {
@@ -293,7 +294,7 @@ mod tests {
         }
         assert!(told.iter().map(|each| each.id).eq(0..10_000));
         assert!(told.iter().all(|each| each.global_ns == each.id && each.within_ns < 10));
-        let problems: Vec<String> = herald.problems().collect();
+        let problems: Vec<String> = reporter.problems().collect();
         assert!(problems[0].contains("path early: 7 messages were not watched"), "{problems:?}");
         assert_eq!(problems.len(), 1);
     }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use loopscope_agent::dialogue::{self, Dialogue, Said};
+use loopscope_agent::dialogue::{self, Answer, Dialogue};
 use loopscope_agent::proto;
 use prost::Message;
 use serde_json::Value;
@@ -16,7 +16,7 @@ fn the_agent_speaks_the_golden_dialogue() {
         let (side, text) = line.split_at(2);
         if side == "< " {
             let said = dialogue.receive(text.as_bytes()).unwrap();
-            assert!(!matches!(said, Said::Failed { .. }), "{text}");
+            assert!(!matches!(said, Answer::Failed { .. }), "{text}");
             continue;
         }
         let message: Value = serde_json::from_str(text).unwrap();

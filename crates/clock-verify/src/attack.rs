@@ -51,19 +51,19 @@ impl Drop for Attack {
 fn attack(relay: &Relay, [front, back]: &[UdpSocket; 2], seed: u64, ended: &AtomicBool) -> u64 {
     let mut random = Rng::with_seed(seed);
     let (began, mut sent) = (Instant::now(), 0);
-    let mut overheard = relay.overheard();
+    let mut captured = relay.captured();
     let mut listened = began;
     while !ended.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_micros(500));
         if listened.elapsed() > LISTENING {
-            (overheard, listened) = (relay.overheard(), Instant::now());
+            (captured, listened) = (relay.captured(), Instant::now());
         }
-        let Some(follower) = overheard.follower else { continue };
+        let Some(follower) = captured.follower else { continue };
         let due = (began.elapsed().as_secs_f64() * RATE as f64) as u64;
         while sent < due {
             sent += 1;
             let way = random.usize(0..2);
-            let Some(mut packet) = random.choice(&overheard.packets[way]).cloned() else {
+            let Some(mut packet) = random.choice(&captured.packets[way]).cloned() else {
                 continue;
             };
             if random.bool() {

@@ -1,4 +1,4 @@
-//! A follower and what it said of the global clock, as it said it.
+//! A follower, and what it published of the global clock, with the instants.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -14,10 +14,10 @@ use loopscope_clocksync::state::State;
 use loopscope_clocksync::synthetic::SyntheticClock;
 use loopscope_time::Counter;
 
-/// Each with the true counter at which it was said, in order. A state is in force until the next
+/// Each with the true counter at which it was published, in order. A state is in force until the next
 /// one.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Said {
+pub(super) struct Published {
     pub(super) states: Vec<(Counter, State)>,
     pub(super) changes: Vec<(Counter, Change)>,
 }
@@ -25,13 +25,13 @@ pub(super) struct Said {
 pub(super) struct Follower {
     prober: Prober,
     clock: SyntheticClock,
-    said: Arc<Mutex<Said>>,
+    published: Arc<Mutex<Published>>,
 }
 
 /// A follower that has ended.
 pub(super) struct Ended {
     pub(super) clock: SyntheticClock,
-    pub(super) said: Said,
+    pub(super) published: Published,
     pub(super) counts: Counts,
 }
 
@@ -42,10 +42,10 @@ impl Follower {
         clock: SyntheticClock,
         reference: SocketAddr,
     ) -> Result<Follower> {
-        let said = Arc::<Mutex<Said>>::default();
+        let published = Arc::<Mutex<Published>>::default();
         let online = Arc::new(OnceLock::<Arc<Mutex<Online>>>::new());
         let observer: Observer = {
-            let (said, online) = (said.clone(), online.clone());
+            let (published, online) = (published.clone(), online.clone());
             // What came before the first burst was complete is nobody's to use.
             Arc::new(move |_| {
                 let Some(online) = online.get() else { return };
@@ -54,9 +54,9 @@ impl Follower {
                 let state = online.state(clock.apply(now));
                 let changes = online.changes();
                 drop(online);
-                let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-                said.states.push((now, state));
-                said.changes.extend(changes.into_iter().map(|change| (now, change)));
+                let mut published = published.lock().unwrap_or_else(PoisonError::into_inner);
+                published.states.push((now, state));
+                published.changes.extend(changes.into_iter().map(|change| (now, change)));
             })
         };
         let prober = Prober::start(ProberConfig {
@@ -69,7 +69,7 @@ impl Follower {
         })?;
         // Set once, here.
         let _ = online.set(prober.online());
-        Ok(Follower { prober, clock, said })
+        Ok(Follower { prober, clock, published })
     }
 
     /// Its online estimate.
@@ -84,7 +84,8 @@ impl Follower {
 
     pub(super) fn stop(self) -> Result<Ended> {
         let counts = self.prober.stop()?;
-        let said = std::mem::take(&mut *self.said.lock().unwrap_or_else(PoisonError::into_inner));
-        Ok(Ended { clock: self.clock, said, counts })
+        let published =
+            std::mem::take(&mut *self.published.lock().unwrap_or_else(PoisonError::into_inner));
+        Ok(Ended { clock: self.clock, published, counts })
     }
 }

@@ -20,7 +20,7 @@ use nix::unistd::Pid;
 use super::Run;
 use super::bed::{Bed, Process, REFERENCE, probes};
 use super::measure::ticks;
-use super::score::{Sample, Tally, Told, Truth};
+use super::score::{Estimate, Sample, Tally, Truth};
 
 const FOLLOWER: &str = "h2";
 /// Between two reads of the page.
@@ -49,7 +49,7 @@ pub(super) struct Read {
     at: Counter,
     status: Status,
     epoch: u32,
-    told: Option<Told>,
+    estimate: Option<Estimate>,
 }
 
 pub(super) struct Measured {
@@ -165,7 +165,7 @@ pub(super) fn measure(run: &Run) -> Result<Measured> {
         host: FOLLOWER.to_owned(),
         time_s: read.at.ticks_since(begin) as f64 / hz,
         offline: None,
-        online: read.told,
+        online: read.estimate,
     };
     let samples =
         reads.iter().filter(|read| read.at >= begin).step_by(SAMPLED).map(sample).collect();
@@ -240,7 +240,7 @@ fn finish(mut process: Process) -> Result<()> {
     Ok(())
 }
 
-/// Reads the page until it is told to end.
+/// Reads the page until it is asked to end.
 fn read(page: &Page, truth: Truth, ended: &AtomicBool) -> (Tally, Vec<Read>) {
     let (mut tally, mut reads) = (Tally::default(), Vec::new());
     let mut last = ordered_counter();
@@ -250,21 +250,26 @@ fn read(page: &Page, truth: Truth, ended: &AtomicBool) -> (Tally, Vec<Read>) {
         let step = now.counter.ticks_since(last).max(0).cast_unsigned() / INSTANTS;
         for i in 0..INSTANTS {
             let at = Counter(now.counter.0 - i * step);
-            let told = if i == 0 { now } else { page.map(at) };
-            let scored = (told.status != Status::Unknown).then(|| Told {
-                error_ns: truth.error(at, told.best, 0.0),
-                above_ns: (told.latest - told.best) as f64,
-                below_ns: (told.best - told.earliest) as f64,
-                calibrated_ns: f64::from(told.calibrated_ns),
+            let estimate = if i == 0 { now } else { page.map(at) };
+            let scored = (estimate.status != Status::Unknown).then(|| Estimate {
+                error_ns: truth.error(at, estimate.best, 0.0),
+                above_ns: (estimate.latest - estimate.best) as f64,
+                below_ns: (estimate.best - estimate.earliest) as f64,
+                calibrated_ns: f64::from(estimate.calibrated_ns),
             });
             match scored {
-                Some(told) => {
-                    tally.take(told, truth.cut(), || format!("the page at counter {}", at.0))
+                Some(estimate) => {
+                    tally.take(estimate, truth.cut(), || format!("the page at counter {}", at.0))
                 }
                 None => tally.unknown += 1,
             }
             if i == 0 {
-                reads.push(Read { at, status: told.status, epoch: told.epoch, told: scored });
+                reads.push(Read {
+                    at,
+                    status: estimate.status,
+                    epoch: estimate.epoch,
+                    estimate: scored,
+                });
             }
         }
         last = now.counter;

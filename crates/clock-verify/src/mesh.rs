@@ -10,7 +10,7 @@ use loopscope_clocksync::log::{HostClock, MeshEdge, survey_mesh};
 use loopscope_clocksync::loops::Residual;
 use loopscope_clocksync::offline::DEFAULT_WANDER;
 use loopscope_clocksync::probe::{
-    MESH_BURST, MESH_RATE_HZ, Mesh, MeshConfig, Peer, Responder, Side, Told, Witness,
+    MESH_BURST, MESH_RATE_HZ, Mesh, MeshConfig, Peer, ReplyTime, Responder, Side, Witness,
 };
 
 use super::bed::Bed;
@@ -51,8 +51,8 @@ impl Meshed {
             };
             let peers: Vec<Peer> = before.iter().map(peer).collect::<Result<_>>()?;
             let (answers_side, online) = (side("answers")?, follower.online());
-            let told = Told::Global(online.clone());
-            let responder = bed.within(name, || Ok(Responder::telling(answers_side, told)?))?;
+            let told = ReplyTime::Global(online.clone());
+            let responder = bed.within(name, || Ok(Responder::with_time(answers_side, told)?))?;
             before.push((name.clone(), responder.address()));
             answers.push(responder);
             if peers.is_empty() {

@@ -29,7 +29,7 @@ const KEPT: usize = 256;
 
 /// The knowledge of an eavesdropper.
 #[derive(Clone, Default)]
-pub(super) struct Overheard {
+pub(super) struct Captured {
     /// Where the follower is.
     pub(super) follower: Option<SocketAddr>,
     /// Packets to the reference, and those from it.
@@ -44,7 +44,7 @@ struct Shared {
     ended: AtomicBool,
     /// Nanoseconds, of the way to the reference and of that from it.
     delays: [AtomicU64; 2],
-    overheard: Mutex<Overheard>,
+    captured: Mutex<Captured>,
 }
 
 pub(super) struct Relay {
@@ -69,7 +69,7 @@ impl Relay {
             back,
             ended: AtomicBool::new(false),
             delays: [DELAY, DELAY].map(|delay| AtomicU64::new(delay.as_nanos() as u64)),
-            overheard: Mutex::default(),
+            captured: Mutex::default(),
         });
         let carry = |way: usize| {
             let shared = shared.clone();
@@ -88,9 +88,9 @@ impl Relay {
         self.shared.delays[1].store((DELAY + more).as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// Recently overheard packets.
-    pub(super) fn overheard(&self) -> Overheard {
-        self.shared.overheard().clone()
+    /// Recently captured packets.
+    pub(super) fn captured(&self) -> Captured {
+        self.shared.captured().clone()
     }
 
     /// Sockets of the relay's own: that to the follower's side, and that to the reference.
@@ -125,7 +125,7 @@ impl Shared {
                 let delay = Duration::from_nanos(self.delays[way].load(Ordering::Relaxed));
                 waiting.push_back((arrived + delay, packet));
                 if way == 0 && from.is_some() {
-                    self.overheard().follower = from;
+                    self.captured().follower = from;
                 }
             }
             // A sleep would end late: the delays are short, and waited for here.
@@ -137,22 +137,22 @@ impl Shared {
     }
 
     fn hand_on(&self, way: usize, packet: Vec<u8>) {
-        let mut overheard = self.overheard();
+        let mut captured = self.captured();
         // A packet that cannot be sent is lost, as on any link.
-        let _ = match (way, overheard.follower) {
+        let _ = match (way, captured.follower) {
             (0, _) => self.back.send(&packet),
             (_, Some(follower)) => self.front.send_to(&packet, follower),
             (_, None) => Ok(0),
         };
-        let kept = &mut overheard.packets[way];
+        let kept = &mut captured.packets[way];
         if kept.len() == KEPT {
             kept.pop_front();
         }
         kept.push_back(packet);
     }
 
-    fn overheard(&self) -> MutexGuard<'_, Overheard> {
-        self.overheard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn captured(&self) -> MutexGuard<'_, Captured> {
+        self.captured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::mesh::{LoopFigures, Loops};
 use super::scenario::Outcome;
-use super::score::{Figures, Spread, Told};
+use super::score::{Estimate, Figures, Spread};
 
 pub(super) fn json(outcomes: &[Outcome]) -> Value {
     let side = |figures: &Figures| {
@@ -85,7 +85,7 @@ pub(super) fn json(outcomes: &[Outcome]) -> Value {
     })
 }
 
-/// Instants at which a time that was told was held against the truth: offline, online.
+/// Instants at which an estimate was compared with the truth: offline, online.
 fn scored(outcomes: &[Outcome]) -> [usize; 2] {
     let sum = |side: fn(&Outcome) -> &Figures| outcomes.iter().map(|o| side(o).known).sum();
     [sum(|outcome| &outcome.offline), sum(|outcome| &outcome.online)]
@@ -188,14 +188,19 @@ pub(super) fn write_csv(path: &Path, outcome: &Outcome) -> Result<()> {
         "host,time_s,offline_error_ns,offline_hard_half_width_ns,offline_calibrated_ns,\
          online_error_ns,online_hard_half_width_ns,online_calibrated_ns\n",
     );
-    let told = |told: &Option<Told>| match told {
-        Some(told) => {
-            format!("{:.1},{:.1},{:.1}", told.error_ns, told.half_width_ns(), told.calibrated_ns)
+    let estimate = |estimate: &Option<Estimate>| match estimate {
+        Some(estimate) => {
+            format!(
+                "{:.1},{:.1},{:.1}",
+                estimate.error_ns,
+                estimate.half_width_ns(),
+                estimate.calibrated_ns
+            )
         }
         None => ",,".to_owned(),
     };
     for sample in samples {
-        let (offline, online) = (told(&sample.offline), told(&sample.online));
+        let (offline, online) = (estimate(&sample.offline), estimate(&sample.online));
         let _ = writeln!(text, "{},{:.6},{offline},{online}", sample.host, sample.time_s);
     }
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))

@@ -12,7 +12,7 @@ use loopscope_clocksync::online::{Change, What};
 use loopscope_time::Counter;
 
 use super::bed::{REFERENCE, probes};
-use super::follower::Said;
+use super::follower::Published;
 use super::measure::{self, ASYMMETRY, Event, SMALL_STEP, STEP};
 use super::mesh::Loops;
 use super::score::{Figures, Sample, Sides, Spread, Tally, Truth, noise};
@@ -307,8 +307,8 @@ impl Scenario {
         for (name, ended) in &measured.followers {
             run.check()?;
             let clock = solved.get(name).context("a follower has no map")?;
-            let said = &ended.said;
-            let sides = Sides { host: name, clock: ended.clock, map: &clock.map, said, truth };
+            let published = &ended.published;
+            let sides = Sides { host: name, clock: ended.clock, map: &clock.map, published, truth };
             let stretch = (measured.begin, measured.end);
             let [off, on] = sides.score(stretch, count, &mut random, &mut samples);
             if beds > 1 {
@@ -331,12 +331,12 @@ impl Scenario {
             };
             scored.changes.extend(clock.disturbances.iter().map(found));
             let told = |(_, change): &(Counter, Change)| format!("{name}, online: {}", change.what);
-            scored.changes.extend(said.changes.iter().map(told));
+            scored.changes.extend(published.changes.iter().map(told));
             let follower = Expected { name, ended, clock, measured: &measured };
             follower.check(event, &mut scored.checks);
             if event == Event::AsymmetryStep {
                 let noticed =
-                    said.changes.iter().find(|(_, c)| matches!(c.what, What::Path { .. }));
+                    published.changes.iter().find(|(_, c)| matches!(c.what, What::Path { .. }));
                 let noticed = noticed.map_or(measured.end, |(at, _)| *at);
                 let stretch = (noticed.min(Counter(measured.end.0 - 1)), measured.end);
                 let [_, on] = sides.score(stretch, count / 10, &mut random, &mut Vec::new());
@@ -362,9 +362,14 @@ impl Scenario {
         let clock = solved.get("h2").context("the follower has no map")?;
         let frequency = measured.bed.frequency;
         let truth = Truth { reference: measured.reference, frequency };
-        let said = Said::default();
-        let sides =
-            Sides { host: "h2", clock: measured.follower, map: &clock.map, said: &said, truth };
+        let published = Published::default();
+        let sides = Sides {
+            host: "h2",
+            clock: measured.follower,
+            map: &clock.map,
+            published: &published,
+            truth,
+        };
         let mut random = Rng::with_seed(run.seed);
         let mut samples = std::mem::take(&mut measured.samples);
         let stretch = holdover::solved_stretch(&measured);

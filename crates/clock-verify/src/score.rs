@@ -8,7 +8,7 @@ use loopscope_clocksync::state::{State, Status};
 use loopscope_clocksync::synthetic::SyntheticClock;
 use loopscope_time::{Bound, ClockMap, Counter, Frequency, GlobalNs};
 
-use super::follower::Said;
+use super::follower::Published;
 
 /// The global clock, as nobody but the scorer knows it: the reference's hidden counter, scaled by
 /// its nominal frequency.
@@ -19,13 +19,13 @@ pub(super) struct Truth {
 }
 
 impl Truth {
-    /// How far a time that was told for the true counter `at` is after the truth, in ns.
-    pub(super) fn error(&self, at: Counter, told: GlobalNs, fraction: f64) -> f64 {
+    /// How far the estimate for the true counter `at` is after the truth, in ns.
+    pub(super) fn error(&self, at: Counter, estimate: GlobalNs, fraction: f64) -> f64 {
         let hz = u128::from(self.frequency.hz());
         let scaled = u128::from(self.reference.apply(at).0) * 1_000_000_000;
         // A counter of 64 bits makes fewer than 2^63 ns at more than 2 GHz, and runs are young.
         let whole = (scaled / hz) as i64;
-        (told.0 - whole) as f64 + fraction - (scaled % hz) as f64 / hz as f64
+        (estimate.0 - whole) as f64 + fraction - (scaled % hz) as f64 / hz as f64
     }
 
     /// What hidden clocks, cut to whole ticks, make uncertain about the truth: one on each side.
@@ -36,21 +36,21 @@ impl Truth {
 
 /// The reported estimate for one instant.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct Estimate {
     pub(super) error_ns: f64,
-    /// How far after what was said truth may be, and how far before it.
+    /// How far after the estimate the truth may be, and how far before it, in ns.
     pub(super) above_ns: f64,
     pub(super) below_ns: f64,
     pub(super) calibrated_ns: f64,
 }
 
-impl Told {
+impl Estimate {
     pub(super) fn half_width_ns(&self) -> f64 {
         0.5 * (self.above_ns + self.below_ns)
     }
 }
 
-/// All that was said by one side.
+/// Errors and widths of all estimates of one side.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     errors: Vec<f64>,
@@ -61,23 +61,25 @@ pub(super) struct Tally {
     pub(super) violations: u64,
     /// The first of them, for people.
     pub(super) first_violation: Option<String>,
-    /// Instants of which nothing was said.
+    /// Instants without an estimate.
     pub(super) unknown: u64,
-    /// Instants of which something was said before a disturbance was noticed that was told to have
+    /// Instants with an estimate from before a disturbance was noticed that was reported to have
     /// come earlier.
     pub(super) withdrawn: u64,
 }
 
 impl Tally {
-    pub(super) fn take(&mut self, told: Told, cut_ns: f64, place: impl FnOnce() -> String) {
-        self.errors.push(told.error_ns.abs());
-        self.widths.push(told.half_width_ns());
-        self.calibrated.push(told.calibrated_ns);
-        self.covered += u64::from(told.error_ns.abs() <= told.calibrated_ns);
-        // Truth is `error` before what was said.
-        if told.error_ns > told.below_ns + cut_ns || -told.error_ns > told.above_ns + cut_ns {
+    pub(super) fn take(&mut self, estimate: Estimate, cut_ns: f64, place: impl FnOnce() -> String) {
+        self.errors.push(estimate.error_ns.abs());
+        self.widths.push(estimate.half_width_ns());
+        self.calibrated.push(estimate.calibrated_ns);
+        self.covered += u64::from(estimate.error_ns.abs() <= estimate.calibrated_ns);
+        // The truth is `error` before the estimate.
+        if estimate.error_ns > estimate.below_ns + cut_ns
+            || -estimate.error_ns > estimate.above_ns + cut_ns
+        {
             self.violations += 1;
-            self.first_violation.get_or_insert_with(|| format!("{}: {told:?}", place()));
+            self.first_violation.get_or_insert_with(|| format!("{}: {estimate:?}", place()));
         }
     }
 
@@ -154,8 +156,8 @@ impl Spread {
 pub(super) struct Sample {
     pub(super) host: String,
     pub(super) time_s: f64,
-    pub(super) offline: Option<Told>,
-    pub(super) online: Option<Told>,
+    pub(super) offline: Option<Estimate>,
+    pub(super) online: Option<Estimate>,
 }
 
 /// Data by which one follower's instants are scored.
@@ -163,7 +165,7 @@ pub(super) struct Sides<'a> {
     pub(super) host: &'a str,
     pub(super) clock: SyntheticClock,
     pub(super) map: &'a ClockMap,
-    pub(super) said: &'a Said,
+    pub(super) published: &'a Published,
     pub(super) truth: Truth,
 }
 
@@ -187,17 +189,18 @@ impl Sides<'_> {
             let own = self.clock.apply(at);
             let mapped = self.offline(at, own);
             match mapped {
-                Some(told) => offline.take(told, cut, || place("offline")),
+                Some(estimate) => offline.take(estimate, cut, || place("offline")),
                 None => offline.unknown += 1,
             }
-            let told = self.online(at, own);
-            match told {
-                Online::Told(told) => online.take(told, cut, || place("online")),
+            let estimate = self.online(at, own);
+            match estimate {
+                Online::Estimate(estimate) => online.take(estimate, cut, || place("online")),
                 Online::Unknown => online.unknown += 1,
                 Online::Withdrawn => online.withdrawn += 1,
             }
             if number % every == 0 {
-                let online = if let Online::Told(told) = told { Some(told) } else { None };
+                let online =
+                    if let Online::Estimate(estimate) = estimate { Some(estimate) } else { None };
                 let host = self.host.to_owned();
                 samples.push(Sample { host, time_s, offline: mapped, online });
             }
@@ -205,10 +208,10 @@ impl Sides<'_> {
         [offline, online]
     }
 
-    fn offline(&self, at: Counter, own: Counter) -> Option<Told> {
+    fn offline(&self, at: Counter, own: Counter) -> Option<Estimate> {
         let (global, bound) = self.map.map(own);
         let calibrated: Bound = self.map.calibrated(own);
-        bound.is_known().then(|| Told {
+        bound.is_known().then(|| Estimate {
             error_ns: self.truth.error(at, global, 0.0),
             above_ns: bound.ns() as f64,
             below_ns: bound.ns() as f64,
@@ -217,19 +220,20 @@ impl Sides<'_> {
     }
 
     fn online(&self, at: Counter, own: Counter) -> Online {
-        let said = self.said.states.partition_point(|(said, _)| *said <= at);
-        let Some((_, state)) = said.checked_sub(1).map(|last| &self.said.states[last]) else {
+        let published = self.published.states.partition_point(|(published, _)| *published <= at);
+        let Some((_, state)) = published.checked_sub(1).map(|last| &self.published.states[last])
+        else {
             return Online::Unknown;
         };
         if state.status == Status::Unknown || own >= state.expires {
             return Online::Unknown;
         }
-        if self.said.changes.iter().any(|(_, change)| withdraws(change, state, own)) {
+        if self.published.changes.iter().any(|(_, change)| withdraws(change, state, own)) {
             return Online::Withdrawn;
         }
         let ns = own.ticks_since(state.anchor) as f64 * state.ns_per_tick;
         let grown = ns.abs() * state.drift;
-        Online::Told(Told {
+        Online::Estimate(Estimate {
             error_ns: self.truth.error(at, state.global, state.fraction_ns + ns),
             above_ns: state.above_ns + grown,
             below_ns: state.below_ns + grown,
@@ -240,7 +244,7 @@ impl Sides<'_> {
 
 #[derive(Clone, Copy)]
 enum Online {
-    Told(Told),
+    Estimate(Estimate),
     Unknown,
     Withdrawn,
 }

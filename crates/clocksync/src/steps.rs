@@ -160,7 +160,7 @@ impl Steps {
     /// what was before a step, and the other messages nothing of what was after it.
     pub(crate) fn bounds_at(&self, x: f64) -> (&Bounds, [f64; 2]) {
         match &self.held {
-            Some(held) if x >= held.first() => (held.told(), [held.first(), f64::INFINITY]),
+            Some(held) if x >= held.first() => (held.since_first(), [held.first(), f64::INFINITY]),
             Some(held) => (&self.bounds, [self.since, held.first()]),
             None => (&self.bounds, [self.since, f64::INFINITY]),
         }
@@ -320,7 +320,7 @@ impl Held {
     }
 
     /// The interval since the first message.
-    fn told(&self) -> &Bounds {
+    fn since_first(&self) -> &Bounds {
         self.until_answered.as_ref().unwrap_or(&self.bounds)
     }
 

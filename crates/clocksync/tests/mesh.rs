@@ -12,7 +12,7 @@ use loopscope_clocksync::log::{MeshEdge, solve_run, survey_mesh};
 use loopscope_clocksync::loops::Residuals;
 use loopscope_clocksync::offline::DEFAULT_WANDER;
 use loopscope_clocksync::probe::{
-    Cause, Mesh, MeshConfig, Peer, Prober, ProberConfig, Responder, Side, Told,
+    Cause, Mesh, MeshConfig, Peer, Prober, ProberConfig, ReplyTime, Responder, Side,
 };
 use loopscope_time::Frequency;
 use run::{babeltrace_count, frequency, side};
@@ -46,7 +46,8 @@ impl Hosts<'_> {
     }
 
     fn answers(&self, name: &str, follower: &Prober) -> Responder {
-        Responder::telling(self.side(name, "answers"), Told::Global(follower.online())).unwrap()
+        Responder::with_time(self.side(name, "answers"), ReplyTime::Global(follower.online()))
+            .unwrap()
     }
 
     fn mesh(&self, name: &str, follower: &Prober, peers: &[(&str, SocketAddr)]) -> Mesh {
@@ -144,7 +145,7 @@ fn a_peer_may_come_late() {
     held.recv(&mut probe).unwrap();
     drop(held);
     let late = Side { address, ..hosts.side("a", "answers") };
-    let late = Responder::telling(late, Told::Global(followers[0].online())).unwrap();
+    let late = Responder::with_time(late, ReplyTime::Global(followers[0].online())).unwrap();
     wait(&mesh, |of| of["a"].known > 20);
     assert!(mesh.stop().unwrap()["a"].counts.is_ok());
     late.stop().unwrap();
@@ -163,7 +164,7 @@ fn a_peer_is_followed_to_another_address() {
     let answered = mesh.last_answers()["a"].unwrap();
     first.stop().unwrap();
     let second = Side { directory: None, ..hosts.side("a", "answers") };
-    let second = Responder::telling(second, Told::Global(followers[0].online())).unwrap();
+    let second = Responder::with_time(second, ReplyTime::Global(followers[0].online())).unwrap();
     mesh.redirect("a", LOOPBACK, second.address()).unwrap();
     let then = mesh.residuals()["a"].known;
     wait(&mesh, |of| of["a"].known > then + 20);

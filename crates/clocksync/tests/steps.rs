@@ -65,7 +65,7 @@ fn no_step_makes_a_bound_wrong() {
                     let rows = format!("{what}\n{HEAD}\n{}\n{}", scored.offline, scored.online);
                     let violations = (scored.offline.violations, scored.online.violations);
                     assert_eq!(violations, (0, 0), "{rows}");
-                    // Told at once, as one tells it who knows what will come.
+                    // Reported at once, as by somebody who knows what will come.
                     if ns.abs() >= 15e3 {
                         found_once(&scored, ns, &rows);
                     }

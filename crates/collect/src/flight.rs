@@ -117,7 +117,7 @@ impl RingReader {
         let already = if number == self.tail { self.taken } else { 0 };
         // Records of the sub-buffer that were taken earlier precede the rest.
         let before = records_up_to(&copy, already, tools.records);
-        let told = self.told_discarded();
+        let told = self.reported_discarded();
         let mut packets: Vec<Packet> = Vec::new();
         let mut seen = copy.first;
         let walked = pieces(&copy.bytes, copy.used, |piece| {

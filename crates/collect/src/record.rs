@@ -117,7 +117,7 @@ fn runtime_dir() -> Result<TempDir, Error> {
 }
 
 /// The program gets the signals that this process had, not the ones blocked for it, and is noted
-/// before it begins: whoever resumes the recording knows it, even if it kills this process at once.
+/// before it begins: a resumed recording knows it, even if the program kills this process at once.
 #[allow(unsafe_code)]
 fn prepare(
     command: &mut Command,

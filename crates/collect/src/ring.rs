@@ -353,7 +353,7 @@ impl RingReader {
     }
 
     /// Discarded hits that packets tell, those that reached no ring included.
-    pub(crate) fn told_discarded(&self) -> u64 {
+    pub(crate) fn reported_discarded(&self) -> u64 {
         self.discarded() + count(&self.map.get().reentered, Ordering::Relaxed)
     }
 
@@ -422,13 +422,13 @@ impl RingReader {
             let mark = self.mark();
             self.drain(mark, tools, doubts)?;
             if let Some(size) = self.committed(self.tail).filter(|_| !self.broken) {
-                let discarded = Some(self.told_discarded());
+                let discarded = Some(self.reported_discarded());
                 self.keep(&[(self.tail, size)], discarded, tools, doubts)?;
             }
         }
         let discarded = self.discarded();
         let tid = self.map.get().tid.load(Ordering::Relaxed);
-        self.sink.stream.close(tid, self.told_discarded() + overwritten)?;
+        self.sink.stream.close(tid, self.reported_discarded() + overwritten)?;
         let accounted = self.sink.taken() + overwritten + discarded;
         // Cut short since, it may have told anything.
         if lives || self.is_cut(doubts) {

@@ -56,7 +56,7 @@ pub(crate) struct Flaws {
 
 impl Flaws {
     /// Each with its number.
-    pub fn told(&self) -> [(u64, &'static str); 3] {
+    pub fn counts(&self) -> [(u64, &'static str); 3] {
         [
             (self.not_utf8, "strings are not UTF-8; what is wrong in them became \u{fffd}"),
             (

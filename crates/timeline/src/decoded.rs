@@ -85,7 +85,7 @@ pub(crate) fn account(
         for (_, what) in file.damage {
             problem(&file.file, what);
         }
-        for (count, what) in file.flaws.told() {
+        for (count, what) in file.flaws.counts() {
             if count > 0 {
                 problem(&file.file, format!("{count} {what}"));
             }

@@ -20,7 +20,7 @@ pub(crate) fn in_experiment() -> bool {
 }
 
 /// Says it: `result` if `json` is asked for, else `text`.
-pub(crate) fn tell(json: bool, result: &Value, text: impl Display) -> Result<()> {
+pub(crate) fn report(json: bool, result: &Value, text: impl Display) -> Result<()> {
     if in_experiment() {
         std::fs::write(FILE, format!("{result:#}\n"))
             .with_context(|| format!("cannot write {FILE} into the working directory"))?;

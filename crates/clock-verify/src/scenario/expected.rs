@@ -29,14 +29,14 @@ impl Expected<'_> {
         };
         let disturbed =
             |(_, change): &&(Counter, Change)| matches!(change.what, What::Disturbed { .. });
-        let said = &self.ended.said;
+        let published = &self.ended.published;
         match event {
             Event::CounterStep(_) | Event::RateStep => self.check_disturbance(event, &mut check),
             _ => {
                 check("no disturbance is found offline", self.clock.disturbances.is_empty());
-                let none = !said.changes.iter().any(|change| disturbed(&change));
+                let none = !published.changes.iter().any(|change| disturbed(&change));
                 check("no disturbance is told online", none);
-                let calm = said.states.iter().all(|(_, state)| state.epoch == 0);
+                let calm = published.states.iter().all(|(_, state)| state.epoch == 0);
                 check("no epoch begins", calm);
             }
         }
@@ -50,7 +50,7 @@ impl Expected<'_> {
             }
             Event::AsymmetryStep => {
                 let delay = ASYMMETRY.as_nanos() as f64;
-                let found = said.changes.iter().any(|(_, change)| {
+                let found = published.changes.iter().any(|(_, change)| {
                     matches!(change.what, What::Path { forward_ns, back_ns }
                         if (back_ns - delay).abs() < 0.3 * delay && forward_ns.abs() < 0.3 * delay)
                 });
@@ -102,10 +102,11 @@ impl Expected<'_> {
         let right = matches!(&found[..], [one]
             if is_it(&one.cause) && one.from <= at && at <= one.until);
         check("offline finds it, once, where it was", right);
-        let told = self.ended.said.changes.iter().filter_map(|(_, change)| match change.what {
-            What::Disturbed { cause, .. } => Some((change, cause)),
-            _ => None,
-        });
+        let told =
+            self.ended.published.changes.iter().filter_map(|(_, change)| match change.what {
+                What::Disturbed { cause, .. } => Some((change, cause)),
+                _ => None,
+            });
         let told: Vec<_> = told.collect();
         let right = matches!(&told[..], [(change, cause)]
             if is_it(cause) && change.from <= at && at <= change.until);
@@ -118,7 +119,7 @@ impl Expected<'_> {
         check("no event is mapped inside it", !inside);
         let [begin, end] = [self.measured.begin, self.measured.end].map(|at| clock.apply(at));
         let epochs = (map.epoch(begin), map.epoch(end));
-        let last = self.ended.said.states.last().map(|(_, state)| state.epoch);
+        let last = self.ended.published.states.last().map(|(_, state)| state.epoch);
         let right = epochs == (Some(0), Some(1)) && last == Some(1);
         check("an epoch begins with it", right);
     }

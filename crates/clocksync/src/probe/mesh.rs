@@ -7,10 +7,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use super::heard::Heard;
 use super::outcome::Outcome;
 use super::pace::Pace;
 use super::probing::Probing;
+use super::reply_statistics::ReplyStatistics;
 use super::socket::{self, StampedSocket};
 use super::{Counts, Order, ProbeError, Side, Worker};
 use crate::loops::{Residual, Residuals};
@@ -52,7 +52,7 @@ pub struct MeshConfig {
 pub struct Mesh {
     residuals: BTreeMap<String, Arc<Mutex<Residuals>>>,
     /// The sides of the edges that could begin, by peer.
-    sides: BTreeMap<String, (Side, Arc<Mutex<Heard>>)>,
+    sides: BTreeMap<String, (Side, Arc<Mutex<ReplyStatistics>>)>,
     elsewhere: Elsewhere,
     worker: Worker<Ends>,
 }
@@ -84,12 +84,12 @@ impl Mesh {
         for Peer { name, address, side } in peers {
             let shared = Arc::<Mutex<Residuals>>::default();
             residuals.insert(name.clone(), shared.clone());
-            let tell = judged_by(name.clone(), config.clone(), shared);
+            let report = judged_by(name.clone(), config.clone(), shared);
             let probing = StampedSocket::bind(&side)
-                .and_then(|socket| Probing::new(socket, side.clone(), address, pace, tell));
+                .and_then(|socket| Probing::new(socket, side.clone(), address, pace, report));
             match probing {
                 Ok(probing) => {
-                    sides.insert(name.clone(), (side, probing.heard()));
+                    sides.insert(name.clone(), (side, probing.reply_statistics()));
                     edges.push((name, probing));
                 }
                 Err(error) => {
@@ -107,9 +107,13 @@ impl Mesh {
 
     /// When each peer whose edge could begin answered last.
     pub fn last_answers(&self) -> BTreeMap<String, Option<Instant>> {
-        let last =
-            |heard: &Arc<Mutex<Heard>>| heard.lock().unwrap_or_else(PoisonError::into_inner).last();
-        self.sides.iter().map(|(name, (_, heard))| (name.clone(), last(heard))).collect()
+        let last = |reply_statistics: &Arc<Mutex<ReplyStatistics>>| {
+            reply_statistics.lock().unwrap_or_else(PoisonError::into_inner).last()
+        };
+        self.sides
+            .iter()
+            .map(|(name, (_, reply_statistics))| (name.clone(), last(reply_statistics)))
+            .collect()
     }
 
     /// Probes a peer whose edge could begin at `address` from now on, from the address `own`.

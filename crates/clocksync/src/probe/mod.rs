@@ -7,8 +7,8 @@
 mod demand;
 mod faults;
 mod hardware;
-mod heard;
 mod load;
+mod local_clocks;
 mod mesh;
 mod outcome;
 mod pace;
@@ -16,9 +16,9 @@ mod packet;
 mod prober;
 mod probing;
 mod replay;
+mod reply_statistics;
 mod responder;
 mod socket;
-mod surroundings;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,11 +30,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub use faults::{ClockSet, Faults};
-pub use heard::Heard;
 pub use mesh::{EdgeEnd, MESH_BURST, MESH_RATE_HZ, Mesh, MeshConfig, Peer, Witness};
 pub use outcome::{Observer, Outcome};
 pub use prober::{DEFAULT_BURST, DEFAULT_RATE_HZ, Prober, ProberConfig};
-pub use responder::{Responder, Told};
+pub use reply_statistics::ReplyStatistics;
+pub use responder::{ReplyTime, Responder};
 pub use socket::{DSCP, Traffic};
 
 use crate::counter::CounterError;

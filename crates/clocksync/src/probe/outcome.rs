@@ -15,7 +15,7 @@ use crate::pairs;
 pub struct Outcome {
     /// The probe's number; 2n and 2n + 1 are a pair.
     pub seq: u64,
-    /// Its stamps: the follower's on the follower's counter, the reference's as its replies told
+    /// Its stamps: the follower's on the follower's counter, the reference's as its replies gave
     /// them. `t3` comes with a later reply; where that is lost, it is missing.
     pub exchange: Exchange,
     /// Nominal frequency of the reference's counter.
@@ -25,11 +25,11 @@ pub struct Outcome {
     pub session: u64,
     /// How far the counters of two of the reference's processors may be apart, in its ticks.
     pub apart: u64,
-    /// What the other side takes global time to have been when it received the probe, if it told.
+    /// What the other side takes global time to have been when it received the probe, if its reply had it.
     pub reckoning: Option<Reckoning>,
 }
 
-/// Is told each outcome, in the order of their numbers, on the thread that probes.
+/// Receives each outcome, in the order of their numbers, on the thread that probes.
 pub type Observer = Arc<dyn Fn(&Outcome) + Send + Sync>;
 
 /// Nothing more is expected of an exchange when the reply to one so many numbers ahead has come,
@@ -53,16 +53,16 @@ pub(super) struct Assembly {
     reference: Option<(Frequency, u64, u64)>,
     /// The last probe that was answered or given up.
     settled: u64,
-    tell: Box<dyn FnMut(&Outcome) + Send>,
+    report: Box<dyn FnMut(&Outcome) + Send>,
 }
 
-/// Exchanges that were told without the stamp of their reply.
+/// Number of exchanges that were reported without the stamp of their reply.
 #[must_use]
-pub(super) struct Untold(pub(super) u64);
+pub(super) struct UnstampedReplies(pub(super) u64);
 
 impl Assembly {
-    pub(super) fn of(follower: Frequency, tell: Box<dyn FnMut(&Outcome) + Send>) -> Assembly {
-        Assembly { rows: BTreeMap::new(), follower, reference: None, settled: 0, tell }
+    pub(super) fn of(follower: Frequency, report: Box<dyn FnMut(&Outcome) + Send>) -> Assembly {
+        Assembly { rows: BTreeMap::new(), follower, reference: None, settled: 0, report }
     }
 
     /// A probe goes out.
@@ -70,54 +70,54 @@ impl Assembly {
         self.rows.insert(seq, (now, Row::default()));
     }
 
-    /// Drops what is not told yet: the reference is another.
+    /// Drops what is not reported yet: the reference is another.
     pub(super) fn forget(&mut self) {
         self.rows.clear();
     }
 
-    /// The exchange of a probe that was not told yet.
+    /// The exchange of a probe that was not reported yet.
     pub(super) fn row(&mut self, seq: u64) -> Option<&mut Row> {
         self.rows.get_mut(&seq).map(|(_, row)| row)
     }
 
-    /// Tells what is complete, or so far behind the reply to `answered` that nothing more of it can
+    /// Reports what is complete, or so far behind the reply to `answered` that nothing more of it can
     /// be expected.
-    pub(super) fn tell(
+    pub(super) fn reply(
         &mut self,
         answered: u64,
         now: Instant,
         reference: Frequency,
         session: u64,
         apart: u64,
-    ) -> Untold {
+    ) -> UnstampedReplies {
         self.reference = Some((reference, session, apart));
         self.settle(answered, now)
     }
 
-    /// Nothing of this probe will come any more. Tells as [`Self::tell`] does, so that no more is
+    /// Nothing of this probe will come any more. Reports as [`Self::reply`] does, so that no more is
     /// kept while the reference is silent than while it answers.
-    pub(super) fn give_up(&mut self, seq: u64, now: Instant) -> Untold {
+    pub(super) fn give_up(&mut self, seq: u64, now: Instant) -> UnstampedReplies {
         self.settle(seq, now)
     }
 
-    fn settle(&mut self, seq: u64, now: Instant) -> Untold {
+    fn settle(&mut self, seq: u64, now: Instant) -> UnstampedReplies {
         self.settled = self.settled.max(seq);
         let settled = self.settled;
-        self.told(|seq, begun| seq + LATE <= settled && now >= begun + LATE_TIME)
+        self.report_settled(|seq, begun| seq + LATE <= settled && now >= begun + LATE_TIME)
     }
 
-    /// Tells what is left; nothing if nothing was ever answered.
+    /// Reports what is left; nothing if nothing was ever answered.
     pub(super) fn end(&mut self) {
         if self.reference.is_some() {
             // Missing last stamps are no loss.
-            let Untold(_) = self.told(|_, _| true);
+            let UnstampedReplies(_) = self.report_settled(|_, _| true);
         }
     }
 
-    /// Tells pairs, in order, until one is neither complete nor `late`. Before the first answer
+    /// Reports pairs, in order, until one is neither complete nor `late`. Before the first answer
     /// there is nothing to tell of them, and they are only forgotten.
-    fn told(&mut self, late: impl Fn(u64, Instant) -> bool) -> Untold {
-        let mut untold = 0;
+    fn report_settled(&mut self, late: impl Fn(u64, Instant) -> bool) -> UnstampedReplies {
+        let mut unstamped = 0;
         while let Some((&seq, &(begun, _))) = self.rows.first_key_value() {
             let seqs = [seq, pairs::partner(seq)];
             let pair = seqs.map(|seq| self.rows.get(&seq).map(|(_, row)| *row));
@@ -134,12 +134,12 @@ impl Assembly {
             pairs::judge(&mut first.exchange, &mut second.exchange, self.follower, reference);
             for (seq, Row { exchange, reckoning }) in seqs.into_iter().zip([first, second]) {
                 if self.rows.remove(&seq).is_some() {
-                    untold += u64::from(exchange.t3.is_none() && exchange.t4.is_some());
-                    (self.tell)(&Outcome { seq, exchange, reference, session, apart, reckoning });
+                    unstamped += u64::from(exchange.t3.is_none() && exchange.t4.is_some());
+                    (self.report)(&Outcome { seq, exchange, reference, session, apart, reckoning });
                 }
             }
         }
-        Untold(untold)
+        UnstampedReplies(unstamped)
     }
 }
 
@@ -157,19 +157,19 @@ mod tests {
         Some(Span { lo: Counter(tick), hi: Counter(tick + 50) })
     }
 
-    struct Told {
+    struct Rig {
         begun: Instant,
         assembly: Assembly,
         outcomes: Arc<Mutex<Vec<Outcome>>>,
     }
 
-    impl Told {
-        fn new() -> Told {
+    impl Rig {
+        fn new() -> Rig {
             let outcomes = Arc::new(Mutex::new(Vec::new()));
             let into = outcomes.clone();
-            let tell = Box::new(move |outcome: &Outcome| into.lock().unwrap().push(*outcome));
+            let report = Box::new(move |outcome: &Outcome| into.lock().unwrap().push(*outcome));
             let hz = Frequency::from_hz(1_000_000_000).unwrap();
-            Told { begun: Instant::now(), assembly: Assembly::of(hz, tell), outcomes }
+            Rig { begun: Instant::now(), assembly: Assembly::of(hz, report), outcomes }
         }
 
         fn begin(&mut self, seq: u64) {
@@ -186,59 +186,59 @@ mod tests {
             self.assembly.row(seq).unwrap().exchange.t3 = at(1_000 * seq + 600);
         }
 
-        fn tell(&mut self, answered: u64, ms: u64) -> (u64, Vec<(u64, bool, Pair)>) {
+        fn reply(&mut self, answered: u64, ms: u64) -> (u64, Vec<(u64, bool, Pair)>) {
             let now = self.begun + Duration::from_millis(ms);
             let hz = Frequency::from_hz(1_000_000_000).unwrap();
-            let Untold(untold) = self.assembly.tell(answered, now, hz, 5, 0);
+            let UnstampedReplies(unstamped) = self.assembly.reply(answered, now, hz, 5, 0);
             let outcomes = std::mem::take(&mut *self.outcomes.lock().unwrap());
             let row = |o: &Outcome| (o.seq, o.exchange.t3.is_some(), o.exchange.forward);
-            (untold, outcomes.iter().map(row).collect())
+            (unstamped, outcomes.iter().map(row).collect())
         }
     }
 
     /// A pair is told when the stamp of its second reply has come, judged, in order.
     #[test]
     fn pairs_are_told_when_all_of_them_is_known() {
-        let mut told = Told::new();
+        let mut rig = Rig::new();
         for seq in 0..4 {
-            told.begin(seq);
-            told.answered(seq);
+            rig.begin(seq);
+            rig.answered(seq);
         }
-        told.stamped(0);
-        told.stamped(2);
-        told.stamped(3);
-        assert_eq!(told.tell(3, 20), (0, vec![]));
-        told.stamped(1);
+        rig.stamped(0);
+        rig.stamped(2);
+        rig.stamped(3);
+        assert_eq!(rig.reply(3, 20), (0, vec![]));
+        rig.stamped(1);
         let all = [0, 1, 2, 3].map(|seq| (seq, true, Pair::Clean)).to_vec();
-        assert_eq!(told.tell(3, 20), (0, all));
-        assert!(told.assembly.row(0).is_none());
+        assert_eq!(rig.reply(3, 20), (0, all));
+        assert!(rig.assembly.row(0).is_none());
     }
 
     /// What is missing is waited for only so long, and costs one sample.
     #[test]
     fn what_never_comes_is_told_without() {
-        let mut told = Told::new();
+        let mut rig = Rig::new();
         for seq in 0..10 {
-            told.begin(seq);
+            rig.begin(seq);
         }
-        told.answered(0);
-        told.answered(1);
-        told.stamped(1);
-        assert_eq!(told.tell(7, 100), (0, vec![]));
-        assert_eq!(told.tell(8, 99), (0, vec![]));
-        assert_eq!(told.tell(8, 100), (1, vec![(0, false, Pair::Clean), (1, true, Pair::Clean)]));
+        rig.answered(0);
+        rig.answered(1);
+        rig.stamped(1);
+        assert_eq!(rig.reply(7, 100), (0, vec![]));
+        assert_eq!(rig.reply(8, 99), (0, vec![]));
+        assert_eq!(rig.reply(8, 100), (1, vec![(0, false, Pair::Clean), (1, true, Pair::Clean)]));
     }
 
     #[test]
     fn at_the_end_all_is_told() {
-        let mut told = Told::new();
-        told.begin(0);
-        told.assembly.end();
-        assert_eq!(told.outcomes.lock().unwrap().len(), 0);
-        told.answered(0);
-        assert_eq!(told.tell(0, 1), (0, vec![]));
-        told.assembly.end();
-        assert_eq!(told.outcomes.lock().unwrap().len(), 1);
+        let mut rig = Rig::new();
+        rig.begin(0);
+        rig.assembly.end();
+        assert_eq!(rig.outcomes.lock().unwrap().len(), 0);
+        rig.answered(0);
+        assert_eq!(rig.reply(0, 1), (0, vec![]));
+        rig.assembly.end();
+        assert_eq!(rig.outcomes.lock().unwrap().len(), 1);
     }
 
     /// A day of silence, and one before any answer, at more probes a second than there are then:
@@ -248,18 +248,18 @@ mod tests {
         const GAP_MS: u64 = 100;
         const DAY: u64 = 24 * 3600 * 1000 / GAP_MS;
         for answered in [0, 4] {
-            let (mut told, mut seen, mut most) = (Told::new(), 0, 0);
+            let (mut rig, mut seen, mut most) = (Rig::new(), 0, 0);
             for seq in 0..DAY {
-                let now = told.begun + Duration::from_millis(seq * GAP_MS);
-                told.assembly.begin(seq, now);
+                let now = rig.begun + Duration::from_millis(seq * GAP_MS);
+                rig.assembly.begin(seq, now);
                 if seq < answered {
-                    told.answered(seq);
-                    seen += told.tell(seq, seq * GAP_MS).1.len() as u64;
+                    rig.answered(seq);
+                    seen += rig.reply(seq, seq * GAP_MS).1.len() as u64;
                 } else if let Some(old) = seq.checked_sub(50).filter(|old| *old >= answered) {
-                    let Untold(_) = told.assembly.give_up(old, now);
-                    seen += std::mem::take(&mut *told.outcomes.lock().unwrap()).len() as u64;
+                    let UnstampedReplies(_) = rig.assembly.give_up(old, now);
+                    seen += std::mem::take(&mut *rig.outcomes.lock().unwrap()).len() as u64;
                 }
-                most = most.max(told.assembly.rows.len());
+                most = most.max(rig.assembly.rows.len());
             }
             assert!(most <= 64, "{most}");
             // All but the last are told, once there is a reference to tell of.
@@ -270,10 +270,10 @@ mod tests {
 
     #[test]
     fn one_without_a_partner_is_told_alone() {
-        let mut told = Told::new();
-        told.begin(6);
-        told.answered(6);
-        told.stamped(6);
-        assert_eq!(told.tell(6, 1), (0, vec![(6, true, Pair::Alone)]));
+        let mut rig = Rig::new();
+        rig.begin(6);
+        rig.answered(6);
+        rig.stamped(6);
+        assert_eq!(rig.reply(6, 1), (0, vec![(6, true, Pair::Alone)]));
     }
 }

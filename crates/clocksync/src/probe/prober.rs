@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use loopscope_time::Frequency;
 
-use super::heard::Heard;
 use super::outcome::{Observer, Outcome};
 use super::pace::Pace;
 use super::probing::Probing;
+use super::reply_statistics::ReplyStatistics;
 use super::socket::{self, StampedSocket};
 use super::{Counts, Order, ProbeError, Side, Worker};
 use crate::counter::require_one;
@@ -48,7 +48,7 @@ pub struct Prober {
     answered: u64,
     side: Box<Side>,
     online: Arc<Mutex<Online>>,
-    heard: Arc<Mutex<Heard>>,
+    reply_statistics: Arc<Mutex<ReplyStatistics>>,
     elsewhere: Elsewhere,
     worker: Worker,
 }
@@ -100,18 +100,25 @@ impl Prober {
         // Nothing is known before the reference tells its frequency.
         let online = Arc::new(Mutex::new(of(frequency)));
         let own_apart_ns = skew::of_this_machine().within() as f64 * frequency.ns_per_tick();
-        let tell = heard_by(online.clone(), own_apart_ns, of, observer);
+        let observe = observer_of(online.clone(), own_apart_ns, of, observer);
         let (report, first_burst) = mpsc::channel();
-        let probing = Probing::new(socket, side.clone(), reference, pace, tell)?
+        let probing = Probing::new(socket, side.clone(), reference, pace, observe)?
             .of_a_clock(report, online.clone());
-        let heard = probing.heard();
+        let reply_statistics = probing.reply_statistics();
         let elsewhere = Elsewhere::default();
         let to = elsewhere.clone();
         let worker =
             Worker::spawn("clock-prober", move |control| run(probing, control, &to, address))
                 .map_err(|source| ProbeError::System { address, source })?;
         Ok((
-            Prober { answered: 0, side: Box::new(side), online, heard, elsewhere, worker },
+            Prober {
+                answered: 0,
+                side: Box::new(side),
+                online,
+                reply_statistics,
+                elsewhere,
+                worker,
+            },
             first_burst,
         ))
     }
@@ -136,9 +143,9 @@ impl Prober {
         self.online.clone()
     }
 
-    /// What the reference's replies tell besides.
-    pub fn heard(&self) -> Arc<Mutex<Heard>> {
-        self.heard.clone()
+    /// Round trips and the standing of UTC, from the reference's replies.
+    pub fn reply_statistics(&self) -> Arc<Mutex<ReplyStatistics>> {
+        self.reply_statistics.clone()
     }
 
     /// Whether it has failed; [`Self::stop`] says why.
@@ -176,8 +183,8 @@ fn run(
     probing.end()
 }
 
-/// Has what comes of probes seen by the follower's clock, and then by who asked for it.
-fn heard_by(
+/// Gives each outcome to the follower's clock, and then to `asked`.
+fn observer_of(
     online: Arc<Mutex<Online>>,
     own_apart_ns: f64,
     of: impl Fn(Frequency) -> Online + Send + 'static,

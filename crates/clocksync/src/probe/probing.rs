@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use loopscope_time::Frequency;
 
-use super::heard::Heard;
 use super::load::Load;
+use super::local_clocks::LocalClocks;
 use super::outcome::{Assembly, Outcome};
 use super::pace::{PAIR, Pace, Rhythm};
 use super::packet::{Kind, Packet, Stamped};
+use super::reply_statistics::ReplyStatistics;
 use super::socket::StampedSocket;
-use super::surroundings::Surroundings;
 use super::{Cause, Counts, PATIENCE, ProbeError, Side, entropy};
 use crate::key::Key;
 use crate::online::Online;
@@ -60,11 +60,11 @@ pub(super) struct Probing {
     socket: StampedSocket,
     log: ProbeWriter,
     /// `None`: somebody else on this host looks at them.
-    surroundings: Option<(Surroundings, Arc<Mutex<Online>>)>,
+    local_clocks: Option<(LocalClocks, Arc<Mutex<Online>>)>,
     key: Key,
     assembly: Assembly,
     counts: Counts,
-    heard: Arc<Mutex<Heard>>,
+    reply_statistics: Arc<Mutex<ReplyStatistics>>,
     frequency: Frequency,
     reference: SocketAddr,
     client: u32,
@@ -92,13 +92,13 @@ pub(super) struct Probing {
 }
 
 impl Probing {
-    /// `tell` is told what comes of each probe.
+    /// `report` receives the outcome of each probe.
     pub(super) fn new(
         socket: StampedSocket,
         side: Side,
         reference: SocketAddr,
         pace: Pace,
-        tell: Box<dyn FnMut(&Outcome) + Send>,
+        report: Box<dyn FnMut(&Outcome) + Send>,
     ) -> Result<Probing, ProbeError> {
         let system = |source| ProbeError::System { address: socket.address(), source };
         let mut random = SplitMix64::new(entropy().map_err(system)?);
@@ -109,11 +109,11 @@ impl Probing {
         Ok(Probing {
             socket,
             log,
-            surroundings: None,
+            local_clocks: None,
             key: side.key,
-            assembly: Assembly::of(frequency, tell),
+            assembly: Assembly::of(frequency, report),
             counts: Counts::default(),
-            heard: Arc::default(),
+            reply_statistics: Arc::default(),
             frequency,
             reference,
             client: random.next() as u32,
@@ -136,17 +136,17 @@ impl Probing {
     /// A host's clock rests on it: it looks at other clocks too, sends more under load, and tells
     /// how many exchanges the first burst completed.
     pub(super) fn of_a_clock(self, report: Sender<u64>, online: Arc<Mutex<Online>>) -> Probing {
-        let surroundings = Some((Surroundings::new(self.frequency), online));
-        Probing { surroundings, load: Some(Load::default()), report: Some(report), ..self }
+        let local_clocks = Some((LocalClocks::new(self.frequency), online));
+        Probing { local_clocks, load: Some(Load::default()), report: Some(report), ..self }
     }
 
     pub(super) fn socket(&self) -> &StampedSocket {
         &self.socket
     }
 
-    /// What replies tell besides.
-    pub(super) fn heard(&self) -> Arc<Mutex<Heard>> {
-        self.heard.clone()
+    /// Round trips and the standing of UTC, from the replies.
+    pub(super) fn reply_statistics(&self) -> Arc<Mutex<ReplyStatistics>> {
+        self.reply_statistics.clone()
     }
 
     /// Does what is due; until when it wants to wait then, `None` after the last burst.
@@ -155,8 +155,8 @@ impl Probing {
             self.take_in()?;
             let now = Instant::now();
             self.expire(now)?;
-            if let Some((surroundings, online)) = &mut self.surroundings {
-                surroundings.look_if_due(now, &mut self.socket, &mut self.log, online)?;
+            if let Some((local_clocks, online)) = &mut self.local_clocks {
+                local_clocks.look_if_due(now, &mut self.socket, &mut self.log, online)?;
             }
             self.log.flush_if_due(now)?;
             let sending = match self.stage {
@@ -165,14 +165,14 @@ impl Probing {
                         self.stage = Stage::First { left: self.rhythm.pace.burst };
                         self.next_send = now;
                     } else if now >= self.give_up {
-                        self.tell_starter();
+                        self.notify_starter();
                     }
                     true
                 }
                 Stage::First { left: 0 } if self.pending.is_empty() => {
                     if self.counts.answered > 0 || now >= self.give_up {
                         self.stage = Stage::Steady { extra: 0 };
-                        self.tell_starter();
+                        self.notify_starter();
                     } else {
                         self.stage = Stage::First { left: self.rhythm.pace.burst };
                     }
@@ -189,7 +189,7 @@ impl Probing {
             }
             let deadline = self.pending.first_key_value().map(|(_, probe)| probe.deadline);
             let next_send = sending.then_some(self.next_send);
-            let look = self.surroundings.as_ref().map(|(surroundings, _)| surroundings.due());
+            let look = self.local_clocks.as_ref().map(|(local_clocks, _)| local_clocks.due());
             let dues = [deadline, next_send, self.log.due(), look];
             // There is one: where nothing is sent, something is pending.
             return Ok(Some(dues.into_iter().flatten().min().unwrap_or(now)));
@@ -234,7 +234,7 @@ impl Probing {
     }
 
     /// The first burst is over, or was never answered.
-    fn tell_starter(&mut self) {
+    fn notify_starter(&mut self) {
         if let Some(report) = self.report.take() {
             // The starter waits for it.
             let _ = report.send(self.counts.answered);
@@ -345,8 +345,8 @@ impl Probing {
             if !answered {
                 self.counts.lose(Cause::NoReply);
                 self.rhythm.unanswered();
-                let untold = self.assembly.give_up(seq, now);
-                self.miss(untold);
+                let unstamped = self.assembly.give_up(seq, now);
+                self.miss(unstamped);
             }
         }
         Ok(())

@@ -15,10 +15,10 @@ use loopscope_time::{Counter, Frequency};
 use nix::time::ClockId;
 
 use super::demand::{self, Demand};
+use super::local_clocks::LocalClocks;
 use super::packet::{Answer, Kind, Packet, Stamped};
 use super::replay::ReplayWindow;
 use super::socket::{self, Arrival, Departure, Sent, StampedSocket, TURN};
-use super::surroundings::Surroundings;
 use super::{Cause, Counts, Order, PATIENCE, ProbeError, Side, Worker, entropy};
 use crate::Span;
 use crate::counter::require_one;
@@ -39,12 +39,12 @@ const SESSIONS: usize = 65_536;
 const GREETINGS_HZ: u32 = 10_000;
 /// Greetings that may follow each other at once, as asks are read in turns.
 const GREETINGS_AT_ONCE: u32 = 256;
-/// Stamps of replies that wait to be told to a follower: older ones come too late for it.
-const UNTOLD: usize = 8;
+/// Stamps of replies that wait for a follower's next probe: older ones come too late for it.
+const PENDING_STAMPS: usize = 8;
 
-/// What replies tell besides their stamps.
+/// The time that replies carry besides their stamps.
 #[derive(Clone, Debug)]
-pub enum Told {
+pub enum ReplyTime {
     /// Nothing.
     Nothing,
     /// UTC, as the reference knows it.
@@ -64,20 +64,20 @@ pub struct Responder {
 impl Responder {
     /// Begins to answer on `side.address`.
     pub fn start(side: Side) -> Result<Responder, ProbeError> {
-        Responder::telling(side, Told::Nothing)
+        Responder::with_time(side, ReplyTime::Nothing)
     }
 
     /// Starts a responder as [`Self::start`] does; its replies also report what is known of other
     /// times.
-    pub fn telling(side: Side, told: Told) -> Result<Responder, ProbeError> {
+    pub fn with_time(side: Side, time: ReplyTime) -> Result<Responder, ProbeError> {
         require_one(side.identity.frequency)?;
-        Responder::on(StampedSocket::bind(&side)?, side, told)
+        Responder::on(StampedSocket::bind(&side)?, side, time)
     }
 
     pub(super) fn on(
         socket: StampedSocket,
         side: Side,
-        told: Told,
+        time: ReplyTime,
     ) -> Result<Responder, ProbeError> {
         let address = socket.address();
         let system = |source| ProbeError::System { address, source };
@@ -93,12 +93,13 @@ impl Responder {
             online: online.clone(),
             log,
             // A follower's prober looks at them.
-            surroundings: (!matches!(told, Told::Global(_))).then(|| Surroundings::new(frequency)),
+            local_clocks: (!matches!(time, ReplyTime::Global(_)))
+                .then(|| LocalClocks::new(frequency)),
             key: side.key,
             counts: Counts::default(),
             session,
             frequency,
-            told,
+            time,
             followers: HashMap::new(),
             greeted: Instant::now(),
             demand: Demand::default(),
@@ -143,8 +144,8 @@ fn own_time() -> i64 {
 struct Follower {
     window: ReplayWindow,
     /// Its replies' stamps that it does not know yet, oldest first.
-    untold: VecDeque<(u64, Stamped)>,
-    heard: Option<Instant>,
+    pending: VecDeque<(u64, Stamped)>,
+    reply_statistics: Option<Instant>,
 }
 
 /// Client id and nonce.
@@ -162,13 +163,13 @@ struct Unstamped {
 struct Answering {
     socket: StampedSocket,
     log: ProbeWriter,
-    surroundings: Option<Surroundings>,
+    local_clocks: Option<LocalClocks>,
     online: Arc<Mutex<Online>>,
     key: Key,
     counts: Counts,
     session: u64,
     frequency: Frequency,
-    told: Told,
+    time: ReplyTime,
     followers: HashMap<Session, Follower>,
     /// Until when the greetings so far have used up what may be sent of them.
     greeted: Instant,
@@ -192,8 +193,8 @@ impl Answering {
             while self.unstamped.front().is_some_and(|reply| reply.deadline <= now) {
                 self.give_up_first()?;
             }
-            if let Some(surroundings) = &mut self.surroundings {
-                surroundings.look_if_due(now, &mut self.socket, &mut self.log, &self.online)?;
+            if let Some(local_clocks) = &mut self.local_clocks {
+                local_clocks.look_if_due(now, &mut self.socket, &mut self.log, &self.online)?;
             }
             self.log.flush_if_due(now)?;
             self.look_at_demand(now);
@@ -204,7 +205,7 @@ impl Answering {
             }
             let deadline = self.unstamped.front().map(|reply| reply.deadline);
             let until =
-                [deadline, self.log.due(), self.surroundings.as_ref().map(Surroundings::due)];
+                [deadline, self.log.due(), self.local_clocks.as_ref().map(LocalClocks::due)];
             let until = until.into_iter().flatten().min();
             ordered =
                 socket::wait(&[&self.socket], &mut control, until).map_err(system)?.or(ordered);
@@ -266,8 +267,8 @@ impl Answering {
             self.counts.lose(Cause::ReplayedPacket);
             return Ok(());
         }
-        follower.heard = Some(Instant::now());
-        let previous = follower.untold.pop_front();
+        follower.reply_statistics = Some(Instant::now());
+        let previous = follower.pending.pop_front();
 
         let limits = Span { lo: Counter(0), hi: arrival.read };
         let user = Span { lo: arrival.read, hi: arrival.read };
@@ -284,10 +285,10 @@ impl Answering {
 
         let received = Stamped { span: self.log.shown(received.span), ..received };
         let frequency = self.frequency;
-        let (utc, reckoning) = match &self.told {
-            Told::Nothing => (Standing::default(), None),
-            Told::Utc(watch) => (watch.standing(frequency), None),
-            Told::Global(online) => {
+        let (utc, reckoning) = match &self.time {
+            ReplyTime::Nothing => (Standing::default(), None),
+            ReplyTime::Utc(watch) => (watch.standing(frequency), None),
+            ReplyTime::Global(online) => {
                 let online = online.lock().unwrap_or_else(PoisonError::into_inner);
                 (Standing::default(), Reckoning::of(&online, received.span))
             }
@@ -340,7 +341,8 @@ impl Answering {
     /// The follower's session; a new one may push out the one whose last message is the oldest.
     fn follower(&mut self, session: Session) -> &mut Follower {
         if self.followers.len() >= SESSIONS && !self.followers.contains_key(&session) {
-            let oldest = self.followers.iter().min_by_key(|(_, follower)| follower.heard);
+            let oldest =
+                self.followers.iter().min_by_key(|(_, follower)| follower.reply_statistics);
             if let Some(oldest) = oldest.map(|(session, _)| *session) {
                 self.followers.remove(&oldest);
             }
@@ -373,10 +375,10 @@ impl Answering {
     fn sent(&mut self, reply: &Unstamped, sent: Stamped) -> Result<(), ProbeError> {
         let shown = Stamped { span: self.log.shown(sent.span), ..sent };
         if let Some(follower) = self.followers.get_mut(&reply.to) {
-            if follower.untold.len() == UNTOLD {
-                follower.untold.pop_front();
+            if follower.pending.len() == PENDING_STAMPS {
+                follower.pending.pop_front();
             }
-            follower.untold.push_back((reply.seq, shown));
+            follower.pending.push_back((reply.seq, shown));
         }
         self.see(Moment::ReplySent, reply.to, reply.seq, sent)
     }

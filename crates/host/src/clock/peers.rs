@@ -9,11 +9,11 @@ use anyhow::Context as _;
 use loopscope_clocksync::loops::Residuals;
 use loopscope_clocksync::online::Online;
 use loopscope_clocksync::probe::{
-    MESH_BURST, MESH_RATE_HZ, Mesh, MeshConfig, Peer, Responder, Side, Told,
+    MESH_BURST, MESH_RATE_HZ, Mesh, MeshConfig, Peer, ReplyTime, Responder, Side,
 };
 
 use super::place::Place;
-use super::service::{own_address, told};
+use super::service::{own_address, print_counts};
 
 /// Pairs of followers that check each other.
 #[derive(clap::Args)]
@@ -59,7 +59,7 @@ impl Peers {
         }
         let answer = |port| {
             let side = side(SocketAddr::new(own.address.ip(), port), "answers");
-            Responder::telling(side, Told::Global(online.clone()))
+            Responder::with_time(side, ReplyTime::Global(online.clone()))
         };
         let answers = arguments.answer.map(answer).transpose().context("--answer")?;
         if let Some(answers) = &answers {
@@ -108,7 +108,7 @@ impl Peers {
         let ends = self.probes.map(Mesh::stop).transpose()?;
         for (peer, end) in ends.into_iter().flatten() {
             match end.counts {
-                Ok(counts) => told(&format!("probes to {peer}"), &counts),
+                Ok(counts) => print_counts(&format!("probes to {peer}"), &counts),
                 Err(error) => eprintln!("loopscope-host: {peer}: {error}"),
             }
             let Residuals { known, unknown, contradictions, .. } = end.residuals;
@@ -117,7 +117,7 @@ impl Peers {
             );
         }
         if let Some(answers) = self.answers {
-            told("replies to followers", &answers.stop()?);
+            print_counts("replies to followers", &answers.stop()?);
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use loopscope_clock::layout::DEFAULT_PATH;
 use loopscope_clocksync::key::Key;
 use loopscope_clocksync::page::{Published, Publisher, Role, Service};
 use loopscope_clocksync::probe::{
-    Counts, DEFAULT_BURST, Prober, ProberConfig, Responder, Side, Told,
+    Counts, DEFAULT_BURST, Prober, ProberConfig, ReplyTime, Responder, Side,
 };
 use loopscope_clocksync::record::Identity;
 use loopscope_clocksync::stamp::ordered_counter;
@@ -98,7 +98,7 @@ pub fn serve(arguments: Serve) -> anyhow::Result<ExitCode> {
     let side = terms.side(SocketAddr::new(address, port))?;
     let frequency = side.identity.frequency;
     let utc = Arc::new(Watch::start().context("cannot ask chrony")?);
-    let responder = Responder::telling(side, Told::Utc(utc.clone()))?;
+    let responder = Responder::with_time(side, ReplyTime::Utc(utc.clone()))?;
     let online = responder.online();
     let page = Publisher::start(&terms.page, frequency, None, move |now| Published {
         state: lock(&online).state(now),
@@ -107,7 +107,7 @@ pub fn serve(arguments: Serve) -> anyhow::Result<ExitCode> {
     println!("serving on {}; the page is {}", responder.address(), terms.page.display());
     while !responder.has_ended() && !signals.came_within(LOOK)? {}
     drop(page);
-    told("replies", &responder.stop()?);
+    print_counts("replies", &responder.stop()?);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -127,8 +127,8 @@ pub fn join(arguments: Join) -> anyhow::Result<ExitCode> {
         observer: None,
     };
     let mut prober = Prober::begin(config)?;
-    let (online, heard) = (prober.online(), prober.heard());
-    let (known, told_of) = (online.clone(), heard.clone());
+    let (online, replies) = (prober.online(), prober.reply_statistics());
+    let (known, told_of) = (online.clone(), replies.clone());
     // Programs are told at once that nothing is known yet.
     let page = Publisher::start(&terms.page, frequency, None, move |now| Published {
         state: lock(&known).state(now),
@@ -142,7 +142,7 @@ pub fn join(arguments: Join) -> anyhow::Result<ExitCode> {
         if ended || signals.came_within(pause)? {
             break;
         }
-        let last = lock(&heard).last();
+        let last = lock(&replies).last();
         reference.follow("the reference", last, Instant::now(), |own, to| prober.redirect(own, to));
         silence.look(&name, reference.address(), last, Instant::now());
         match &mut checks {
@@ -162,7 +162,7 @@ pub fn join(arguments: Join) -> anyhow::Result<ExitCode> {
     if let Some(checks) = checks {
         checks.stop()?;
     }
-    told("probes", &prober.stop()?);
+    print_counts("probes", &prober.stop()?);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -216,7 +216,7 @@ pub(super) fn own_address(to: SocketAddr) -> anyhow::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-pub(super) fn told(what: &str, counts: &Counts) {
+pub(super) fn print_counts(what: &str, counts: &Counts) {
     let lost: u64 = counts.lost.values().sum();
     let causes: Vec<String> =
         counts.lost.iter().map(|(cause, count)| format!("{cause} {count}")).collect();

@@ -36,7 +36,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(super::NO_CLOCK));
         }
     };
-    let said = Said::of(&page);
+    let said = Answer::of(&page);
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&said.json())?);
     } else {
@@ -47,19 +47,19 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 }
 
 /// A publication, and whether anybody stands behind it.
-struct Said {
+struct Answer {
     time: Time,
     words: Option<[u64; WORDS]>,
     frequency: Option<Frequency>,
     writer: Option<(Writer, bool)>,
 }
 
-impl Said {
-    fn of(page: &Page) -> Said {
+impl Answer {
+    fn of(page: &Page) -> Answer {
         let words = page.words();
         let time = page.map(read_counter());
         let writer = page.writer().map(|writer| (writer, is_alive(writer)));
-        Said { time, words, frequency: page.frequency(), writer }
+        Answer { time, words, frequency: page.frequency(), writer }
     }
 
     /// The status on the page, which shows a writer's death one second later than the system does.
@@ -207,7 +207,7 @@ fn ns(ns: i64) -> String {
     }
 }
 
-/// What [`Said::rate_ppm`] says of the word `RATE`.
+/// What [`Answer::rate_ppm`] says of the word `RATE`.
 fn ppm(rate: u64, frequency: Frequency) -> f64 {
     let ns_per_tick = rate as f64 / (1u64 << loopscope_clock::layout::SHIFT) as f64;
     (ns_per_tick / frequency.ns_per_tick() - 1.0) * 1e6

@@ -47,7 +47,7 @@ const WINDOW: usize = 4096;
 #[derive(PartialEq, Eq, Hash)]
 enum Key {
     /// Source, the trace by its UUID, the stream's class and its number among those of the class.
-    Said(usize, [u8; 16], u64, u64),
+    Declared(usize, [u8; 16], u64, u64),
     /// A file for itself: trace and file.
     File(usize, usize, u64),
 }
@@ -89,7 +89,7 @@ pub(crate) fn index(
                 let class = &trace.layout.streams[head.stream];
                 let key = match (trace.layout.uuid, head.instance) {
                     (Some(uuid), Some(instance)) => {
-                        Key::Said(trace.source, uuid, class.id, instance)
+                        Key::Declared(trace.source, uuid, class.id, instance)
                     }
                     _ => Key::File(trace_index, file_index, class.id),
                 };

@@ -118,7 +118,7 @@ impl Prepared {
         })?;
         let used = Usage::now()?.since(&before);
         let wall_s = begin.elapsed().as_secs_f64();
-        Report { load, done, wall_s, own: used.own, children: used.children }.tell()
+        Report { load, done, wall_s, own: used.own, children: used.children }.print()
     }
 }
 

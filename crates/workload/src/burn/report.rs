@@ -23,8 +23,8 @@ pub(super) struct Report<'a> {
 }
 
 impl Report<'_> {
-    pub(super) fn tell(&self) -> Result<()> {
-        result::tell(self.load.json, &self.to_json(), self)
+    pub(super) fn print(&self) -> Result<()> {
+        result::report(self.load.json, &self.to_json(), self)
     }
 
     fn threads(&self) -> impl Iterator<Item = &Thread> {

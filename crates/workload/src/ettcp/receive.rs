@@ -169,7 +169,7 @@ impl Plan {
         let cpu = CpuTime::of_process()?.since(before);
         let dropped = seen.and_then(|socket| socket::dropped(&socket));
         let protocol = self.protocol;
-        Report { role: Role::Receive, protocol, streams, seconds, cpu, dropped }.tell(self.json)
+        Report { role: Role::Receive, protocol, streams, seconds, cpu, dropped }.print(self.json)
     }
 }
 

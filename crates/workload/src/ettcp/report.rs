@@ -30,9 +30,9 @@ pub(super) struct Report {
 
 impl Report {
     /// Says it all; then an error if bytes were wrong.
-    pub(super) fn tell(mut self, json: bool) -> Result<()> {
+    pub(super) fn print(mut self, json: bool) -> Result<()> {
         self.streams.sort_by_key(|stream| stream.stream);
-        result::tell(json, &self.to_json(), &self)?;
+        result::report(json, &self.to_json(), &self)?;
         for stream in &self.streams {
             for account in [Some(&stream.account), stream.peer.as_ref()].into_iter().flatten() {
                 if let Some(place) = account.wrong_at {

@@ -237,7 +237,7 @@ impl Plan {
         let (streams, seconds) = meter::run(jobs, stop, !self.json)?;
         let cpu = CpuTime::of_process()?.since(before);
         let protocol = self.protocol;
-        Report { role: Role::Send, protocol, streams, seconds, cpu, dropped: None }.tell(self.json)
+        Report { role: Role::Send, protocol, streams, seconds, cpu, dropped: None }.print(self.json)
     }
 }
 

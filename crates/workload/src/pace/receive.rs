@@ -21,7 +21,7 @@ use super::stamped::{self, control};
 use super::text;
 use crate::program::NOT_CONNECTED;
 use crate::quantity;
-use crate::result::tell;
+use crate::result::report;
 use crate::settings::Settings;
 use crate::tcp::{LISTEN_KEYS, ListenArgs, listen, listen_address};
 
@@ -95,7 +95,7 @@ pub(super) fn receive(
         signals.idle();
         let clock_set = before.abs_diff(offset()?) > CLOCK_SET_NS;
         let result = received.result(boot(), clock_set);
-        tell(args.json, &result, text::received(&result))?;
+        report(args.json, &result, text::received(&result))?;
         Ok(vec![])
     }
 }

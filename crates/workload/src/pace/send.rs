@@ -21,7 +21,7 @@ use super::signals::Signals;
 use super::text;
 use super::work::Worker;
 use crate::program::NOT_CONNECTED;
-use crate::result::tell;
+use crate::result;
 use crate::tcp::{Link, peer_addresses};
 
 /// Before the first packet, so that a process is not late from the start.
@@ -173,7 +173,7 @@ fn report(task: &Task, accounts: Vec<SentParts>) -> Result<()> {
         eprintln!("warning: {} has not confirmed the end; is `pace receive` there?", task.to);
     }
     let result = result(task, &all, processes);
-    tell(task.json, &result, text::sent(&result))
+    result::report(task.json, &result, text::sent(&result))
 }
 
 fn result(task: &Task, all: &Sent, processes: Vec<Value>) -> Value {

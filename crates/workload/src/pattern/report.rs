@@ -9,7 +9,7 @@ use serde_json::json;
 use super::flow::{Flow, Part};
 use super::produce::Tally;
 use super::receipts::Receipts;
-use crate::result::tell;
+use crate::result::report;
 
 pub(crate) fn sent(part: &Part, flows: impl Iterator<Item = (Flow, Tally)>) -> Result<()> {
     let mut types: BTreeMap<u16, (u64, u64, i64)> = BTreeMap::new();
@@ -38,7 +38,7 @@ pub(crate) fn sent(part: &Part, flows: impl Iterator<Item = (Flow, Tally)>) -> R
         }));
     }
     let result = json!({"version": 1, "role": "produce", "name": part.name, "types": values});
-    tell(part.json, &result, table(&heads, &rows))
+    report(part.json, &result, table(&heads, &rows))
 }
 
 pub(crate) fn received<'a>(
@@ -80,7 +80,7 @@ pub(crate) fn received<'a>(
     if foreign > 0 {
         eprintln!("warning: {foreign} datagrams were none of the table's");
     }
-    tell(part.json, &result, table(&heads, &rows))
+    report(part.json, &result, table(&heads, &rows))
 }
 
 /// Names to the left, numbers to the right.

@@ -193,6 +193,6 @@ impl Order {
             thread.join().map_err(|_| anyhow!("the stalling thread has panicked"))?
         })?;
         Report { stalls, length_ns: self.plan.length, cpu: self.cpu, priority: self.priority }
-            .tell(self.json)
+            .print(self.json)
     }
 }

@@ -17,8 +17,8 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn tell(&self, json: bool) -> Result<()> {
-        result::tell(json, &self.to_json(), self)
+    pub(super) fn print(&self, json: bool) -> Result<()> {
+        result::report(json, &self.to_json(), self)
     }
 
     fn to_json(&self) -> Value {

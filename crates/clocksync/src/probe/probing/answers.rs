@@ -7,7 +7,7 @@ use loopscope_time::Counter;
 
 use super::Probing;
 use crate::Span;
-use crate::probe::outcome::{Row, Untold};
+use crate::probe::outcome::{Row, UnstampedReplies};
 use crate::probe::packet::{Answer, Kind, Packet};
 use crate::probe::socket::{Arrival, Departure, TURN};
 use crate::probe::{Cause, ProbeError};
@@ -73,7 +73,7 @@ impl Probing {
         }
     }
 
-    /// The reference's session, told to a probe that did not know it.
+    /// The reference's session, for a probe that did not know it.
     pub(super) fn greeted(&mut self, Packet { session, seq, .. }: Packet) {
         let waited_for = match self.session {
             0 => self.asked == Some(seq),
@@ -117,7 +117,10 @@ impl Probing {
         self.settle(seq);
         let ns = self.frequency.scale(Counter(round_trip.width().max(0).unsigned_abs())).0;
         let (now, ns) = (Instant::now(), ns.unsigned_abs());
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner).hear(now, ns, answer.utc);
+        self.reply_statistics
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .record(now, ns, answer.utc);
         if steady && self.load.as_mut().is_some_and(|load| load.answered(ns)) {
             self.loaded(now);
         }
@@ -137,12 +140,12 @@ impl Probing {
             row.exchange.t3 = Some(sent.span);
         }
         let Answer { frequency, apart, .. } = *answer;
-        let untold = self.assembly.tell(seq, Instant::now(), frequency, self.session, apart);
-        self.miss(untold);
+        let unstamped = self.assembly.reply(seq, Instant::now(), frequency, self.session, apart);
+        self.miss(unstamped);
     }
 
-    pub(super) fn miss(&mut self, Untold(untold): Untold) {
-        for _ in 0..untold {
+    pub(super) fn miss(&mut self, UnstampedReplies(unstamped): UnstampedReplies) {
+        for _ in 0..unstamped {
             self.counts.lose(Cause::UntoldStamp);
         }
     }

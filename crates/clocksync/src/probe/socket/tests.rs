@@ -9,7 +9,7 @@ use crate::counter::CounterError;
 use crate::key::Key;
 use crate::log::{ProbeLog, solve_run};
 use crate::offline::DEFAULT_WANDER;
-use crate::probe::{ProbeError, Prober, ProberConfig, Responder, Told};
+use crate::probe::{ProbeError, Prober, ProberConfig, ReplyTime, Responder};
 use crate::record::Identity;
 use crate::skew::tests::ASSUMED;
 use crate::skew::{Ahead, LIMIT_NS, Skew};
@@ -109,7 +109,8 @@ fn without_kernel_stamps_the_programs_own_serve() {
         let hz = crate::tests::measured_frequency();
         let side = |host| side(hosts.path(), host, hz);
         let responder =
-            Responder::on(unstamped(&side("ref"), missing), side("ref"), Told::Nothing).unwrap();
+            Responder::on(unstamped(&side("ref"), missing), side("ref"), ReplyTime::Nothing)
+                .unwrap();
         let config = ProberConfig {
             side: side("a"),
             reference: responder.address(),
@@ -165,7 +166,7 @@ fn processors_that_disagree_are_refused_at_every_start() {
         other => panic!("{other:?}"),
     };
     refused(Responder::start(side("ref")).err());
-    refused(Responder::telling(side("ref"), Told::Nothing).err());
+    refused(Responder::with_time(side("ref"), ReplyTime::Nothing).err());
     refused(Prober::start(config()).err());
     refused(Prober::begin(config()).err());
     assert!(std::fs::read_dir(hosts.path()).unwrap().next().is_none());

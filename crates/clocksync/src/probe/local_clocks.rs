@@ -16,7 +16,7 @@ use crate::vmclock::VmClock;
 /// Between two looks.
 const GAP: Duration = Duration::from_millis(100);
 
-pub(super) struct Surroundings {
+pub(super) struct LocalClocks {
     clocks: ForeignClocks,
     machine: Option<VmClock>,
     watch: CounterWatch,
@@ -24,10 +24,10 @@ pub(super) struct Surroundings {
     due: Instant,
 }
 
-impl Surroundings {
-    pub(super) fn new(frequency: Frequency) -> Surroundings {
+impl LocalClocks {
+    pub(super) fn new(frequency: Frequency) -> LocalClocks {
         let machine = VmClock::open();
-        Surroundings {
+        LocalClocks {
             clocks: ForeignClocks::open(),
             watch: CounterWatch::new(frequency, Look::take(machine.as_ref())),
             machine,
@@ -96,11 +96,11 @@ mod tests {
             faults: None,
         })
         .unwrap();
-        let mut surroundings = Surroundings::new(frequency);
+        let mut local_clocks = LocalClocks::new(frequency);
         let hour_ns = 3_600_000_000_000;
         let now = Look::take(None);
         let before = Look { slept: (now.slept.0 - hour_ns, now.slept.1 - hour_ns), ..now };
-        surroundings.watch = CounterWatch::new(frequency, before);
+        local_clocks.watch = CounterWatch::new(frequency, before);
 
         let follower = Mutex::new(Online::follower(frequency, frequency, DEFAULT_WANDER));
         let own = before.at.lo.0;
@@ -113,7 +113,7 @@ mod tests {
         let state = |at| follower.lock().unwrap().state(at);
         assert_eq!(state(before.at.lo).status, Status::Synchronised);
 
-        surroundings.look_if_due(Instant::now(), &mut socket, &mut log, &follower).unwrap();
+        local_clocks.look_if_due(Instant::now(), &mut socket, &mut log, &follower).unwrap();
         log.flush().unwrap();
         let log = ProbeLog::read(directory.path()).unwrap();
         let [event] = log.counter_events[..] else { panic!("{:?}", log.counter_events) };

@@ -1,4 +1,4 @@
-//! What replies tell besides the stamps of their exchange.
+//! Round trips and the standing of UTC, from the replies of a reference.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -12,16 +12,16 @@ const UTC_LASTS: Duration = Duration::from_secs(10);
 /// By which share a kernel's clock that is steered and a counter may part meanwhile.
 const UTC_DRIFT: f64 = 1e-3;
 
-/// How the reference answers, and what it says of UTC.
+/// Round trips of the last replies, and UTC as the last of them reported it.
 #[derive(Clone, Debug, Default)]
-pub struct Heard {
+pub struct ReplyStatistics {
     last: Option<(Instant, Standing)>,
     best_ns: Option<u64>,
     recent_ns: VecDeque<u64>,
 }
 
-impl Heard {
-    pub(super) fn hear(&mut self, now: Instant, round_trip_ns: u64, utc: Standing) {
+impl ReplyStatistics {
+    pub(super) fn record(&mut self, now: Instant, round_trip_ns: u64, utc: Standing) {
         self.last = Some((now, utc));
         self.best_ns = Some(self.best_ns.map_or(round_trip_ns, |best| best.min(round_trip_ns)));
         if self.recent_ns.len() == RECENT {
@@ -64,21 +64,25 @@ mod tests {
 
     #[test]
     fn the_best_is_of_all_and_the_recent_one_of_the_last() {
-        let mut heard = Heard::default();
-        assert_eq!(heard.round_trips_ns(), None);
+        let mut reply_statistics = ReplyStatistics::default();
+        assert_eq!(reply_statistics.round_trips_ns(), None);
         for ns in [5_000, 70_000].into_iter().chain((0..31).map(|n| 20_000 + n)) {
-            heard.hear(Instant::now(), ns, Standing::default());
+            reply_statistics.record(Instant::now(), ns, Standing::default());
         }
-        assert_eq!(heard.round_trips_ns(), Some((5_000, 20_015)));
+        assert_eq!(reply_statistics.round_trips_ns(), Some((5_000, 20_015)));
     }
 
     #[test]
     fn utc_grows_stale() {
-        let mut heard = Heard::default();
+        let mut reply_statistics = ReplyStatistics::default();
         let now = Instant::now();
-        assert_eq!(heard.utc(now), Standing::Unsynchronised(Reason::NotTold));
-        heard.hear(now, 1, Standing::Known { offset_ns: 7, error_ns: 100, stratum: 3 });
-        let after = |s| heard.utc(now + Duration::from_secs(s));
+        assert_eq!(reply_statistics.utc(now), Standing::Unsynchronised(Reason::NotTold));
+        reply_statistics.record(
+            now,
+            1,
+            Standing::Known { offset_ns: 7, error_ns: 100, stratum: 3 },
+        );
+        let after = |s| reply_statistics.utc(now + Duration::from_secs(s));
         assert_eq!(after(0), Standing::Known { offset_ns: 7, error_ns: 100, stratum: 3 });
         assert_eq!(after(10), Standing::Known { offset_ns: 7, error_ns: 10_000_100, stratum: 3 });
         assert_eq!(after(11), Standing::Unsynchronised(Reason::NotTold));
