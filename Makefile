@@ -106,6 +106,7 @@ lint: setup-test $(PROTO) ## formatting, warnings, types, dependency rules, word
 	$(PYTHON) scripts/check_layers.py
 	$(PYTHON) scripts/check_features.py
 	$(PYTHON) scripts/check_copies.py
+	$(PYTHON) scripts/check_cycles.py
 	$(PYTHON) scripts/check_words.py
 
 docs: setup-test build ## builds the documentation site into build/docs, to be read offline

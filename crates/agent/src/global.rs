@@ -30,7 +30,7 @@ impl GlobalClock {
     }
 
     /// A message's first event as other hosts are told of it; `None` before the exchange.
-    pub(crate) fn to_message(&self, departure: Departure) -> Option<proto::Departure> {
+    pub(crate) fn encode(&self, departure: Departure) -> Option<proto::Departure> {
         // An event of the host itself is one instant.
         let Departure { id, lo: at, .. } = departure;
         let at = self.synthetic.map_or(at, |clock| clock.apply(at));
@@ -48,9 +48,9 @@ impl GlobalClock {
         (online.state(at).status, online.to_global(at).map(|(_, bound)| bound))
     }
 
-    /// The reverse, of another host's.
-    pub(crate) fn from_message(&self, told: &proto::Departure) -> Option<Departure> {
-        let proto::Departure { id, global_ns, within_ns } = *told;
+    /// A message's first event on another host, on this host's counter; `None` before the exchange.
+    pub(crate) fn decode(&self, departure: &proto::Departure) -> Option<Departure> {
+        let proto::Departure { id, global_ns, within_ns } = *departure;
         let online = lock(&self.online).clone()?;
         let span = lock(&online).to_own(loopscope_time::GlobalNs(global_ns), within_ns)?;
         // The inverse is within one tick, and its result the first of those that are alike.
@@ -82,7 +82,7 @@ mod tests {
             let hidden = |host| seed.map(|seed| SyntheticClock::new(seed, host));
             let (first, last) = (GlobalClock::new(hidden("h1")), GlobalClock::new(hidden("h2")));
             let departure = |at| Departure { id: 7, lo: Counter(at), hi: Counter(at) };
-            assert_eq!(first.to_message(departure(5)), None);
+            assert_eq!(first.encode(departure(5)), None);
             let on = |clock: &GlobalClock, at| {
                 clock.synthetic.map_or(Counter(at), |synthetic| synthetic.apply(Counter(at)))
             };
@@ -102,8 +102,8 @@ mod tests {
             // Both ways; a second later, so that 501 µs are added to the 50 µs.
             for (from, to) in [(&first, &last), (&last, &first)] {
                 let at = now + 2_600_000_000;
-                let told = from.to_message(departure(at)).unwrap();
-                let Departure { id, lo, hi } = to.from_message(&told).unwrap();
+                let told = from.encode(departure(at)).unwrap();
+                let Departure { id, lo, hi } = to.decode(&told).unwrap();
                 assert_eq!(id, 7);
                 assert!(lo.0 <= at && at <= hi.0, "{seed:?} {lo:?} {at} {hi:?}");
                 assert!(hi.0 - lo.0 < 2 * 605 * 2600, "{} ticks", hi.0 - lo.0);

@@ -352,8 +352,7 @@ impl Host {
         let unwatched =
             |what| HostError::NotWatched { path: told.path.clone(), host: self.name.clone(), what };
         let global = self.clock.global();
-        let heard =
-            told.departures.iter().map(|departure| global.from_message(departure)).collect();
+        let heard = told.departures.iter().map(|departure| global.decode(departure)).collect();
         let heard: Option<Vec<Departure>> = heard;
         let heard = heard.ok_or_else(|| {
             unwatched("the time is not known yet, or while probes contradict each other")

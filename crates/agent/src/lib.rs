@@ -15,6 +15,7 @@ mod account;
 pub mod agent;
 mod clock;
 mod component;
+mod console;
 pub mod control;
 pub mod dialogue;
 mod environment;
@@ -34,6 +35,7 @@ mod ports;
 mod processes;
 mod program;
 pub mod reset;
+pub mod server;
 mod service;
 #[cfg(test)]
 #[path = "../../../tests/skip.rs"]

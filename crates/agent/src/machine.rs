@@ -11,7 +11,7 @@ use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStderr};
 
-use crate::agent::{READY, print_line};
+use crate::console::{READY, print_line};
 use crate::ledger::{Entry, Ledger, LedgerError, RUN_MARK};
 use crate::proto::{BuildTestbedReply, BuildTestbedRequest, TestbedHost};
 use crate::spawn::{self, Outfit};

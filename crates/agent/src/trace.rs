@@ -238,7 +238,7 @@ impl HostReporter {
 
     fn departures(&mut self, path: &str, departures: &[Departure]) {
         for batch in departures.chunks(BATCH) {
-            let told = batch.iter().filter_map(|departure| self.global.to_message(*departure));
+            let told = batch.iter().filter_map(|departure| self.global.encode(*departure));
             let departures: Vec<proto::Departure> = told.collect();
             let untimed = batch.len() - departures.len();
             if untimed > 0 {

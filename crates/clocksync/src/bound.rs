@@ -7,8 +7,11 @@
 
 use crate::constraint::{Constraint, Way};
 use crate::envelope::Point;
-use crate::offline::MAX_RATE_PPM;
 use crate::rate::RateRange;
+
+/// Largest distance of a mean rate from nominal that is believed, in parts per million: the range
+/// in which Linux itself disciplines a clock.
+pub const MAX_RATE_PPM: f64 = 500.0;
 
 /// Seconds after which messages begin to be forgotten.
 pub(crate) const SPAN_S: f64 = 1000.0;

@@ -8,7 +8,6 @@ use nix::sched::sched_getcpu;
 use nix::time::ClockId;
 
 use crate::Span;
-use crate::skew;
 use crate::stamp::{bracketed, nanoseconds_of};
 use crate::vmclock::VmClock;
 
@@ -53,14 +52,8 @@ pub enum CounterError {
     },
 }
 
-/// Refuses a counter that is not invariant, and one of which processors have different ones.
-pub fn require_one(frequency: Frequency) -> Result<(), CounterError> {
-    require_invariant()?;
-    skew::of_this_machine().check(frequency)
-}
-
 /// Refuses a counter that is not invariant. On Arm it is by architecture (Arm ARM D12.1).
-fn require_invariant() -> Result<(), CounterError> {
+pub(crate) fn require_invariant() -> Result<(), CounterError> {
     if cfg!(target_arch = "aarch64") {
         return Ok(());
     }

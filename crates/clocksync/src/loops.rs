@@ -16,8 +16,8 @@
 use loopscope_time::{Bound, ClockMap, Counter, Frequency, GlobalNs};
 
 use crate::Span;
+use crate::bound::MAX_RATE_PPM;
 use crate::exchange::Exchange;
-use crate::offline::MAX_RATE_PPM;
 use crate::online::Online;
 
 /// What a host takes global time to be at an instant.

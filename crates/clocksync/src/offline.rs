@@ -31,6 +31,7 @@ use std::ops::Range;
 
 use loopscope_time::{ClockMap, Counter, Epoch, Frequency, GlobalNs, Knot, MapError};
 
+pub use crate::bound::MAX_RATE_PPM;
 use crate::constraint::{Constraint, Frame, Message, Way};
 use crate::counter::{self, CounterEvent};
 use crate::envelope::{Envelope, Point};
@@ -44,10 +45,6 @@ use crate::track::Track;
 /// The wander assumed where nothing else is known: 1 ppm, ample for a quartz within a run's
 /// changes of temperature.
 pub const DEFAULT_WANDER: f64 = 1e-6;
-
-/// Largest distance of a mean rate from nominal that is believed, in parts per million: the range
-/// in which Linux itself disciplines a clock.
-pub const MAX_RATE_PPM: f64 = 500.0;
 
 /// Messages needed in each direction.
 const MIN_MESSAGES: usize = 2;

@@ -16,7 +16,7 @@ use loopscope_time::Frequency;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-use crate::counter::CounterError;
+use crate::counter::{CounterError, require_invariant};
 use crate::online::Online;
 use crate::stamp::ordered_counter;
 
@@ -130,6 +130,12 @@ pub fn reference(frequency: Frequency) -> Online {
     let apart_ns = of_this_machine().within() as f64 * frequency.ns_per_tick();
     online.set_apart(0.5 * apart_ns, apart_ns);
     online
+}
+
+/// Refuses a counter that is not invariant, and one of which processors have different ones.
+pub fn require_one(frequency: Frequency) -> Result<(), CounterError> {
+    require_invariant()?;
+    of_this_machine().check(frequency)
 }
 
 /// The processors that this process may use.

@@ -14,15 +14,16 @@ use loopscope_time::Counter;
 use crate::cost::Cost;
 use crate::deadline::{Departure, Watched};
 use crate::folder::Folder;
-use crate::handover::{Begun, Lock, Place, Program, lock};
+use crate::handover::{Begun, Lock, Place, Program, closed, is_closed, lock};
 use crate::journal::{Entry, Journal};
 use crate::loss::Losses;
-use crate::output::{Cause, FOR_ACCOUNT, FOR_METADATA, Output, Trigger, folder};
+use crate::output::{FOR_ACCOUNT, FOR_METADATA, Output, folder};
 use crate::process::{Process, With};
 use crate::stream::{MAIN, StreamSpec, validate};
 use crate::stream_file::OpenFiles;
 use crate::subbuffer::LATEST;
 use crate::sweep::not_in_memory;
+use crate::trigger::{Cause, Trigger};
 use crate::{Error, Identity};
 
 /// A never decreasing map of the host's counter to a synthetic one.
@@ -423,7 +424,7 @@ impl Collector {
     /// what is there now is all.
     fn close_sources(&mut self) -> Result<(), Error> {
         for source in self.sources.iter_mut().filter(|source| source.family.is_none()) {
-            if self.resumed && source.dir.to_string_lossy().ends_with(CLOSED) {
+            if self.resumed && is_closed(&source.dir) {
                 continue;
             }
             let closed = closed(&source.dir);
@@ -442,15 +443,6 @@ impl Collector {
     pub fn has_flight_recorders(&self) -> bool {
         self.outputs.iter().any(Output::is_flight_recorder)
     }
-}
-
-/// Behind the name of a runtime directory in which programs can make nothing more.
-const CLOSED: &str = "-closed";
-
-pub(crate) fn closed(runtime_dir: &Path) -> PathBuf {
-    let mut closed = runtime_dir.as_os_str().to_owned();
-    closed.push(CLOSED);
-    closed.into()
 }
 
 /// Removes what a recording that never began has made.

@@ -12,8 +12,9 @@ use loopscope_trace::layout::RING_FIRST;
 
 use crate::Error;
 use crate::doubts::Doubts;
-use crate::packets::{Packet, context_from, convert};
-use crate::ring::{Mark, RingReader, Tools, count};
+use crate::packets::{Packet, context_from};
+use crate::ring::{Mark, RingReader, count};
+use crate::sink::Tools;
 use crate::subbuffer::{Piece, pieces};
 
 #[cfg(test)]
@@ -123,7 +124,7 @@ impl RingReader {
         let walked = pieces(&copy.bytes, copy.used, |piece| {
             let Some(piece) = rest_of(piece, already, tools.records) else { return };
             let start = packets.len();
-            if let Err(damage) = convert(piece, tools, &mut packets) {
+            if let Err(damage) = tools.convert(piece, &mut packets) {
                 doubts.add(self.damage(number, damage));
             }
             if piece.closed.is_none()
@@ -154,11 +155,6 @@ impl RingReader {
 /// written.
 fn oldest(head: u64, count: u64) -> u64 {
     head.saturating_add(2).saturating_sub(count).max(1)
-}
-
-/// Where sub-buffer `number` lies among so many places: the first one's is kept for good.
-pub(crate) fn place_of(number: u64, count: u64) -> u64 {
-    if number == 0 { 0 } else { 1 + (number - 1) % (count - 1) }
 }
 
 /// The part of a packet behind the first `already` bytes of its sub-buffer.

@@ -113,3 +113,18 @@ pub(crate) fn owner(runtime: &Folder) -> io::Result<PathBuf> {
     runtime.read(OsStr::new(OWNER))?.take(LONGEST_PATH).read_to_end(&mut path)?;
     Ok(OsString::from_vec(path).into())
 }
+
+/// Suffix of that name.
+const CLOSED: &str = "-closed";
+
+/// The name of a runtime directory once programs can make nothing more in it.
+pub(crate) fn closed(runtime_dir: &Path) -> PathBuf {
+    let mut closed = runtime_dir.as_os_str().to_owned();
+    closed.push(CLOSED);
+    closed.into()
+}
+
+/// Whether it has that name.
+pub(crate) fn is_closed(runtime_dir: &Path) -> bool {
+    runtime_dir.to_string_lossy().ends_with(CLOSED)
+}

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::handover::{Begun, Program};
-use crate::output::Trigger;
 use crate::progress::ProgressFile;
 use crate::stream_file::is_full;
+use crate::trigger::Trigger;
 use crate::{Error, ProcessLoss, StreamSpec};
 
 /// A slot that the collector took: its number, generation and stream.

@@ -40,11 +40,13 @@ pub mod resume;
 mod ring;
 mod shortage;
 mod signals;
+mod sink;
 mod site;
 pub mod stream;
 mod stream_file;
 mod subbuffer;
 pub mod sweep;
+mod trigger;
 mod triggers;
 mod unmatched;
 
@@ -55,9 +57,9 @@ pub use error::Error;
 pub use identity::Identity;
 pub use loopscope_predicate::{Predicate, PredicateError};
 pub use loss::{LossReport, Losses, ProcessLoss, SiteLoss};
-pub use output::{Cause, Trigger};
 pub use recording::Recording;
 pub use stream::{MAIN, StreamSpec};
+pub use trigger::{Cause, Trigger};
 pub use triggers::Why;
 pub use unmatched::Unmatched;
 

@@ -6,19 +6,7 @@ use loopscope_ctf::packet::{self, RECORDS, get_u64};
 use loopscope_time::Counter;
 
 use crate::packets::context_from;
-use crate::ring::{Mark, RingReader};
-
-/// How far a ring has been looked at.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Seen {
-    /// Sub-buffer.
-    number: u64,
-    /// Where the packet in it begins that is looked at.
-    packet: usize,
-    /// Where the next record begins, and the stamp before it; `None` if the packet's head has not
-    /// been seen.
-    record: Option<(usize, Counter)>,
-}
+use crate::ring::{Mark, RingReader, Seen};
 
 /// A packet's head as it stands now.
 struct Head {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use loopscope_ctf::packet::{self, RECORDS, get_u32};
 use loopscope_ctf::{EventClass, Metadata, StreamClass};
 use loopscope_time::Counter;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use uuid::Uuid;
 
 use crate::cells::{FINAL_CLASS, Final, packets};
@@ -16,6 +16,7 @@ use crate::cost::Cost;
 use crate::journal::Past;
 use crate::stream::{Kind, MAIN, StreamSpec};
 use crate::stream_file::{OpenFiles, StreamFile, is_full};
+use crate::trigger::Trigger;
 use crate::{Error, Identity, LossReport, ProcessLoss};
 
 /// Triggers that are listed: a program can trigger as often as it likes.
@@ -26,54 +27,6 @@ const RESERVE: usize = 256 << 10;
 pub(crate) const FOR_METADATA: &str = ".reserve-metadata";
 /// For the account, until the end.
 pub(crate) const FOR_ACCOUNT: &str = ".reserve-account";
-
-/// Why a flight recorder was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Cause {
-    /// A hit that the stream's triggers wait for.
-    Entity,
-    /// A message that took longer than its path's deadline.
-    Path,
-    /// A trigger on another host of the experiment.
-    Host,
-    /// Somebody asked for it.
-    Command,
-    /// The recorder got SIGUSR1.
-    Signal,
-    /// The recording ended.
-    End,
-    /// The process ended.
-    Death,
-}
-
-/// A trigger of a flight recorder (`triggers.json`).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trigger {
-    /// Its instant on the trace's clock.
-    pub counter: u64,
-    /// Why.
-    pub cause: Cause,
-    /// The entity that was hit, for [`Cause::Entity`]; the path's last one, for [`Cause::Path`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub entity: Option<String>,
-    /// The id of that hit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub id: Option<i64>,
-    /// Where it began.
-    pub host: String,
-    /// The process that triggered or ended; `None` where all of the host's were triggered from
-    /// outside.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub process: Option<String>,
-    /// Its id.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pid: Option<u32>,
-    /// Records that were written because of it; known in the end, unless an earlier collector saw
-    /// the trigger.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub events: Option<u64>,
-}
 
 /// Where a stream goes.
 pub(crate) struct Output {

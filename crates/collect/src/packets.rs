@@ -3,11 +3,10 @@
 use std::borrow::Cow;
 
 use loopscope_ctf::packet::{Context, RECORD, RECORDS, get_u64};
-use loopscope_ctf::{Kind, PacketError, Records};
+use loopscope_ctf::{EventClass, Kind, PacketError, Records};
 use loopscope_time::Counter;
 
 use crate::ClockMap;
-use crate::ring::Tools;
 use crate::subbuffer::Piece;
 
 /// A packet to be written.
@@ -52,12 +51,14 @@ pub(crate) fn context_from(begin: Counter) -> Context {
 /// the clock map takes neighbouring stamps too far apart. Records behind damage are left out.
 pub(crate) fn convert<'a>(
     piece: Piece<'a>,
-    tools: Tools,
+    records: &Records,
+    classes: &[EventClass],
+    clock: Option<&ClockMap>,
     packets: &mut Vec<Packet<'a>>,
 ) -> Result<(), PacketError> {
-    match tools.clock {
-        None => unmapped(piece, tools.records, packets),
-        Some(clock) => mapped(piece, tools, clock, packets),
+    match clock {
+        None => unmapped(piece, records, packets),
+        Some(clock) => mapped(piece, records, classes, clock, packets),
     }
 }
 
@@ -84,7 +85,8 @@ fn unmapped<'a>(
 /// Stamps go through the clock map, and with them what else is on the host's counter.
 fn mapped<'a>(
     piece: Piece<'a>,
-    tools: Tools,
+    records: &Records,
+    classes: &[EventClass],
     clock: &ClockMap,
     packets: &mut Vec<Packet<'a>>,
 ) -> Result<(), PacketError> {
@@ -97,11 +99,11 @@ fn mapped<'a>(
     let mut parts: Vec<Part> = Vec::new();
     let mut body = piece.body.to_vec();
     let mut size = 0;
-    let decoded = tools.records.decode(&context_from(piece.begin), piece.body, |record| {
+    let decoded = records.decode(&context_from(piece.begin), piece.body, |record| {
         let counter = clock(record.counter);
         let at = record.offset;
         body[at + 2..at + 6].copy_from_slice(&(counter.0 as u32).to_le_bytes());
-        if tools.classes[record.class].kind == Kind::Interval {
+        if classes[record.class].kind == Kind::Interval {
             let fields = at + RECORD;
             let start = clock(Counter(get_u64(&body, fields)));
             let duration = counter.0.saturating_sub(start.0);

@@ -25,8 +25,9 @@ use crate::mapping::Mapping;
 use crate::output::Output;
 use crate::progress::ProgressFile;
 use crate::recorded::{Level, Of, Ours, Recorded, numbers};
-use crate::ring::{Most, Tools};
+use crate::ring::Most;
 use crate::shortage::reason;
+use crate::sink::Tools;
 use crate::site::{LONGEST_LINE, Site, description};
 use crate::{ClockMap, Error, ProcessLoss};
 

@@ -16,8 +16,9 @@ use crate::folder::Folder;
 use crate::journal::Journal;
 use crate::loss::{DISK_FULL, ProcessLoss, SiteLoss};
 use crate::mapping::Mapping;
-use crate::ring::{Mark, Most, RingCount, RingReader, Tools, count};
+use crate::ring::{Mark, Most, RingCount, RingReader, count};
 use crate::shortage;
+use crate::sink::Tools;
 use crate::site::Site;
 use crate::stream_file::StreamFile;
 

@@ -6,8 +6,7 @@ use loopscope_time::Frequency;
 use nix::sys::signal::Signal;
 
 use crate::attach::{Attended, End};
-use crate::collector::closed;
-use crate::handover::{Begun, Lock, OWNER, Place, Program, lock};
+use crate::handover::{Begun, Lock, OWNER, Place, Program, closed, lock};
 use crate::journal::Journal;
 use crate::record::Each;
 use crate::signals::Signals;

@@ -1,22 +1,20 @@
 //! The collector's side of one ring.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use loopscope_ctf::{EventClass, Records};
+use loopscope_ctf::Records;
 use loopscope_time::Counter;
 use loopscope_trace::layout::{FLIGHT_RECORDER, RING_FIRST, Ring};
 
+use crate::Error;
 use crate::doubts::Doubts;
-use crate::flight::place_of;
 use crate::mapping::Mapping;
-use crate::observe::Seen;
-use crate::packets::{Packet, context_from, convert};
+use crate::packets::{Packet, context_from};
 use crate::progress::{Progress, ProgressFile};
+use crate::sink::{Sink, Tools};
 use crate::stream_file::StreamFile;
 use crate::subbuffer::{MOST_COUNTED, pieces};
-use crate::{ClockMap, Error};
 
 /// Bytes that are written at once, if the ring has as many: what was written is handed back to the
 /// program before the rest is.
@@ -62,17 +60,6 @@ impl Most {
     }
 }
 
-/// Where a ring's records go, and how many went.
-#[derive(Debug)]
-pub(crate) struct Sink {
-    pub(crate) stream: StreamFile,
-    pub(crate) recorded: u64,
-    /// By event class: records that were lost on a full disk.
-    pub(crate) lost: BTreeMap<usize, u64>,
-    /// End of the newest packet.
-    pub(crate) last: Counter,
-}
-
 /// How far a ring has got, taken before the process's call sites are read: the classes of all
 /// records up to here are known then.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +67,18 @@ pub(crate) struct Mark {
     pub(crate) head: u64,
     /// Bytes of the open sub-buffer, if one was open.
     pub(crate) committed: Option<usize>,
+}
+
+/// How far a ring has been looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    /// Sub-buffer.
+    pub(crate) number: u64,
+    /// Where the packet in it begins that is looked at.
+    pub(crate) packet: usize,
+    /// Where the next record begins, and the stamp before it; `None` if the packet's head has not
+    /// been seen.
+    pub(crate) record: Option<(usize, Counter)>,
 }
 
 /// A ring's final count.
@@ -94,48 +93,10 @@ pub(crate) struct RingCount {
     pub(crate) inside: bool,
 }
 
-/// What all rings are read with.
-#[derive(Clone, Copy)]
-pub(crate) struct Tools<'a> {
-    pub(crate) records: &'a Records,
-    pub(crate) classes: &'a [EventClass],
-    pub(crate) clock: Option<&'a ClockMap>,
-    pub(crate) progress: &'a ProgressFile,
-    /// Copies of sub-buffers.
-    pub(crate) copies: &'a RefCell<Vec<u8>>,
-    /// The classes of what is read cannot be told to readers now: nothing may be written.
-    pub(crate) blocked: bool,
-}
-
-impl Sink {
-    fn new(stream: StreamFile) -> Sink {
-        Sink { stream, recorded: 0, lost: BTreeMap::new(), last: Counter(0) }
-    }
-
-    /// Records that came here.
-    pub(crate) fn taken(&self) -> u64 {
-        self.recorded + self.lost.values().sum::<u64>()
-    }
-
-    /// Returns the packets that there was room for.
-    pub(crate) fn write(&mut self, packets: &[Packet], tools: Tools) -> Result<usize, Error> {
-        let done = if tools.blocked { 0 } else { self.stream.write(packets)? };
-        let records = |packets: &[Packet]| packets.iter().map(|packet| packet.records).sum::<u64>();
-        if tools.blocked {
-            self.stream.at.lost += records(packets);
-        }
-        if let Some(packet) = packets.last() {
-            self.last = self.last.max(packet.end);
-        }
-        self.recorded += records(&packets[..done]);
-        for packet in &packets[done..] {
-            // They were counted before: nothing is wrong with them.
-            let _ = tools.records.decode(&context_from(packet.begin), &packet.body, |record| {
-                *self.lost.entry(record.class).or_default() += 1;
-            });
-        }
-        Ok(done)
-    }
+/// Place of sub-buffer `number` of a flight recorder with `count` places: that of the first one is
+/// never used again.
+pub(crate) fn place_of(number: u64, count: u64) -> u64 {
+    if number == 0 { 0 } else { 1 + (number - 1) % (count - 1) }
 }
 
 /// A count that the program tells.
@@ -316,7 +277,7 @@ impl RingReader {
             rest = behind;
             let walked = pieces(bytes, bytes.len(), |piece| {
                 let before = packets.len();
-                let converted = convert(piece, tools, &mut packets);
+                let converted = tools.convert(piece, &mut packets);
                 if let Err(damage) = converted {
                     doubts.add(self.damage(number, damage));
                 }

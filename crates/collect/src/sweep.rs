@@ -15,9 +15,8 @@ use nix::sys::statvfs::statvfs;
 use nix::unistd::geteuid;
 
 use crate::alive::has_heirs;
-use crate::collector::closed;
 use crate::folder::Folder;
-use crate::handover::{OWNER, Place, Program, lock_file, owner};
+use crate::handover::{OWNER, Place, Program, closed, lock_file, owner};
 use crate::journal::Journal;
 use crate::process::{Process, process_of};
 

@@ -8,10 +8,11 @@ use loopscope_trace::layout::{FREE, Stream};
 
 use crate::collector::{Activity, Collector};
 use crate::journal::Entry;
-use crate::output::{Cause, Output, Trigger};
+use crate::output::Output;
 use crate::process::{Process, With};
 use crate::recorded::Recorded;
 use crate::site::Site;
+use crate::trigger::{Cause, Trigger};
 use crate::{ClockMap, Error};
 
 /// A thread that looked at the clock before the freeze may finish what it then began.

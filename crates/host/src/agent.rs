@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use loopscope_agent::agent::{self, Options};
+use loopscope_agent::agent::Options;
 use loopscope_agent::ledger;
+use loopscope_agent::server;
 
 /// Serve the agent protocol on a Unix socket, for the controller.
 ///
@@ -62,7 +63,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         program,
         state_dir,
     };
-    let problems = agent::run(options)?;
+    let problems = server::run(options)?;
     for problem in &problems {
         // The reader of standard error may be gone.
         let _ = writeln!(std::io::stderr(), "loopscope-host agent: {problem}");

@@ -1,5 +1,6 @@
 //! `loopscope-host clock`: one time for all hosts, with no experiment around it.
 
+mod counts;
 mod peers;
 mod place;
 mod processors;

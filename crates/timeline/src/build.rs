@@ -5,107 +5,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use loopscope_ctf::{Metadata, Records, StreamClass};
-use loopscope_time::{ClockMap, Frequency};
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::block::Block;
-use crate::clocks::{self, ClockEvent, ForeignReading, LoopResiduals};
+use crate::clocks::{self, HostClock, HostSummary, LoopResiduals};
 use crate::column::Flaws;
 use crate::cursor::{Decoder, Place};
 use crate::decoded::{self, Decoded, StreamFile};
 use crate::earlier::Earlier;
 use crate::entity::Entities;
+use crate::error::{BuildError, read};
 use crate::loss::{Loss, loss_table};
+use crate::source::{Host, Problem, Progress};
 use crate::store;
 use crate::streams::{self, Stream};
 use crate::table::{Names, Table};
 use crate::triggers;
-
-/// Why tables could not be made at all. Damage inside a stream is a [`Problem`] instead.
-#[derive(Debug, thiserror::Error)]
-pub enum BuildError {
-    /// A file or directory could not be read or written.
-    #[error("{path}: {source}")]
-    Io {
-        /// The path.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A trace's metadata is not loopscope's.
-    #[error("{path}: {source}")]
-    Metadata {
-        /// The metadata file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: loopscope_ctf::ParseError,
-    },
-    /// What another process left is not what was expected.
-    #[error("{path} {what}")]
-    Stored {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it, and what to do.
-        what: String,
-    },
-    /// A stream file that nobody has decoded.
-    #[error("{path}: its events are not in the tables; make the time line again")]
-    NotDecoded {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The caller has cancelled through the progress callback.
-    #[error("stopped")]
-    Stopped,
-    /// A loss account is not what its schema says.
-    #[error("{path}: {source}")]
-    Loss {
-        /// The loss.json.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
-    /// The table library refused a table.
-    #[error(transparent)]
-    Arrow(#[from] arrow_schema::ArrowError),
-    /// The table library could not write a table.
-    #[error(transparent)]
-    Parquet(#[from] parquet::errors::ParquetError),
-}
-
-/// Follows the progress: bytes done, and all; says whether to go on.
-pub type Progress<'a> = dyn FnMut(u64, u64) -> bool + 'a;
-
-/// Something that a reader of the run has to know: damage, disagreement, a changed name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Problem {
-    /// Host.
-    pub host: String,
-    /// File under the host's directory.
-    pub file: String,
-    /// What, with the offset in the file where there is one.
-    pub what: String,
-}
-
-/// A host's clock as the time line needs it, and what else is known of the host's clocks.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct HostClock {
-    /// Its counter's map.
-    pub map: ClockMap,
-    /// Nominal frequency of its counter.
-    pub frequency: Frequency,
-    /// Whether it is the reference.
-    pub reference: bool,
-    /// Probe exchanges that the map rests on.
-    pub exchanges: u64,
-    /// Messages of the probes that contradicted the others and were left out.
-    pub rejected: u64,
-    /// Readings of the host's other clocks, by time.
-    pub readings: Vec<ForeignReading>,
-    /// What happened to its clocks.
-    pub events: Vec<ClockEvent>,
-}
 
 /// What the run's tables hold.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -129,40 +45,6 @@ pub struct Summary {
     pub last_states: u64,
     /// In the order of discovery.
     pub problems: Vec<Problem>,
-}
-
-/// One host of a [`Summary`].
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct HostSummary {
-    /// Whether it is the reference.
-    pub reference: bool,
-    /// Largest hard maximum error over its events, or over its map where it has no event.
-    pub max_err_ns: u64,
-    /// Bound on the difference between the host's rate and its mean.
-    pub drift_ppm: f64,
-    /// How far the counters of two of its processors may be apart; where it was measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub apart_ns: Option<u64>,
-    /// Probe exchanges that its map rests on.
-    pub exchanges: u64,
-    /// See [`HostClock::rejected`].
-    pub rejected: u64,
-    /// Events.
-    pub events: u64,
-    /// What an event costs there in ns, and the spread of that (p90 − p10); where it was measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub event_cost_ns: Option<(f64, f64)>,
-}
-
-/// A host and what its streams are read with.
-pub(crate) struct Host {
-    pub name: String,
-    pub dir: PathBuf,
-    pub clock: HostClock,
-    /// By stream class.
-    pub decoders: BTreeMap<u32, Decoder>,
-    /// Whether it has streams.
-    pub traced: bool,
 }
 
 /// The tables of a run, in the making.
@@ -462,10 +344,6 @@ impl TableFile {
         }
         self.writer.take().map_or(Ok(()), store::Writer::close)
     }
-}
-
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, BuildError> {
-    fs::read(path).map_err(|source| BuildError::Io { path: path.to_owned(), source })
 }
 
 /// Reads a trace directory's metadata.

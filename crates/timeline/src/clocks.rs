@@ -6,10 +6,52 @@ use arrow_array::{
     ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array,
     UInt64Array,
 };
-use loopscope_time::{Bound, GlobalNs, Knot};
+use loopscope_time::{Bound, ClockMap, Frequency, GlobalNs, Knot};
 use serde::{Deserialize, Serialize};
 
-use crate::build::{BuildError, HostClock, HostSummary};
+use crate::error::BuildError;
+
+/// A host's clock as the time line needs it, and what else is known of the host's clocks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HostClock {
+    /// Its counter's map.
+    pub map: ClockMap,
+    /// Nominal frequency of its counter.
+    pub frequency: Frequency,
+    /// Whether it is the reference.
+    pub reference: bool,
+    /// Probe exchanges that the map rests on.
+    pub exchanges: u64,
+    /// Messages of the probes that contradicted the others and were left out.
+    pub rejected: u64,
+    /// Readings of the host's other clocks, by time.
+    pub readings: Vec<ForeignReading>,
+    /// What happened to its clocks.
+    pub events: Vec<ClockEvent>,
+}
+
+/// One host of a [`Summary`](crate::Summary).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HostSummary {
+    /// Whether it is the reference.
+    pub reference: bool,
+    /// Largest hard maximum error over its events, or over its map where it has no event.
+    pub max_err_ns: u64,
+    /// Bound on the difference between the host's rate and its mean.
+    pub drift_ppm: f64,
+    /// How far the counters of two of its processors may be apart; where it was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub apart_ns: Option<u64>,
+    /// Probe exchanges that its map rests on.
+    pub exchanges: u64,
+    /// See [`HostClock::rejected`].
+    pub rejected: u64,
+    /// Events.
+    pub events: u64,
+    /// What an event costs there in ns, and the spread of that (p90 − p10); where it was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_cost_ns: Option<(f64, f64)>,
+}
 
 /// What a clock that is not loopscope's showed at an instant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,8 +11,8 @@ use loopscope_ctf::{Kind, PacketError, Record, Records};
 use loopscope_time::{Bound, ClockMap, Counter, Floor};
 
 use crate::block::{Block, Fields, Origin};
-use crate::build::BuildError;
 use crate::earlier::{Earlier, Stamps};
+use crate::error::BuildError;
 use crate::packets::{Damage, Run};
 
 /// A record with its head is not larger than the largest packet that a ring can make.

@@ -7,10 +7,12 @@ use std::path::Path;
 use loopscope_time::Bound;
 use serde::{Deserialize, Serialize};
 
-use crate::build::{BuildError, Host, HostClock, HostSummary, Problem, read};
+use crate::clocks::{HostClock, HostSummary};
 use crate::column::Flaws;
+use crate::error::{BuildError, read};
 use crate::loss::{Loss, Spread};
 use crate::packets::Damage;
+use crate::source::{Host, Problem};
 use crate::stored::{self, Stored};
 
 /// What was found in some of a run's stream files, or in all.

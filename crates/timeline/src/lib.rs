@@ -15,6 +15,7 @@ mod cursor;
 mod decoded;
 mod earlier;
 mod entity;
+mod error;
 mod foreign;
 mod import;
 mod loss;
@@ -22,15 +23,17 @@ mod merged;
 mod order;
 mod packets;
 mod solution;
+mod source;
 mod store;
 mod stored;
 mod streams;
 mod table;
 mod triggers;
 
-pub use build::{BuildError, HostClock, HostSummary, Problem, Progress, Summary, Timeline};
-pub use clocks::{ClockEvent, ForeignReading, LoopFigures, LoopResiduals};
+pub use build::{Summary, Timeline};
+pub use clocks::{ClockEvent, ForeignReading, HostClock, HostSummary, LoopFigures, LoopResiduals};
 pub use decoded::Decoded;
+pub use error::BuildError;
 pub use foreign::{
     Clocks, Place, Source, SourceSummary, add as add_foreign, check as check_foreign,
 };
@@ -40,3 +43,4 @@ pub use import::{
 pub use loss::Loss;
 pub use merged::{About, EventTable, Merged, write_merged};
 pub use solution::{Solution, SolvedHost};
+pub use source::{Problem, Progress};

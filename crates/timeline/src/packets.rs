@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use loopscope_ctf::packet::{self, RECORDS};
 use loopscope_time::Counter;
 
-use crate::build::BuildError;
+use crate::error::BuildError;
 
 /// Packets that follow each other in a stream file, none of which says that it begins before the end
 /// of its predecessor. A stream whose stamps are damaged has several runs.

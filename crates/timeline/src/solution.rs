@@ -4,8 +4,11 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::build::{BuildError, HostClock, Problem, Timeline};
+use crate::build::Timeline;
+use crate::clocks::HostClock;
 use crate::clocks::LoopResiduals;
+use crate::error::BuildError;
+use crate::source::Problem;
 use crate::stored::{self, Stored};
 
 /// All that a time line needs in addition to its streams.

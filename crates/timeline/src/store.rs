@@ -16,7 +16,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::ColumnPath;
 use rayon::prelude::*;
 
-use crate::build::BuildError;
+use crate::error::BuildError;
 
 /// A file that is opened for each write: there may be more tables than a process may have files.
 struct Appended(PathBuf);

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::build::{BuildError, read};
+use crate::error::{BuildError, read};
 
 pub(crate) trait Stored: Serialize + DeserializeOwned {
     /// In words.

@@ -9,9 +9,10 @@ use std::path::PathBuf;
 use rayon::prelude::*;
 
 use crate::block::Block;
-use crate::build::{BuildError, Host, Progress};
 use crate::cursor::{Cursor, Source, Tally};
+use crate::error::BuildError;
 use crate::packets;
+use crate::source::{Host, Progress};
 
 /// Bytes that are read in a round.
 const ROUND: usize = 1 << 20;

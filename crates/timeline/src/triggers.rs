@@ -12,7 +12,7 @@ use loopscope_time::{Bound, Counter, GlobalNs};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::build::{Host, Problem};
+use crate::source::{Host, Problem};
 
 /// The stream whose output is not in a folder of its own.
 const MAIN: &str = "main";

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::socket::Arrival;
+use super::arrival::Arrival;
 use crate::stamp::Reading;
 use crate::synthetic::SplitMix64;
 

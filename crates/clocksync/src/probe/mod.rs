@@ -4,6 +4,7 @@
 //!
 //! Their sockets are bound by the calling thread, so they belong to its network namespace.
 
+mod arrival;
 mod demand;
 mod faults;
 mod hardware;

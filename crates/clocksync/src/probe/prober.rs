@@ -14,9 +14,8 @@ use super::probing::Probing;
 use super::reply_statistics::ReplyStatistics;
 use super::socket::{self, StampedSocket};
 use super::{Counts, Order, ProbeError, Side, Worker};
-use crate::counter::require_one;
 use crate::online::Online;
-use crate::skew;
+use crate::skew::{self, require_one};
 
 /// Exchanges a second between the bursts.
 pub const DEFAULT_RATE_HZ: f64 = 100.0;

@@ -14,19 +14,19 @@ use std::time::{Duration, Instant};
 use loopscope_time::{Counter, Frequency};
 use nix::time::ClockId;
 
+use super::arrival::Arrival;
 use super::demand::{self, Demand};
 use super::local_clocks::LocalClocks;
 use super::packet::{Answer, Kind, Packet, Stamped};
 use super::replay::ReplayWindow;
-use super::socket::{self, Arrival, Departure, Sent, StampedSocket, TURN};
+use super::socket::{self, Departure, Sent, StampedSocket, TURN};
 use super::{Cause, Counts, Order, PATIENCE, ProbeError, Side, Worker, entropy};
 use crate::Span;
-use crate::counter::require_one;
 use crate::key::Key;
 use crate::loops::Reckoning;
 use crate::online::Online;
 use crate::record::{Moment, Observation, ProbeWriter, Source};
-use crate::skew;
+use crate::skew::{self, require_one};
 use crate::stamp::nanoseconds_of;
 use crate::utc::{Standing, Watch};
 

@@ -15,6 +15,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeSpec;
 
+use super::arrival::{Arrival, Stamp};
 use super::faults::Injector;
 use super::hardware::Hardware;
 use super::packet::Stamped;
@@ -30,13 +31,6 @@ const STAMPED_AT_DEVICE: u32 = 0;
 
 /// Packets taken in at one go, so that a flood keeps nothing else from being done.
 pub(super) const TURN: usize = 64;
-
-/// A stamp that is not the program's.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Stamp {
-    ns: StampNs,
-    source: Source,
-}
 
 /// What the probes are marked with on the network: Expedited Forwarding (RFC 3246), as what is
 /// small and regular and spoilt by queues, and as PTP's events are by custom. What they may take of
@@ -63,18 +57,6 @@ impl Traffic {
 /// What a socket may hold that was not read yet, packets and stamps: of some thousand probes that
 /// come at the same time none is lost. The kernel gives less where it is set to.
 const HELD_BYTES: usize = 4 << 20;
-
-/// A packet that came in.
-pub(super) struct Arrival {
-    /// One byte more than a packet has, so that a longer one shows.
-    pub(super) bytes: [u8; packet::SIZE + 1],
-    pub(super) length: usize,
-    /// `None` if the kernel gave no address.
-    pub(super) from: Option<SocketAddr>,
-    pub(super) stamp: Option<Stamp>,
-    /// The counter right after the system call.
-    pub(super) read: Counter,
-}
 
 /// The stamp of a packet that went out.
 pub(super) struct Departure {

@@ -8,7 +8,8 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::thread;
 
-use super::{oldest, place_of};
+use super::oldest;
+use crate::ring::place_of;
 
 /// Places, that of initialisation included: two are written to in turn.
 const COUNT: u64 = 3;

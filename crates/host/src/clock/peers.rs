@@ -12,8 +12,8 @@ use loopscope_clocksync::probe::{
     MESH_BURST, MESH_RATE_HZ, Mesh, MeshConfig, Peer, ReplyTime, Responder, Side,
 };
 
-use super::place::Place;
-use super::service::{own_address, print_counts};
+use super::counts::print_counts;
+use super::place::{Place, own_address};
 
 /// Pairs of followers that check each other.
 #[derive(clap::Args)]

@@ -1,14 +1,12 @@
 //! Places that a person named, of a reference or a peer: where they are, also when a name gets
 //! another address.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use loopscope_clocksync::probe::ProbeError;
-
-use super::service::own_address;
 
 /// Without an answer for so long, the name is looked up again, and again after as long.
 const SILENT: Duration = Duration::from_secs(5);
@@ -92,6 +90,15 @@ impl Place {
 fn resolved(text: &str) -> anyhow::Result<SocketAddr> {
     let place = || format!("{text:?} is no HOST:PORT that is known");
     text.to_socket_addrs().with_context(place)?.next().with_context(place)
+}
+
+/// The address of this machine from which packets go to `to`.
+pub(super) fn own_address(to: SocketAddr) -> anyhow::Result<IpAddr> {
+    let any: IpAddr = if to.is_ipv4() { [0, 0, 0, 0].into() } else { [0u16; 8].into() };
+    // Connecting a UDP socket sends nothing.
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(to).with_context(|| format!("there is no way to {to}"))?;
+    Ok(socket.local_addr()?.ip())
 }
 
 #[cfg(test)]

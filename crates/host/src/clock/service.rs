@@ -1,6 +1,6 @@
 //! `serve` and `join`: until SIGINT or SIGTERM.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,9 +11,7 @@ use anyhow::Context as _;
 use loopscope_clock::layout::DEFAULT_PATH;
 use loopscope_clocksync::key::Key;
 use loopscope_clocksync::page::{Published, Publisher, Role, Service};
-use loopscope_clocksync::probe::{
-    Counts, DEFAULT_BURST, Prober, ProberConfig, ReplyTime, Responder, Side,
-};
+use loopscope_clocksync::probe::{DEFAULT_BURST, Prober, ProberConfig, ReplyTime, Responder, Side};
 use loopscope_clocksync::record::Identity;
 use loopscope_clocksync::stamp::ordered_counter;
 use loopscope_clocksync::utc::Watch;
@@ -22,8 +20,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
 
+use super::counts::print_counts;
 use super::peers::{self, Peers};
-use super::place::Place;
+use super::place::{Place, own_address};
 
 /// Be the reference, whose counter is the time of all hosts, until SIGINT or SIGTERM.
 ///
@@ -205,23 +204,6 @@ impl Silence {
         );
         (self.next, self.told) = (now + Silence::AGAIN, true);
     }
-}
-
-/// The address of this machine from which packets go to `to`.
-pub(super) fn own_address(to: SocketAddr) -> anyhow::Result<IpAddr> {
-    let any: IpAddr = if to.is_ipv4() { [0, 0, 0, 0].into() } else { [0u16; 8].into() };
-    // Connecting a UDP socket sends nothing.
-    let socket = UdpSocket::bind((any, 0))?;
-    socket.connect(to).with_context(|| format!("there is no way to {to}"))?;
-    Ok(socket.local_addr()?.ip())
-}
-
-pub(super) fn print_counts(what: &str, counts: &Counts) {
-    let lost: u64 = counts.lost.values().sum();
-    let causes: Vec<String> =
-        counts.lost.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
-    let causes = if lost > 0 { format!(" ({})", causes.join(", ")) } else { String::new() };
-    println!("{} {what} sent, {} answered, {lost} lost{causes}", counts.sent, counts.answered);
 }
 
 fn lock<T>(what: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -25,9 +25,9 @@ use pcap_parser::{PcapBlockOwned, PcapError, create_reader};
 use super::packet::Headers;
 use super::stamps::{Place, named};
 use super::{Source, SourceSummary};
-use crate::build::Progress;
 use crate::import::ImportError;
 use crate::import::cells::free_name;
+use crate::source::Progress;
 use crate::store;
 use crate::table::dictionary;
 

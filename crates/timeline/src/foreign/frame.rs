@@ -18,8 +18,8 @@ use super::Source;
 use crate::import::ImportError;
 use crate::import::cells::Shape;
 use crate::import::find::Trace;
+use crate::import::frame::FileOf;
 use crate::import::frame::{Frame, Rows};
-use crate::import::table::FileOf;
 use crate::table::dictionary;
 
 /// What an event cannot name a column of its own.

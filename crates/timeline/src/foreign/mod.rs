@@ -7,7 +7,7 @@
 mod capture;
 mod frame;
 mod packet;
-mod stamps;
+pub(crate) mod stamps;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -15,11 +15,12 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::build::Progress;
 use crate::import::find::{self, Trace};
-use crate::import::table::{FileOf, Tables};
+use crate::import::frame::FileOf;
+use crate::import::table::Tables;
 use crate::import::{ImportError, Lost, index, io, merge};
-pub(crate) use stamps::Stamps;
+use crate::source::Progress;
+use stamps::Stamps;
 pub use stamps::{Clocks, Place};
 
 /// What another tool recorded on a host.

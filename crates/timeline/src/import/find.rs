@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use loopscope_ctf::tsdl;
 
 use super::{ImportError, io};
-use crate::foreign::Stamps;
+use crate::foreign::stamps::Stamps;
 
 /// A directory with metadata and streams.
 pub(crate) struct Trace {

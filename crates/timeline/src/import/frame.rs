@@ -7,8 +7,33 @@ use arrow_schema::{DataType, Field};
 
 use super::ImportError;
 use super::cells::Shape;
-use super::table::FileOf;
+use super::find::Trace;
+use super::index::stream_name;
 use crate::table::dictionary;
+
+/// A stream file.
+pub(crate) struct FileOf {
+    /// Index of its trace.
+    pub trace: usize,
+    /// The trace's name.
+    pub of: String,
+    /// Its own.
+    pub name: String,
+}
+
+impl FileOf {
+    /// The files of all traces, in their order.
+    pub fn all(traces: &[Trace]) -> Vec<FileOf> {
+        let files = traces.iter().enumerate().flat_map(|(index, trace)| {
+            (0..trace.files.len()).map(move |file| FileOf {
+                trace: index,
+                of: trace.name.clone(),
+                name: stream_name(trace, file),
+            })
+        });
+        files.collect()
+    }
+}
 
 /// The rows of a table, apart from the events' own values.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use loopscope_ctf::decode::{Decoder, Fault, Head};
 
 use super::find::Trace;
 use super::{Faults, ImportError, Lost, StreamLoss, TraceSummary, io};
-use crate::build::Progress;
+use crate::source::Progress;
 
 /// A packet in its file.
 #[derive(Clone, Copy)]

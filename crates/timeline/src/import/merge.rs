@@ -10,22 +10,13 @@ use loopscope_ctf::tsdl::{Event, Stream as Class};
 
 use super::find::Trace;
 use super::index::{Index, Packet, Stream, refused};
-use super::table::{Origin, Part, Sink, Tables};
+use super::table::{Origin, Part, Sink, Tables, Time};
 use super::{Faults, ImportError, io};
-use crate::build::Progress;
-use crate::foreign::Stamps;
+use crate::foreign::stamps::Stamps;
+use crate::source::Progress;
 
 /// Events after which the progress is told at the latest.
 const OFTEN: u64 = 1 << 14;
-
-/// When an event was.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Time {
-    /// None without a clock.
-    pub ts: Option<i64>,
-    /// Maximum error; 0 where stamps keep their own time.
-    pub err_ns: i64,
-}
 
 /// A stream while it is read: a packet of it, and the next event's head.
 struct Reader<'a> {

@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 use loopscope_ctf::decode::Fault;
 use serde::Serialize;
 
-use crate::build::{BuildError, Progress};
+use crate::error::BuildError;
+use crate::source::Progress;
 
 /// Why a trace was not imported. Nothing is left where the tables would have been.
 #[derive(Debug, thiserror::Error)]
@@ -185,7 +186,7 @@ pub fn import(
     let traces = find::traces(dir)?;
     let mut fault = |_: usize, error: ImportError| Err(error);
     let index = index::index(&traces, &mut fault, progress)?;
-    let frame = frame::Plain { files: table::FileOf::all(&traces) };
+    let frame = frame::Plain { files: frame::FileOf::all(&traces) };
     let place = output.as_ref().map(output::Output::place);
     let mut tables = table::Tables::new(&traces, place, &frame);
     merge::merge(&traces, &index, &mut tables, &mut fault, progress)?;

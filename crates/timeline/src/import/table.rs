@@ -13,8 +13,6 @@ use loopscope_time::Bound;
 use super::cells::{Cells, Shape, free_name};
 use super::find::Trace;
 use super::frame::{Frame, Rows};
-use super::index::stream_name;
-use super::merge::Time;
 use super::{ImportError, TableSummary};
 use crate::store;
 
@@ -130,16 +128,6 @@ pub(crate) struct Seen {
     pub until: Option<i64>,
 }
 
-/// A stream file.
-pub(crate) struct FileOf {
-    /// Index of its trace.
-    pub trace: usize,
-    /// The trace's name.
-    pub of: String,
-    /// Its own.
-    pub name: String,
-}
-
 impl Seen {
     fn add(&mut self, Time { ts, err_ns }: Time) {
         self.events += 1;
@@ -149,18 +137,13 @@ impl Seen {
     }
 }
 
-impl FileOf {
-    /// The files of all traces, in their order.
-    pub fn all(traces: &[Trace]) -> Vec<FileOf> {
-        let files = traces.iter().enumerate().flat_map(|(index, trace)| {
-            (0..trace.files.len()).map(move |file| FileOf {
-                trace: index,
-                of: trace.name.clone(),
-                name: stream_name(trace, file),
-            })
-        });
-        files.collect()
-    }
+/// When an event was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Time {
+    /// None without a clock.
+    pub ts: Option<i64>,
+    /// Maximum error; 0 where stamps keep their own time.
+    pub err_ns: i64,
 }
 
 /// Where an event comes from.

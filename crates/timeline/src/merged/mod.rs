@@ -21,10 +21,11 @@ use loopscope_ctf::{TYPES, format_uuid, quote};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use serde::Serialize;
 
-use crate::build::{BuildError, Progress};
+use crate::error::BuildError;
 use crate::import::output::Output;
 use crate::import::table::file_name;
 use crate::import::{ImportError, io};
+use crate::source::Progress;
 use layout::{Layout, is_text, put_text, text};
 use stream::{HEADER, Stream};
 

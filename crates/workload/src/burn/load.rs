@@ -11,7 +11,6 @@ use super::Kind;
 use super::compile::{self, Processes, Row};
 use super::cpu::{self, Thread};
 use super::disk::{self, Disk};
-use super::report::Report;
 use crate::cpu_time::CpuTime;
 use crate::program::print;
 use crate::stop::Stop;
@@ -44,6 +43,16 @@ pub(super) enum Done {
     Thread(Thread),
     Processes(Processes),
     Disk(Disk),
+}
+
+/// What a load has done, and what it has cost.
+pub(super) struct Report<'a> {
+    pub(super) load: &'a Load,
+    pub(super) done: Vec<Done>,
+    pub(super) wall_s: f64,
+    pub(super) own: CpuTime,
+    /// CPU time of compile-like processes.
+    pub(super) children: CpuTime,
 }
 
 impl Load {

@@ -9,18 +9,8 @@ use super::Kind;
 use super::compile::Processes;
 use super::cpu::Thread;
 use super::disk::Disk;
-use super::load::{Done, Load};
-use crate::cpu_time::CpuTime;
+use super::load::{Done, Report};
 use crate::result;
-
-pub(super) struct Report<'a> {
-    pub(super) load: &'a Load,
-    pub(super) done: Vec<Done>,
-    pub(super) wall_s: f64,
-    pub(super) own: CpuTime,
-    /// CPU time of compile-like processes.
-    pub(super) children: CpuTime,
-}
 
 impl Report<'_> {
     pub(super) fn print(&self) -> Result<()> {

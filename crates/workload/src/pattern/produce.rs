@@ -19,7 +19,7 @@ use nix::sys::time::TimeSpec;
 use super::args::ProduceArgs;
 use super::flow::{Flow, Part, TABLE_KEYS};
 use super::outlet::{Outlet, Stream, connect};
-use super::report;
+use super::report::{self, Tally};
 use crate::program::NOT_CONNECTED;
 use crate::settings::Settings;
 use crate::stop::Stop;
@@ -67,13 +67,6 @@ pub(crate) fn phases(
         }
         Ok(vec![])
     }
-}
-
-/// What a producer has done.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
-    pub(crate) sent: u32,
-    pub(crate) largest_late_ns: i64,
 }
 
 /// One producer of one type.

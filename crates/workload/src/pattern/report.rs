@@ -7,9 +7,15 @@ use anyhow::Result;
 use serde_json::json;
 
 use super::flow::{Flow, Part};
-use super::produce::Tally;
 use super::receipts::Receipts;
 use crate::result::report;
+
+/// What a producer has done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) sent: u32,
+    pub(crate) largest_late_ns: i64,
+}
 
 pub(crate) fn sent(part: &Part, flows: impl Iterator<Item = (Flow, Tally)>) -> Result<()> {
     let mut types: BTreeMap<u16, (u64, u64, i64)> = BTreeMap::new();

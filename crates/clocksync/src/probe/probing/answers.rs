@@ -7,9 +7,10 @@ use loopscope_time::Counter;
 
 use super::Probing;
 use crate::Span;
+use crate::probe::arrival::Arrival;
 use crate::probe::outcome::{Row, UnstampedReplies};
 use crate::probe::packet::{Answer, Kind, Packet};
-use crate::probe::socket::{Arrival, Departure, TURN};
+use crate::probe::socket::{Departure, TURN};
 use crate::probe::{Cause, ProbeError};
 use crate::record::Moment;
 
