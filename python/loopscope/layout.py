@@ -52,5 +52,5 @@ def path_tables(directory: Path) -> dict[str, Path]:
 
 
 def summary(directory: Path) -> Path:
-    """What the making of the tables found."""
+    """File with the findings of making the tables."""
     return directory / TABLES / SUMMARY

@@ -59,7 +59,7 @@ class Judged:
     """None: those of the whole run are not made for one of its points."""
     unwritten: Unwritten = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What was left out because an optional package is not installed."""
+    """Parts that were left out because an optional package is not installed."""
 
     @property
     def report(self) -> Path:
@@ -68,7 +68,7 @@ class Judged:
 
     @property
     def problems(self) -> list[str]:
-        """What could not be made or written, and why."""
+        """Outputs that could not be made or written, and why."""
         made = self.analyses
         of_analyses = [] if made is None else [*made.notes, *made.mistakes]
         return [*self.unwritten, *self.notes, *of_analyses]

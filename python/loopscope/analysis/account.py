@@ -23,7 +23,7 @@ from loopscope.timeline.loss import UNACCOUNTED as UNACCOUNTED
 
 @dataclass(frozen=True)
 class Missing:
-    """How many events may be missing between two events of a path."""
+    """Numbers of events that may be missing between two events of a path."""
 
     before: int
     """Messages that may have been at the first end and are not known there."""

@@ -1,4 +1,4 @@
-"""How stable a clock is: the overlapping Allan deviation (IEEE 1139, NIST SP 1065 §5.2.4)."""
+"""Stability of a clock: the overlapping Allan deviation (IEEE 1139, NIST SP 1065 §5.2.4)."""
 
 from __future__ import annotations
 

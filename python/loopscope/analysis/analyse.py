@@ -298,7 +298,7 @@ def _statistic(
 
 
 def _costs(run: Run) -> dict[tuple[int, str], tuple[float, float]]:
-    """What an event costs, ns, and the spread of that, by repeat and host.
+    """Cost of an event and its spread, both in ns, by repeat and host.
 
     Raises `AnalysisError` where it was not measured.
     """

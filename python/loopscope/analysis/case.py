@@ -10,7 +10,8 @@ from loopscope.analysis.document import UNLESS_EMPTY, Document
 
 @dataclass(frozen=True)
 class CaseCounts(Document):
-    """How many there were of each, at the half-widths given and with what the trace dropped."""
+    """Numbers of cases of each kind, at the maximum errors given and with the trace's dropped
+    events."""
 
     met: int
     """At least so many were."""
@@ -24,7 +25,7 @@ class CaseCounts(Document):
 
 @dataclass(frozen=True)
 class Case(Document):
-    """One of those that decided a verdict."""
+    """A case that decided a verdict."""
 
     repeat: int
     id: int | str

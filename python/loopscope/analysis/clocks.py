@@ -1,4 +1,4 @@
-"""What the clocks of a run did: how far others' were off, what happened to any, and what of that
+"""The clocks of a run: offsets of the hosts' other clocks, events of any clock, and which of these
 would have counted."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RealtimeOffset:
-    """How far a host's CLOCK_REALTIME was from the reference's, at most, when it was read."""
+    """Largest offset of a host's CLOCK_REALTIME from the reference's, over its readings."""
 
     bracket: Bracket | None
     """Its upper end is None where nothing is known of some readings; None where of none."""
@@ -157,7 +157,7 @@ def read_clocks(
 
 
 def read_loops(run: Run) -> tuple[LoopResult, ...]:
-    """What each edge between two followers says of their times, by repeat and host."""
+    """Agreement of times between the followers of each edge, by repeat and host."""
     rows = run.loop_residuals.order_by("repeat", "host", "peer").to_pyarrow().to_pylist()
     return tuple(LoopResult(**row) for row in rows)
 

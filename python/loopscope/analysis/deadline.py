@@ -64,7 +64,7 @@ _WORST = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class Doubt:
-    """What events that are missing from the trace leave open."""
+    """Uncertainty of a verdict because of events that are missing from the trace."""
 
     changed: int = 0
     """Of the cases in `Cases.open`, so many may be the other way."""
@@ -98,7 +98,7 @@ class Cases:
     open: Mask
     """Those that `doubt.changed` is about: all of them, or none that was met."""
     excess: Nanoseconds
-    """How bad each value is; larger is worse."""
+    """Excess of each value over the limit, in its unit; larger is worse."""
     doubt: Doubt = Doubt()
     valued: bool = True
     """False where there is nothing to measure."""
@@ -317,7 +317,7 @@ class _Resolution:
         self.met = len(self._rows) - self.missed
 
     def changeable(self, missed: bool) -> int:
-        """How many of the missed cases, or of the met ones, are open."""
+        """Number of the missed cases, or of the met ones, that are open."""
         return int((self._open & (self._is_missed == missed)).sum())
 
     def crowded(self, row: MissesIn, missed: int, changed: int) -> bool:

@@ -1,4 +1,5 @@
-"""How results become JSON: pydantic serialises the dataclasses by their fields, in their order."""
+"""Serialisation of results as JSON: pydantic serialises the dataclasses by their fields, in their
+order."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ class Document:
         return document
 
     def to_dict(self) -> dict[str, Any]:
-        """What `json.dumps` takes."""
+        """The fields as an object that `json.dumps` takes."""
         kind: Any = type(self)
         made: dict[str, Any] = _adapter(kind).dump_python(self, mode="json", by_alias=True)
         return made

@@ -23,7 +23,7 @@ def unfinished(run: Run) -> set[tuple[int, str]]:
 
 
 def endings(run: Run) -> list[str]:
-    """What is to be said of how components ended."""
+    """Messages about components that ended in another way than they should, for people."""
     speakers = _speakers(run)
     found = []
     for each in run.exits:

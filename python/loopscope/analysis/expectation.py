@@ -1,4 +1,4 @@
-"""What an experiment expects, and what the measurement allows to say about it."""
+"""Expectations of an experiment, and their verdicts by the measurement."""
 
 from __future__ import annotations
 

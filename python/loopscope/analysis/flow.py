@@ -1,4 +1,4 @@
-"""What the messages of one event of a graph became towards a later one, as columns."""
+"""The way of an event's messages to a later event of a branching path, as columns."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Used:
     host: npt.NDArray[np.int16]
     counter: npt.NDArray[np.void]
     times: npt.NDArray[np.int32]
-    """How often each occurred."""
+    """Number of occurrences of each."""
     undecided: Mask
     """Those of which the clock leaves open what they used."""
     made: Mask

@@ -111,7 +111,8 @@ def _ages(requirement: Requirement, flow: MeasuredFlow, times: RepeatTimes) -> C
 
 
 def _open(cases: Cases) -> Cases:
-    """What was dropped may have been used instead of anything."""
+    """The cases with all of them open: a dropped message may have been used in place of any
+    other."""
     return replace(
         cases,
         open=np.ones(len(cases), np.bool_),

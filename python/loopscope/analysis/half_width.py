@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from loopscope.analysis.statistic import Nanoseconds
 
 COUNTER = np.dtype([("drift_ppm", np.float64), ("apart_ns", np.float64)])
-"""What a host's counter claims: the bound on the difference between its rate and its mean (NaN: not
+"""Claims of a host's counter: the bound on the difference between its rate and its mean (NaN: not
 known), and how far those of two processors may be apart, in whole ns (0: nobody measured it)."""
 NO_COUNTER = (np.nan, 0.0)
 
@@ -40,8 +40,8 @@ def on_one_host(length: Any, counter: npt.NDArray[np.void]) -> npt.NDArray[np.fl
 
 
 def nearest(counter: npt.NDArray[np.void]) -> npt.NDArray[np.float64]:
-    """How near stamps of one host must be for their order to be open, ns: the greatest Δ that is no
-    more than its half-width (`on_one_host`). NaN where the drift is not known."""
+    """Distance within which the order of two stamps of a host is open, ns: the greatest Δ that is
+    no more than its half-width (`on_one_host`). NaN where the drift is not known."""
     share = 2e-6 * counter["drift_ppm"]
     with np.errstate(divide="ignore", invalid="ignore"):
         found = np.ceil((2 + counter["apart_ns"]) / (1 - share)) - 1

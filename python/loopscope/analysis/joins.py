@@ -76,7 +76,7 @@ class Spans:
 
 @dataclass(frozen=True)
 class Link:
-    """What the messages of an event used of one input."""
+    """Use of one input by the messages of an event."""
 
     sure: Spans
     possible: Spans
@@ -174,7 +174,7 @@ def window(
 def half_width(
     used: Occurrences, input: Occurrences, at: Nanoseconds, most_ns: npt.NDArray[np.float64]
 ) -> Nanoseconds:
-    """How near to an instant a message must have come for its place before or after it to be open.
+    """Distance from an instant within which a message's place before or after it is open, ns.
 
     Both stamps' half-widths, the wider one's of the messages around the instant; `most_ns` (by the
     user's message; NaN: nothing) where that is less, as it is between stamps of one clock.

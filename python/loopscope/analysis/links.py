@@ -1,4 +1,4 @@
-"""What emulated links were asked to do and what they did, from the router's `links.json`.
+"""Settings of emulated links and what was achieved, from the router's `links.json`.
 
 A share of packets is compared by its 99 % interval (Wilson 1927): what was asked lies in it, or
 this run did not do what was asked, but for one run in a hundred. Losses that come in bursts tell
@@ -49,7 +49,7 @@ def read_links(run: Run) -> tuple[tuple[LinkResult, ...], list[str]]:
 
 
 def ports(run: Run) -> Mapping[int, list[str]]:
-    """By repeat the hosts in the order in which link events count them."""
+    """The hosts in the order in which link events number them, by repeat."""
     files = {repeat: directory / _FILE for repeat, directory in run.repeats.items()}
     return {repeat: _hosts(file) for repeat, file in files.items() if file.exists()}
 

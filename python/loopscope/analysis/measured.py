@@ -82,7 +82,7 @@ class MeasuredInterval:
         return self._messages.arrivals(self._last)
 
     def doubt(self) -> str:
-        """What leaves a statistic open, for before the span that is left."""
+        """Reason why a statistic is open, as text before the span that is left."""
         if unknown := self.sample.unknown:
             return (
                 f"a clock was disturbed: nothing is known of the time of {number(unknown)} "
@@ -93,7 +93,7 @@ class MeasuredInterval:
         return "the clock's error leaves"
 
     def settling(self) -> int | None:
-        """How long after the first message, ns, intervals came to what they were to be: the first
+        """Settling time: the time from the first message, ns, to the first
         message of the first 50 in succession of which 45 are within 5 % of the largest excursion
         from the median of the messages of the second half of the time, or between the p1 and p99 of
         those where that is wider. Of several repeats the longest; None where one has too few
@@ -158,7 +158,7 @@ class MeasuredLoop(MeasuredInterval):
         return super().bracket(stat)
 
     def _asymmetry(self) -> Bracket | None:
-        """By how much the medians of the way there and the way back differ. What one host's clock
+        """Difference of the medians of the way there and the way back. What one host's clock
         is off by lengthens one and shortens the other."""
         if self.legs[0] is self.legs[1]:
             raise ValueError("a path of one hop has no way back that could be alike")
@@ -247,7 +247,7 @@ class MeasuredPath:
 
 
 def dropped_of(run: Run, path: MessagePath) -> list[int]:
-    """How many of each of its events may be missing."""
+    """Numbers of occurrences that may be missing, for each event of the path."""
     return [missing_events(run, event.component, event.entity) for event in path.events]
 
 

@@ -276,7 +276,7 @@ class MeasuredGraph:
 
 
 def how(path: MessagePath, edge: PathEdge) -> str:
-    """What an event uses of another: `frame`, `latest by time`, `last 100.0 ms`."""
+    """The rule by which an event uses another: `frame`, `latest by time`, `last 100.0 ms`."""
     if edge.window_ns is not None:
         return f"last {duration(edge.window_ns)}"
     by = edge.field or "time"

@@ -50,7 +50,7 @@ NEVER = np.iinfo(np.int64).max
 
 
 class Fate(IntEnum):
-    """What became of a message. Of one that went several ways the best counts: the greatest."""
+    """Fate of a message. Of one that went several ways the best counts: the greatest."""
 
     LOST = 0
     """Never seen at the event after it."""
@@ -92,7 +92,7 @@ class Origins:
     """Whether the clock leaves open what it was made of."""
 
     def through(self, link: Link) -> Origins:
-        """What those were made of, of one message each at most."""
+        """The origins' own origins through a link, of one message each at most."""
         there = np.flatnonzero(self.oldest != NEVER)
         at = self.oldest[there]
         oldest = np.full(len(self.oldest), NEVER)
@@ -129,7 +129,7 @@ class RepeatGraph:
         return slice(0 if first is None else int(np.searchsorted(ts, first)), len(ts))
 
     def uses(self, event: int, end: int) -> Uses:
-        """What became, as far as a later event, of the messages of one that leads to it."""
+        """Fates, as far as a later event, of the messages of an event that leads to it."""
         return self.all_uses(event, end)[event]
 
     def all_uses(self, event: int, end: int) -> dict[int, Uses]:
@@ -152,7 +152,7 @@ class RepeatGraph:
         return found
 
     def _over(self, number: int, edge: PathEdge, later: Uses) -> Uses:
-        """What became of an edge's messages, from what became of those that used them."""
+        """Fates of an edge's messages, from the fates of those that used them."""
         link, size = self.links[number], len(self.messages[edge.start])
         none = -1
         sure = link.sure.onto(later.fate, size, np.maximum, none)
@@ -179,7 +179,7 @@ class RepeatGraph:
         )
 
     def all_origins(self, end: int) -> dict[int, Origins]:
-        """What the messages of an event were made of, at every event that leads to it."""
+        """Origins of an event's messages at every event that leads to it."""
         found: dict[int, Origins] = {}
         # Where each has one message at most, the next event's tells it.
         size = len(self.messages[end])
@@ -199,7 +199,7 @@ class RepeatGraph:
         return found
 
     def origins(self, event: int, end: int) -> Origins:
-        """What the messages of an event were made of at one that leads to it."""
+        """Origins of an event's messages at one event that leads to it."""
         size = len(self.messages[event])
         found = {event: Origins(np.arange(size), np.zeros(size, np.bool_))}
         for later in range(event + 1, end + 1):
@@ -328,7 +328,7 @@ class MessageGraph:
         )
 
     def keys_at(self, event: int) -> Keys:
-        """What the numbers of the messages at an event stand for."""
+        """Keys for which the numbers of the messages at an event stand."""
         return self._keys[event]
 
     def any_at(self, event: int) -> bool:

@@ -45,7 +45,7 @@ class Intervals:
     err: Nanoseconds
     """Half-width of `length`."""
     keys: Keys = PLAIN
-    """What the ids stand for."""
+    """Keys for which the ids stand."""
 
     @property
     def contradictions(self) -> npt.NDArray[np.intp]:
@@ -162,7 +162,7 @@ class Messages:
         return Messages(self.path, self.repeat[rows], self.id[rows], stamps, *self._given)
 
     def keys_at(self, event: int) -> Keys:
-        """What the numbers of the messages at an event stand for."""
+        """Keys for which the numbers of the messages at an event stand."""
         return self.keys
 
     def any_at(self, event: int) -> bool:
@@ -177,7 +177,7 @@ class Messages:
     def _cost(
         self, first: int, last: int, messages: Rows
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """What recording took between two events, and its half-width.
+        """Time that recording took between two events, and its maximum error, both in ns.
 
         What follows the stamp of the first event and what precedes that of the last are one event's
         cost together; each event in between adds one, where it was seen.
@@ -297,7 +297,7 @@ def host_codes(run: Run) -> dict[str, int]:
 
 
 def counters(run: Run) -> dict[tuple[int, str], tuple[float, float]]:
-    """What each host's counter claims (`COUNTER`), by repeat and host. Runs of earlier versions do
+    """Claims of each host's counter (`COUNTER`), by repeat and host. Runs of earlier versions do
     not say what its processors' are apart."""
     return {
         (row["repeat"], row["host"]): (row["drift_ppm"], row.get("apart_ns") or 0.0)
@@ -313,8 +313,8 @@ def by_host(
     dtype: npt.DTypeLike = np.float64,
     none: Any = np.nan,
 ) -> npt.NDArray[Any]:
-    """By repeat and the code of a host; `none` where there is none, and for other clocks than its
-    counter."""
+    """Values by repeat and the code of a host; `none` where there is none, and for other clocks
+    than its counter."""
     found = np.full((repeats + 1, 2 * len(hosts)), np.array(none, dtype))
     for (repeat, host), value in values.items():
         if repeat <= repeats and host in hosts:

@@ -68,7 +68,7 @@ class Occurrences:
             in_order = by_time if in_order is None else in_order[by_time]
             times = times[by_time]
         self.times = times
-        """How often each occurred."""
+        """Number of occurrences of each."""
 
         def ordered(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
             return values if in_order is None else values[in_order]

@@ -1,4 +1,4 @@
-"""What was found out about a path that is a graph; part of the results."""
+"""Results of a branching path."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class FlowResult(Document):
     first: Annotated[str, Field(serialization_alias="from")]
     last: Annotated[str, Field(serialization_alias="to")]
     how: str
-    """What the later event uses: `frame`, `latest by time` …; empty from end to end."""
+    """Rule by which the later event uses the earlier one: `frame`, `latest by time` …; empty from
+    end to end."""
     sent: int
     received: int
     used: int

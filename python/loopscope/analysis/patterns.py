@@ -158,7 +158,7 @@ def _judge(
 def _by_row(
     messages: pa.Table, counters: dict[tuple[int, str], tuple[float, float]]
 ) -> dict[tuple[int, str], _Latencies]:
-    """By type and consumer."""
+    """Latencies by type and consumer."""
     index = messages["message_type"].to_numpy()
     consumer = np.array(messages["consumer"].to_pylist(), dtype=object)
     seen = messages["received_ts"].is_valid().to_numpy()
@@ -240,7 +240,7 @@ def _pairs(pattern: Pattern, side: str) -> ibis.Table:
 
 
 def _dropped(run: Run, pattern: Pattern) -> dict[tuple[str, str], int]:
-    """By component and entity, the most events that may be missing."""
+    """Largest number of events that may be missing, by component and entity."""
     ends = {(name, pattern.sent) for each in pattern.types for name in each.producers}
     ends |= {(name, pattern.received) for each in pattern.types for name in each.consumers}
     return {end: missing_events(run, *end) for end in sorted(ends)}

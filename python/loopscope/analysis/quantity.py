@@ -47,7 +47,7 @@ def quantity(value: float, unit: str) -> str:
 
 
 def scaled(magnitude: float, unit: str) -> tuple[float, str]:
-    """How many of `unit` the unit has that suits a value, and its name."""
+    """Number of `unit` in the unit that suits a value, and that unit's name."""
     if unit == "ns":
         return _unit(magnitude)
     if unit not in PREFIXED:

@@ -1,4 +1,4 @@
-"""How regularly something comes: messages at an event, or the occurrences of one.
+"""Regularity of arrivals: messages at an event, or the occurrences of one.
 
 An interval is between two in succession within a repeat.
 **Rate**: the number of intervals by the time that they take together, so the mean rate.
@@ -43,7 +43,7 @@ class Arrivals:
     host: npt.NDArray[np.int16]
     """Codes."""
     counter: npt.NDArray[np.void]
-    """What each one's claims (`half_width.COUNTER`)."""
+    """Claims of each one's counter (`half_width.COUNTER`)."""
 
     @property
     def intervals(self) -> Rows:

@@ -333,7 +333,7 @@ def _newer_or_not(messages: Messages, first: int, older: Rows, newer: Rows) -> M
 
 @dataclass(frozen=True)
 class _AtTheEnd:
-    """What the age had grown to when the run or the window ended, an entry for each repeat in which
+    """The age when the run or the window ended, an entry for each repeat in which
     that surely was a miss."""
 
     rows: Rows
@@ -343,7 +343,7 @@ class _AtTheEnd:
     err: Nanoseconds
     optional: Mask
     beyond: int
-    """How many are no miss."""
+    """Number that are no miss."""
 
 
 def _at_the_end(

@@ -1,4 +1,4 @@
-"""What was found out about a run: the one source of the terminal, the JSON and the page.
+"""Results of a run: the one source of the terminal, the JSON and the page.
 
 Times are whole nanoseconds; a mean is rounded to a tenth. What was not measured is None.
 """
@@ -48,7 +48,7 @@ class IntervalResult(Document):
     duplicates: int
     """Occurrences at the last end beyond each message's first."""
     times: Mapping[str, int | float | None]
-    """By the names in `TIMES`, ns, over the messages seen at both ends."""
+    """Times by the names in `TIMES`, ns, over the messages seen at both ends."""
     err_ns: int | None
     """The largest half-width among them. No statistic is farther from its true value, as long as
     the trace dropped nothing."""
@@ -104,7 +104,7 @@ class PatternRow(Document):
     times: Mapping[str, int | None]
     """Latency from the intended send time, ns, by the names in `PATTERN_TIMES`."""
     err_ns: int | None
-    """How far the true maximum may be from `max`; None where nothing bounds it."""
+    """Maximum error of `max`, ns; None where nothing bounds it."""
     target_ns: int | None
     verdict: Verdict | None
     """None where there is no target."""
@@ -127,7 +127,7 @@ class ExpectationResult(Document):
     measured: int | float | None
     """ns, a number of messages or, of a value, in `unit`; None where nothing was measured."""
     err_ns: int | None
-    """How far the true value may be from `measured`; None for numbers of messages, where nothing
+    """Maximum error of `measured`; None for numbers of messages, where nothing
     was measured and where nothing bounds it."""
     is_time: Annotated[bool, INTERNAL]
     reason: str | None
@@ -138,7 +138,7 @@ class ExpectationResult(Document):
     """Where each message, update or interval has to meet something; `measured` is the number of
     those that were missed."""
     deciding: tuple[Case, ...] = ()
-    """What decided, most telling first, at most `deadline.LISTED`."""
+    """Cases that decided the verdict, most telling first, at most `deadline.LISTED`."""
     deciding_count: int = 0
     """Of them all."""
 
@@ -173,18 +173,18 @@ class ValueResult(Document):
 
 @dataclass(frozen=True)
 class StatisticResult(Document):
-    """What a table's column or a figure asked for."""
+    """A statistic that a table's column or a figure asked for."""
 
     text: Annotated[str, INTERNAL]
     value: int | float | None
     err: int | None
-    """How far the true one may be from it; None where nothing bounds it or it is a value's."""
+    """Maximum error; None where nothing bounds it or it is a value's."""
     unit: str
 
 
 @dataclass(frozen=True)
 class Offset(Document):
-    """How far a host's CLOCK_REALTIME was from the reference's at most, ns."""
+    """Largest offset of a host's CLOCK_REALTIME from the reference's, ns."""
 
     offset_ns: int
     err_ns: int | None
@@ -218,7 +218,7 @@ class ClockEvent(Document):
     until_ns: int | None
     """Not after this, likewise."""
     least_ns: int | None
-    """By so much forward at least, where it can be said."""
+    """Least size of the step, ns, positive where it is forward; None where that is not known."""
     most_ns: int | None
     what: str
     """In words."""
@@ -226,12 +226,12 @@ class ClockEvent(Document):
 
 @dataclass(frozen=True)
 class LoopResult(Document):
-    """How well the times of two followers agree with the probes between the two, in a repeat: the
+    """Agreement of two followers' times with the probes between the two, in a repeat: the
     residuals of the loop over the reference. Times are None where no instant has a residual."""
 
     repeat: int
     host: str
-    """Who probed."""
+    """Host that probed."""
     peer: str
     exchanges: int
     rejected: int
@@ -257,7 +257,7 @@ class LoopResult(Document):
 
 @dataclass(frozen=True)
 class ProbesResult(Document):
-    """What the clock probes of all hosts and repeats put on their network."""
+    """Traffic of the clock probes of all hosts and repeats."""
 
     network: str
     packets: int
@@ -268,7 +268,7 @@ class ProbesResult(Document):
 
 @dataclass(frozen=True)
 class ClockResults(Document):
-    """What is known of the clocks."""
+    """Results about the clocks."""
 
     hosts: Annotated[tuple[ClockResult, ...], keyed_by("host")]
     events: tuple[ClockEvent, ...]
@@ -280,7 +280,7 @@ class ClockResults(Document):
 
 @dataclass(frozen=True)
 class CostResult(Document):
-    """What an event costs on a host, ns: the most of all repeats."""
+    """Cost of an event on a host, ns: the largest of all repeats."""
 
     host: Annotated[str, INTERNAL]
     event_ns: float
@@ -351,7 +351,7 @@ class LinkResult(Document):
     asked_delay_ns: int | None
     """The mean; None where a queue or a file of delays adds to what was asked."""
     delay_error_ns: float | None
-    """By how much the mean delay is above that; None where one of them is."""
+    """Difference of the mean delay to the delay asked for, ns; None where one of them is."""
     asked_deviation_ns: float | None
     lost: Share
     duplicated: Share
@@ -393,7 +393,7 @@ class Results(Document):
     )
     """As `messages`, of `graphs`."""
     statistics: Annotated[Mapping[str, StatisticResult], INTERNAL] = field(default_factory=dict)
-    """By text, those that were asked for besides; in the JSON of a sweep only."""
+    """Statistics that tables and figures asked for, by text; in the JSON of a sweep only."""
 
     def to_json(self) -> str:
         """The content of `results.json`, which is what `loopscope run --json` prints."""

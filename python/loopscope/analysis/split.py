@@ -50,7 +50,7 @@ class PathSplits:
 
 
 class LinkEvents:
-    """What the router told of packets."""
+    """Events of packets in the router."""
 
     def __init__(
         self, run: Run, links: Sequence[LinkResult], message: Mapping[str, Any] | None = None
@@ -244,7 +244,8 @@ def _names(hosts: Mapping[int, list[str]]) -> ibis.Table:
 
 
 def _candidates(hop: ibis.Table, carried: ibis.Table) -> ibis.Table:
-    """By row of `hop`, where there is any: how many packets it may have been, and the first."""
+    """The number of packets that a row of `hop` may have been, and the first, where there is
+    any."""
     joined = hop.join(carried, ["repeat", "id"])
     joined = joined.filter(
         joined.came >= joined.not_before - joined.came_err,
@@ -262,7 +263,7 @@ def _candidates(hop: ibis.Table, carried: ibis.Table) -> ibis.Table:
 
 
 def _passed(hop: Mapping[str, npt.NDArray[Any]], carried: ibis.Table) -> int:
-    """How many rows of `hop` any packet may have been, whatever its number."""
+    """Number of rows of `hop` that any packet may have been, whatever its number."""
     columns = ("repeat", "came", "came_err", "left", "left_err")
     packets = carried.select(*columns).to_pyarrow()
     repeat, came, came_err, left, left_err = (packets[name].to_numpy() for name in columns)

@@ -1,4 +1,4 @@
-"""What emulated links took of the time of hops."""
+"""Share of emulated links in the time of hops."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PartResult(Document):
     """A part of the time of a hop's messages."""
 
     times: Mapping[str, int | float | None]
-    """By the names in `SPLIT_TIMES`, ns."""
+    """Times by the names in `SPLIT_TIMES`, ns."""
     err_ns: int | None
     """The largest half-width among them."""
 

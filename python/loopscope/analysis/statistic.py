@@ -54,7 +54,7 @@ class Bracket:
 
 
 def quantile(statistic: str) -> Fraction | None:
-    """What `p50`, `p99`, `p999` (99.9 %), `p9999` … stand for; None for other words."""
+    """Quantile for which `p50`, `p99`, `p999` (99.9 %), `p9999` … stand; None for other words."""
     match = re.fullmatch(r"p(\d{1,2})(\d*)", statistic)
     if match is None:
         return None
@@ -69,7 +69,7 @@ class Sample:
     def __init__(self, intervals: Nanoseconds, half_widths: Nanoseconds, hidden: int = 0) -> None:
         unknown = half_widths >= UNKNOWN_NS
         self.unknown = int(unknown.sum())
-        """How many of the intervals have an error that is not known."""
+        """Number of intervals whose error is not known."""
         width = np.where(unknown, 0, half_widths)
         self._value = np.sort(intervals)
         self._low = np.sort(np.where(unknown, np.minimum(intervals, 0), intervals - width))

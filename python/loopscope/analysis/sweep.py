@@ -27,14 +27,14 @@ COMPLETE, FAILED, NOT_RUN = "complete", "failed", "not run"
 
 @dataclass(frozen=True)
 class PointResult:
-    """What was found at one combination of swept parameters."""
+    """Results at one combination of swept parameters."""
 
     name: str
     params: Mapping[str, str | int | float | bool]
     results: Results | None
     """None where nothing was measured."""
     status: str = COMPLETE
-    """How it ended, as the run has it, or `not run`."""
+    """Status of the point in the run's manifest, or `not run`."""
     failure: str | None = None
     """Why it failed, if it did."""
 

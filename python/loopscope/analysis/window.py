@@ -44,7 +44,7 @@ class RepeatTimes:
 
     @property
     def zero(self) -> Nanoseconds:
-        """By number of repeat; 0 where none of the events occurred."""
+        """Time that counts as 0, by number of repeat; 0 where none of the events occurred."""
         return self._zeros[0]
 
     def of_parts(self, whole: MessagePath) -> RepeatTimes:
@@ -77,8 +77,8 @@ class RepeatTimes:
         begin: tuple[Nanoseconds, Nanoseconds],
         end: tuple[Nanoseconds, Nanoseconds] | None = None,
     ) -> tuple[Mask, Mask]:
-        """What may lie in a window from its beginning to its `end` (None: at its beginning), and
-        what of that may not. Times with their half-widths."""
+        """Masks of what may lie in a window from its beginning to its `end` (None: at its
+        beginning), and what of that may not. Times with their half-widths."""
         possible, sure = np.ones((2, len(repeat)), np.bool_)
         if window is None:
             return possible, ~sure
@@ -112,7 +112,7 @@ class RepeatTimes:
 
     @cached_property
     def _zeros(self) -> tuple[Nanoseconds, Nanoseconds, Nanoseconds]:
-        """By number of repeat the earliest stamp, and what it lies between."""
+        """Earliest stamp and the two instants between which it lies, by number of repeat."""
         never = np.iinfo(np.int64).max
         zero, low, high = (np.full(self._size, never) for _ in range(3))
         for name, component in self._events:

@@ -54,7 +54,7 @@ def check(
 
 
 def problems_of_analyses(file: Path, experiment: Experiment) -> list[Problem]:
-    """What is wrong with an experiment's analyses, as far as it shows before there is a run."""
+    """Problems of an experiment's analyses that show before there is a run."""
     if not experiment.analyse.pipelines:
         return []
     from loopscope.graph.kept import placed

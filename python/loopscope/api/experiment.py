@@ -125,7 +125,7 @@ class Experiment:
         return Path(file)
 
     def plan(self, params: Mapping[str, str]) -> Plan:
-        """What the experiment stands for, with these parameters.
+        """The plan of the experiment with these parameters.
 
         Raises ExperimentErrors.
         """

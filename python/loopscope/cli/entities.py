@@ -76,7 +76,7 @@ def _print(sites: list[dict[str, Any]]) -> None:
 
 
 def _carries(site: dict[str, Any]) -> str:
-    """What a record or the entity's state holds: fields, buckets, unit."""
+    """Content of a record or of the entity's state: fields, buckets, unit."""
     parts = [f"{field['type']} {field['name']}" for field in site["fields"]]
     if site.get("scale") == "linear":
         parts.append(f"{site['low']} to {site['high']} in {site['buckets']}")

@@ -26,7 +26,7 @@ def end(code: int, message: str) -> NoReturn:
 
 
 def file_error(error: OSError) -> str:
-    """What cannot be read or written and why, for people."""
+    """Message that says what cannot be read or written, and why."""
     file = f"{error.filename}: " if error.filename else ""
     return f"{file}{error.strerror or error}"
 

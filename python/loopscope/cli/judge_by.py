@@ -55,7 +55,7 @@ def _text(value: Scalar) -> str:
 
 
 def _judged(measured: Experiment, edited: Experiment, file: Path) -> Experiment:
-    """What was run, with what the edited file says of it."""
+    """The experiment that was run, judged by the edited file."""
     points = {point.name: point.experiment for point in edited.points}
     lacking = [point.name for point in measured.points if point.name not in points]
     if lacking:

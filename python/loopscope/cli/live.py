@@ -89,7 +89,7 @@ def host(words: Sequence[str], as_json: bool) -> None:
 
 
 def answer(words: Sequence[str]) -> str:
-    """What loopscope-host says to these words. Ends the command where it fails."""
+    """Output of loopscope-host with these arguments. Ends the command where it fails."""
     from loopscope.testbed import TestbedError, dormant, host_binary
 
     try:

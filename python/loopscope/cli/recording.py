@@ -1,4 +1,4 @@
-"""What ``record``, ``attach`` and ``resume`` have in common: options, and the final account."""
+"""Options and the final account of ``record``, ``attach`` and ``resume``."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from loopscope.experiment import Experiment, PathEvent
 from loopscope.experiment.measures import fields_of
 
 Bounds = dict[str, list[tuple[bool, int, int]]]
-"""By follower: whether it sent the message, its own counter, the reference's."""
+"""Bounds by follower: whether it sent the message, its own counter, the reference's."""
 
 
 def messages_of(experiment: Experiment, made: Path) -> Bounds:

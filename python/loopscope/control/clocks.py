@@ -207,7 +207,7 @@ class HostClocks:
         self._probes[host.name].update(packets=reply.packets, bytes=reply.bytes)
 
     def _cost(self) -> dict[str, Any] | None:
-        """What the probes have put on their network; None where they never began."""
+        """Traffic of the probes; None where they never began."""
         if self._began is None:
             return None
         return {

@@ -1,4 +1,4 @@
-"""What is known of an experiment's components while it runs, and the barrier over them."""
+"""States of an experiment's components while it runs, and the barrier over them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Limit:
 
     @property
     def left_s(self) -> float:
-        """What is left of it."""
+        """Seconds that are left of it."""
         return max(self._end - asyncio.get_running_loop().time(), 0)
 
 
@@ -82,7 +82,7 @@ class State:
         return self.spec.ready.code if isinstance(self.spec.ready, ExitReady) else 0
 
     def waits_for(self, phase: str) -> str:
-        """What has to happen before it is done with ``phase``."""
+        """Event for which it waits in ``phase``, for people."""
         if not self.started:
             return "to be started"
         if self.ready:

@@ -1,4 +1,4 @@
-"""How an experiment fails: the first cause, then what followed from it."""
+"""Failure of an experiment: the first cause, then the failures that followed from it."""
 
 from __future__ import annotations
 

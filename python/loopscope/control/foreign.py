@@ -1,4 +1,4 @@
-"""What other tools recorded on a run's hosts: by components, or brought afterwards."""
+"""Traces of other tools from a run's hosts, recorded by components or added afterwards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Source = dict[str, Any]
 
 
 class CannotAdd(Exception):
-    """What cannot be added to a run. The text says why."""
+    """A trace cannot be added to a run. The text says why."""
 
 
 def sources(experiment: Experiment, repeat: Path) -> list[Source]:

@@ -21,7 +21,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interruption:
-    """What the signals do to a run: the first one cancels the work, which then collects what was
+    """Effect of signals on a run: the first one cancels the work, which then collects what was
     measured; the second one cancels that; the third one leaves all to the agents."""
 
     def __init__(self, progress: Progress) -> None:
@@ -37,7 +37,7 @@ class Interruption:
         return self._count > 0
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """What ``work()`` returns, also where it came to its end although it was ``asked`` to stop.
+        """Result of ``work()``, also where it came to its end although it was ``asked`` to stop.
         Raises RunInterrupted where it did not.
 
         Where an event loop runs already, as in a notebook, the work has a thread of its own. Python

@@ -1,4 +1,4 @@
-"""What became of clock probes, in a few lines however many hosts there are."""
+"""Losses of clock probes, in a few lines however many hosts there are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FEW = 3
 
 @dataclass(frozen=True)
 class Loss:
-    """How many of the ``sent`` probes of ``subject`` were lost, by cause."""
+    """Lost ones of the ``sent`` probes of ``subject``, by cause."""
 
     subject: str
     sent: int
@@ -45,7 +45,7 @@ class ProbeLosses:
         self._remarks.setdefault(kind, []).append((subject, text))
 
     def lines(self) -> list[str]:
-        """What a person is told."""
+        """Lines for people."""
         told = []
         for kind, remarks in self._remarks.items():
             if len(remarks) <= FEW:

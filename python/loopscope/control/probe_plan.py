@@ -52,5 +52,5 @@ def edge_hz(edges: int) -> float:
 
 
 def _share(asked_hz: float, total_hz: float, among: int) -> float:
-    """What one of ``among`` gets: nobody who asks for less than the least is given more."""
+    """Rate of one of ``among``, Hz: an equal share, at least ``LEAST_HZ``, at most ``asked_hz``."""
     return min(asked_hz, max(LEAST_HZ, total_hz / max(1, among)))

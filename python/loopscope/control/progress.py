@@ -1,4 +1,4 @@
-"""What a run tells about itself while it goes on."""
+"""Messages of a run while it goes on."""
 
 from __future__ import annotations
 

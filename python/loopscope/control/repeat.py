@@ -62,7 +62,7 @@ def testbed(experiment: Experiment, run_id: str, directory: Path) -> LocalTestbe
 
 @dataclass(frozen=True)
 class Executed:
-    """What is to be said of a repeat: each phase's seconds, the phase in which a component ended
+    """Report of a repeat: each phase's seconds, the phase in which a component ended
     that was to go on, and whether the hosts had each other's Ethernet addresses from the start."""
 
     phases: dict[str, float]

@@ -26,7 +26,7 @@ def is_needed(experiment: Experiment) -> bool:
 
 
 def links(experiment: Experiment, hosts: Mapping[str, Host], router: Host) -> Component:
-    """What moves the packets between the hosts, through the experiment's links."""
+    """The component that moves packets between the hosts, through the experiment's links."""
     return Component(
         name=LINKS,
         host=router.name,
@@ -46,7 +46,7 @@ def links(experiment: Experiment, hosts: Mapping[str, Host], router: Host) -> Co
 
 
 def streams(experiment: Experiment) -> str:
-    """What is recorded there, whatever the experiment's own streams are; empty: nothing."""
+    """Streams that are recorded on the router, whatever the experiment's own are; empty: none."""
     emulation = experiment.network.emulation
     if emulation is None:
         return ""

@@ -1,4 +1,4 @@
-"""What a file gives names to, and the checks of its sections at every place where they stand.
+"""Names that a file defines, and the checks of its sections at every place where they stand.
 
 The checks look at the tree after the replacement of parameters, take what they can read and leave
 the rest to the models, so that a mistake elsewhere never hides one here.

@@ -120,7 +120,8 @@ def _at_points(problem: Problem, names: Sequence[str]) -> Problem:
 
 
 def _in_order(problems: list[Problem], file: str) -> list[Problem]:
-    """By place, each once: what an alias repeats is one mistake. Other files come after."""
+    """The problems in the order of their places, each once: an alias repeats none. Other files'
+    come last."""
     files = list(dict.fromkeys([file, *(problem.file for problem in problems)]))
     once: dict[tuple[int, int, int, str], Problem] = {}
     for problem in problems:

@@ -1,4 +1,4 @@
-"""How long a run waits, before it ends its programs, for what is still under way."""
+"""Time that a run waits for messages that are still under way, before it ends its programs."""
 
 from __future__ import annotations
 

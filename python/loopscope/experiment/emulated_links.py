@@ -36,7 +36,7 @@ def is_settings(location: Location) -> bool:
 
 
 def emulation(network: Network, hosts: tuple[str, ...]) -> plan.Emulation | None:
-    """What the links of a right file do to packets; None: nothing is emulated."""
+    """Emulation of the links of a valid file; None where nothing is emulated."""
     given = {pair: link for key, link in network.links.items() for pair in ends(key)}
     links = []
     for source, target in itertools.permutations(hosts, 2):
@@ -132,7 +132,7 @@ def _check_hosts(pair: Pair, link: Place) -> None:
 
 
 def _check_settings(at: Place) -> None:
-    """What the settings of a link are wrong in together, its own and what it inherits."""
+    """Checks the settings of a link together, its own and the inherited ones."""
     default = _read(at.get("default"))
     if default is None:
         return
@@ -250,7 +250,7 @@ def _report_setting(network: Place, key: str, at_ns: int | None, name: str, mess
 
 
 def _sections(network: Place, key: str, at_ns: int | None) -> Iterator[Place]:
-    """What gives a link's settings at the start or at a step: its own section, the default's."""
+    """Sections with a link's settings at the start or at a step: its own, then the default's."""
     own_first = sorted(network.entries(), key=lambda entry: entry[0] != key)
     for link, place in own_first:
         if link not in (key, "default"):

@@ -1,4 +1,4 @@
-"""How names of events, patterns and conditions on them, and what tools leave are read."""
+"""Readers of event names, of patterns and conditions on events, and of other tools' outputs."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Clauses:
 
     @property
     def names(self) -> list[str]:
-        """How each begins, or what it says."""
+        """Beginnings of the clauses, or their whole texts."""
         return [*self._timed, *(written(self._line, row) for row in self._rows)]
 
     @property

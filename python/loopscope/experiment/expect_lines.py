@@ -71,7 +71,7 @@ class NumberLine:
 
 @dataclass(frozen=True)
 class MessageLine:
-    """What each message or interval has to meet; whether what it names exists is not known here.
+    """A requirement on each message or interval; whether its names exist is not checked here.
 
     ``subject`` is an event where ``kind`` is ``every``, else a path. Times are in ns.
     """
@@ -294,7 +294,7 @@ def _of_value(text: str, units: Mapping[str, str | None]) -> NumberLine | None:
 
 
 def _explained(error: Unreadable) -> ExpressionError:
-    """What is wrong with a line that the grammar does not allow, with the nearest right form."""
+    """Error for a line that the grammar does not allow, with the nearest valid form."""
     text = error.text
     seen = {token.type: str(token) for token in error.seen}
     words = text.split()
@@ -350,7 +350,7 @@ def _operator(text: str) -> Operator:
 
 
 def _of_statistic(text: str, stat: Stat) -> int | float:
-    """What a statistic is compared with: ns, Hz, or a count."""
+    """Limit of a statistic: ns, Hz, or a count."""
     if unit(stat) == "Hz":
         try:
             return float(quantity.parse(text, quantity.FREQUENCY))
@@ -369,7 +369,7 @@ def _of_statistic(text: str, stat: Stat) -> int | float:
 
 
 def _of_unit(text: str, unit: str | None) -> int | float:
-    """What a value in this unit is compared with."""
+    """Limit of a value in this unit."""
     if unit is None:
         # A mistake in the value itself is reported where that stands.
         return 0

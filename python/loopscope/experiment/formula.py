@@ -16,7 +16,7 @@ from .grammar import ExpressionError
 from .problem import nearest
 
 Use = Literal["row", "aggregate", "window"]
-"""What a formula may ask for: values of its row; of a group of rows; of the rows around it."""
+"""Scope of a formula: values of its row; of a group of rows; of the rows around it."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _quantity(text: str) -> tuple[int | float, str]:
 
 
 def _explained(error: grammar.Unreadable) -> ExpressionError:
-    """What is wrong with a text that the grammar does not allow, with the nearest right form."""
+    """Error for a text that the grammar does not allow, with the nearest valid form."""
     rest = error.text[error.at :]
     last = error.seen[-1] if error.seen else None
     for operator, instead in _INSTEAD.items():

@@ -32,7 +32,7 @@ _READABLE: Final = {
     "RSQB": "]",
     "$END": "the end",
 }
-"""What messages call terminals that are no words of the language."""
+"""Names in messages of terminals that are no words of the language."""
 _WORDS: Final = frozenset(
     "and or not in is between case when then else end null true false".split()
     + "every within order complete symmetric before after for no at most misses a row any".split()
@@ -113,8 +113,8 @@ def _is_token(value: object) -> bool:
 
 
 def _either(terminals: set[str]) -> str:
-    """What could stand in a place, for a person. Of a formula's words only those that no operator
-    or value stands for."""
+    """Alternatives that could stand in a place, for people. Of a formula's words only those that no
+    operator or value stands for."""
     if "COLUMN" in terminals:
         terminals = {"COLUMN", "NUMBER", "STRING", "LPAR"}
     elif "PLUS" in terminals:

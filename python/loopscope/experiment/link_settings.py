@@ -27,7 +27,7 @@ DOCUMENT_NAMES: Final = {"delay": "delay_ns", "rate": "rate_bps", "burst": "burs
 NONE: Final = "none"
 
 STEP: Final = "at "
-"""What the key of a change begins with."""
+"""Beginning of the key of a change."""
 
 Pair = tuple[str, str]
 
@@ -90,7 +90,7 @@ class Recorded(Rule):
 
 @dataclass(frozen=True)
 class QueueLimit(Rule):
-    """How much may wait: packets, bytes or time."""
+    """Limit of a queue: packets, bytes or time."""
 
     def read(self, value: object, names: Names) -> dict[str, int]:
         of = {PACKETS: "packets", SIZE: "bytes", DURATION: "time-ns"}
@@ -286,7 +286,7 @@ def _queue(limit: dict[str, int] | None, discipline: Any = "drop-tail") -> dict[
 
 
 class Queue(Shape):
-    """What waits for the rate."""
+    """The queue of packets that wait for the rate."""
 
     limit: Annotated[dict[str, int] | None, OrNone(QueueLimit())] = Field(
         default=None,
@@ -335,7 +335,7 @@ def _one_of(form: str, *keys: str) -> Discriminator:
 
 
 class LinkSettings(Section):
-    """What happens to the packets of one direction between two hosts."""
+    """Settings of the packets of one direction between two hosts."""
 
     delay: Annotated[int, Quantity(DURATION, "0ms", "1h")] = Field(
         default=0, description="Mean of the time on the wire, such as 20ms."
@@ -420,7 +420,7 @@ class LinkSettings(Section):
     )
 
     def document(self) -> dict[str, Any]:
-        """What is given, as the links document has it; None: the setting's default."""
+        """The given settings, as the links document has them; None: the setting's default."""
         made = {}
         for name in LinkSettings.model_fields:
             if name in self.model_fields_set:
@@ -438,7 +438,7 @@ class Link(LinkSettings):
 
     @property
     def steps(self) -> dict[str, LinkSettings]:
-        """What is given under each other key."""
+        """Settings under each key that begins a change."""
         return self.__pydantic_extra__ or {}
 
     @classmethod

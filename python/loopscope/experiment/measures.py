@@ -1,4 +1,4 @@
-"""What is measured of an experiment's events, and what is expected of that: part of the plan.
+"""Measurements of an experiment's events, and expectations of these: part of the plan.
 
 Times are whole nanoseconds.
 """
@@ -144,7 +144,7 @@ class Path:
         return on_the_way | {first, last}
 
     def uses(self, first: int, last: int) -> set[Use]:
-        """How the events between two use what comes before them."""
+        """Ways in which the events between two use earlier ones."""
         way = self.between(first, last)
         found = {edge.use for edge in self.edges if edge.start in way and edge.end in way}
         return found if self.edges else {"key"}
@@ -250,7 +250,7 @@ class Allowed:
 
 @dataclass(frozen=True)
 class Requirement:
-    """What each message of a path, or each interval between occurrences of ``event``, has to meet.
+    """Requirement on each message of a path, or each interval between occurrences of ``event``.
 
     | kind | each | is met where |
     |---|---|---|
@@ -338,7 +338,7 @@ class Figure:
     labels: tuple[str, ...] = ()
 
     def label(self, text: str) -> str:
-        """What the key calls one of several y; empty where there is one."""
+        """Name of one of several y; empty where there is one."""
         texts = [y.text for y in self.y]
         if len(texts) == 1:
             return ""

@@ -44,7 +44,7 @@ class SyntheticClocks(Section):
 
 
 class ClockExchange(Section):
-    """How the hosts' clocks are compared."""
+    """Comparison of the hosts' clocks."""
 
     network: Literal["clock", "data"] = Field(
         default="clock",

@@ -59,7 +59,7 @@ Ready = Annotated[
 
 
 class ForeignTrace(Section):
-    """What a component records of its host with another tool."""
+    """Recording of another tool that a component runs on its host."""
 
     path: Annotated[str, event_values.LeftBehind()] = Field(
         description="A directory of CTF traces (LTTng's, ros2 trace's), or a pcap or pcapng file, "

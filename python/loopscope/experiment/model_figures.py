@@ -152,7 +152,7 @@ class Figure(Section):
 
 
 def statistics_at(at: Place | None) -> list[tuple[Place, StatisticName]]:
-    """What can be read of a statistic or a list of them, each at its place."""
+    """Readable statistics of one statistic or a list of them, each at its place."""
     if at is None:
         return []
     found = []

@@ -83,7 +83,7 @@ class Network(Section):
 
     @property
     def links(self) -> dict[str, Link]:
-        """What is given under each other key."""
+        """Links under the keys that name two hosts."""
         return self.__pydantic_extra__ or {}
 
     @classmethod

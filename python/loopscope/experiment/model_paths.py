@@ -21,7 +21,7 @@ Text = Annotated[str, values.Text()]
 
 
 class JoinedInput(Section):
-    """How an event uses the messages of another."""
+    """Use of another event's messages by an event."""
 
     use: Literal["every", "latest"] | None = Field(
         default=None,
@@ -177,7 +177,7 @@ class Pattern(Section):
 
 
 class Measure(Section):
-    """What is computed from the recorded events."""
+    """Measurements that are computed from the recorded events."""
 
     paths: dict[Annotated[str, values.Name("a path", 64)], Path] = Field(
         default={}, description="Paths by name."
@@ -235,7 +235,7 @@ def is_graph(path: Tree | None) -> bool:
 
 
 def graphs(paths: Tree | None) -> dict[str, Shape | None]:
-    """What leads where in each path that is a graph, None where that is not right."""
+    """Shape of each branching path, None where it is not valid."""
     found: dict[str, Shape | None] = {}
     for name, _, path in entries(paths):
         if is_graph(path):

@@ -85,7 +85,7 @@ def check_phases(at: Place) -> None:
 
 
 def _after(root: Tree) -> dict[str, list[str]]:
-    """What each phase waits for; what cannot be read is left out."""
+    """Phases that each phase waits for; unreadable ones are left out."""
     after: dict[str, list[str]] = {}
     previous: str | None = None
     for phase, name in phases(root):

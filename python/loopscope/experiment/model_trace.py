@@ -1,4 +1,4 @@
-"""What is recorded: the keys of ``trace``."""
+"""Recording: the keys of ``trace``."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Stream(Section):
 
 
 class Trace(Section):
-    """What is recorded."""
+    """Selection of events that are recorded, and their streams."""
 
     user: list[Annotated[str, event_values.Pattern(excluding=True)]] = Field(
         default=["*"],

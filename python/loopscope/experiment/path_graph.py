@@ -16,7 +16,7 @@ from .problem import nearest
 
 @dataclass(frozen=True)
 class Join:
-    """How an event uses another's messages; ``field`` of it holds the number of what it used."""
+    """Use of another event's messages by an event, whose ``field`` holds the used one's number."""
 
     use: Use
     field: str | None = None
@@ -42,7 +42,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Mistake:
-    """What is wrong with a step, at ``place`` within it."""
+    """A mistake in a step, at ``place`` within it."""
 
     step: int
     place: tuple[str, ...]
@@ -52,7 +52,7 @@ class Mistake:
 
 @dataclass(frozen=True)
 class Shape:
-    """What leads where in a graph without mistakes; events as written.
+    """Edges of a branching path without mistakes; events as written.
 
     ``edges`` from an event to one that follows or uses it.
     """
@@ -60,7 +60,7 @@ class Shape:
     edges: Mapping[tuple[str, str], Use]
 
     def uses(self, first: str, last: str) -> set[Use]:
-        """How the events from one to another use what comes before them; empty where nothing leads
+        """Ways in which the events from one to another use earlier ones; empty where nothing leads
         from the one to the other."""
         behind, ahead = {last}, {first}
         for _ in self.edges:
@@ -211,7 +211,7 @@ def _add(
 def _number(
     i: int, step: Step, numbers: Mapping[str, str | None], key: str, mistakes: list[Mistake]
 ) -> str | None:
-    """What numbers the messages of an event."""
+    """Name of the numbering of an event's messages; None where it has none of its own."""
     if step.key is not None:
         return step.key
     if step.joins is None:

@@ -46,7 +46,8 @@ class Place:
         return set(self.tree.items) if isinstance(self.tree, MappingTree) else set()
 
     def get(self, *keys: str | int) -> Place | None:
-        """What these keys and indexes lead to, one after the other; None where there is nothing."""
+        """The place to which these keys and indexes lead, one after the other; None where there is
+        none."""
         place = self
         for key in keys:
             tree = child(place.tree, key)

@@ -64,7 +64,7 @@ Readiness = PhasesReady | StartedReady | LineReady | PortReady | ExitReady
 
 @dataclass(frozen=True)
 class ForeignTrace:
-    """What another tool records in a component's working directory. ``clock`` None: the one that
+    """Recording of another tool in a component's working directory. ``clock`` None: the one that
     it names."""
 
     path: str
@@ -163,7 +163,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Emulation:
-    """What the router between the hosts does. ``links`` are those that differ from a plain wire.
+    """Emulation by the router between the hosts. ``links`` are those that differ from a plain wire.
 
     ``message`` says where packets carry their message's number: ``offset`` and ``width`` in bytes,
     ``order`` of them; None: in the first eight bytes, little-endian. ``trace`` says whether the

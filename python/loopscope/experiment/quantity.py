@@ -14,7 +14,7 @@ from .problem import nearest
 
 @dataclass(frozen=True, eq=False)
 class Dimension:
-    """What a quantity measures, and the units it may be written in.
+    """Dimension of a quantity, and the units in which it may be written.
 
     ``units`` maps a unit to its size in ``base``. ``aliases`` are accepted but never printed.
     ``whole`` says that a value is a whole number of the base unit.

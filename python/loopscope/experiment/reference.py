@@ -53,7 +53,7 @@ class SectionReference:
 
 @dataclass(frozen=True)
 class _Type:
-    """What an annotation means for a person; ``below`` are the sections in it, with what is added
+    """Meaning of an annotation for people; ``below`` are the sections in it, with what is added
     to the place of the key."""
 
     kind: str
@@ -113,7 +113,7 @@ def _key(name: str, info: FieldInfo, of_key: _Type) -> Key:
 
 
 def _said_of(section: type[Section]) -> str:
-    """What a section is, in a paragraph."""
+    """Description of a section, in a paragraph."""
     return " ".join((section.__doc__ or "").split())
 
 

@@ -1,4 +1,4 @@
-"""How statements about measured things are read: lines of ``expect``, statistics of figures and
+"""Readers of statements about measurements: lines of ``expect``, statistics of figures and
 tables, statistics of values. For use in the models' annotations."""
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _check_part(path: str, ends: tuple[str, str] | None, stat: str | None, names
 def _uses(
     path: str, ends: tuple[str, str] | None, names: Names, either_way: bool = False
 ) -> set[Use]:
-    """How the events of a part of a path use what comes before them; empty where that cannot be
+    """Ways in which the events of a part of a path use earlier ones; empty where that cannot be
     read. Refuses what is no part of a path that the file gives."""
     graph = names.graphs.get(path)
     if ends is None:
@@ -260,7 +260,7 @@ class Statistics(Rule):
 
 
 def statistic(given: object, names: Names) -> StatisticName:
-    """What is named, if the file gives it."""
+    """The statistic that is named; refuses one that the file does not define."""
     written = text(given)
     try:
         found = parse_subject(written)

@@ -17,7 +17,7 @@ SPELLINGS: Final[dict[str, Stat]] = {**{stat: stat for stat in get_args(Stat)}, 
 
 @dataclass(frozen=True)
 class Subject:
-    """What a statement or a column of a table is about, as written.
+    """Subject of a statement or of a table's column, as written.
 
     ``part`` are two events of the path ``name``; ``before`` says that ``inside`` its brackets they
     are joined by that word. ``clock`` is what follows the name of a host's clock, which is then

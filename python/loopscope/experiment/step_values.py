@@ -1,4 +1,4 @@
-"""How the values of steps' options are read, for use in their models (`steps`)."""
+"""Readers of the values of steps' options, for use in their models (`steps`)."""
 
 from __future__ import annotations
 

@@ -392,5 +392,5 @@ class Python(Options):
 
 
 def said(step: type[Options]) -> str:
-    """What a step does, in a paragraph."""
+    """Description of a step, in a paragraph."""
     return " ".join((step.__doc__ or "").split())

@@ -1,4 +1,4 @@
-"""What the host side records: the document of ``schema/streams.md``."""
+"""Streams that the host side records: the document of ``schema/streams.md``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def streams_document(
 
 
 def streams_of_host(experiment: Experiment, host: str) -> str:
-    """What a host's components record; empty: nothing."""
+    """Streams of a host's components; empty where nothing is recorded."""
     streams = [main_stream(experiment.trace)] if experiment.trace else []
     streams += experiment.streams
     paths = [path for path in experiment.paths if host in _ends(path)]

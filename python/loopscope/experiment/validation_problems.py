@@ -1,4 +1,4 @@
-"""What pydantic refuses, in words for a person and at its place in the file."""
+"""Refusals of pydantic, in words for people and at their places in the file."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def problems(error: ValidationError, root: Tree, file: str) -> list[Problem]:
 
 
 class _Place:
-    """What pydantic's location means in the file.
+    """Meaning of pydantic's location in the file.
 
     Its locations hold, besides keys and indexes, the tags of unions and ``[key]`` for a key
     itself; ``path`` is what remains.

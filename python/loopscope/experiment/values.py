@@ -1,4 +1,4 @@
-"""How single values of the file are read, for use in the models' annotations.
+"""Readers of single values of the file, for use in the models' annotations.
 
 Each rule reads a value or refuses it with a message for a person, and gives the JSON Schema of its
 spelling. Names are checked against the file's own (``Names``, which comes as pydantic's context).
@@ -128,7 +128,7 @@ class Rule(ABC):
 
     @abstractmethod
     def read(self, value: object, names: Names) -> object:
-        """What the value means; refuses it by ``wrong``."""
+        """Meaning of the value; refuses it with ``wrong``."""
 
     @abstractmethod
     def schema(self) -> JsonSchema:
@@ -136,7 +136,7 @@ class Rule(ABC):
 
     @property
     def type_text(self) -> str:
-        """What the value is, for the reference page."""
+        """Type of the value, for the reference page."""
         first = " ".join((type(self).__doc__ or "").split()).partition(". ")[0].removesuffix(".")
         return first[:1].lower() + first[1:]
 

@@ -114,7 +114,7 @@ def read(
 
 
 def plain_scalar(text: str) -> Value:
-    """What a scalar without quotes means. ValueError: a number that no program could take."""
+    """Value of a scalar without quotes. ValueError: a number that no program could take."""
     if text in ("", "~", "null", "Null", "NULL"):
         return None
     if text in ("true", "True", "TRUE"):
@@ -165,7 +165,7 @@ def within(tree: Tree, *keys: str) -> Tree:
 
 
 def child(tree: Tree | None, key: Key) -> Tree | None:
-    """What a tree holds under a key or an index, or None."""
+    """Subtree under a key or an index, or None."""
     if isinstance(tree, Mapping) and isinstance(key, str):
         return tree.items.get(key)
     if isinstance(tree, Sequence) and isinstance(key, int) and 0 <= key < len(tree.items):

@@ -10,7 +10,7 @@ from pathlib import Path
 from loopscope.layout import EVENTS, TABLES
 
 DERIVED = (EVENTS, TABLES, "figures", "report.html")
-"""What ``loopscope report`` makes of the rest, in a run and its points."""
+"""Names that ``loopscope report`` makes from the rest, in a run and its points."""
 
 
 def write_bundle(runs: Sequence[Path], file: Path, seen: Callable[[str], None]) -> tuple[int, int]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WrittenTrace:
-    """What a trace holds."""
+    """Contents of a written trace."""
 
     events: int
     streams: int

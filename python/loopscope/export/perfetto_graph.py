@@ -1,4 +1,4 @@
-"""What a Perfetto trace shows of a path that is a graph: slices of messages and of edges, and flows
+"""A branching path in a Perfetto trace: slices of messages and of edges, and flows
 from each message to those that were made of it."""
 
 from __future__ import annotations

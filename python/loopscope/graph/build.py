@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Product:
-    """What a step leaves in a file. ``kind`` is `table`, `figure` or `log`; ``options`` are the
+    """Output of a step for a file. ``kind`` is `table`, `figure` or `log`; ``options`` are the
     step's."""
 
     kind: str
@@ -51,7 +51,7 @@ class Found:
 
 @dataclass
 class Context:
-    """What a step may use besides its table and options."""
+    """Further inputs of a step, besides its table and options."""
 
     engine: Engine
     stored: Mapping[str, Stored]
@@ -70,7 +70,7 @@ class Context:
     given: Units = field(default_factory=dict)
     """Of the columns of the pipeline's table so far."""
     label: str = ""
-    """What the pipeline's rows are called where they are merged with others': what it is from."""
+    """Label of the pipeline's rows where they are merged with others': their origin."""
 
     def table(self, name: str, keys: tuple[Key, ...]) -> ibis.Table:
         """A pipeline or table by name. Raises Mistake where there is none, and Unknown."""

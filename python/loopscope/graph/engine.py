@@ -1,4 +1,4 @@
-"""What carries a graph out: nothing (its types alone), DuckDB, or Spark (`spark`).
+"""Engines that carry a pipeline out: none (its types alone), DuckDB, or Spark (`spark`).
 
 A graph is written once, in Ibis expressions; where it has to leave them (statistics by resampling,
 lines of text, a person's own function) the engine hands batches of Arrow to a function.
@@ -30,7 +30,7 @@ class Engine(Protocol):
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """What it is made of."""
+        """Versions of the engine's packages, by name."""
         ...
 
     @property
@@ -46,9 +46,9 @@ class Engine(Protocol):
     def mapped(
         self, table: ibis.Table, by: Sequence[str], function: Function, types: Mapping[str, str]
     ) -> ibis.Table:
-        """What a function makes of the table's batches. The rows that are alike in ``by`` come to
-        the same call one after the other, in the order of all columns; what a call sees besides
-        them is not said."""
+        """The table that a function makes of the table's batches. Rows that are alike in ``by``
+        come to the same call one after the other, in the order of all columns; what a call sees
+        besides them is not said."""
         ...
 
     def kept(self, table: ibis.Table) -> ibis.Table:
@@ -74,8 +74,8 @@ def arrow_schema(types: Mapping[str, str]) -> pa.Schema:
 
 
 def applied(function: Function, batches: Batches, schema: pa.Schema) -> Batches:
-    """What a function makes of batches, with the schema's types. It is not called without rows:
-    which calls have none depends on the engine."""
+    """The batches that a function makes of batches, with the schema's types. It is not called
+    without rows: which calls have none depends on the engine."""
     given = (batch for batch in batches if batch.num_rows)
     first = next(given, None)
     if first is not None:

@@ -21,7 +21,7 @@ from loopscope.timeline import read_manifest, read_specification
 
 @dataclass
 class Made:
-    """What is to be said of graphs that were made, for people."""
+    """Messages about pipelines that were made, for people."""
 
     notes: list[str] = field(default_factory=list)
     mistakes: list[str] = field(default_factory=list)

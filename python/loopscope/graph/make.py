@@ -41,7 +41,7 @@ Repeat = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class Source:
-    """What graphs are made of: the tables of some runs, and their paths."""
+    """Inputs of pipelines: the tables of some runs, and their paths."""
 
     runs: tuple[str, ...]
     tables: Mapping[str, Stored]
@@ -50,7 +50,7 @@ class Source:
     repeats: tuple[Repeat, ...] = ()
     """All that the tables may be of."""
     notes: tuple[str, ...] = ()
-    """What was given and is not used, and why."""
+    """Inputs that are not used, and why."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def read_source(paths: Sequence[Path], point: str | None = None) -> Source:
 
 
 def notes_of(graph: Graph, source: Source) -> list[str]:
-    """What was given and is in nothing that a graph makes: runs that are there twice, and repeats
+    """Inputs that are in no output of a pipeline: runs that are given twice, and repeats
     that lack a table which it takes."""
     context = _context(graph, source, Types(), closed=True)
     for _ in walk(graph, context):
@@ -247,7 +247,8 @@ def _write(product: Product, engine: Engine, draft: Path, folder: Path) -> Writt
 
 @contextmanager
 def _explained(of: str) -> Iterator[None]:
-    """What an engine says of rows that it cannot compute, such as numbers beyond 64 bits."""
+    """Translates an engine's errors about rows that it cannot compute, as numbers beyond 64
+    bits."""
     try:
         yield
     except (FigureError, GraphError, OSError):

@@ -30,7 +30,7 @@ def refused_if(condition: Any, why: Any, else_: Any) -> Any:
 
 
 def reason(error: Exception) -> str:
-    """What an engine's error is about, in a line. Of one on an executor the cause is told between
+    """Cause of an engine's error, in a line. For one on an executor it stands between
     stacks of Java's and Python's."""
     if refused := re.search(rf"{_REFUSED}([^']*)'", str(error)):
         return refused[1]
@@ -47,7 +47,7 @@ def reason(error: Exception) -> str:
 
 
 class Mistake(Exception):
-    """What is wrong with a step. ``keys`` lead to it from the step's options; ``hint`` is the
+    """A mistake in a step. ``keys`` lead to it from the step's options; ``hint`` is the
     nearest right spelling."""
 
     def __init__(self, message: str, keys: Iterable[Key] = (), hint: str | None = None) -> None:
@@ -59,7 +59,7 @@ class Mistake(Exception):
 
 @dataclass(frozen=True)
 class Kind:
-    """What values of a column are, in a person's words."""
+    """Kind of a column's values, in a person's words."""
 
     name: str
     numeric: bool = False
@@ -72,11 +72,11 @@ TRUTH = Kind("true or false")
 OTHER = Kind("a list or bytes")
 NOTHING = Kind("null")
 TYPES: Mapping[Kind, str] = {WHOLE: "int64", REAL: "float64", TEXT: "string", TRUTH: "boolean"}
-"""How each is held, as Ibis names it; that of a table's columns."""
+"""Type of each kind, as Ibis names it, in the columns of tables."""
 
 
 def kind_of(dtype: dt.DataType) -> Kind:
-    """What values of a type of Ibis are."""
+    """Kind of the values of an Ibis type."""
     if dtype.is_integer():
         return WHOLE
     if dtype.is_floating() or dtype.is_decimal():
@@ -105,7 +105,7 @@ def column(
 
 
 SCOPE = ("run", "point", "repeat")
-"""What tells the repeats of all runs apart."""
+"""Columns that together identify a repeat among those of all runs."""
 
 TIMES = ("ts", "start", "end")
 """Columns that hold instants, which are of one repeat."""

@@ -39,7 +39,7 @@ COLUMNS = {
     "missing": "int64",
     "method": "string",
 }
-"""What statistics have besides the columns that they are by, with Ibis's types."""
+"""Columns of statistics besides those of their groups, with Ibis's types."""
 
 
 def statistics_of(
@@ -178,7 +178,8 @@ def _rank(name: str, n: int) -> int:
 def _interval(
     values: Values, name: str, confidence: float, options: Mapping[str, Any]
 ) -> tuple[float | None, float | None]:
-    """By resampling sorted values. None of the extremes: resamples never go beyond them."""
+    """Confidence interval by resampling sorted values. None of the extremes: resamples never exceed
+    them."""
     n, draws = len(values), options["resamples"]
     if name in ("min", "max") or n < 2:
         return None, None

@@ -1,4 +1,4 @@
-"""What each step computes, by its name. The options are described in ``experiment.steps``."""
+"""The computation of each step, by its name. The options are described in ``experiment.steps``."""
 
 from __future__ import annotations
 

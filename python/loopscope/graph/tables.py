@@ -169,7 +169,8 @@ def _large(footer: pq.FileMetaData, unsigned: set[str]) -> set[str]:
 
 
 def _held_as(given: pa.DataType) -> str:
-    """How engines hold a column: whole numbers with 64 bits, reals with double precision."""
+    """Type in which engines hold a column: whole numbers with 64 bits, reals with double
+    precision."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(given):

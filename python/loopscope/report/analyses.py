@@ -30,7 +30,7 @@ _FIGURES = 1 << 20
 
 
 def section(folder: Path) -> Markup:
-    """What the ``analysis/`` of a page's folder holds, as HTML between two marks."""
+    """The content of ``analysis/`` in a page's folder, as HTML between two marks."""
     return Markup(_BEGIN) + render("analyses.html", analyses=_analyses(folder)) + Markup(_END)
 
 
@@ -67,7 +67,7 @@ def _analyses(run: Path) -> Iterator[dict[str, Any]]:
 def _outputs(
     run: Path, graph: Path, outputs: Sequence[Mapping[str, Any]], room: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """What a graph made, and how much room its figures leave."""
+    """Outputs of a pipeline, and the bytes that its figures leave of `room`."""
     made = []
     for output in outputs:
         files = [graph.parent / name for name in output["files"]]

@@ -1,4 +1,4 @@
-"""What an axis shows: its name, its unit, and by what numbers are divided for people."""
+"""An axis: the name of its quantity, its unit, and the divisor of its numbers for people."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ UNITS = {"ns": "ns", "B": "B", "bit": "bit/s", "Hz": "Hz", "ppm": "ppm"}
 @dataclass(frozen=True)
 class Axis:
     name: str
-    """What it shows, without the unit."""
+    """Name of the quantity, without the unit."""
     unit: str
     """Of the numbers; empty for plain numbers and texts."""
     scale: float
-    """What the numbers are divided by for people, who then read `shown`."""
+    """Divisor of the numbers for people, who then read `shown`."""
     shown: str
     logarithmic: bool = False
     categories: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Axis:
 
     @property
     def decades(self) -> float:
-        """How many the values span; 0 where none is above zero."""
+        """Number of decades that the values span; 0 where none is above zero."""
         return math.log10(self.most / self.least) if self.least > 0 else 0.0
 
     @property

@@ -1,4 +1,4 @@
-"""What every figure file has in common: sizes, fonts, and that its bytes depend on nothing else.
+"""Sizes, fonts and the writing of figure files, whose bytes depend on their content alone.
 
 Two widths, those of IEEE's columns. SVG keeps its text as text, PDF embeds TrueType (Type 42, never
 Type 3), and large scatters are pictures within the vector file, so that it stays small.

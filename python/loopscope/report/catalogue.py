@@ -32,7 +32,7 @@ Of = Literal["samples", "path", "pattern", "run"]
 
 @dataclass(frozen=True)
 class Choice:
-    """What a person asked for besides the names. None: as it comes."""
+    """Options of a request for figures. None: the default."""
 
     message: str | None = None
     """The key of one, as it is shown."""
@@ -46,7 +46,7 @@ class Choice:
 
     @property
     def given(self) -> list[str]:
-        """By the names of the options."""
+        """Names of the options that were given."""
         each: dict[str, object]
         each = {"message": self.message, "repeat": self.repeat, "from": self.from_ns}
         each |= {"until": self.until_ns, "log": self.log, "against": self.against}
@@ -57,7 +57,7 @@ class Choice:
 class RunKind:
     what: str
     of: Of
-    """What it is one figure of."""
+    """Subject of which each figure is one."""
     make: Callable[[Source, str, Choice], Chart]
     """Raises `FigureError` where there is nothing to draw."""
     takes: tuple[str, ...]
@@ -107,7 +107,7 @@ def figures_of(source: Source) -> Path:
 
 
 def places(source: Source, wanted: Wanted, folder: Path | None) -> list[tuple[Source, Path]]:
-    """What a figure is drawn of and where its files go: of a sweep for each point, but for what
+    """Sources of a figure and folders of its files: of a sweep for each point, but for what
     compares points. `folder` is a person's choice. Raises `FigureError`."""
     if not source.swept or wanted.kind in (OWN, "mean-deviation"):
         return [(source, figures_of(source) if folder is None else folder)]

@@ -1,4 +1,4 @@
-"""What a figure shows, in terms of measurements: traces, bands, whiskers, bars on lanes.
+"""Description of a figure in terms of measurements: traces, bands, whiskers, bars on lanes.
 
 A chart is described once. `chart_page` renders it for the page (Plotly), `chart_file` for papers
 (Matplotlib). Coordinates are in the base units of the axes: renderers divide them by `Axis.scale`.
@@ -32,7 +32,7 @@ FEW = 2000
 
 @dataclass(frozen=True)
 class Hover:
-    """What the page shows of the point under the pointer."""
+    """Text that the page shows for the point under the pointer."""
 
     template: str
     """In Plotly's form: `%{x}` and `%{y}` as shown at the axes, `%{customdata}` of `details`."""
@@ -125,12 +125,12 @@ class Bars:
 
 @dataclass(frozen=True)
 class Cells:
-    """How many samples are where; cells without one have no colour."""
+    """Numbers of samples in cells; cells without one have no colour."""
 
     x_edges: Numbers
     y_edges: Numbers
     counts: Numbers
-    """By column and row."""
+    """Numbers of samples by column and row."""
     label: str
 
 
@@ -165,7 +165,7 @@ class Panel:
     """In small print above the right end."""
     right: Axis | None = None
     strokes: Strokes = field(default_factory=Strokes)
-    """What happened meanwhile. The horizontal axis is a time in ns then."""
+    """Events during the run. The horizontal axis is a time in ns then."""
     numbered: bool = True
     """Whether a file has the numbers of strokes above this panel."""
     shares: Literal["", "x", "xy"] = ""
@@ -185,11 +185,11 @@ class Chart:
     panels: tuple[Panel, ...]
     title: str = ""
     notes: tuple[str, ...] = ()
-    """What is shown of what, and how certain it is."""
+    """Notes on what is shown, and on its uncertainty."""
     caption: str = ""
-    """What the page says below it in place of the notes."""
+    """Text of the page below it, in place of the notes."""
     key: str = ""
-    """What the series differ in, with its unit: the title of the legend."""
+    """Quantity in which the series differ, with its unit: the title of the legend."""
     rows: Iterable[Row] = ()
     """The lines of the CSV in base units, the heading first."""
     columns: tuple[int, int, int] = (1, 1, 1)

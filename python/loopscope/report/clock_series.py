@@ -1,4 +1,4 @@
-"""What the figures of the clocks draw, reduced to what an eye can take in; no drawing here."""
+"""Series of the figures of clocks, reduced to what can be seen; no drawing here."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class ClockCurve:
 
 @dataclass(frozen=True)
 class OffsetCurve:
-    """How far a host's CLOCK_REALTIME was ahead of the reference's in one repeat."""
+    """Offset of a host's CLOCK_REALTIME from the reference's in one repeat, positive where it is
+    ahead."""
 
     repeat: int
     seconds: Floats
@@ -178,7 +179,7 @@ def _allan(of: Mapping[str, npt.NDArray[Any]]) -> AllanCurve:
 
 
 def _realtime(run: Run, begin: Mapping[int, int]) -> dict[str, tuple[OffsetCurve, ...]]:
-    """By host, without readings of which nothing is known."""
+    """Offset curves by host, without readings of which nothing is known."""
     readings = run.foreign_clocks
     chosen = readings.filter(readings.clock == "realtime", readings.offset_ns.notnull())
     columns = ["repeat", "host", "ts", "offset_ns", "offset_err_ns"]

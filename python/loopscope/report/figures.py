@@ -21,7 +21,7 @@ __all__ = ["KINDS", "FigureError", "Kind", "check", "draw"]
 
 @dataclass(frozen=True)
 class Kind:
-    """What a kind of figure shows, and what it takes of a table."""
+    """A kind of figure: its description, and the columns that it takes of a table."""
 
     what: str
     needs: Mapping[str, str]
@@ -29,7 +29,7 @@ class Kind:
     takes: Mapping[str, str]
     """Columns that it may have."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """What else can be said: texts."""
+    """Further options: texts."""
 
 
 _ERR = {"err": "hard half-width of it; null where unknown"}
@@ -138,8 +138,8 @@ def draw(
 def chart(
     kind: str, table: pa.Table, columns: Mapping[str, str], detail: Detail | None = None
 ) -> Chart:
-    """What ``draw`` draws, for those who want more in it. ``columns`` may have the role ``key``:
-    numbers of samples."""
+    """The chart that ``draw`` draws, for callers that add to it. ``columns`` may have the role
+    ``key``: numbers of samples."""
     from loopscope.report.sample_charts import KINDS as CHARTS
     from loopscope.report.sample_charts import Detail
 

@@ -38,7 +38,7 @@ class _Sent:
     """To the last of the ends that it reached; 0 where it reached none."""
     err: npt.NDArray[np.int64]
     reached: npt.NDArray[np.int64]
-    """How many of the ends."""
+    """Number of ends that were reached."""
 
 
 def usual(

@@ -1,4 +1,4 @@
-"""What happened on each host, program by program: the events of a stretch of time and the ways of
+"""Time line of each host, program by program: the events of a stretch of time and the ways of
 messages between them."""
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class NotedGroup:
 
 @dataclass(frozen=True)
 class Noted:
-    """What was noted of the hosts, for the page."""
+    """Environment of the hosts, for the page."""
 
     hosts: list[str]
     shown: list[tuple[str, list[str]]]
@@ -112,7 +112,7 @@ class Noted:
 
 
 def environment(hosts: Mapping[str, Mapping[str, Any]]) -> Noted:
-    """What was noted of each host; groups of many entries are folded."""
+    """Environment of each host; groups of many entries are folded."""
     flat = {host: dict(_flattened(each)) for host, each in hosts.items()}
     groups: dict[str, NotedGroup] = {}
     for key in dict.fromkeys(key for each in flat.values() for key in each):

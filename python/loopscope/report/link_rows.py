@@ -163,7 +163,7 @@ def _some(ns: float | None) -> Cell | None:
 
 
 def _dropped(link: LinkResult) -> Cell | None:
-    """What was dropped for other reasons than a loss that was asked for."""
+    """Cell with the drops of other causes than the loss that was asked for."""
     others = {reason: n for reason, n in link.dropped.items() if n and reason != "loss"}
     text = ", ".join(f"{reason} {number(n)}" for reason, n in others.items())
     return Cell(text, sum(others.values())) if others else None

@@ -1,4 +1,4 @@
-"""What happened during a run, for marks on figures over time: links that changed, flight recorders
+"""Events of a run that are marked on figures over time: links that changed, flight recorders
 that were triggered. No drawing here."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LINK = "link"
 TRIGGER = "trigger"
 NAMES = {LINK: "links changed", TRIGGER: "flight recorders triggered"}
-"""What the marks of each kind say, in a legend or a caption."""
+"""Text of each kind of mark, in a legend or a caption."""
 _TICKS = "ticks at the bottom"
 _MOST_LINES = 20
 """More of a kind are short ticks: lines would hide the data."""

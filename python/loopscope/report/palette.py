@@ -10,7 +10,7 @@ SERIES = (BLUE, "#e69f00", "#009e73", "#cc79a7", "#56b4e9", ORANGE)
 TARGET = "#808080"
 """The colour of what was asked for, drawn with what was measured."""
 MARKS = {"link": "#808080", "trigger": "#b0307a"}
-"""What happened during the run, by its kind (`marks.py`)."""
+"""Colours of events during the run, by kind (`marks.py`)."""
 
 
 def series_colour(repeat: int) -> str:

@@ -47,24 +47,24 @@ class Sampled:
     """Numbers of a run over its time, a row for each."""
 
     text: str
-    """What a person calls it."""
+    """Name for people."""
     name: str
-    """What an axis shows."""
+    """Name of the quantity on an axis."""
     title: str
     what: str
-    """What they are many of."""
+    """Noun for the samples, in the plural."""
     unit: str
     table: pa.Table
     """`since` (ns, the first of its repeat), `value`, `repeat`, and of times between instants
     `clock_error`, their half-width. In order of repeat and time."""
     origin: Mapping[int, int]
-    """What `since` counts from, by repeat."""
+    """Instant from which `since` counts, by repeat."""
     without: Mapping[str, Instants] = field(default_factory=dict)
-    """What has no number, by what became of it."""
+    """Instants of messages without a number, by their fate."""
     hosts: frozenset[str] | None = None
     """Those that it is about; None: any."""
     key: Callable[[int], str | int] | None = None
-    """What a person calls the message whose number is in the column `key`."""
+    """Name for people of the message whose number is in the column `key`."""
 
     @property
     def bounded(self) -> bool:
@@ -76,12 +76,12 @@ class Part:
     """The times of the messages of a part of a path, or the age of the data at each use there."""
 
     text: str
-    """What a person calls it."""
+    """Name for people."""
     name: str
-    """What an axis shows."""
+    """Name of the quantity on an axis."""
     title: str
     what: str
-    """What the intervals are many of."""
+    """Noun for the intervals, in the plural."""
     intervals: Intervals
     """Of ages one for each use, which begins where the use is and has its number."""
     origin: Mapping[int, int]
@@ -116,7 +116,7 @@ def paths_of(results: Results) -> dict[str, MessagePath]:
 
 
 def text_of(path: MessagePath, ends: tuple[int, int]) -> str:
-    """What a person calls a part of a path."""
+    """Name for people of a part of a path."""
     if path.ends == [ends]:
         return path.name
     return f"{path.name}[{path.events[ends[0]]} -> {path.events[ends[1]]}]"

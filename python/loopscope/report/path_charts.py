@@ -48,7 +48,7 @@ NamedChart = tuple[str, str, Chart]
 
 
 def share_of(paths: int) -> float:
-    """By what the points of each of so many paths are divided."""
+    """Divisor of the number of points of each of so many paths."""
     return max(1.0, paths / _PATHS)
 
 

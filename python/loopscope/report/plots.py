@@ -1,4 +1,4 @@
-"""What an experiment's own figures draw: points of a sweep, or a run over time; no drawing here.
+"""Series of an experiment's own figures: points of a sweep, or a run over time; no drawing here.
 
 Numbers are kept as measured; an axis says by what they are divided for people.
 """
@@ -45,7 +45,7 @@ class Curve:
     bar: Floats | None
     """Half the height of the error bars; NaN where it is unknown."""
     doubt: Floats
-    """How far the true y may be off, by the clocks; NaN where nothing bounds it."""
+    """Maximum error of y because of the clocks; NaN where nothing bounds it."""
     fit: tuple[float, float] | None = None
     """Intercept and slope of the line that fits best."""
 
@@ -83,7 +83,7 @@ class Panel:
     title: str
     stretches: tuple[Stretch, ...]
     strokes: Strokes = Strokes()
-    """What happened meanwhile; times count as those of the first y."""
+    """Events during the run; times count as those of the first y."""
 
 
 @dataclass(frozen=True)
@@ -316,7 +316,7 @@ def _chosen(figure: Figure, params: Mapping[str, Scalar]) -> bool:
 
 
 def _name(figure: Figure) -> str:
-    """What the vertical axis shows, where nobody said."""
+    """Name of the vertical axis where the experiment gives none."""
     y = figure.y[0]
     if len(figure.y) > 1:
         if y.stat is None and y.hop is None:

@@ -32,7 +32,7 @@ _HEADINGS = {"p999": "p99.9"}
 class Cell:
     text: str
     value: int | float | None
-    """What the text shows: ns, or a number of messages."""
+    """Number that the text shows: ns, or a number of messages."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,8 @@ SHOWN = 10
 
 
 def deciding(expectation: ExpectationResult) -> str:
-    """What decided a FAIL or UNKNOWN, `id 17 at 3.214 s: 12.31 ms ± 1.2 µs; …`; else empty."""
+    """Cases that decided a FAIL or UNKNOWN, `id 17 at 3.214 s: 12.31 ms ± 1.2 µs; …`; else
+    empty."""
     if expectation.verdict is Verdict.PASS:
         return ""
     several = any(each.repeat > 1 for each in expectation.deciding)
@@ -217,7 +218,7 @@ def clock_event_cells(event: ClockEvent) -> tuple[str, ...]:
 
 
 def loops_line(results: Results) -> str:
-    """How well the times of followers agree with the probes between them, the farthest pair of all
+    """Agreement of followers' times with the probes between them, of the farthest pair of all
     repeats; empty where none probed."""
     if not results.clock.loops:
         return ""
@@ -273,7 +274,7 @@ def loop_cells(loop: LoopResult) -> tuple[str, ...]:
 
 
 def probes_line(results: Results) -> str:
-    """What the clock probes cost the messages' network; empty where they had their own."""
+    """Traffic of clock probes on the messages' network; empty where they had their own."""
     probes = results.clock.probes
     if probes is None or probes.network != "data":
         return ""
@@ -282,7 +283,7 @@ def probes_line(results: Results) -> str:
 
 
 def cost_line(results: Results) -> str:
-    """What was subtracted for each event; empty where nothing was."""
+    """Time that was subtracted for each event; empty where nothing was."""
     hosts = (
         f"{each.host} {duration(each.event_ns)} {half_width(math.ceil(each.err_ns))}"
         for each in results.subtracted or ()

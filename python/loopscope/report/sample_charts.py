@@ -46,7 +46,7 @@ _FEW_BARS = 400
 
 @dataclass(frozen=True)
 class Detail:
-    """How much a figure shows of its samples, and what the page calls these."""
+    """Amount of detail in a figure of samples, and the page's names of these."""
 
     size: tuple[float, float] = (7.16, 3.0)
     """Of a file in inches."""
@@ -58,7 +58,7 @@ class Detail:
     """Columns and rows of a heat map; None: as many as suit the size."""
     what: str = "sample"
     key: Callable[[int], str | int] | None = None
-    """What a person calls the sample with this number in the role `key`."""
+    """Name for people of the sample with this number in the role `key`."""
     keyed: bool = False
     """Whether the CSV of a scatter plot has these numbers."""
     since: bool = False
@@ -376,7 +376,7 @@ def _visible(samples: Samples, height: float, log: str) -> bool:
 
 
 def _doubt(samples: Samples) -> list[str]:
-    """What is said of half-widths."""
+    """Notes on maximum errors."""
     if "err" not in samples.columns:
         return []
     err = samples.every("err")

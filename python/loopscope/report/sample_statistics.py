@@ -1,4 +1,4 @@
-"""What charts of samples show of them: tails, means at each x, counts in cells."""
+"""Statistics that charts of samples show: tails, means at each x, counts in cells."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tail:
-    """How many of `total` are at least `value`, for so many of them as a line needs: every one of
-    the largest, and evenly in their logarithm of the others."""
+    """Numbers of `total` that are at least `value`, for as many values as a line needs: every one
+    of the largest, and evenly in their logarithm of the others."""
 
     value: Numbers
     count: Numbers
@@ -60,7 +60,7 @@ class Point:
     deviation: float
     """Standard deviation of these samples."""
     err: float
-    """How far clocks may have moved the mean; NaN where unknown."""
+    """Maximum error of the mean because of the clocks; NaN where unknown."""
     count: int | None
 
 
@@ -105,7 +105,7 @@ def given(series: Series) -> list[Point]:
 def grid(
     x: Numbers, y: Numbers, size: tuple[int, int], log: str
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """How many samples lie in each of so many columns and rows; the edges of these."""
+    """Numbers of samples in each of so many columns and rows, and the edges of these."""
     columns, rows = size
     place = cells(flat(x, "x" in log), columns) * rows
     place += cells(flat(y, "y" in log), rows)

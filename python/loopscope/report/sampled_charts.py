@@ -59,7 +59,8 @@ def sampled_chart(
 
 
 def _with_others(chart: Chart, sampled: Sampled, marked: bool) -> Chart:
-    """What has no number: where `marked`, along the top where a message was lost."""
+    """The chart with messages that have no number: where `marked`, along the top at the time of a
+    loss."""
     others = {what: each for what, each in sampled.without.items() if len(each)}
     lost = np.sort(others.pop("lost").since) if "lost" in others else np.empty(0, np.int64)
     notes = [f"{number(len(each))} {what}" for what, each in others.items()]
@@ -87,7 +88,7 @@ _LOST = 1000
 
 
 def _with_strokes(chart: Chart, sampled: Sampled, marks: Sequence[Mark]) -> Chart:
-    """What happened meanwhile; in the CSV the column `series` says what."""
+    """The chart with events during the run; in the CSV the column `series` names them."""
     since = sampled.table["since"].to_numpy() / 1e9
     drawn = set(sampled.table["repeat"].unique().to_pylist())
     origin = {repeat: at for repeat, at in sampled.origin.items() if repeat in drawn}

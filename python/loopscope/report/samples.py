@@ -1,4 +1,4 @@
-"""What a figure of a table is made of: its columns as numbers with units, in series."""
+"""Samples of a figure: columns of a table as numbers with units, in series."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def missing(what: str, given: str, known: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """What a role's numbers are."""
+    """Description of a role's numbers."""
 
     name: str
     unit: str
@@ -73,7 +73,7 @@ class Column:
 class Series:
     label: str
     values: Mapping[str, Numbers]
-    """By role, all of one length; half-widths that are not known are NaN."""
+    """Numbers by role, all of one length; maximum errors that are not known are NaN."""
 
     def __len__(self) -> int:
         return len(next(iter(self.values.values())))
@@ -82,12 +82,12 @@ class Series:
 @dataclass(frozen=True)
 class Samples:
     columns: Mapping[str, Column]
-    """By role."""
+    """Descriptions by role."""
     series: tuple[Series, ...]
     left_out: int
     """Rows that lack one of the numbers."""
     key: str = ""
-    """What the series differ in, with its unit; empty of one series."""
+    """Quantity in which the series differ, with its unit; empty for one series."""
 
     def every(self, role: str) -> Numbers:
         return np.concatenate([each.values[role] for each in self.series])

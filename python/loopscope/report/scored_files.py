@@ -29,7 +29,7 @@ _SIDES = ("offline", "online")
 
 @dataclass(frozen=True)
 class Scored:
-    """What one side said at the instants of which it said anything; by what it was off, and the
+    """Estimates of one side at the instants of which it has one: their errors, and the
     half-widths that it gave, in ns."""
 
     seconds: Floats
@@ -48,7 +48,7 @@ def draw_scored(folder: Path) -> None:
 
 
 def read_scored(file: Path) -> dict[str, Scored]:
-    """What a scenario's table holds, by side, but for sides that said nothing; nothing at all of a
+    """Content of a scenario's table, by side, without sides that have no estimate; empty for a
     file that is no such table."""
     with file.open(newline="", encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))

@@ -104,14 +104,14 @@ class Source:
 
     @cached_property
     def marks(self) -> tuple[Mark, ...]:
-        """What happened during the run."""
+        """Events during the run."""
         from loopscope.report.marks import read_marks
 
         return read_marks(self.run)
 
     @property
     def paths(self) -> dict[str, MessagePath]:
-        """By name."""
+        """Message paths by name."""
         return {path.name: path for path in self.experiment.paths} if self.experiment else {}
 
     @property
@@ -124,7 +124,7 @@ class Source:
 
     @property
     def subjects(self) -> dict[str, str]:
-        """What figures of samples can be of, and what each is."""
+        """Possible subjects of figures of samples, and a description of each."""
         found: dict[str, str] = {}
         for path in self.paths.values():
             for what, parts in (("path", path.ends), ("hop", path.hops)):
@@ -178,8 +178,9 @@ class Source:
         return graphs[path] if path in graphs else self.results.messages[path]
 
     def samples(self, text: str) -> Sampled:
-        """What `text` names: a path, `PATH[EVENT -> EVENT]`, with `.age` the age of the data there,
-        a value, or a field of events as `group:name.field` or `component/group:name.field`.
+        """The samples that `text` names: those of a path, `PATH[EVENT -> EVENT]`, with `.age` the
+        age of the data there, a value, or a field of events as `group:name.field` or
+        `component/group:name.field`.
 
         Raises `FigureError` where the run has no such thing, or nothing was seen of it.
         """

@@ -13,9 +13,9 @@ from loopscope.report.rows import ABSENT, Cell
 class PointRow:
     point: PointResult
     params: tuple[str, ...]
-    """By the sweep's parameters; empty where this point sets none."""
+    """Values of the sweep's parameters; empty where this point sets none."""
     cells: tuple[Cell, ...]
-    """By the table's statistics."""
+    """Cells of the table's statistics."""
 
     @property
     def ending(self) -> str:

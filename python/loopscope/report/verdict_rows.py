@@ -24,7 +24,7 @@ class VerdictRow:
 
     @property
     def summary(self) -> str:
-        """What was measured, the reason and the messages that decided, in one text."""
+        """The measured value, the reason and the messages that decided, in one text."""
         return ": ".join(filter(None, (self.measured, self.reason, self.cases)))
 
 

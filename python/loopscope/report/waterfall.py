@@ -72,11 +72,11 @@ class Fall:
     """None where it did not arrive; of several ends to the last that it reached."""
     err: int | None
     fate: str = "lost"
-    """What became of it where it did not arrive."""
+    """Fate of the message where it did not arrive."""
     of: str = ""
     """Where it set out, in a graph with several beginnings."""
     reached: str = ""
-    """How many ends it came to, where not to all."""
+    """Number of ends that it reached, where not all."""
     begin: int = 0
     """When it set out, global ns."""
 

@@ -102,7 +102,7 @@ class Agent:
         return answered
 
     async def read_clock(self) -> pb.ReadClockReply:
-        """How well the host's time is known now."""
+        """Status and maximum error of the host's time now."""
         reply: pb.ReadClockReply = await self._ask("ReadClock", pb.ReadClockRequest(), 10)
         return reply
 
@@ -202,7 +202,7 @@ def _step(step: tuple[int, int] | None) -> pb.RealtimeStep | None:
 
 
 def _what(error: grpc.aio.AioRpcError) -> str:
-    """What the agent said, or that it says nothing any more."""
+    """The agent's message, or that it does not answer any more."""
     if error.code() == grpc.StatusCode.UNAVAILABLE:
         return "its agent is gone"
     return error.details() or str(error.code().name)

@@ -149,7 +149,7 @@ class LocalTestbed:
             raise TestbedError(f"the machine's agent ended at once:\n{self._said()}")
 
     def _said(self) -> str:
-        """What the machine's agent wrote to its standard error."""
+        """Standard error of the machine's agent."""
         if self._log is None:
             return ""
         self._log.seek(0)

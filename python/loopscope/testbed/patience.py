@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
-    """What ``work`` returns. Raises asyncio.TimeoutError where it takes longer.
+    """Result of ``work``. Raises asyncio.TimeoutError where it takes longer.
 
     ``asyncio.wait_for`` of Python 3.10 and 3.11 drops a cancellation that comes just when the work
     is done (cpython issue 86296): a Ctrl-C would do nothing.
@@ -28,7 +28,7 @@ async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
 
 
 async def to_the_end(work: Coroutine[Any, Any, T], interruptions: int | None = None) -> T:
-    """What ``work`` returns, although this is cancelled meanwhile: so many times (None: any number
+    """Result of ``work``, although this is cancelled meanwhile: so many times (None: any number
     of times); one time more cancels the work as well.
     """
     task = asyncio.ensure_future(work)

@@ -1,4 +1,4 @@
-"""How the components of a run ended, from their `exit.json`."""
+"""Endings of a run's components, from their `exit.json`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other tools recorded on a run's hosts: ``foreign`` of ``summary.json``
+"""Traces of other tools from a run's hosts: ``foreign`` of ``summary.json``
 (`schema/run-directory.md`)."""
 
 from __future__ import annotations

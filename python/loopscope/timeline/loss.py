@@ -1,4 +1,5 @@
-"""What each process says of the events it emitted: `hosts/<host>/loss.json` (`schema/trace.md`)."""
+"""Account of each process of the events it emitted: `hosts/<host>/loss.json`
+(`schema/trace.md`)."""
 
 from __future__ import annotations
 

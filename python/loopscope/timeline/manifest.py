@@ -1,4 +1,4 @@
-"""What a run says of itself and of the points of its sweep (`schema/run-directory.md`)."""
+"""Manifest of a run and of the points of its sweep (`schema/run-directory.md`)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 JUDGED_BY = "judged-by.json"
 """In a run's directory: the experiment by which it is judged, where that is another one."""
 KILLED = "killed"
-"""How a run ended whose controller did not live to say how."""
+"""Status of a run whose controller was killed before it could note one."""
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """What the run says of itself; empty where it has no manifest. Where it is judged by another
+    """The run's manifest; empty where it has none. Where it is judged by another
     file than it was measured with, `experiment` is as that says and `judged_by` names the file."""
     file, judged = path / "manifest.json", path / JUDGED_BY
     if not file.exists():
@@ -67,12 +67,12 @@ def write_judged_by(path: Path, file: Path, experiment: Mapping[str, Any]) -> No
 
 
 def run_id(path: Path, manifest: Mapping[str, Any]) -> str:
-    """What a run is called: what its manifest says, or else the directory's own name."""
+    """Id of a run: the one in its manifest, or else the directory's own name."""
     return str(manifest.get("run") or path.resolve().name)
 
 
 def read_point(path: Path, manifest: Mapping[str, Any], point: str) -> dict[str, Any]:
-    """What the run says of a point of its sweep; empty where it was not reached."""
+    """The manifest of a point of the run's sweep; empty where it was not reached."""
     file = path / point / "point.json"
     if not file.exists():
         # Until there was a file for each point the manifest had them all.

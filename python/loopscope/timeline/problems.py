@@ -19,7 +19,7 @@ _MESH = "clock/mesh/"
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with a file of a host, in a repeat."""
+    """A problem with a file of a host, in a repeat."""
 
     repeat: int
     host: str

@@ -10,7 +10,7 @@ from loopscope.timeline.table_error import RunError
 
 
 class Recorded(Run):
-    """What `record` or `import` left: tables of events, in one repeat and without an experiment."""
+    """Result of `record` or `import`: tables of events, in one repeat and without an experiment."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "", {1: path}, {}, path)

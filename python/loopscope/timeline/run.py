@@ -134,7 +134,7 @@ class Run:
 
     @property
     def incomplete(self) -> str | None:
-        """How the run ended if it did not end well: `failed`, `interrupted`, `killed`, or
+        """Status of a run that did not end well: `failed`, `interrupted`, `killed`, or
         `running`. None for a run that is whole."""
         status = self.manifest.get("status", "complete")
         return None if status == "complete" else str(status)
@@ -176,7 +176,7 @@ class Run:
 
     @cached_property
     def _own(self) -> Mapping[int, set[str]]:
-        """By repeat the tables of the programs' own events."""
+        """Names of tables of the programs' own events, by repeat."""
         found: dict[int, set[str]] = {}
         for repeat, summary in self._summaries.items():
             found[repeat] = {event.replace(":", ".", 1) for event in summary.get("events", ())}
@@ -277,7 +277,7 @@ class Run:
 
     @cached_property
     def exits(self) -> tuple[Exit, ...]:
-        """How every component ended of which that is known, from `exit.json`."""
+        """Ending of every component of which it is known, from `exit.json`."""
         return tuple(
             read_exit(file, repeat)
             for repeat, directory in self.repeats.items()
@@ -296,12 +296,12 @@ class Run:
 
     @cached_property
     def problems(self) -> tuple[str, ...]:
-        """What the making of the time line found wrong: damage, disagreement, doubtful clocks."""
+        """Problems that making the time line found: damage, disagreement, doubtful clocks."""
         return told({repeat: each.get("problems", []) for repeat, each in self._summaries.items()})
 
     @cached_property
     def foreign(self) -> tuple[ForeignTrace, ...]:
-        """What other tools recorded on the run's hosts, and what became of it."""
+        """Traces of other tools from the run's hosts, and what became of them."""
         return tuple(
             read_foreign(each, repeat)
             for repeat, summary in self._summaries.items()
@@ -310,7 +310,7 @@ class Run:
 
     @property
     def _summaries(self) -> dict[int, dict[str, Any]]:
-        """What the making of each repeat's tables found; empty where there are none."""
+        """Findings of making each repeat's tables; empty where there are none."""
         files = {repeat: layout.summary(each) for repeat, each in self.repeats.items()}
         return {repeat: read_json(file) if file.exists() else {} for repeat, file in files.items()}
 
@@ -356,7 +356,7 @@ class Run:
         return self._database.table(name, database=schema)
 
     def _scope_columns(self, repeat: int) -> str:
-        """What the rows of a repeat have before their own columns."""
+        """Columns of a repeat's rows before their own ones, as SQL."""
         return f"{repeat}::INTEGER AS repeat"
 
     def _select(self, table: str, repeat: int, paths: list[Path]) -> str:

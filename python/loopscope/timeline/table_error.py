@@ -1,4 +1,4 @@
-"""What DuckDB and Arrow say of tables, as a person is told it."""
+"""Messages for errors of DuckDB and Arrow about tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def is_interrupt(error: Exception) -> bool:
 
 
 def table_error(error: BaseException) -> str | None:
-    """What is wrong and what to do, in a line; None for an error that is not of tables."""
+    """The problem and its remedy, in a line; None for an error that is not of tables."""
     import duckdb
     import pyarrow as pa
     from ibis.common.exceptions import IbisError
