@@ -12,7 +12,7 @@ from paths import events
 
 
 def _path(kind: str, root: Path) -> tuple[int, int]:
-    from loopscope.analysis.message_graph import read_graph
+    from loopscope.analysis.message_dag import read_graph
     from loopscope.analysis.messages import read_messages
     from loopscope.timeline import open_run
 

@@ -40,7 +40,7 @@ def missing_extra(error: BaseException) -> MissingExtraError | None:
 
 
 @contextmanager
-def extras_explained() -> Iterator[None]:
+def readable_import_errors() -> Iterator[None]:
     """Raises MissingExtraError where an import fails because an extra is not installed."""
     try:
         yield

@@ -25,7 +25,7 @@ from loopscope.control import (
     mark_killed,
     settle,
 )
-from loopscope.extras import MissingExtraError, extras_explained
+from loopscope.extras import MissingExtraError, readable_import_errors
 from loopscope.files import write_whole
 from loopscope.timeline import (
     KILLED,
@@ -41,7 +41,7 @@ from loopscope.timeline import (
 if TYPE_CHECKING:
     from loopscope.analysis import Results, SweepResults
     from loopscope.experiment import Experiment
-    from loopscope.graph.kept import Made
+    from loopscope.graph.stored_analyses import Made
 
 
 Unwritten = list[str]
@@ -127,7 +127,7 @@ def report(path: Path, point: str | None, progress: Progress) -> Judged:
     """
     # Slow imports come before there is anything to interrupt: Ctrl-C that comes in the middle of
     # one may be lost in a library.
-    import loopscope.graph.kept
+    import loopscope.graph.stored_analyses
     import loopscope.report.page
     import loopscope.report.sweep_page  # noqa: F401
 
@@ -163,7 +163,7 @@ def judge(path: Path, point: str | None, progress: Progress) -> Judged:
     """
     # Slow imports, which a run that fails before does without.
     from loopscope.analysis import Results, analyse, analyse_sweep, write_path_tables
-    from loopscope.graph.kept import make_kept
+    from loopscope.graph.stored_analyses import make_kept
     from loopscope.report import write_report, write_sweep
     from loopscope.report.plots import Recorder
 
@@ -191,7 +191,7 @@ def judge(path: Path, point: str | None, progress: Progress) -> Judged:
     if point is None:
         judged.analyses = make_kept(path, progress.stage)
     try:
-        with _noted(unwritten, path), extras_explained():
+        with _noted(unwritten, path), readable_import_errors():
             if isinstance(judged.results, Results):
                 write_report(opened, judged.results, own=figures.drawn(None))
             else:

@@ -13,7 +13,7 @@ import pytest
 from synthetic_run import Row, SyntheticRun
 
 from loopscope.analysis import analyse
-from loopscope.analysis.account import UNACCOUNTED, contradictions, missing_events
+from loopscope.analysis.missing_events import UNACCOUNTED, contradictions, missing_events
 from loopscope.experiment import MessagePath, PathEvent, PathTrigger, Stream
 from loopscope.timeline import open_run
 

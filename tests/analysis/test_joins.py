@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from loopscope.analysis.joins import Spans
+from loopscope.analysis.fan_in import Spans
 
 NOTHING = {np.minimum: 10**6, np.maximum: -1}
 PLAIN = {np.minimum: min, np.maximum: max}

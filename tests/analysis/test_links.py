@@ -10,7 +10,7 @@ from links_run import ROUTER, segment, times, write_account
 from synthetic_run import Host, pipeline, with_tables
 
 from loopscope.analysis import analyse
-from loopscope.analysis.links import share
+from loopscope.analysis.measured_links import share
 from loopscope.timeline import RunError, open_run
 
 

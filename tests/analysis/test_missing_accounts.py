@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-from loopscope.analysis.account import without_account
+from loopscope.analysis.missing_events import without_account
 from loopscope.timeline.loss import read_loss
 
 

@@ -19,7 +19,7 @@ from synthetic_run import SECOND, Host, Row, SyntheticRun, with_tables
 from test_statistic import plain
 
 from loopscope.experiment import MessagePath, PathEvent
-from loopscope.experiment.path_graph import Join, Step, graph
+from loopscope.experiment.path_dag import Join, Step, graph
 from loopscope.timeline import open_run
 
 LOST, UNUSED, SUPERSEDED, UNDECIDED, USED = range(5)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from loopscope import _native
 from loopscope.cli import app
-from loopscope.cli.account import account_of
+from loopscope.cli.recording_summary import account_of
 from loopscope.cli.terminal import TerminalProgress
 from loopscope.timeline import Run, open_run
 

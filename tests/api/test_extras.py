@@ -121,7 +121,7 @@ def test_what_reads_runs_does_not_import_the_optional_packages(home: Path) -> No
     code = """
 import json, sys
 import loopscope as ls, loopscope.cli, loopscope.pipeline
-import loopscope.report.page, loopscope.graph.kept
+import loopscope.report.page, loopscope.graph.stored_analyses
 ls.check("experiments/pipeline.yaml")
 run = ls.open_run("runs/pipeline/latest")
 run.sql("SELECT count(*) FROM hops").to_pyarrow()

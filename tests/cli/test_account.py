@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from loopscope.cli.account import quantile
+from loopscope.cli.recording_summary import quantile
 
 
 def log_bucket(value: int) -> int:

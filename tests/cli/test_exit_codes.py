@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from loopscope import pipeline as order
 from loopscope.cli import app
-from loopscope.graph.kept import Made
+from loopscope.graph.stored_analyses import Made
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from loopscope.experiment import Graph, load_graph
 from loopscope.graph.engine import Engine
-from loopscope.graph.make import Source, check, make
+from loopscope.graph.execution import Source, check, make
 from loopscope.graph.tables import Part, Stored
 
 Row = dict[str, Any]

@@ -22,8 +22,8 @@ from loopscope.cli import app
 from loopscope.experiment import load_graph
 from loopscope.experiment.pipelines import steps
 from loopscope.export import write_bundle
-from loopscope.graph.kept import kept_graphs, make_kept
 from loopscope.graph.steps import STEPS
+from loopscope.graph.stored_analyses import kept_graphs, make_kept
 from loopscope.timeline import open_run
 
 MESSAGES = 60

@@ -23,7 +23,7 @@ from synthetic_run import pipeline, with_tables, write_sweep
 from loopscope.analysis import analyse_sweep, write_path_tables
 from loopscope.experiment import Graph, load_graph
 from loopscope.graph.engine import DuckDB, Engine
-from loopscope.graph.make import Source, check, make, read_source
+from loopscope.graph.execution import Source, check, make, read_source
 from loopscope.graph.mistake import GraphError
 from loopscope.timeline import open_run
 

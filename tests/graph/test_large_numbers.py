@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from small_tables import graph_of
 
 from loopscope.graph.engine import DuckDB
-from loopscope.graph.make import Source, check, make
+from loopscope.graph.execution import Source, check, make
 from loopscope.graph.tables import Part, Stored, _types
 
 

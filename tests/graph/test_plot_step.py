@@ -11,7 +11,7 @@ from small_tables import graph_of
 from synthetic_run import pipeline, with_tables
 
 from loopscope.graph.engine import DuckDB
-from loopscope.graph.make import Written, check, make, read_source
+from loopscope.graph.execution import Written, check, make, read_source
 from loopscope.timeline import open_run
 
 MESSAGES = 40

@@ -11,7 +11,7 @@ from small_tables import graph_of, stored
 from synthetic_run import pipeline, with_tables
 
 from loopscope.graph.engine import DuckDB, Engine
-from loopscope.graph.make import Source, check, make, read_source
+from loopscope.graph.execution import Source, check, make, read_source
 from loopscope.report.analyses import fill
 from loopscope.timeline import open_run
 

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 from pypdf import PdfReader
 
-from loopscope.analysis.quantity import UNKNOWN_NS
+from loopscope.analysis.quantity_text import UNKNOWN_NS
 from loopscope.report.canvas import WIDTHS
 from loopscope.report.chart_file import file_figure
+from loopscope.report.decimation import histogram_of, seen
 from loopscope.report.figures import KINDS, FigureError, chart, check, draw
 from loopscope.report.sample_statistics import grouped
 from loopscope.report.samples import Series
-from loopscope.report.thin import histogram_of, seen
 
 N = 6000
 START = 1_700_000_000_000_000_000

@@ -31,13 +31,13 @@ from test_path_graphs import (
 from test_run_figures import FILES, figure, rows
 
 from loopscope.analysis import analyse
-from loopscope.analysis.quantity import UNKNOWN_NS
+from loopscope.analysis.quantity_text import UNKNOWN_NS
 from loopscope.experiment import Figure, Hop, MessagePath, PathEdge, PathEvent, Statistic
 from loopscope.report import write_report
-from loopscope.report.graph_waterfall import named, usual
-from loopscope.report.parts import text_of
+from loopscope.report.dag_waterfall import named, usual
+from loopscope.report.figure_source import Source
+from loopscope.report.path_samples import text_of
 from loopscope.report.plots import Recorder
-from loopscope.report.source import Source
 from loopscope.timeline import open_run
 
 FATES = ("lost", "unused", "superseded", "undecided")

@@ -11,8 +11,8 @@ from test_terminal import plain, printed
 from loopscope.analysis import analyse
 from loopscope.experiment import Allowed, Expectation, Hop, Requirement
 from loopscope.report import write_report
-from loopscope.report.graph_rows import graph_tables
-from loopscope.report.source import Source
+from loopscope.report.dag_rows import graph_tables
+from loopscope.report.figure_source import Source
 from loopscope.timeline import open_run
 
 LATE = Requirement("way.age < 5us", "age", "way", None, None, "<", 5000, None, Allowed(), None)

@@ -23,14 +23,14 @@ from test_sweep import sweep_of
 from typer.testing import CliRunner
 
 from loopscope.analysis import analyse
-from loopscope.analysis.quantity import number
+from loopscope.analysis.quantity_text import number
 from loopscope.cli import app
 from loopscope.experiment import PathEvent, Value
 from loopscope.report.canvas import logarithmic
 from loopscope.report.catalogue import KINDS
 from loopscope.report.chart_file import file_figure
+from loopscope.report.figure_source import Source
 from loopscope.report.figures import draw
-from loopscope.report.source import Source
 from loopscope.report.waterfall import chart, usual
 from loopscope.timeline import open_run
 
@@ -216,7 +216,7 @@ def test_where_nothing_arrived_the_rest_is_drawn(tmp_path: Path) -> None:
 def test_what_clocks_leave_unknown_is_blank_and_told(tmp_path: Path) -> None:
     from dataclasses import replace
 
-    from loopscope.analysis.quantity import UNKNOWN_NS
+    from loopscope.analysis.quantity_text import UNKNOWN_NS
 
     made = pipeline(tmp_path / "run", messages=300)
     made.rows = [

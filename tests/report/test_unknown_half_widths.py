@@ -20,7 +20,7 @@ from loopscope.report.chart import Band, Chart, Panel
 from loopscope.report.chart_file import file_figure
 from loopscope.report.chart_page import page_figure
 from loopscope.report.clock_charts import _banded
-from loopscope.report.own_charts import own_chart
+from loopscope.report.experiment_charts import own_chart
 from loopscope.report.plots import Curve, Plot
 from loopscope.report.waterfall import Fall, Step
 

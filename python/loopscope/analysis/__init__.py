@@ -3,7 +3,7 @@
 from loopscope.analysis.analyse import AnalysisError, analyse, write_path_tables
 from loopscope.analysis.expectation import Verdict
 from loopscope.analysis.results import Results
-from loopscope.analysis.sweep import FAILED, PointResult, SweepResults, analyse_sweep
+from loopscope.analysis.sweep_results import FAILED, PointResult, SweepResults, analyse_sweep
 
 __all__ = [
     "FAILED",

@@ -28,16 +28,16 @@ from loopscope.experiment import (
     Value,
 )
 from loopscope.experiment.measures import RATE
-from loopscope.timeline.table_error import RunError, explained
+from loopscope.timeline.table_error import RunError, readable_errors
 
 if TYPE_CHECKING:
     from loopscope.analysis.measured import MeasuredInterval, MeasuredPath
-    from loopscope.analysis.measured_graph import MeasuredGraph
+    from loopscope.analysis.measured_dag import MeasuredDag
     from loopscope.analysis.window import RepeatTimes
     from loopscope.timeline import Run
 
 
-_Measured: TypeAlias = "Mapping[str, MeasuredPath | MeasuredGraph]"
+_Measured: TypeAlias = "Mapping[str, MeasuredPath | MeasuredDag]"
 
 
 class AnalysisError(RunError):
@@ -60,7 +60,7 @@ def analyse(
     repeats together; those of `statistics` are computed besides. Raises `AnalysisError`, and
     `RunError` where a table is missing or cannot be read.
     """
-    with explained():
+    with readable_errors():
         return _analyse(run, paths, expectations, subtract_cost, values, statistics, patterns)
 
 
@@ -69,13 +69,13 @@ def write_path_tables(run: Run, results: Results) -> None:
 
     Raises `RunError` where a table cannot be computed, OSError where it cannot be written.
     """
-    from loopscope.analysis.graph_table import write_graph_table
+    from loopscope.analysis.dag_table import write_dag_table
 
-    with explained():
+    with readable_errors():
         for messages in results.messages.values():
             messages.write(run)
         for graph in results.graph_messages.values():
-            write_graph_table(run, graph.messages)
+            write_dag_table(run, graph.messages)
 
 
 def _analyse(
@@ -87,7 +87,6 @@ def _analyse(
     statistics: Sequence[Statistic],
     patterns: Sequence[Pattern] | None,
 ) -> Results:
-    from loopscope.analysis.account import contradictions, without_account
     from loopscope.analysis.clocks import (
         contradicted,
         falsified,
@@ -97,15 +96,16 @@ def _analyse(
         realtime_offsets,
     )
     from loopscope.analysis.endings import endings
+    from loopscope.analysis.foreign_events import unsupported_requests
+    from loopscope.analysis.hop_decomposition import LinkEvents
     from loopscope.analysis.judging import judge_event, repeat_times
-    from loopscope.analysis.links import read_links
     from loopscope.analysis.measured import MeasuredPath, dropped_of
-    from loopscope.analysis.measured_graph import MeasuredGraph
-    from loopscope.analysis.message_graph import read_graph
+    from loopscope.analysis.measured_dag import MeasuredDag
+    from loopscope.analysis.measured_links import read_links
+    from loopscope.analysis.message_dag import read_graph
     from loopscope.analysis.messages import read_messages
-    from loopscope.analysis.other_tools import asked_in_vain
+    from loopscope.analysis.missing_events import contradictions, without_account
     from loopscope.analysis.patterns import measure_pattern
-    from loopscope.analysis.split import LinkEvents
     from loopscope.analysis.value import measure_value
 
     experiment = run.specification
@@ -126,15 +126,15 @@ def _analyse(
     if other := run.manifest.get("judged_by"):
         problems.append(f"judged by {other}, which is not what the run was measured with")
     if experiment is not None:
-        problems += asked_in_vain(run, experiment)
+        problems += unsupported_requests(run, experiment)
     emulation = experiment.network.emulation if experiment is not None else None
     link_events = LinkEvents(run, links, emulation.message if emulation else None)
     lists: dict[str, MeasuredPath] = {}
-    graphs: dict[str, MeasuredGraph] = {}
+    graphs: dict[str, MeasuredDag] = {}
     for path in paths:
         if path.edges:
             graph, doubts = read_graph(run, path)
-            graphs[path.name] = MeasuredGraph(run, graph)
+            graphs[path.name] = MeasuredDag(run, graph)
             problems += doubts + graphs[path.name].problems()
             continue
         messages, doubts = read_messages(run, path, costs)
@@ -228,14 +228,14 @@ def _judge(expectation: Expectation, measured: _Measured, times: RepeatTimes) ->
     return judge_number(expectation, bracket, part.doubt(), f"{some} seen at {where}{when}")
 
 
-def _path(text: str, name: str, measured: _Measured) -> MeasuredPath | MeasuredGraph:
+def _path(text: str, name: str, measured: _Measured) -> MeasuredPath | MeasuredDag:
     if name not in measured:
         known = ", ".join(measured) or "none"
         raise AnalysisError(f"{text}: no path {name!r}; there is: {known}")
     return measured[name]
 
 
-def _part(wanted: Statistic, path: MeasuredPath | MeasuredGraph) -> MeasuredInterval:
+def _part(wanted: Statistic, path: MeasuredPath | MeasuredDag) -> MeasuredInterval:
     """The path, or the part of it, that this is of."""
     hop = wanted.hop
     try:
@@ -246,7 +246,7 @@ def _part(wanted: Statistic, path: MeasuredPath | MeasuredGraph) -> MeasuredInte
 
 def _judge_value(expectation: Expectation, numbers: dict[str, ValueResult]) -> ExpectationResult:
     from loopscope.analysis.measured import some_dropped
-    from loopscope.analysis.quantity import number
+    from loopscope.analysis.quantity_text import number
     from loopscope.analysis.statistic import Bracket
 
     if expectation.path not in numbers:
@@ -341,7 +341,7 @@ def _subtracted(
 def _probes(run: Run) -> ProbesResult | None:
     if not run.probes:
         return None
-    from loopscope.analysis.links import ROUTER
+    from loopscope.analysis.measured_links import ROUTER
 
     # The router's are on the clock network in any case.
     hosts = [

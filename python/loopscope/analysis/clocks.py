@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
+from loopscope.analysis.dag_requirement import cases_of
 from loopscope.analysis.deadline import judge as judge_cases
 from loopscope.analysis.expectation import Verdict, judge
-from loopscope.analysis.graph_requirement import cases_of
-from loopscope.analysis.links import ROUTER
-from loopscope.analysis.quantity import UNKNOWN_NS, duration
+from loopscope.analysis.measured_links import ROUTER
+from loopscope.analysis.quantity_text import UNKNOWN_NS, duration
 from loopscope.analysis.requirement import widened
 from loopscope.analysis.results import (
     ClockEvent,
@@ -31,7 +31,7 @@ from loopscope.experiment.statistic_names import COUNTS
 
 if TYPE_CHECKING:
     from loopscope.analysis.measured import MeasuredPath
-    from loopscope.analysis.measured_graph import MeasuredGraph
+    from loopscope.analysis.measured_dag import MeasuredDag
     from loopscope.analysis.window import RepeatTimes
     from loopscope.timeline import Run
 
@@ -166,7 +166,7 @@ def contradicted(
     loops: Sequence[LoopResult],
     expectations: Sequence[Expectation | Requirement],
     judged: Sequence[ExpectationResult],
-    measured: Mapping[str, MeasuredPath | MeasuredGraph],
+    measured: Mapping[str, MeasuredPath | MeasuredDag],
 ) -> list[ExpectationResult]:
     """The verdicts, none of them on times between hosts of which one is in a loop that contradicts
     itself: a clock or a stamp of that loop is wrong by more than its half-width.
@@ -190,7 +190,7 @@ def contradicted(
 
 
 def _compared(
-    expectation: Expectation | Requirement, measured: Mapping[str, MeasuredPath | MeasuredGraph]
+    expectation: Expectation | Requirement, measured: Mapping[str, MeasuredPath | MeasuredDag]
 ) -> set[str]:
     """The hosts whose times an expectation compares; none where it is not of times of events."""
     if isinstance(expectation, Requirement):
@@ -214,7 +214,7 @@ def falsified(
     events: Iterable[ClockEvent],
     expectations: Sequence[Expectation | Requirement],
     judged: Sequence[ExpectationResult],
-    measured: Mapping[str, MeasuredPath | MeasuredGraph],
+    measured: Mapping[str, MeasuredPath | MeasuredDag],
     times: RepeatTimes,
 ) -> list[str]:
     """For each host whose CLOCK_REALTIME was set in the run, the verdicts on times between it and
@@ -244,7 +244,7 @@ def _could_differ(
     expectation: Expectation | Requirement,
     host: str,
     step: int,
-    measured: Mapping[str, MeasuredPath | MeasuredGraph],
+    measured: Mapping[str, MeasuredPath | MeasuredDag],
     times: RepeatTimes,
 ) -> bool:
     """Whether stamps that are off by as much on this host leave more than one verdict."""

@@ -41,9 +41,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from loopscope.analysis.case import Case, CaseCounts
+from loopscope.analysis.deciding_cases import Case, CaseCounts
 from loopscope.analysis.expectation import Verdict
-from loopscope.analysis.quantity import UNKNOWN_NS
+from loopscope.analysis.quantity_text import UNKNOWN_NS
 from loopscope.experiment import Allowed
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from loopscope.analysis.message_graph import NEVER
-from loopscope.analysis.quantity import UNKNOWN_NS
+from loopscope.analysis.message_dag import NEVER
+from loopscope.analysis.quantity_text import UNKNOWN_NS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from loopscope.analysis.message_graph import MessageGraph, RepeatGraph
+    from loopscope.analysis.message_dag import MessageDag, RepeatDag
     from loopscope.analysis.statistic import Nanoseconds
 
     Mask = npt.NDArray[np.bool_]
@@ -65,13 +65,13 @@ def chosen(columns: Columns, rows: Mask) -> Columns:
     return replace(columns, **{name: values[rows] for name, values in _arrays(columns).items()})
 
 
-def flow(graph: MessageGraph, ends: tuple[int, int]) -> tuple[Sent, Used]:
+def flow(graph: MessageDag, ends: tuple[int, int]) -> tuple[Sent, Used]:
     """The messages sent and used between two events in all repeats, after their warm-ups."""
     parts = [flow_of_repeat(each, repeat, ends) for repeat, each in graph.repeats.items()]
     return _joined([sent for sent, _ in parts]), _joined([used for _, used in parts])
 
 
-def flow_of_repeat(graph: RepeatGraph, repeat: int, ends: tuple[int, int]) -> tuple[Sent, Used]:
+def flow_of_repeat(graph: RepeatDag, repeat: int, ends: tuple[int, int]) -> tuple[Sent, Used]:
     """The messages sent and used between two events in one repeat, after its warm-up."""
     first, last = ends
     a, b = graph.messages[first], graph.messages[last]

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from loopscope.analysis.case import Case
+from loopscope.analysis.dag_requirement import cases_of
 from loopscope.analysis.deadline import Cases, judge
+from loopscope.analysis.deciding_cases import Case
 from loopscope.analysis.expectation import Verdict
 from loopscope.analysis.expectation import judge as judge_bracket
-from loopscope.analysis.graph_requirement import cases_of
 from loopscope.analysis.keys import PLAIN, Keys
 from loopscope.analysis.measured import printed, significant, some_dropped
-from loopscope.analysis.measured_graph import MeasuredGraph
+from loopscope.analysis.measured_dag import MeasuredDag
 from loopscope.analysis.periodic import Recurrence, recurrence
-from loopscope.analysis.quantity import UNKNOWN_NS, number, quantity
+from loopscope.analysis.quantity_text import UNKNOWN_NS, number, quantity
 from loopscope.analysis.results import ExpectationResult
 from loopscope.analysis.window import RepeatTimes
 from loopscope.experiment import Expectation, Requirement
@@ -50,7 +50,7 @@ def repeat_times(
 def judge_requirement(
     requirement: Requirement,
     run: Run,
-    measured: Mapping[str, MeasuredPath | MeasuredGraph],
+    measured: Mapping[str, MeasuredPath | MeasuredDag],
     times: RepeatTimes,
 ) -> ExpectationResult:
     """Raises `ValueError` where its path has no such hop."""
@@ -69,7 +69,7 @@ def judge_requirement(
         cases = cases_of(requirement, path, times)
         nothing = _nobody(requirement, path)
         keys = path.messages.keys_at((path.messages.path.loop if hop is None else (hop.start,))[0])
-        if isinstance(path, MeasuredGraph):
+        if isinstance(path, MeasuredDag):
             flow = path.loop if hop is None else path.part((hop.start, hop.end))
             others = flow.others if flow.doubtful else None
             if requirement.kind == "age" and flow.joins:
@@ -158,7 +158,7 @@ def _too_few(found: Recurrence, wanted: Expectation | Requirement) -> str:
     return "no interval surely lies within the time that is judged"
 
 
-def _nobody(requirement: Requirement, path: MeasuredPath | MeasuredGraph) -> str | None:
+def _nobody(requirement: Requirement, path: MeasuredPath | MeasuredDag) -> str | None:
     """Where nothing was seen that could be judged at all."""
     hop = requirement.hop
     ends = path.messages.path.loop if hop is None else (hop.start, hop.end)

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.account import UNACCOUNTED, Missing, missing_events
-from loopscope.analysis.quantity import duration, half_width, number
+from loopscope.analysis.hop_decomposition import HopDecompositions
+from loopscope.analysis.missing_events import UNACCOUNTED, Missing, missing_events
+from loopscope.analysis.quantity_text import duration, half_width, number
 from loopscope.analysis.regularity import regularity
 from loopscope.analysis.results import TIMES, IntervalResult, PathResult
-from loopscope.analysis.split import PathSplits
 from loopscope.analysis.statistic import Bracket, Exact, Sample
 from loopscope.analysis.window import choices
 from loopscope.experiment.statistic_names import COUNTS
 
 if TYPE_CHECKING:
+    from loopscope.analysis.hop_decomposition import LinkEvents
     from loopscope.analysis.messages import Intervals, Messages
     from loopscope.analysis.regularity import Arrivals
-    from loopscope.analysis.split import LinkEvents
     from loopscope.analysis.window import RepeatTimes
     from loopscope.experiment import Hop, MessagePath, TimeWindow
     from loopscope.timeline import Run
@@ -218,9 +218,9 @@ class MeasuredPath:
         return MeasuredInterval(self.messages, ends, self.dropped)
 
     @cached_property
-    def _splits(self) -> PathSplits:
+    def _splits(self) -> HopDecompositions:
         if self._link_events is None:
-            return PathSplits(((),) * len(self.hops))
+            return HopDecompositions(((),) * len(self.hops))
         return self._link_events.splits(self.messages)
 
     def result(self) -> PathResult:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import ibis
 import numpy as np
 
-from loopscope.analysis.account import UNACCOUNTED, Missing, missing_events
 from loopscope.analysis.expectation import Verdict, judge, overall
 from loopscope.analysis.half_width import COUNTER, NO_COUNTER, half_widths
 from loopscope.analysis.messages import counters
-from loopscope.analysis.quantity import duration, half_width, number
+from loopscope.analysis.missing_events import UNACCOUNTED, Missing, missing_events
+from loopscope.analysis.quantity_text import duration, half_width, number
 from loopscope.analysis.results import PATTERN_TIMES, PatternResult, PatternRow
 from loopscope.analysis.statistic import Bracket, Sample
 from loopscope.experiment import Expectation, MessageType, Pattern

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.account import UNACCOUNTED
 from loopscope.analysis.half_width import half_widths
-from loopscope.analysis.quantity import UNKNOWN_NS
+from loopscope.analysis.missing_events import UNACCOUNTED
+from loopscope.analysis.quantity_text import UNKNOWN_NS
 from loopscope.analysis.statistic import Bracket
 
 if TYPE_CHECKING:

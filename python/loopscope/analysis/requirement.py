@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loopscope.analysis.deadline import Cases, Doubt, compare, timed
-from loopscope.analysis.quantity import UNKNOWN_NS
+from loopscope.analysis.quantity_text import UNKNOWN_NS
 from loopscope.experiment import TimeWindow
 
 if TYPE_CHECKING:

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, PlainSerializer, SerializerFunctionWrapHandler, model_serializer
 
-from loopscope.analysis.case import Case, CaseCounts
+from loopscope.analysis.deciding_cases import Case, CaseCounts
 from loopscope.analysis.document import INTERNAL, OPTIONAL, UNLESS_EMPTY, Document, keyed_by
 from loopscope.analysis.expectation import Verdict
+from loopscope.analysis.hop_decomposition_result import SplitResult
 from loopscope.analysis.path_result import GraphResult
-from loopscope.analysis.split_result import SplitResult
 from loopscope.strict_json import to_json
 
 if TYPE_CHECKING:
-    from loopscope.analysis.measured_graph import MeasuredGraph
+    from loopscope.analysis.measured_dag import MeasuredDag
     from loopscope.analysis.messages import Messages
 else:
-    MeasuredGraph = Messages = Any  # which would import this file; they are not in the JSON
+    MeasuredDag = Messages = Any  # which would import this file; they are not in the JSON
 
 TIMES = ("min", "mean", "p50", "p99", "p999", "max")
 """The statistics of every interval, in order; `<name>_ns` in the JSON."""
@@ -388,7 +388,7 @@ class Results(Document):
     problems: tuple[str, ...]
     messages: Annotated[Mapping[str, Messages], INTERNAL] = field(repr=False, compare=False)
     """Name to the messages of each path that is a list, for the figures."""
-    graph_messages: Annotated[Mapping[str, MeasuredGraph], INTERNAL] = field(
+    graph_messages: Annotated[Mapping[str, MeasuredDag], INTERNAL] = field(
         default_factory=dict, repr=False, compare=False
     )
     """As `messages`, of `graphs`."""

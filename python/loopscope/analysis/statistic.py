@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from loopscope.analysis.quantity import UNKNOWN_NS
+from loopscope.analysis.quantity_text import UNKNOWN_NS
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.quantity import UNKNOWN_NS
+from loopscope.analysis.quantity_text import UNKNOWN_NS
 from loopscope.analysis.statistic import Bracket
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loopscope.analysis.measured import MeasuredInterval, MeasuredPath
-    from loopscope.analysis.measured_graph import MeasuredGraph
+    from loopscope.analysis.measured_dag import MeasuredDag
     from loopscope.analysis.messages import Mask
     from loopscope.analysis.statistic import Nanoseconds
     from loopscope.experiment import Expectation, MessagePath, PathEvent, TimeWindow
@@ -147,7 +147,7 @@ def choices(possible: Mask, unsure: Mask) -> list[tuple[Mask, int]]:
 
 
 def bracket_of(
-    expectation: Expectation, path: MeasuredPath | MeasuredGraph, times: RepeatTimes
+    expectation: Expectation, path: MeasuredPath | MeasuredDag, times: RepeatTimes
 ) -> tuple[MeasuredInterval, Bracket | None]:
     """The part of a path that an expectation of one number is about, and what the number lies in
     whichever messages its window has; None where there is nothing to measure.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from loopscope.api.experiment import Experiment
 from loopscope.api.finished import Run, RunPath, Sweep, open_point
 from loopscope.experiment import ExperimentErrors, Problem, format_problem
-from loopscope.extras import MissingExtraError, extras_explained
+from loopscope.extras import MissingExtraError, readable_import_errors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,7 +79,7 @@ def run(
         from loopscope.api.checking import load
 
         plan, source = load(Path(experiment), _texts(params)), Path(experiment).read_bytes()
-    with extras_explained():
+    with readable_import_errors():
         judged = pipeline.run(plan, source, Path(folder), progress or Silent(), stop)
     for problem in (*map(format_problem, plan.warnings), *judged.problems):
         warnings.warn(problem, stacklevel=2)

@@ -57,15 +57,15 @@ def problems_of_analyses(file: Path, experiment: Experiment) -> list[Problem]:
     """Problems of an experiment's analyses that show before there is a run."""
     if not experiment.analyse.pipelines:
         return []
-    from loopscope.graph.kept import placed
-    from loopscope.graph.make import check_before
+    from loopscope.graph.execution import check_before
+    from loopscope.graph.stored_analyses import placed
 
     return placed(file, check_before(experiment.analyse, experiment))
 
 
 def _problems_of_graph_file(file: Path) -> list[Problem]:
-    from loopscope.graph.kept import placed
-    from loopscope.graph.make import check_before
+    from loopscope.graph.execution import check_before
+    from loopscope.graph.stored_analyses import placed
 
     graph, found = read_graph(file)
     return found if graph is None else placed(file, check_before(graph, None))

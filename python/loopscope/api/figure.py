@@ -8,13 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from loopscope.extras import extras_explained
+from loopscope.extras import readable_import_errors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
     from loopscope.report.catalogue import Choice, Wanted
-    from loopscope.report.source import Source
+    from loopscope.report.figure_source import Source
 
 Format = Literal["svg", "pdf", "png"]
 Width = Literal["one", "two"]
@@ -99,7 +99,7 @@ def figure_of(
 
     Raises FigureError, and MissingExtraError where Matplotlib is not installed.
     """
-    with extras_explained():
+    with readable_import_errors():
         from loopscope.report.catalogue import Choice, duration_ns, parse
     from loopscope.report.samples import FigureError
 

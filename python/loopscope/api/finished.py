@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from loopscope.analysis import Results, SweepResults, Verdict
     from loopscope.api.figure import Figure, Width
-    from loopscope.report.source import Source
+    from loopscope.report.figure_source import Source
     from loopscope.report.verdict_rows import VerdictRow
 
 Message = int | str | tuple[int | str, ...]
@@ -156,7 +156,7 @@ class Run(timeline.Run):
 
     @cached_property
     def _source(self) -> Source:
-        from loopscope.report.source import Source
+        from loopscope.report.figure_source import Source
 
         source = Source(self.path, None if self.output == self.path else self.point)
         source.run, source.results = self, self.results
@@ -263,7 +263,7 @@ class Sweep(Mapping[str, Run]):
         Raises FigureError and MissingExtraError.
         """
         from loopscope.api.figure import figure_of
-        from loopscope.report.source import Source
+        from loopscope.report.figure_source import Source
 
         choice = {"message": None, "against": against, "log": log, "width": width}
         return figure_of(Source(self.directory), kind, of, choice, begin, end)

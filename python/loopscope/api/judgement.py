@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 
 from loopscope.analysis import Results, Verdict
-from loopscope.analysis.quantity import duration
+from loopscope.analysis.quantity_text import duration
 from loopscope.report.verdict_rows import VerdictRow, verdict_rows
 
 COLOURS = {Verdict.PASS: "#1a7f37", Verdict.FAIL: "#cf222e", Verdict.UNKNOWN: "#9a6700"}
@@ -35,14 +35,14 @@ def assert_passed(title: str, judged: Sequence[tuple[str, Results]], report: Pat
     for point, results in judged:
         if results.verdict is not Verdict.PASS:
             lines += [f"{point}:"] if point else []
-            lines += _explained(results)
+            lines += _explanations(results)
     where = report.as_uri() if report.exists() else f"none; make it: loopscope report {title}"
     worst = Verdict.FAIL if Verdict.FAIL in verdicts else Verdict.UNKNOWN
     text = "\n".join([f"{title}: {worst}", *lines, f"report: {where}"])
     raise (ExpectationsFailed if worst is Verdict.FAIL else ExpectationsUnknown)(text)
 
 
-def _explained(results: Results) -> list[str]:
+def _explanations(results: Results) -> list[str]:
     """The expectations that are not PASS, and what the run says of their causes."""
     rows = [row for row in verdict_rows(results) if row.verdict is not Verdict.PASS]
     lines = []

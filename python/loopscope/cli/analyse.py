@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from loopscope.experiment import Experiment, Graph, Problem
     from loopscope.graph.build import Found
     from loopscope.graph.engine import Engine
-    from loopscope.graph.make import Written
+    from loopscope.graph.execution import Written
 
 HELP = "Make tables and figures of runs, by a graph of steps."
 
@@ -66,7 +66,7 @@ def analyse(
     ] = False,
 ) -> None:
     from loopscope.control import RunFailed
-    from loopscope.graph.make import check, make, notes_of, read_source
+    from loopscope.graph.execution import check, make, notes_of, read_source
     from loopscope.graph.mistake import GraphError
     from loopscope.report import show_analyses
     from loopscope.timeline import RunError
@@ -107,7 +107,7 @@ def analyse(
 
 def tell(file: Path, mistakes: Sequence[Found]) -> None:
     """Prints mistakes with their places."""
-    from loopscope.graph.kept import placed
+    from loopscope.graph.stored_analyses import placed
 
     for problem in placed(file, mistakes):
         typer.echo(_formatted(problem), err=True)
@@ -228,7 +228,7 @@ def _show(folder: Path, written: Sequence[Written], notes: Sequence[str], as_jso
             )
         )
         return
-    from loopscope.analysis.quantity import number
+    from loopscope.analysis.quantity_text import number
 
     for note in notes:
         typer.echo(f"loopscope: {note}", err=True)
@@ -242,12 +242,12 @@ def _show(folder: Path, written: Sequence[Written], notes: Sequence[str], as_jso
 
 def _steps() -> list[dict[str, Any]]:
     from loopscope.experiment.pipelines import options_of, steps
-    from loopscope.experiment.steps import said
+    from loopscope.experiment.steps import description_of
 
     return [
         {
             "step": name,
-            "what": said(step),
+            "what": description_of(step),
             "takes": step.takes,
             "gives": step.gives,
             "options": [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from loopscope.cli import exits
-from loopscope.cli.query import tell_missing
+from loopscope.cli.query import print_missing
 from loopscope.cli.terminal import TerminalProgress
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def export(
     try:
         if to not in (Form.perfetto, Form.ctf):
             opened = open_tables(run, point)
-            tell_missing(opened)
+            print_missing(opened)
             _tables(opened, to.value, output or Path(f"{opened.experiment}-tables"))
             return
         points = [] if is_recorded(run) or point is not None else points_of(run)

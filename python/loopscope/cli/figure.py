@@ -12,7 +12,7 @@ from loopscope.strict_json import to_json
 
 if TYPE_CHECKING:
     from loopscope.report.catalogue import Wanted
-    from loopscope.report.source import Source
+    from loopscope.report.figure_source import Source
 
 HELP = (
     "Draw figures of a run, a recording or an import as SVG, PDF and PNG, each with its numbers "
@@ -23,8 +23,8 @@ HELP = (
 def _complete(ctx: typer.Context, incomplete: str) -> list[str]:
     """Kinds, the experiment's own figures, and what figures can be of."""
     from loopscope.report.catalogue import names
+    from loopscope.report.figure_source import Source
     from loopscope.report.samples import FigureError
-    from loopscope.report.source import Source
     from loopscope.timeline import RunError
 
     try:
@@ -112,8 +112,8 @@ def figure(
 ) -> None:
     from loopscope.cli.terminal import TerminalProgress
     from loopscope.report.catalogue import Choice, draw, duration_ns, parse, places
+    from loopscope.report.figure_source import Source
     from loopscope.report.samples import FigureError
-    from loopscope.report.source import Source
     from loopscope.timeline import RunError, is_recorded, points_of
 
     try:
@@ -146,14 +146,14 @@ def figure(
     except OSError as error:
         exits.end_of_file_error(error)
     if as_json:
-        typer.echo(to_json({"figures": [_told(*each) for each in drawn]}, indent=2))
+        typer.echo(to_json({"figures": [_json_entry(*each) for each in drawn]}, indent=2))
         return
     for _, files in drawn:
         kinds = ", ".join(file.suffix[1:] for file in files[1:])
         typer.echo(f"{_here(files[0])}" + (f" (and {kinds})" if kinds else ""))
 
 
-def _told(wanted: Wanted, files: tuple[Path, ...]) -> dict[str, object]:
+def _json_entry(wanted: Wanted, files: tuple[Path, ...]) -> dict[str, object]:
     of = wanted.of or None
     return {"kind": wanted.kind, "of": of, "files": [str(_here(file)) for file in files]}
 

@@ -58,7 +58,7 @@ def show(to: To = None, as_json: live.AsJson = False) -> None:
 
 
 def _cells(link: dict[str, Any]) -> list[str]:
-    from loopscope.analysis.quantity import duration
+    from loopscope.analysis.quantity_text import duration
 
     now = link["segments"][-1]
     dropped = ", ".join(f"{cause} {n}" for cause, n in now["dropped"].items() if n)

@@ -63,7 +63,7 @@ def query(
         exits.end(exits.USAGE, "--json and --csv exclude each other")
     try:
         opened = open_tables(run, point)
-        tell_missing(opened)
+        print_missing(opened)
         batches = distinct(_listing(opened) if sql is None else _answer(opened, sql))
         if as_json:
             _print_json(batches)
@@ -75,7 +75,7 @@ def query(
         exits.end(exits.USAGE, str(error))
 
 
-def tell_missing(run: Run) -> None:
+def print_missing(run: Run) -> None:
     """Says which points of a sweep are not among its tables."""
     from loopscope.timeline import AllPoints
 

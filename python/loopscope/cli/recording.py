@@ -176,7 +176,7 @@ def recorded_streams(output: Path) -> list[str]:
 
 def report(output: Path, streams: Iterable[str], code: int, as_json: bool) -> None:
     """Makes the tables of what was recorded and prints the account."""
-    from loopscope.cli.account import account_of, show
+    from loopscope.cli.recording_summary import account_of, show
     from loopscope.cli.terminal import TerminalProgress
 
     if (output / ".journal").exists():

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loopscope.control.draft import drafted
 from loopscope.control.failure import RunFailed, RunInterrupted
 from loopscope.control.foreign import CannotAdd
 from loopscope.control.foreign import add as add_foreign
 from loopscope.control.interruption import Interruption
 from loopscope.control.progress import Progress, Silent
 from loopscope.control.rundir import BASE, RunDirectory, mark_killed, settle
+from loopscope.control.staged_timeline import drafted
 from loopscope.control.timeline import make_timeline, make_timelines
 
 if TYPE_CHECKING:

@@ -264,7 +264,7 @@ class Repeat:
             await self._pass_on(host, event.triggered)
             return
         if what == "departures":
-            await self._tell_where_it_ends(event.departures)
+            await self._forward_departures(event.departures)
             return
         if what == "output":
             line = printable(event.output.line)
@@ -291,7 +291,7 @@ class Repeat:
             f"flight recorder {triggered.stream} triggered on {host.name}{hit}{late}"
         )
 
-    async def _tell_where_it_ends(self, departures: pb.Departures) -> None:
+    async def _forward_departures(self, departures: pb.Departures) -> None:
         """Tells the host where a path ends of messages that are on their way to it."""
         (path,) = (each for each in self._experiment.paths if each.name == departures.path)
         end = self._hosts[path.events[-1].host]

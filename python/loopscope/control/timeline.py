@@ -11,10 +11,10 @@ from typing import Any
 
 from loopscope import _native, layout
 from loopscope.control.causality import Bounds, messages_of
-from loopscope.control.draft import drafted
 from loopscope.control.failure import RunFailed
 from loopscope.control.foreign import sources
 from loopscope.control.progress import Progress
+from loopscope.control.staged_timeline import drafted
 from loopscope.experiment import Experiment, from_manifest
 
 Each = Callable[[Callable[[Any], None], Sequence[Any]], None]
@@ -28,7 +28,7 @@ def make_timeline(experiment: Experiment, repeat: Path, progress: Progress) -> N
     Raises RunFailed where the streams cannot be read.
     """
     given = (repeat, *_clock(experiment))
-    with _told(), drafted(repeat) as draft:
+    with _readable_errors(), drafted(repeat) as draft:
         messages: Bounds = {}
         if experiment.clock.messages:
             _native.build_run(*given, {}, [], draft, progress.amount)
@@ -46,7 +46,7 @@ def make_timelines(
     All pieces must find the repeats under the same paths. One that is done twice, or that a killed
     process leaves half done, harms nothing.
     """
-    with _told(), ExitStack() as drafts:
+    with _readable_errors(), ExitStack() as drafts:
         jobs = []
         for experiment, repeat in repeats:
             draft = drafts.enter_context(drafted(repeat))
@@ -90,19 +90,19 @@ def _stages(each: Each, jobs: Sequence[_Job], progress: Progress) -> None:
 def _solve(job: _Job) -> None:
     experiment = from_manifest(job.manifest)
     messages = messages_of(experiment, Path(job.before)) if job.before else {}
-    with _told(), _aside(job.draft) as out:
+    with _readable_errors(), _aside(job.draft) as out:
         _native.solve_run(job.repeat, *_clock(experiment), messages, out)
 
 
 def _decode(piece: tuple[_Job, int]) -> None:
     job, index = piece
-    with _told(), _aside(job.draft) as out:
+    with _readable_errors(), _aside(job.draft) as out:
         _native.decode_stream(job.repeat, job.draft, index, out)
 
 
 def _conclude(job: _Job) -> None:
     foreign = sources(from_manifest(job.manifest), Path(job.repeat))
-    with _told(), _aside(job.draft) as out:
+    with _readable_errors(), _aside(job.draft) as out:
         summary = _native.conclude_run(job.repeat, job.draft, foreign, out)
         layout.summary(out).write_text(summary + "\n", encoding="utf-8")
 
@@ -121,7 +121,7 @@ def _aside(draft: str) -> Iterator[Path]:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _readable_errors() -> Iterator[None]:
     try:
         yield
     except ValueError as error:

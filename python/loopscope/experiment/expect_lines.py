@@ -100,7 +100,7 @@ def parse_line(
     try:
         tree = parse("expectation", text, "expectation")
     except Unreadable as error:
-        raise _explained(error) from None
+        raise _syntax_error(error) from None
     return _Reading(text, tree).line(units or {})
 
 
@@ -293,7 +293,7 @@ def _of_value(text: str, units: Mapping[str, str | None]) -> NumberLine | None:
     return NumberLine(" ".join(text.split()), str(name), None, None, _operator(operator), value)
 
 
-def _explained(error: Unreadable) -> ExpressionError:
+def _syntax_error(error: Unreadable) -> ExpressionError:
     """Error for a line that the grammar does not allow, with the nearest valid form."""
     text = error.text
     seen = {token.type: str(token) for token in error.seen}

@@ -105,7 +105,7 @@ def parse(text: str, use: Use = "row") -> Node:
     try:
         return _Reading(use).node(grammar.parse("formula", text, "formula"), inside=None)
     except grammar.Unreadable as error:
-        raise _explained(error) from None
+        raise _syntax_error(error) from None
     except RecursionError:
         raise ExpressionError("the formula is nested too deeply") from None
 
@@ -134,7 +134,7 @@ def _quantity(text: str) -> tuple[int | float, str]:
     return value.numerator if exact else float(value), dimension.base
 
 
-def _explained(error: grammar.Unreadable) -> ExpressionError:
+def _syntax_error(error: grammar.Unreadable) -> ExpressionError:
     """Error for a text that the grammar does not allow, with the nearest valid form."""
     rest = error.text[error.at :]
     last = error.seen[-1] if error.seen else None

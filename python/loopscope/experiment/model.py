@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, Tag
 
 from . import expect_lines, statement_values, values
+from .event_selection import check_recorded
 from .expect_lines import MessageLine, NumberLine
 from .file_section import Section, word_or_mapping
 from .model_clocks import ClockExchange, SyntheticClocks
@@ -24,7 +25,6 @@ from .model_trace import Trace
 from .pipelines import Pipeline, check_pipelines
 from .place import Place
 from .quantity import DURATION
-from .recorded import check_recorded
 from .sweep_points import Sweep
 from .values import Integer, Quantity
 

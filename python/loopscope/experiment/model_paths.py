@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Tag
 
-from . import event_values, path_graph, values
+from . import event_values, path_dag, values
+from .event_selection import check_recorded
 from .file_section import Section, word_or_mapping
 from .measures import Use, key_of
 from .model_figures import Value
-from .path_graph import Shape
+from .path_dag import Shape
 from .place import Place
 from .quantity import DURATION
-from .recorded import check_recorded
 from .values import Quantity
 from .yaml_tree import Mapping, Scalar, Tree, child, elements, entries, text_of
 
@@ -139,7 +139,7 @@ class Path(Section):
             name: component.text_at("host") for name, component in at.whole.entries("components")
         }
         key = key_text(child(at.tree, "key")) or "id"
-        for mistake in path_graph.graph(steps, key, host_of)[1]:
+        for mistake in path_dag.graph(steps, key, host_of)[1]:
             step = items[mistake.step]
             # The mistake of a joined event stands at its name, which is a key.
             named = len(mistake.place) == 2 and step.get(*mistake.place) is not None
@@ -240,8 +240,8 @@ def graphs(paths: Tree | None) -> dict[str, Shape | None]:
     for name, _, path in entries(paths):
         if is_graph(path):
             steps = _steps(path)
-            right = steps is not None and not path_graph.graph(steps, "id", {})[1]
-            found[name] = path_graph.shape(steps) if steps is not None and right else None
+            right = steps is not None and not path_dag.graph(steps, "id", {})[1]
+            found[name] = path_dag.shape(steps) if steps is not None and right else None
     return found
 
 
@@ -257,7 +257,7 @@ def not_watched(root: Tree, name: str | None) -> str | None:
     return None
 
 
-def _steps(path: Tree | None) -> list[path_graph.Step] | None:
+def _steps(path: Tree | None) -> list[path_dag.Step] | None:
     """None where one of them cannot be read."""
     found = []
     for item in elements(child(path, "events")):
@@ -267,7 +267,7 @@ def _steps(path: Tree | None) -> list[path_graph.Step] | None:
             return None
         source = child(item, "source")
         joins = {name: _join(join) for name, _, join in entries(given)}
-        step = path_graph.Step(
+        step = path_dag.Step(
             event=event,
             key=key_text(child(item, "key")),
             field=key_text(child(item, "from")),
@@ -285,10 +285,10 @@ def _steps(path: Tree | None) -> list[path_graph.Step] | None:
 _TEXTS = (("key", "key"), ("from", "field"), ("after", "after"))
 
 
-def _join(join: Tree) -> path_graph.Join:
+def _join(join: Tree) -> path_dag.Join:
     use: Use = "latest"
     if child(join, "window") is not None:
         use = "window"
     elif "every" in (text_of(join), text_of(child(join, "use"))):
         use = "every"
-    return path_graph.Join(use, key_text(child(join, "from")))
+    return path_dag.Join(use, key_text(child(join, "from")))

@@ -36,7 +36,7 @@ from .steps import (
     Trim,
     Where,
     Window,
-    said,
+    description_of,
 )
 from .sweep_points import swept
 from .values import JsonSchema
@@ -84,7 +84,7 @@ class Step(Section):
                 alone = dict(handler.resolve_ref_schema(whole)["properties"][options.short])
                 alone.pop("description")
                 either = alone if options.only else {"anyOf": [whole, alone]}
-            made["properties"][name] = {**either, "description": said(options)}
+            made["properties"][name] = {**either, "description": description_of(options)}
         return {**made, "minProperties": 1, "maxProperties": 1}
 
 
@@ -184,7 +184,7 @@ def documentation() -> str:
     """Every step and the functions of formulas, as the guide has them: Markdown tables."""
     parts = []
     for name, step in steps().items():
-        lines = [f"### {name}", "", said(step), ""]
+        lines = [f"### {name}", "", description_of(step), ""]
         if step.short is not None:
             alone = "is all there is" if step.only else "may stand alone"
             option = next(each for each in options_of(step) if each.name == step.short)

@@ -85,7 +85,7 @@ def _sections(
     if section.model_config.get("extra") == "allow":
         of_others = _type(get_args(hints["__pydantic_extra__"])[1])
         other = "at TIME" if place.startswith("network.") else "A -> B"
-        summary = _said_of(next(each for _, each in of_others.below))
+        summary = _section_description(next(each for _, each in of_others.below))
         keys.append(Key(other, of_others.kind, "", "", f"'{other}': {of_others.example}", summary))
         below += [(other, each) for _, each in of_others.below]
     doc = section.__doc__ or ""
@@ -104,7 +104,7 @@ def _sections(
 def _key(name: str, info: FieldInfo, of_key: _Type) -> Key:
     description = info.description or ""
     if not description and of_key.below:
-        description = _said_of(of_key.below[0][1])
+        description = _section_description(of_key.below[0][1])
     example = of_key.example
     if info.examples is not None:
         example = yaml.safe_dump(info.examples[0], default_flow_style=True, width=999).strip()
@@ -112,7 +112,7 @@ def _key(name: str, info: FieldInfo, of_key: _Type) -> Key:
     return Key(name, of_key.kind, of_key.units, default, f"{name}: {example}", description)
 
 
-def _said_of(section: type[Section]) -> str:
+def _section_description(section: type[Section]) -> str:
     """Description of a section, in a paragraph."""
     return " ".join((section.__doc__ or "").split())
 

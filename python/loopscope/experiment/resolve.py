@@ -19,7 +19,7 @@ from . import (
     model_phases,
     model_trace,
     order,
-    path_graph,
+    path_dag,
     pipelines,
     plan,
     seeds,
@@ -192,7 +192,7 @@ def _path(name: str, path: model_paths.Path, hosts: Mapping[str, str]) -> measur
     if all(step.is_plain for step in steps):
         events = tuple(_event(step.event, hosts) for step in steps)
         return measures.Path(name, path.key, events, path.trim)
-    graph, _ = path_graph.graph(steps, path.key, hosts)
+    graph, _ = path_dag.graph(steps, path.key, hosts)
     return measures.Path(
         name=name,
         key=path.key,
@@ -209,19 +209,19 @@ def _event(text: str, hosts: Mapping[str, str]) -> measures.PathEvent:
     return measures.PathEvent(component, hosts[component], group, event)
 
 
-def _step(given: str | model_paths.GraphEvent) -> path_graph.Step:
+def _step(given: str | model_paths.GraphEvent) -> path_dag.Step:
     if isinstance(given, str):
-        return path_graph.Step(given)
+        return path_dag.Step(given)
     joins = None
     if given.join is not None:
         joins = {event: _join(join) for event, join in given.join.items()}
-    return path_graph.Step(given.event, given.key, given.from_, given.after, joins, given.source)
+    return path_dag.Step(given.event, given.key, given.from_, given.after, joins, given.source)
 
 
-def _join(given: str | model_paths.JoinedInput) -> path_graph.Join:
+def _join(given: str | model_paths.JoinedInput) -> path_dag.Join:
     if isinstance(given, model_paths.JoinedInput):
-        return path_graph.Join(given.use or "window", given.from_, given.window)
-    return path_graph.Join("every" if given == "every" else "latest")
+        return path_dag.Join(given.use or "window", given.from_, given.window)
+    return path_dag.Join("every" if given == "every" else "latest")
 
 
 # Enough that what waits for the collector, one sub-buffer, is a small part of the ring.

@@ -391,6 +391,6 @@ class Python(Options):
             at.report("by is for batches: give columns, or leave it out")
 
 
-def said(step: type[Options]) -> str:
+def description_of(step: type[Options]) -> str:
     """Description of a step, in a paragraph."""
     return " ".join((step.__doc__ or "").split())

@@ -20,7 +20,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from . import quantity
 from .measures import key_of
 from .params import REFERENCE
-from .path_graph import Shape
+from .path_dag import Shape
 from .problem import nearest
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from loopscope.analysis.keys import shown
-from loopscope.analysis.message_graph import read_graph
+from loopscope.analysis.message_dag import read_graph
 from loopscope.experiment.measures import fields_of
-from loopscope.export.perfetto_graph import GraphFlows, Slice, slices
+from loopscope.export.perfetto_dag import GraphFlows, Slice, slices
 
 if TYPE_CHECKING:
     import pyarrow as pa

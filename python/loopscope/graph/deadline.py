@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopscope.analysis.deadline import Tally, timed
-from loopscope.analysis.quantity import UNKNOWN_NS
+from loopscope.analysis.quantity_text import UNKNOWN_NS
 from loopscope.graph.engine import as_types, types_of
 from loopscope.graph.mistake import REAL, TEXT, TRUTH, WHOLE, column
 from loopscope.graph.sampling import stretches

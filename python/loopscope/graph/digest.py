@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loopscope.analysis.quantity import UNKNOWN_NS
+from loopscope.analysis.quantity_text import UNKNOWN_NS
 from loopscope.analysis.statistic import exact_sum, quantile
 
 if TYPE_CHECKING:

@@ -192,7 +192,7 @@ class _Translation:
                 wanted = " or ".join(each.name for each in kinds)
                 of = value.op()
                 given = f"{of.name} is {kind.name}" if isinstance(of, Field) else kind.name
-                raise Mistake(f"{_said(name)} takes {wanted}, but {given}", self.keys)
+                raise Mistake(f"{_operation_text(name)} takes {wanted}, but {given}", self.keys)
 
     def _alike(self, name: str, values: Sequence[Value], may_be_null: bool = True) -> None:
         kinds = {kind_of(value.type()) for value in values}
@@ -201,10 +201,10 @@ class _Translation:
         kinds -= {NOTHING}
         if len(kinds) > 1 and not all(kind.numeric for kind in kinds):
             both = " with ".join(sorted(kind.name for kind in kinds))
-            raise Mistake(f"{_said(name)} puts together {both}", self.keys)
+            raise Mistake(f"{_operation_text(name)} puts together {both}", self.keys)
 
 
-def _said(name: str) -> str:
+def _operation_text(name: str) -> str:
     return f"{name}()" if name.isidentifier() and name not in ("and", "or", "not", "in") else name
 
 

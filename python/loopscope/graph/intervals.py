@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import ibis
 
-from loopscope.analysis.quantity import UNKNOWN_NS
+from loopscope.analysis.quantity_text import UNKNOWN_NS
 from loopscope.experiment.problem import nearest
 from loopscope.graph.mistake import SCOPE, WHOLE, Mistake, column, repeats, scope
 

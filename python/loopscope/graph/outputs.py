@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import ibis
 import pyarrow as pa
 
-from loopscope.analysis.quantity import duration, half_width
+from loopscope.analysis.quantity_text import duration, half_width
 from loopscope.export import write_batches
 from loopscope.graph.engine import ROWS, arrow_schema
 from loopscope.graph.mistake import WHOLE, Mistake, column, scope

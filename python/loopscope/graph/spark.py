@@ -18,10 +18,10 @@ import pyarrow as pa
 
 import loopscope
 from loopscope.extras import remedy
+from loopscope.graph.custom_steps import UserError
 from loopscope.graph.engine import applied, arrow_schema, as_types, types_of, union_of
 from loopscope.graph.mistake import GraphError, reason
 from loopscope.graph.tables import Part, Stored
-from loopscope.graph.user import UserError
 
 if TYPE_CHECKING:
     from loopscope.graph.engine import Batches, Function

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from loopscope.graph import deadline, groups, intervals, joins, outputs, rows, user
+from loopscope.graph import custom_steps, deadline, groups, intervals, joins, outputs, rows
 from loopscope.graph.build import Step
 
 STEPS: Final[Mapping[str, Step]] = {
@@ -29,5 +29,5 @@ STEPS: Final[Mapping[str, Step]] = {
     "narrate": outputs.narrate,
     "plot": outputs.plot,
     "export": outputs.export,
-    "python": user.python,
+    "python": custom_steps.python,
 }

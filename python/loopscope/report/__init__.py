@@ -68,6 +68,6 @@ def show_analyses(run: Path) -> None:
 
 def _draw_own(own: Sequence[Drawn], output: Path) -> None:
     if own:
-        from loopscope.report.own_charts import draw_own
+        from loopscope.report.experiment_charts import draw_own
 
         draw_own(own, output / "figures")

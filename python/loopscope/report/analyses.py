@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from loopscope.analysis.quantity import number
+from loopscope.analysis.quantity_text import number
 from loopscope.files import write_whole
 from loopscope.report.html import render
 from loopscope.report.samples import unit_of_name

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from loopscope.analysis.quantity import scaled
+from loopscope.analysis.quantity_text import scaled
 from loopscope.experiment.quantity import dimension_of, parse
 
 if TYPE_CHECKING:

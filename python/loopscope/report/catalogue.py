@@ -14,11 +14,11 @@ from loopscope.report import figures
 from loopscope.report.canvas import FORMATS, WIDTHS, Format, Width, save, write_csv
 from loopscope.report.chart_file import file_figure
 from loopscope.report.clock_charts import CLOCK_CHARTS, clock_chart, has_clock_chart
-from loopscope.report.parts import ages_of, joins, part_of, paths_of
+from loopscope.report.figure_source import Source, chosen
+from loopscope.report.path_samples import ages_of, joins, part_of, paths_of
 from loopscope.report.sample_charts import Detail
 from loopscope.report.sampled_charts import sampled_chart
 from loopscope.report.samples import FigureError, missing
-from loopscope.report.source import Source, chosen
 
 if TYPE_CHECKING:
     from loopscope.report.chart import Chart
@@ -324,7 +324,7 @@ def _mean_deviation(source: Source, of: str, choice: Choice) -> Chart:
 
 
 def _own(source: Source, of: str, choice: Choice) -> Chart:
-    from loopscope.report.own_charts import own_chart
+    from loopscope.report.experiment_charts import own_chart
 
     if of not in source.own:
         raise FigureError(f"{of}: nothing was measured that it could show")
@@ -353,7 +353,7 @@ def _waterfall(source: Source, of: str, choice: Choice) -> Chart:
 
 def _falls(source: Source, of: str, choice: Choice) -> tuple[Fall, ...]:
     """The messages that a person named, else the usual ones."""
-    from loopscope.report import graph_waterfall, waterfall
+    from loopscope.report import dag_waterfall, waterfall
 
     name = of.partition("[")[0].strip()
     messages = source.messages(name)
@@ -366,8 +366,8 @@ def _falls(source: Source, of: str, choice: Choice) -> tuple[Fall, ...]:
         return waterfall.named(messages, choice.message, choice.repeat)
     try:
         if choice.message is None:
-            return graph_waterfall.usual(messages, choice.repeat, ends)
-        return graph_waterfall.named(messages, choice.message, choice.repeat, ends)
+            return dag_waterfall.usual(messages, choice.repeat, ends)
+        return dag_waterfall.named(messages, choice.message, choice.repeat, ends)
     except ValueError as error:
         raise FigureError(f"{of}: {error}") from error
 

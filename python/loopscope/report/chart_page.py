@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loopscope.analysis.quantity import number
+from loopscope.analysis.quantity_text import number
 from loopscope.report.chart import (
     Band,
     Bars,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.quantity import UNKNOWN_NS, half_width
+from loopscope.analysis.quantity_text import UNKNOWN_NS, half_width
 from loopscope.report.axis import Axis, axis_of
 from loopscope.report.chart import Band, Chart, Hover, Layer, Panel, Row, Stripes, Trace
 from loopscope.report.clock_series import ClockDrawing, Mark

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loopscope.analysis.allan import allan_deviation
-from loopscope.analysis.quantity import UNKNOWN_NS
+from loopscope.analysis.quantity_text import UNKNOWN_NS
 from loopscope.analysis.results import Results
-from loopscope.report.thin import thin
+from loopscope.report.decimation import thin
 from loopscope.timeline import Run
 
 if TYPE_CHECKING:

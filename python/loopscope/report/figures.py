@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from loopscope.extras import MissingExtraError, extras_explained
+from loopscope.extras import MissingExtraError, readable_import_errors
 from loopscope.report.samples import FigureError, missing, read_samples
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def draw(
     to draw, `OSError` where the files cannot be written.
     """
     try:
-        with extras_explained():
+        with readable_import_errors():
             from loopscope.report.canvas import FORMATS, WIDTHS, save, write_csv
             from loopscope.report.chart_file import file_figure
     except MissingExtraError as error:

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.quantity import UNKNOWN_NS, half_width, number
+from loopscope.analysis.quantity_text import UNKNOWN_NS, half_width, number
 from loopscope.report.axis import Axis, unit_of
 from loopscope.report.chart import FEW, Chart, Hover, Layer, Panel, Trace, Whiskers
+from loopscope.report.decimation import seen
 from loopscope.report.palette import SERIES, TARGET
 from loopscope.report.samples import FigureError
-from loopscope.report.thin import seen
 from loopscope.report.waterfall import with_key
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loopscope.analysis import Results
-    from loopscope.analysis.measured_graph import MeasuredGraph
+    from loopscope.analysis.measured_dag import MeasuredDag
     from loopscope.analysis.messages import Messages
     from loopscope.timeline import Run
 
@@ -102,7 +102,7 @@ def around(messages: Messages, key: str | None, repeat: int | None) -> Window:
 
 def slowest(results: Results, key: str | None, repeat: int | None) -> Window | None:
     """Around a message of the first path of which one was seen; None where none was."""
-    from loopscope.report.graph_waterfall import named, usual
+    from loopscope.report.dag_waterfall import named, usual
 
     for messages in results.messages.values():
         if len(messages):
@@ -217,7 +217,7 @@ def _ways(
 
 
 def _edges(
-    graphs: Iterable[MeasuredGraph], window: Window, lanes: Mapping[str, int]
+    graphs: Iterable[MeasuredDag], window: Window, lanes: Mapping[str, int]
 ) -> Iterator[tuple[tuple[int, int], ...]]:
     for each in graphs:
         graph = each.messages.repeats[window.repeat]

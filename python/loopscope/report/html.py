@@ -12,11 +12,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from loopscope.analysis import Verdict
-from loopscope.analysis.quantity import number
+from loopscope.analysis.quantity_text import number
 from loopscope.report import rows
 from loopscope.report.chart import Chart
 from loopscope.report.chart_page import page_figure
-from loopscope.report.graph_rows import graph_tables
+from loopscope.report.dag_rows import graph_tables
 from loopscope.report.link_rows import tables
 from loopscope.report.rows import ABSENT
 from loopscope.strict_json import to_json

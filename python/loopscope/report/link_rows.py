@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from loopscope.analysis.quantity import duration, half_width, number
+from loopscope.analysis.hop_decomposition_result import SPLIT_TIMES, PartResult, SplitResult
+from loopscope.analysis.quantity_text import duration, half_width, number
 from loopscope.analysis.results import IntervalResult, LinkResult, Results, Share
-from loopscope.analysis.split_result import SPLIT_TIMES, PartResult, SplitResult
 from loopscope.report.rows import ABSENT, Cell
 
 _EMPTY = Cell("", None)

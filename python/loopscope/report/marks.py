@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from loopscope.analysis.links import ports, read_links
-from loopscope.analysis.quantity import duration, number, quantity
+from loopscope.analysis.measured_links import ports, read_links
+from loopscope.analysis.quantity_text import duration, number, quantity
 
 if TYPE_CHECKING:
     from loopscope.timeline import Run

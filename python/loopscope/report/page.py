@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from loopscope.analysis import Results
-from loopscope.analysis.quantity import number
+from loopscope.analysis.quantity_text import number
 from loopscope.experiment import MessagePath
-from loopscope.report import analyses, graph_waterfall, host_timeline, waterfall
+from loopscope.report import analyses, dag_waterfall, host_timeline, waterfall
 from loopscope.report.clock_charts import CLOCK_CHARTS, clock_chart, has_clock_chart
 from loopscope.report.clock_series import read_clock_drawings
+from loopscope.report.experiment_charts import own_chart
 from loopscope.report.html import PageFigure, PageFigures, environment, render_page
 from loopscope.report.marks import Mark, read_marks
-from loopscope.report.own_charts import own_chart
-from loopscope.report.parts import paths_of
 from loopscope.report.path_charts import end_charts, hops_chart, parts_of, pattern_chart
+from loopscope.report.path_samples import paths_of
 from loopscope.report.plots import Drawn
 from loopscope.report.rows import clock_event_cells, loop_cells
 from loopscope.timeline import Run
@@ -89,7 +89,7 @@ def _path_figures(
             yield f"No message arrived, {part.intervals.first} → {part.intervals.last}."
     if arrived:
         if path.name in results.graph_messages:
-            chart = waterfall.chart(graph_waterfall.usual(results.graph_messages[path.name]))
+            chart = waterfall.chart(dag_waterfall.usual(results.graph_messages[path.name]))
             chart = replace(chart, caption=waterfall.GRAPH_CAPTION)
         else:
             chart = waterfall.chart(waterfall.usual(results.messages[path.name]))

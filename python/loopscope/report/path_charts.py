@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.quantity import UNKNOWN_NS, half_width, number
+from loopscope.analysis.quantity_text import UNKNOWN_NS, half_width, number
 from loopscope.report.axis import Axis, axis_of
 from loopscope.report.chart import Chart, Histogram, Hover, Panel, Row, Symbol, Trace
 from loopscope.report.marks import Mark
 from loopscope.report.palette import BLUE, ORANGE, TARGET
-from loopscope.report.parts import Part, Sampled, ages_of, joins, part_of, sampled_of
+from loopscope.report.path_samples import Part, Sampled, ages_of, joins, part_of, sampled_of
 from loopscope.report.sample_charts import Detail, ccdf
 from loopscope.report.sampled_charts import sampled_chart
 from loopscope.report.samples import Column, Samples, Series

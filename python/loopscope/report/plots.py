@@ -13,16 +13,16 @@ import numpy as np
 
 from loopscope.experiment import Experiment, Figure, statistic_names
 from loopscope.report.axis import Axis, Scalar, axis_of, places
+from loopscope.report.decimation import thin
 from loopscope.report.marks import Mark, Strokes, read_marks, strokes_over
-from loopscope.report.parts import ages_of, part_of, paths_of
-from loopscope.report.thin import thin
+from loopscope.report.path_samples import ages_of, part_of, paths_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loopscope.analysis import PointResult, Results, SweepResults
     from loopscope.experiment import Statistic, Value
-    from loopscope.report.parts import Part
+    from loopscope.report.path_samples import Part
     from loopscope.timeline import Run
 
     Floats = npt.NDArray[np.float64]

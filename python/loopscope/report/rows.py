@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from loopscope.analysis.case import Case
+from loopscope.analysis.deciding_cases import Case
 from loopscope.analysis.expectation import Verdict
-from loopscope.analysis.quantity import duration, half_width, number, quantity
+from loopscope.analysis.quantity_text import duration, half_width, number, quantity
 from loopscope.analysis.results import (
     TIMES,
     ClockEvent,

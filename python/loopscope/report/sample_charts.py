@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.quantity import UNKNOWN_NS, half_width, number, quantity
+from loopscope.analysis.quantity_text import UNKNOWN_NS, half_width, number, quantity
 from loopscope.report.axis import Axis, axis_of, time_axis
 from loopscope.report.chart import (
     FEW,
@@ -30,10 +30,10 @@ from loopscope.report.chart import (
     Trace,
     Whiskers,
 )
+from loopscope.report.decimation import histogram_of, seen, thin
 from loopscope.report.palette import SERIES
 from loopscope.report.sample_statistics import Tail, flat, given, grid, grouped, tail
 from loopscope.report.samples import Column, FigureError, Samples, Series
-from loopscope.report.thin import histogram_of, seen, thin
 
 if TYPE_CHECKING:
     from loopscope.report.samples import Numbers
@@ -340,12 +340,12 @@ def _axis(samples: Samples, role: str, logarithmic: bool) -> Axis:
 def _across(samples: Samples, detail: Detail, log: str) -> Axis:
     if not detail.since:
         return _axis(samples, "x", "x" in log)
-    x = time_axis(samples.columns["x"].told, samples.every("x"))
+    x = time_axis(samples.columns["x"].title, samples.every("x"))
     return replace(x, logarithmic="x" in log)
 
 
 def _axis_of(column: Column, values: Numbers, logarithmic: bool) -> Axis:
-    return axis_of(column.told, column.unit, values, logarithmic, column.categories)
+    return axis_of(column.title, column.unit, values, logarithmic, column.categories)
 
 
 def _logarithmic(samples: Samples, options: Mapping[str, str]) -> str:

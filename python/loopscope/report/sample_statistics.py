@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loopscope.analysis.statistic import exact_sum
-from loopscope.report.thin import cells
+from loopscope.report.decimation import cells
 
 if TYPE_CHECKING:
     from loopscope.report.samples import Floats, Numbers, Series

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.quantity import number
+from loopscope.analysis.quantity_text import number
 from loopscope.report import figures
 from loopscope.report.chart import Chart, Row, TopTicks
 from loopscope.report.marks import Mark, strokes_over
 from loopscope.report.palette import ORANGE
 
 if TYPE_CHECKING:
-    from loopscope.report.parts import Sampled
+    from loopscope.report.path_samples import Sampled
     from loopscope.report.sample_charts import Detail
 
 

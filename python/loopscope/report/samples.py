@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopscope.analysis.quantity import UNKNOWN_NS, number
+from loopscope.analysis.quantity_text import UNKNOWN_NS, number
 from loopscope.experiment.problem import nearest
 from loopscope.report.axis import places
 
@@ -61,12 +61,12 @@ class Column:
     """Whether they were instants; they count from the first then."""
 
     @property
-    def told(self) -> str:
+    def title(self) -> str:
         return f"{self.name} since the first" if self.instant else self.name
 
     @property
     def heading(self) -> str:
-        return f"{self.told} ({self.unit})" if self.unit else self.told
+        return f"{self.title} ({self.unit})" if self.unit else self.title
 
 
 @dataclass(frozen=True)

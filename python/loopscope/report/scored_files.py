@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 
 from loopscope.report.axis import unit_of
 from loopscope.report.canvas import STYLE, WIDTHS, logarithmic, save
+from loopscope.report.decimation import thin
 from loopscope.report.palette import BLUE, ORANGE, SERIES
-from loopscope.report.thin import thin
 
 if TYPE_CHECKING:
     import numpy.typing as npt

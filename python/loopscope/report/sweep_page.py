@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from loopscope.analysis import SweepResults
-from loopscope.analysis.quantity import number
+from loopscope.analysis.quantity_text import number
 from loopscope.report import analyses
 from loopscope.report.html import PageFigures, environment, render_page
 from loopscope.report.page import own_figures

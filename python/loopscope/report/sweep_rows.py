@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loopscope.analysis import PointResult, SweepResults
-from loopscope.analysis.quantity import quantity
+from loopscope.analysis.quantity_text import quantity
 from loopscope.report.rows import ABSENT, Cell
 
 

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from loopscope.analysis import PointResult, SweepResults, Verdict
-from loopscope.analysis.sweep import FAILED
+from loopscope.analysis.sweep_results import FAILED
 from loopscope.report.rows import deciding, measured
 from loopscope.report.sweep_rows import columns, parameters, point_rows
 from loopscope.report.terminal import STYLE

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from loopscope.analysis import Results, Verdict
 from loopscope.analysis.results import PatternResult
-from loopscope.report.graph_rows import graph_tables
+from loopscope.report.dag_rows import graph_tables
 from loopscope.report.link_rows import Table, tables
 from loopscope.report.rows import (
     PATTERN_HEADINGS,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.quantity import UNKNOWN_NS, duration, half_width, number
+from loopscope.analysis.quantity_text import UNKNOWN_NS, duration, half_width, number
 from loopscope.analysis.statistic import nearest_rank, quantile
 from loopscope.report.axis import Axis, unit_of
 from loopscope.report.chart import Bars, Chart, Panel
@@ -82,7 +82,7 @@ class Fall:
 
     @property
     def title(self) -> str:
-        which = f"message {_told(self.id)}"
+        which = f"message {_key_text(self.id)}"
         if self.of:
             which = f"{which} of {self.of}"
         if self.what:
@@ -145,16 +145,16 @@ def unknown(
     if coded:
         texts = list(dict.fromkeys(str(keys.shown(each)) for each, keys in found))
         close = get_close_matches(key, texts[:_COMPARED], 3) or texts[:3]
-        known = f": of {number(len(texts))} some are {', '.join(map(_told, close))}"
+        known = f": of {number(len(texts))} some are {', '.join(map(_key_text, close))}"
     else:
         ids = [each for each, _ in found]
         known = f": they are {min(ids)} to {max(ids)}" if ids else ""
     name = ("key" if coded else "number") if path.edges else path.key
-    which = _told(key) if coded else key
+    which = _key_text(key) if coded else key
     return FigureError(f"path {path.name}: no message with {name} {which}{of}{known}")
 
 
-def _told(key: int | str) -> str:
+def _key_text(key: int | str) -> str:
     """A text stands in quotes, so that it is seen where it ends."""
     return f'"{key}"' if isinstance(key, str) else str(key)
 

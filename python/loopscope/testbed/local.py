@@ -146,9 +146,9 @@ class LocalTestbed:
             assert self._process.stdin is not None
             self._process.stdin.close()
             await self._process.wait()
-            raise TestbedError(f"the machine's agent ended at once:\n{self._said()}")
+            raise TestbedError(f"the machine's agent ended at once:\n{self._error_output()}")
 
-    def _said(self) -> str:
+    def _error_output(self) -> str:
         """Standard error of the machine's agent."""
         if self._log is None:
             return ""
@@ -162,7 +162,7 @@ class LocalTestbed:
             try:
                 self.problems += await self._agent.shutdown()
             except AgentError as error:
-                self.problems += [str(error), *self._said().splitlines()]
+                self.problems += [str(error), *self._error_output().splitlines()]
             await self._agent.close()
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()

@@ -14,9 +14,9 @@ from loopscope.timeline.manifest import (
     run_id,
     write_judged_by,
 )
-from loopscope.timeline.recorded import AllPoints, is_recorded, open_tables
+from loopscope.timeline.recording import AllPoints, is_recorded, open_tables
 from loopscope.timeline.run import TABLES, Run, UnknownTableError, hops_of, open_run, points_of
-from loopscope.timeline.table_error import RunError, explained, is_interrupt, table_error
+from loopscope.timeline.table_error import RunError, is_interrupt, readable_errors, table_error
 
 __all__ = [
     "JUDGED_BY",
@@ -31,7 +31,7 @@ __all__ = [
     "SiteLoss",
     "UnknownTableError",
     "described",
-    "explained",
+    "readable_errors",
     "goes_on",
     "hops_of",
     "is_interrupt",

@@ -31,7 +31,7 @@ class Problem:
         return f"{self.host}, repeat {self.repeat}: {self.file}: {self.what}"
 
 
-def told(found: Mapping[int, Sequence[Mapping[str, str]]]) -> tuple[str, ...]:
+def problem_lines(found: Mapping[int, Sequence[Mapping[str, str]]]) -> tuple[str, ...]:
     """The problems of each repeat (`problems` of ``summary.json``) as lines. Where more than `FEW`
     loops of two hosts and the reference failed, they are one line with the worst and their names;
     so are those that contradict themselves."""

@@ -18,7 +18,7 @@ from loopscope.timeline.manifest import (
     read_specification,
     run_id,
 )
-from loopscope.timeline.problems import told
+from loopscope.timeline.problems import problem_lines
 from loopscope.timeline.table_error import RunError
 
 if TYPE_CHECKING:
@@ -297,7 +297,9 @@ class Run:
     @cached_property
     def problems(self) -> tuple[str, ...]:
         """Problems that making the time line found: damage, disagreement, doubtful clocks."""
-        return told({repeat: each.get("problems", []) for repeat, each in self._summaries.items()})
+        return problem_lines(
+            {repeat: each.get("problems", []) for repeat, each in self._summaries.items()}
+        )
 
     @cached_property
     def foreign(self) -> tuple[ForeignTrace, ...]:

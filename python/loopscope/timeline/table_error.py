@@ -34,7 +34,7 @@ def table_error(error: BaseException) -> str | None:
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def readable_errors() -> Iterator[None]:
     """Raises what is wrong with tables as RunError, and an interrupt as KeyboardInterrupt."""
     try:
         yield

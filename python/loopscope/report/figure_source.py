@@ -11,7 +11,7 @@ import numpy as np
 
 from loopscope.experiment.grammar import ExpressionError
 from loopscope.experiment.statistic_names import Subject, parse_subject
-from loopscope.report.parts import (
+from loopscope.report.path_samples import (
     AGE,
     Part,
     Sampled,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from loopscope.analysis import Results
-    from loopscope.analysis.measured_graph import MeasuredGraph
+    from loopscope.analysis.measured_dag import MeasuredDag
     from loopscope.analysis.messages import Messages
     from loopscope.experiment import Experiment, MessagePath
     from loopscope.report.clock_series import ClockDrawing
@@ -170,7 +170,7 @@ class Source:
             recorder.see(self.run, self.results)
         return {each.figure.name: each for each in recorder.drawn(sweep)}
 
-    def messages(self, path: str) -> Messages | MeasuredGraph:
+    def messages(self, path: str) -> Messages | MeasuredDag:
         """Raises `FigureError` where the run has no such path."""
         if path not in self.paths:
             raise FigureError(missing("path", path, self.paths))

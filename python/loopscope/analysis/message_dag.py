@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from loopscope.analysis.fan_in import Link, by_number, latest, tied, window
 from loopscope.analysis.half_width import (
     COUNTER,
     NO_COUNTER,
@@ -21,7 +22,6 @@ from loopscope.analysis.half_width import (
     nearest,
     on_one_host,
 )
-from loopscope.analysis.joins import Link, by_number, latest, tied, window
 from loopscope.analysis.keys import PLAIN, Keys, read_graph_keys
 from loopscope.analysis.messages import (
     Messages,
@@ -103,7 +103,7 @@ class Origins:
         return Origins(oldest, undecided)
 
 
-class RepeatGraph:
+class RepeatDag:
     """One repeat's messages, by event, and links, by edge."""
 
     def __init__(
@@ -288,13 +288,13 @@ class RepeatGraph:
         return nearest(self.counters[messages.host])
 
 
-class MessageGraph:
+class MessageDag:
     """The messages of all repeats."""
 
     def __init__(
         self,
         path: MessagePath,
-        repeats: Mapping[int, RepeatGraph],
+        repeats: Mapping[int, RepeatDag],
         hosts: Mapping[str, int],
         counters: Mapping[tuple[int, str], tuple[float, float]],
         keys: Sequence[Keys],
@@ -366,7 +366,7 @@ class MessageGraph:
 
 def read_graph(
     run: Run, path: MessagePath, only: int | None = None
-) -> tuple[MessageGraph, list[str]]:
+) -> tuple[MessageDag, list[str]]:
     """The messages of a path that is a graph, of all repeats or of one, and what is wrong with
     them.
 
@@ -391,13 +391,13 @@ def read_graph(
                 absent[event] = f"path {path.name}: no {event.entity} was recorded at all"
                 found = Occurrences.none(fields)
             messages.append(found)
-        repeats[repeat] = RepeatGraph(path, messages, by_repeat[repeat])
+        repeats[repeat] = RepeatDag(path, messages, by_repeat[repeat])
     of_events = [PLAIN if key is None else key[1] for key in numbers]
-    graph = MessageGraph(path, repeats, hosts, of_host, of_events)
+    graph = MessageDag(path, repeats, hosts, of_host, of_events)
     return graph, [*absent.values(), *graph.problems()]
 
 
-def _first_made(graph: RepeatGraph, first: int, event: int) -> Stamps:
+def _first_made(graph: RepeatDag, first: int, event: int) -> Stamps:
     place = graph.uses(first, event).first[graph.kept(first)]
     return stamps_at(graph.messages[event], np.where(place == NEVER, NOWHERE, place))
 

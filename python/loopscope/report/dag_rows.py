@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from loopscope.analysis.path_result import FlowResult, GraphResult
-from loopscope.analysis.quantity import duration, half_width, number, quantity
+from loopscope.analysis.quantity_text import duration, half_width, number, quantity
 from loopscope.analysis.results import Results
 from loopscope.report.link_rows import Row, Table
 from loopscope.report.rows import ABSENT, Cell

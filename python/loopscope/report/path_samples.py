@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.message_graph import Fate
+from loopscope.analysis.message_dag import Fate
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
     from loopscope.analysis import Results
-    from loopscope.analysis.measured_graph import MeasuredGraph
+    from loopscope.analysis.measured_dag import MeasuredDag
     from loopscope.analysis.messages import Intervals, Messages
     from loopscope.experiment import MessagePath
 
@@ -178,7 +178,7 @@ def _of_list(messages: Messages, ends: tuple[int, int]) -> Part:
     )
 
 
-def _of_graph(graph: MeasuredGraph, ends: tuple[int, int]) -> Part:
+def _of_graph(graph: MeasuredDag, ends: tuple[int, int]) -> Part:
     flow = graph.part(ends)
     path, sent, origin = graph.messages.path, flow.sent, _origin_of(graph)
     since = Instants(sent.repeat, _since(sent.repeat, sent.ts, origin))
@@ -199,7 +199,7 @@ def _hosts(path: MessagePath) -> frozenset[str]:
     return frozenset(event.host for event in path.events)
 
 
-def _origin_of(graph: MeasuredGraph) -> dict[int, int]:
+def _origin_of(graph: MeasuredDag) -> dict[int, int]:
     return {
         repeat: each.begin
         for repeat, each in graph.messages.repeats.items()

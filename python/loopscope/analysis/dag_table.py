@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from loopscope.analysis.message_graph import NEVER
+from loopscope.analysis.message_dag import NEVER
 from loopscope.analysis.path_table import ROWS, write_table
 
 if TYPE_CHECKING:
     from loopscope.analysis.keys import Keys
-    from loopscope.analysis.message_graph import Mask, MessageGraph, Origins, RepeatGraph, Uses
+    from loopscope.analysis.message_dag import Mask, MessageDag, Origins, RepeatDag, Uses
     from loopscope.analysis.occurrences import Integers, Places
     from loopscope.analysis.statistic import Nanoseconds
     from loopscope.timeline import Run
 
 
-def write_graph_table(run: Run, messages: MessageGraph) -> None:
+def write_dag_table(run: Run, messages: MessageDag) -> None:
     """The table of each repeat. Raises `RunError` where a file cannot be written."""
     path = messages.path
     keys = [messages.keys_at(event) for event in range(len(path.events))]
@@ -30,7 +30,7 @@ def write_graph_table(run: Run, messages: MessageGraph) -> None:
 
 
 def _pieces(
-    repeat: int, graph: RepeatGraph, sink: int, keys: Sequence[Keys]
+    repeat: int, graph: RepeatDag, sink: int, keys: Sequence[Keys]
 ) -> list[partial[dict[str, pa.Array]]]:
     """Rows of one sink, as columns in pieces."""
     kept = graph.kept(sink)
@@ -48,7 +48,7 @@ def _pieces(
 
 def _rows(
     repeat: int,
-    graph: RepeatGraph,
+    graph: RepeatDag,
     sink: int,
     origins: Mapping[int, Origins],
     uses: Mapping[int, Uses],
@@ -95,7 +95,7 @@ def _rows(
 
 
 def _oldest_data(
-    graph: RepeatGraph,
+    graph: RepeatDag,
     sink: int,
     origins: Mapping[int, Origins],
     uses: Mapping[int, Uses],

@@ -13,7 +13,7 @@ from loopscope.experiment import Graph, Problem, format_problem, place_in
 from loopscope.experiment.problem import dotted
 from loopscope.graph.build import Found
 from loopscope.graph.engine import DuckDB
-from loopscope.graph.make import FOLDER, VERSION, check, make, notes_of, read_source
+from loopscope.graph.execution import FOLDER, VERSION, check, make, notes_of, read_source
 from loopscope.graph.mistake import GraphError
 from loopscope.strict_json import to_json
 from loopscope.timeline import read_manifest, read_specification

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from loopscope.timeline import Run
 
 
-def asked_in_vain(run: Run, experiment: Experiment) -> Iterator[str]:
+def unsupported_requests(run: Run, experiment: Experiment) -> Iterator[str]:
     """Paths that were to bound clocks or to trigger, and have events that came into the run when it
     had ended, with stamps of another clock than the counter."""
     theirs = {table for each in run.foreign for table in each.tables}

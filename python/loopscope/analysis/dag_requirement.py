@@ -18,24 +18,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.account import UNACCOUNTED
 from loopscope.analysis.deadline import Cases, Doubt, timed
 from loopscope.analysis.measured import MeasuredPath
-from loopscope.analysis.measured_graph import MeasuredGraph
-from loopscope.analysis.message_graph import Fate
-from loopscope.analysis.quantity import UNKNOWN_NS
+from loopscope.analysis.measured_dag import MeasuredDag
+from loopscope.analysis.message_dag import Fate
+from loopscope.analysis.missing_events import UNACCOUNTED
+from loopscope.analysis.quantity_text import UNKNOWN_NS
 from loopscope.analysis.requirement import cases_of as cases_of_list
 from loopscope.analysis.requirement import cut_off
 from loopscope.experiment.measures import SAMPLING
 
 if TYPE_CHECKING:
-    from loopscope.analysis.measured_graph import MeasuredFlow
+    from loopscope.analysis.measured_dag import MeasuredFlow
     from loopscope.analysis.window import RepeatTimes
     from loopscope.experiment import MessagePath, Requirement
 
 
 def cases_of(
-    requirement: Requirement, path: MeasuredPath | MeasuredGraph, times: RepeatTimes
+    requirement: Requirement, path: MeasuredPath | MeasuredDag, times: RepeatTimes
 ) -> Cases:
     """Those of the requirement's window. Raises `ValueError` where the path has no such part, or
     where the part cannot meet it."""
@@ -57,7 +57,7 @@ def cases_of(
     return _open(cases) if flow.doubtful else cases
 
 
-def _as_list(path: MeasuredGraph, flow: MeasuredFlow) -> MeasuredPath:
+def _as_list(path: MeasuredDag, flow: MeasuredFlow) -> MeasuredPath:
     way = sorted(path.messages.path.between(*flow.ends))
     # What a dropped event was made of is not known at the events after it either.
     after = accumulate(path.dropped[each] for each in way[1:])

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.account import Missing
 from loopscope.analysis.flow import chosen, flow
 from loopscope.analysis.measured import (
     MeasuredInterval,
@@ -19,17 +18,18 @@ from loopscope.analysis.measured import (
     significant,
     some_dropped,
 )
-from loopscope.analysis.message_graph import Fate
+from loopscope.analysis.message_dag import Fate
 from loopscope.analysis.messages import Intervals
+from loopscope.analysis.missing_events import Missing
 from loopscope.analysis.path_result import TIMES, FlowResult, GraphResult
-from loopscope.analysis.quantity import UNKNOWN_NS, duration, number
+from loopscope.analysis.quantity_text import UNKNOWN_NS, duration, number
 from loopscope.analysis.regularity import Arrivals
 from loopscope.analysis.statistic import Bracket, Sample
 from loopscope.analysis.window import choices
 
 if TYPE_CHECKING:
     from loopscope.analysis.flow import Sent, Used
-    from loopscope.analysis.message_graph import MessageGraph
+    from loopscope.analysis.message_dag import MessageDag
     from loopscope.analysis.statistic import Nanoseconds
     from loopscope.analysis.window import RepeatTimes
     from loopscope.experiment import Hop, MessagePath, PathEdge, TimeWindow
@@ -42,7 +42,7 @@ class MeasuredFlow(MeasuredInterval):
 
     def __init__(
         self,
-        graph: MessageGraph,
+        graph: MessageDag,
         ends: tuple[int, int],
         dropped: Sequence[int],
         columns: tuple[Sent, Used],
@@ -208,10 +208,10 @@ class MeasuredFlow(MeasuredInterval):
         return np.full_like(err, UNKNOWN_NS) if self.doubtful else err
 
 
-class MeasuredGraph:
+class MeasuredDag:
     """A path that is a graph."""
 
-    def __init__(self, run: Run, graph: MessageGraph) -> None:
+    def __init__(self, run: Run, graph: MessageDag) -> None:
         self.messages = graph
         self.dropped = dropped_of(run, graph.path)
         self._parts: dict[tuple[int, int], MeasuredFlow] = {}

@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from loopscope.analysis.half_width import COUNTER, NO_COUNTER, half_widths
-from loopscope.analysis.links import ROUTER, ports
+from loopscope.analysis.hop_decomposition_result import SPLIT_TIMES, PartResult, SplitResult
+from loopscope.analysis.measured_links import ROUTER, ports
 from loopscope.analysis.messages import counters
 from loopscope.analysis.patterns import SLEW_PPM
-from loopscope.analysis.quantity import number
+from loopscope.analysis.quantity_text import number
 from loopscope.analysis.results import LinkResult
-from loopscope.analysis.split_result import SPLIT_TIMES, PartResult, SplitResult
 from loopscope.analysis.statistic import Sample
 from loopscope.experiment.measures import fields_of
 from loopscope.timeline import RunError
@@ -40,7 +40,7 @@ Link = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class PathSplits:
+class HopDecompositions:
     """The hops of a path, split at emulated links."""
 
     hops: tuple[tuple[SplitResult, ...], ...]
@@ -67,16 +67,16 @@ class LinkEvents:
                 repeat: of for (repeat, host), of in counters(run).items() if host == ROUTER
             }
 
-    def splits(self, messages: Messages) -> PathSplits:
+    def splits(self, messages: Messages) -> HopDecompositions:
         """The splits of the messages between neighbouring events, for each emulated link that they
         went over."""
         path = messages.path
         over = [self._over(messages, *ends) for ends in path.hops]
         if not any(over):
-            return PathSplits(((),) * len(over))
+            return HopDecompositions(((),) * len(over))
         if messages.keys.lowest_bits(messages.id) is None:
             why = "is of several fields" if len(fields_of(path.key)) > 1 else "is no whole number"
-            return PathSplits(
+            return HopDecompositions(
                 ((),) * len(over),
                 unsplit=f"The hops of path {path.name} are not split: the key {path.key} {why}, "
                 "and packets are known by one.",
@@ -92,7 +92,7 @@ class LinkEvents:
                     hop = f"{path.events[first]} → {path.events[last]}"
                     unknown.setdefault(link, []).append((hop, split.unseen))
             found.append(tuple(of_hop))
-        return PathSplits(
+        return HopDecompositions(
             tuple(found),
             tuple(self._unknown(path, link, hops) for link, hops in unknown.items()),
         )
@@ -192,7 +192,7 @@ def _packets(run: Run) -> ibis.Table:
     """One row for each packet that went through a link: when the kernel saw it come, and when the
     first of its copies was given to the device."""
     key = ["repeat", "from", "to", "number"]
-    enqueued, departed = _told(run, ENQUEUED), _told(run, DEPARTED)
+    enqueued, departed = _router_table(run, ENQUEUED), _router_table(run, DEPARTED)
     left = departed.group_by(key).agg(
         left=departed.ts.min(),
         left_err=departed.err_ns.argmin(departed.ts),
@@ -208,7 +208,7 @@ def _packets(run: Run) -> ibis.Table:
     return packets.select(*columns, own=packets.came_own + packets.left_own)
 
 
-def _told(run: Run, name: str) -> ibis.Table:
+def _router_table(run: Run, name: str) -> ibis.Table:
     """The events of a link with the kernel's part of `err_ns` added to the counter's: an event is
     reported `ago_ns` later, and the kernel may slew its clock meanwhile.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from loopscope.analysis.quantity import half_width, number
+from loopscope.analysis.quantity_text import half_width, number
 from loopscope.report.axis import Axis
 from loopscope.report.chart import SYMBOLS, Chart, Hover, Layer, Panel, Row, Trace, Whiskers
 from loopscope.report.palette import SERIES, series_colour
@@ -52,7 +52,7 @@ def _plot(plot: Plot) -> Chart:
         # Also where a bar, being symmetrical, reaches below.
         below = any(c.bar is not None and (c.y < c.bar).any() for c in plot.curves)
         y = replace(y, from_zero="beyond" if below else "zero")
-    return Chart((Panel(plot.x, y, tuple(layers), grid=True),), caption=_told(plot),
+    return Chart((Panel(plot.x, y, tuple(layers), grid=True),), caption=_notes(plot),
                  inches=(0, 3.4), pixels=420)  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def _curve(plot: Plot, curve: Curve) -> list[Layer]:
     return made
 
 
-def _told(plot: Plot) -> str:
+def _notes(plot: Plot) -> str:
     error = plot.figure.error
     text = f"Bars: {error.text} to both sides. " if error else ""
     if any(curve.without_bar.any() for curve in plot.curves):

@@ -12,15 +12,15 @@ import numpy as np
 
 from loopscope.analysis.flow import flow_of_repeat
 from loopscope.analysis.keys import shown
-from loopscope.analysis.message_graph import NEVER, Fate
-from loopscope.analysis.quantity import UNKNOWN_NS
+from loopscope.analysis.message_dag import NEVER, Fate
+from loopscope.analysis.quantity_text import UNKNOWN_NS
 from loopscope.experiment.measures import fields_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loopscope.analysis.keys import Keys
-    from loopscope.analysis.message_graph import RepeatGraph
+    from loopscope.analysis.message_dag import RepeatDag
 
     Integers = npt.NDArray[np.int64]
 
@@ -37,7 +37,7 @@ class Slice:
     fields: Mapping[str, Any]
 
 
-def slices(graph: RepeatGraph, repeat: int, keys: Sequence[Keys]) -> Iterator[Slice]:
+def slices(graph: RepeatDag, repeat: int, keys: Sequence[Keys]) -> Iterator[Slice]:
     """One for each message of every beginning, until its last first use; then one for each message
     and edge over which it was used, until its first use. `keys` are by event."""
     for source in graph.path.sources:
@@ -54,7 +54,7 @@ def slices(graph: RepeatGraph, repeat: int, keys: Sequence[Keys]) -> Iterator[Sl
             yield Slice(track, f"→ {last}", begin, end, fields)
 
 
-def _messages(graph: RepeatGraph, repeat: int, source: int, keys: Keys) -> Iterator[Slice]:
+def _messages(graph: RepeatDag, repeat: int, source: int, keys: Keys) -> Iterator[Slice]:
     path, kept = graph.path, graph.kept(source)
     messages = graph.messages[source]
     begin, end = messages.ts[kept], messages.ts[kept].copy()
@@ -91,7 +91,7 @@ class GraphFlows:
     """Ties each message's event to those of the messages that surely were made of it: a flow for
     each two, so that branches and joins have an arrow each."""
 
-    def __init__(self, first: int, graph: RepeatGraph, keys: Sequence[Keys]) -> None:
+    def __init__(self, first: int, graph: RepeatDag, keys: Sequence[Keys]) -> None:
         """Flows are numbered from `first` on; `keys` by event."""
         path = graph.path
         self._at: dict[tuple[str, str], list[int]] = defaultdict(list)

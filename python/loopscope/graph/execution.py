@@ -173,7 +173,7 @@ def make(
     Raises GraphError where the rows do not allow it, OSError where the folder cannot be written.
     """
     context = _context(graph, source, engine, closed=True)
-    with _explained(name):
+    with _engine_errors(name):
         mistakes = list(walk(graph, context))
     assert not mistakes, mistakes
     with _drafted(folder) as draft:
@@ -229,7 +229,7 @@ def _write(product: Product, engine: Engine, draft: Path, folder: Path) -> Writt
     files: list[Path] = []
     rows = 0
     try:
-        with _explained(product.pipeline):
+        with _engine_errors(product.pipeline):
             files, rows = write(product, engine, draft)
     except FigureError as error:
         problem = str(error)
@@ -246,7 +246,7 @@ def _write(product: Product, engine: Engine, draft: Path, folder: Path) -> Writt
 
 
 @contextmanager
-def _explained(of: str) -> Iterator[None]:
+def _engine_errors(of: str) -> Iterator[None]:
     """Translates an engine's errors about rows that it cannot compute, as numbers beyond 64
     bits."""
     try:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import ibis
 
 from loopscope.analysis.endings import unfinished
-from loopscope.analysis.links import PROCESS, ROUTER
+from loopscope.analysis.measured_links import PROCESS, ROUTER
 from loopscope.timeline import Run
 from loopscope.timeline.loss import UNACCOUNTED as UNACCOUNTED
 

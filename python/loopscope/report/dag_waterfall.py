@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from loopscope.analysis.message_graph import Fate
-from loopscope.analysis.quantity import UNKNOWN_NS
+from loopscope.analysis.message_dag import Fate
+from loopscope.analysis.quantity_text import UNKNOWN_NS
 from loopscope.report.waterfall import Fall, Step, ranked, unknown
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from loopscope.analysis.measured_graph import MeasuredGraph
-    from loopscope.analysis.message_graph import RepeatGraph
+    from loopscope.analysis.measured_dag import MeasuredDag
+    from loopscope.analysis.message_dag import RepeatDag
 
 Ends: TypeAlias = "tuple[int, int]"
 
@@ -42,7 +42,7 @@ class _Sent:
 
 
 def usual(
-    graph: MeasuredGraph, repeat: int | None = None, ends: Ends | None = None
+    graph: MeasuredDag, repeat: int | None = None, ends: Ends | None = None
 ) -> tuple[Fall, ...]:
     """The messages of the median, p99 and greatest time, of every repeat or of one; nothing where
     none arrived. `ends` None: of all beginnings, to the last of the ends that each reached."""
@@ -67,7 +67,7 @@ def usual(
 
 
 def named(
-    graph: MeasuredGraph, key: str, repeat: int | None, ends: Ends | None = None
+    graph: MeasuredDag, key: str, repeat: int | None, ends: Ends | None = None
 ) -> tuple[Fall, ...]:
     """The message with this key, of every beginning, of every repeat or of one. Raises
     `FigureError`."""
@@ -85,7 +85,7 @@ def named(
     return tuple(found)
 
 
-def _sent(graph: MeasuredGraph, ends: Ends | None) -> Iterable[_Sent]:
+def _sent(graph: MeasuredDag, ends: Ends | None) -> Iterable[_Sent]:
     path = graph.messages.path
     wanted = path.ends if ends is None else [ends]
     for source in dict.fromkeys(first for first, _ in wanted):
@@ -115,9 +115,7 @@ def _sent(graph: MeasuredGraph, ends: Ends | None) -> Iterable[_Sent]:
         )
 
 
-def _places(
-    graph: MeasuredGraph, event: int, repeat: npt.NDArray[np.int32]
-) -> npt.NDArray[np.intp]:
+def _places(graph: MeasuredDag, event: int, repeat: npt.NDArray[np.int32]) -> npt.NDArray[np.intp]:
     place = np.arange(len(repeat))
     for number, each in graph.messages.repeats.items():
         here = np.flatnonzero(repeat == number)
@@ -126,7 +124,7 @@ def _places(
 
 
 def _falls(
-    graph: MeasuredGraph, sent: _Sent, rows: Sequence[tuple[str, int]], several: bool
+    graph: MeasuredDag, sent: _Sent, rows: Sequence[tuple[str, int]], several: bool
 ) -> list[Fall]:
     """The waterfalls of some rows of the messages; `several`: the path has several beginnings."""
     found: dict[int, Fall] = {}
@@ -156,7 +154,7 @@ def _falls(
 
 
 def _steps(
-    graph: RepeatGraph, source: int, places: Sequence[int], sinks: Iterable[int]
+    graph: RepeatDag, source: int, places: Sequence[int], sinks: Iterable[int]
 ) -> list[tuple[Step, ...]]:
     path, found = graph.path, []
     for place, pairs in zip(places, graph.ways(source, places, sinks), strict=True):
