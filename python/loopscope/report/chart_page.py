@@ -426,7 +426,7 @@ def _shown(values: Any, axis: Axis) -> list[Any]:
 
 
 def _axes(index: int) -> tuple[str, str]:
-    """Plotly's names of the axes of the panel with this index: `x`, `y`, then `x2`, `y2` …"""
+    """Names of a panel's axes in Plotly, by its index: `x`, `y`, then `x2`, `y2` and so on."""
     suffix = "" if index == 0 else str(index + 1)
     return f"x{suffix}", f"y{suffix}"
 
