@@ -97,6 +97,13 @@ def lines(log: dict[str, Any]) -> Iterator[str]:
         told = "  ".join(f"{part} {errors[f'{part}_ns']:>9.0f}" for part in PARTS)
         beside = f"   {times['p50_ns']:.2f} and {times['p999_ns']:.2f} times" if times else ""
         yield f"  {said:12} {told} ns{beside}"
+    end, times = log["at_the_end"], log["milliseconds"]
+    for who in ("offline", "online"):
+        at_the_end = "  ".join(f"{part} {end[who][f'{part}_ns']:>6.0f}" for part in ("p50", "p99"))
+        yield (
+            f"  {who:12} {at_the_end} ns at the end of what it was given, "
+            f"{times[who]:.1f} ms for all exchanges"
+        )
     for change in log["path_changes"]:
         yield f"  online: {change}"
     yield (

@@ -14,6 +14,7 @@ mod scenario;
 
 use std::error::Error;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use loopscope_clocksync::exchange::Exchange;
 use loopscope_clocksync::log::{ProbeLog, join};
@@ -29,6 +30,8 @@ use serde_json::{Value, json};
 
 /// Instants that are asked for; scored are those of which everybody says something.
 const INSTANTS: usize = 100_000;
+/// Instants at which both estimators are given what came before.
+const ENDS: u64 = 300;
 /// Before the first of them, as before an experiment's measured phase.
 const SETTLING_S: u64 = 2;
 
@@ -93,6 +96,36 @@ impl Log {
         Some(Sample { forward: point(t1?, t2?), back: point(t4?, t3?) })
     }
 
+    /// Errors of both estimators at the end of what they were given, at [`ENDS`] instants: the
+    /// offline one anew with all exchanges until then, the online one with one after the other.
+    fn at_the_end(&self) -> Value {
+        let [own_hz, reference_hz] = self.frequencies;
+        let from = self.begin.0 + SETTLING_S * own_hz.hz();
+        let mut online = Online::follower(own_hz, reference_hz, DEFAULT_WANDER);
+        let mut next = self.completed.iter().peekable();
+        let (mut seen, mut errors) = (Vec::new(), [Vec::new(), Vec::new()]);
+        for end in 1..=ENDS {
+            let at = Counter(from + (self.end.0 - from) / ENDS * end);
+            while let Some((_, exchange)) = next.next_if(|(when, _)| *when <= at) {
+                online.see(exchange);
+                seen.push(*exchange);
+            }
+            let own = self.own.apply(at);
+            let truth = reference_hz.scale(self.reference.apply(at));
+            let solved = solve(&seen, &[], own_hz, reference_hz, DEFAULT_WANDER).ok();
+            let offline = solved.map(|solution| solution.map.map(own));
+            let offline = offline.filter(|(_, bound)| bound.is_known());
+            if let (Some((offline, _)), Some((online, _))) = (offline, online.to_global(own)) {
+                errors[0].push((offline - truth).abs() as f64);
+                errors[1].push((online - truth).abs() as f64);
+            }
+        }
+        let instants = errors[0].len();
+        let [offline, online] = errors.each_mut().map(|errors| quantiles(errors));
+        let of = |[p50, p99, ..]: [f64; 4]| json!({"p50_ns": p50, "p99_ns": p99});
+        json!({"instants": instants, "offline": of(offline), "online": of(online)})
+    }
+
     fn compare(&self) -> Result<Value, Box<dyn Error>> {
         let [own_hz, reference_hz] = self.frequencies;
         let complete = self.completed.iter().find_map(|(_, e)| Some([e.t1?.lo, e.t2?.lo]));
@@ -104,7 +137,10 @@ impl Log {
             (0..INSTANTS).map(|_| Counter(from + random.between(0.0, length) as u64)).collect();
         instants.sort();
 
+        let started = Instant::now();
         let solution = solve(&self.exchanges, &[], own_hz, reference_hz, DEFAULT_WANDER)?;
+        let offline_ms = milliseconds(started.elapsed());
+        let mut online_time = Duration::ZERO;
         let mut online = Online::follower(own_hz, reference_hz, DEFAULT_WANDER);
         let mut peers: [Box<dyn Peer>; 2] =
             [Box::new(MinRtt::default()), Box::new(RadClock::new(own_hz.hz() as f64))];
@@ -117,7 +153,9 @@ impl Log {
             let own = self.own.apply(at);
             let truth = reference_hz.scale(self.reference.apply(at));
             while let Some((_, exchange)) = next.next_if(|(when, _)| *when <= at) {
+                let started = Instant::now();
                 online.see(exchange);
+                online_time += started.elapsed();
                 if let Some(sample) = self.sample(exchange, begin) {
                     peers.iter_mut().for_each(|peer| peer.see(sample));
                 }
@@ -166,6 +204,8 @@ impl Log {
                 "offline": offline, "online": online_errors,
                 "chrony": chrony, "radclock": radclock,
             },
+            "at_the_end": self.at_the_end(),
+            "milliseconds": {"offline": offline_ms, "online": milliseconds(online_time)},
             "hard_half_width_ns": hard,
             "calibrated_half_width_ns": calibrated,
             "calibrated_coverage": covered as f64 / known as f64,
@@ -173,6 +213,10 @@ impl Log {
             "path_changes": paths.map(|change| change.what.to_string()).collect::<Vec<String>>(),
         }))
     }
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }
 
 fn quantiles(values: &mut [f64]) -> [f64; 4] {
