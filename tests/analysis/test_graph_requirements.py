@@ -1,4 +1,4 @@
-"""Requirements on each message, or each use, of a path that is a graph.
+"""Requirements on each message, or each use, of a branching path.
 
 They are checked against the simulation of `test_path_graphs`, and by the language.
 """
@@ -278,7 +278,7 @@ REFUSED = {
     "way[source/a:sent before control/b:step]": ("'before' is said of messages", "way["),
     "way < 5ms": ("has 2 ends", TO_OTHER),
     "way.age < 5ms": ("has 2 ends", TO_OTHER),
-    "way symmetric within 5ms": ("without branches and joins; 'way' is a graph", None),
+    "way symmetric within 5ms": ("without branches and joins; 'way' has them", None),
     "way[other/a:seen -> control/b:step] < 5ms": ("nothing leads from other/a:seen", None),
     "way[other/a:seen before control/b:step]": ("nothing leads from other/a:seen", None),
 }

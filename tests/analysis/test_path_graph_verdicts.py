@@ -1,4 +1,4 @@
-"""A verdict on a path that is a graph is the true one or UNKNOWN.
+"""A verdict on a branching path is the true one or UNKNOWN.
 
 This holds for all errors of stamps within their maximum error, and for all events that are lost.
 """
@@ -59,7 +59,7 @@ def expectations(path: MessagePath, flows) -> list[Expectation | Requirement]:
 
 
 def requirements(path: MessagePath, ends: tuple[int, int], flow) -> list[Requirement]:
-    """Requirements on each message, or each use, of a path that is a graph.
+    """Requirements on each message, or each use, of a branching path.
 
     They are checked against the simulation of `test_path_graphs`, and by the language.
     """

@@ -110,7 +110,17 @@ def test_the_reasons_of_unknown_are_the_programs() -> None:
 
 
 def test_files_that_decisions_name_exist() -> None:
-    tops = ("crates", "docs", "experiments", "proto", "python", "schema", "scripts", "tests")
+    tops = (
+        "bench",
+        "crates",
+        "docs",
+        "experiments",
+        "proto",
+        "python",
+        "schema",
+        "scripts",
+        "tests",
+    )
     files = [str(file) for top in tops for file in (ROOT / top).rglob("*.*")]
     named = re.compile(r"`([\w.-]+/[\w./-]+\.(?:py|rs|c|h|md|proto|txt|yaml))`")
     for page in [ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs/decisions").glob("*.md"))]:

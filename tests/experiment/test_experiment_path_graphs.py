@@ -381,7 +381,7 @@ def test_what_joins_have_is_of_graphs(write, line: str) -> None:
     lines = FILE[FILE.index("        - {event: logger") : FILE.index("expect:")]
     text = FILE.replace(lines, "        - logger/cam:received\n")
     [found] = experiment.check(write(text[: text.index("expect:")] + f"expect: [{line}]\n"))
-    assert "is of a path that is a graph; 'control' is a list of events" in found.message
+    assert "is of a branching path; 'control' is a list of events" in found.message
 
 
 def test_check_tells_what_each_event_is_made_of(written) -> None:

@@ -1,4 +1,4 @@
-"""Figures of paths that are graphs, against the simulation that tests/analysis measures them by."""
+"""Figures of branching paths, against the simulation that tests/analysis measures them by."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths that are graphs, on the terminal and on the page."""
+"""Branching paths, on the terminal and on the page."""
 
 import html
 import re

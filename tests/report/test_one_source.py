@@ -198,7 +198,7 @@ def linked(root: Path) -> Path:
 
 
 def branching(root: Path) -> Path:
-    """A path that is a graph, with losses, superseded messages, and ages."""
+    """A branching path, with losses, superseded messages, and ages."""
     return control(root, repeats=2, drops={("camera", "other:thing"): 2}).write()
 
 

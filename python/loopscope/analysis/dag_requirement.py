@@ -1,10 +1,11 @@
-"""The cases of a requirement on a path, also on one that is a graph.
+"""The cases of a requirement on a path, also on a branching one.
 
-Where every message goes on by its number, a part of a graph is like a list: a message's stamp at an
-event is that of the first message there that was made of it. Where an event **joins**, the age of
-data is that of the oldest data at each use, and there is a case for each use that had any. Where it
-**samples** (`latest`, `window`) it leaves messages out: the time of a message is that to its first
-use, one that was superseded is no case, and nothing that has to do with every message can be said.
+Where every message goes on by its number, a part of a branching path is like a list: a message's
+stamp at an event is that of the first message there that was made of it. Where an event **joins**,
+the age of data is that of the oldest data at each use, and there is a case for each use that had
+any. Where it **samples** (`latest`, `window`) it leaves messages out: the time of a message is that
+to its first use, one that was superseded is no case, and nothing that has to do with every message
+can be said.
 
 A message that came and after which nothing was used yet when the run ended is left out as long as
 its deadline had not passed; after that it may still be that a newer one was used instead.

@@ -1,4 +1,4 @@
-"""`tables/path-<name>.parquet` of a path that is a graph: a row for each message of its ends."""
+"""`tables/path-<name>.parquet` of a branching path: a row for each message of its ends."""
 
 from __future__ import annotations
 

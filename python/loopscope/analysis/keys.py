@@ -154,7 +154,7 @@ def read_list_keys(run: Run, path: MessagePath) -> Keys:
 
 
 def read_graph_keys(run: Run, path: MessagePath) -> Mapping[tuple[int, str], Keys]:
-    """The keys of a path that is a graph, by event and key: those of its own messages, and those of
+    """The keys of a branching path, by event and key: those of its own messages, and those of
     the messages that its fields name."""
     alike: list[set[tuple[int, str]]] = [
         {(event, key)} for event, key in enumerate(path.keys) if key is not None

@@ -72,7 +72,7 @@ class MeasuredInterval:
             most = None if before else self.duplicates + after
             return Bracket(self.duplicates, self.duplicates, most)
         if stat in ("superseded", "age"):
-            raise ValueError(f"{stat} is of a path that is a graph")
+            raise ValueError(f"{stat} is of a branching path")
         if stat in ("rate", "jitter"):
             return regularity(stat, self.arrivals(), before + after)
         return self.sample.bracket(stat)

@@ -1,4 +1,4 @@
-"""A path that is a graph, or a part of it, with all that its statistics need."""
+"""A branching path, or a part of it, with all that its statistics need."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ class MeasuredFlow(MeasuredInterval):
 
 
 class MeasuredDag:
-    """A path that is a graph."""
+    """A branching path."""
 
     def __init__(self, run: Run, graph: MessageDag) -> None:
         self.messages = graph

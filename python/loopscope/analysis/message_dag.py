@@ -1,4 +1,4 @@
-"""The messages of a path that is a graph: what became of each, and what each end was made of.
+"""The messages of a branching path: what became of each, and what each end was made of.
 
 What an end was made of is followed back through every event on the way. Where several messages of
 an event went into one end, by a window or over several branches, the oldest stands for them: the
@@ -367,7 +367,7 @@ class MessageDag:
 def read_graph(
     run: Run, path: MessagePath, only: int | None = None
 ) -> tuple[MessageDag, list[str]]:
-    """The messages of a path that is a graph, of all repeats or of one, and what is wrong with
+    """The messages of a branching path, of all repeats or of one, and what is wrong with
     them.
 
     Raises `RunError` where an event does not have its key or a field that holds a number.

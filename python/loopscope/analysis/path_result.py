@@ -56,7 +56,7 @@ class FlowResult(Document):
 
 @dataclass(frozen=True)
 class GraphResult(Document):
-    """A path that is a graph: its edges, and each beginning with each end that it leads to."""
+    """A branching path: its edges, and each beginning with each end that it leads to."""
 
     name: Annotated[str, INTERNAL]
     edges: tuple[FlowResult, ...]

@@ -375,7 +375,7 @@ class Results(Document):
     expectations: tuple[ExpectationResult, ...]
     paths: Annotated[tuple[PathResult, ...], keyed_by("name")]
     graphs: Annotated[tuple[GraphResult, ...], keyed_by("name"), UNLESS_EMPTY] = ()
-    """Paths that are graphs; `paths` are the others."""
+    """Branching paths; `paths` are the others."""
     patterns: Annotated[tuple[PatternResult, ...], keyed_by("name")] = ()
     values: Annotated[tuple[ValueResult, ...], keyed_by("name"), UNLESS_EMPTY] = ()
     clock: ClockResults

@@ -67,7 +67,7 @@ SAMPLING: Final[frozenset[Use]] = frozenset(("latest", "window"))
 
 @dataclass(frozen=True)
 class PathEdge:
-    """Between two events of a path that is a graph, as indexes into its events: ``start < end``.
+    """Between two events of a branching path, as indexes into its events: ``start < end``.
 
     ``use`` says which messages of the first a message of the second is made of: the one with its
     number (``key``), the one of every input with its number, the latest that had arrived, or all of
@@ -99,7 +99,7 @@ def fields_of(key: str) -> tuple[str, ...]:
 class Path:
     """The events that a message goes through. ``key`` is what ties them together (``fields_of``).
 
-    Messages of the first ``trim_ns`` of each repeat are left out. A path that is a graph has
+    Messages of the first ``trim_ns`` of each repeat are left out. A branching path has
     ``edges``, and for each event the key that numbers its messages (None: they have no numbers);
     its events are in an order in which each comes after what it is made of.
     """
@@ -113,8 +113,8 @@ class Path:
 
     @property
     def loop(self) -> tuple[int, int]:
-        """Indexes of the first and the last event; of a graph, of the first that it begins with and
-        an end of that."""
+        """Indexes of the first and the last event; of a branching path, of the first that it begins
+        with and an end of that."""
         return self.ends[0] if self.edges else (0, len(self.events) - 1)
 
     @property

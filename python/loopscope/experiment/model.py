@@ -106,7 +106,7 @@ class ExperimentFile(Section):
         "later one), duplicates, or of the time from the first event to the last: min, mean, p50, "
         "p90, p99, p999 (also p99.9), max, deviation (standard deviation). Of the messages at the "
         "last event rate (a second, such as 90Hz) and jitter (the longest time between two less "
-        "the shortest). Of a path that is a graph also superseded (messages instead of which a "
+        "the shortest). Of a branching path also superseded (messages instead of which a "
         "newer one was used); there the times are to the first use, and age is that of the data "
         "at each use, where an event joins. OP is < <= > >= == !=. "
         "HOST.realtime.offset, or hosts.realtime.offset for every host, is how far the host's "

@@ -101,7 +101,7 @@ class ClockExchange(Section):
             hosts_of_path = [host_of.get((event or "").partition("/")[0]) for event in events or ()]
             if item.text in at.names.graphs:
                 item.report(
-                    f"{item.text!r} is a graph: only messages of a list of events bound clocks"
+                    f"{item.text!r} branches: only messages of a list of events bound clocks"
                 )
             elif hosts and events is not None and None not in hosts_of_path:
                 hops = pairwise(hosts_of_path)

@@ -47,7 +47,7 @@ class JoinedInput(Section):
 
 
 class GraphEvent(Section):
-    """An event of a path that is a graph."""
+    """An event of a branching path."""
 
     event: Annotated[str, event_values.Event()] = Field(description="component/group:name.")
     key: Annotated[str, values.Key()] | None = Field(
@@ -250,7 +250,7 @@ def not_watched(root: Tree, name: str | None) -> str | None:
     can."""
     path = child(child(child(root, "measure"), "paths"), name or "")
     if is_graph(path):
-        return f"the path {name!r} is a graph: only a list of events can trigger"
+        return f"the path {name!r} branches: only a list of events can trigger"
     key = key_text(child(path, "key"))
     if key not in (None, "id"):
         return f"the path {name!r} goes by {key}: only one that goes by id can trigger"

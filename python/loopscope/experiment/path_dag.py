@@ -1,4 +1,4 @@
-"""A path as a graph: which event's messages each event follows or uses, and by which numbers.
+"""A branching path: which event's messages each event follows or uses, and by which numbers.
 
 Pure, so that the rules, which report every mistake at its place, and the plan, which has none left,
 ask the same code.

@@ -1,4 +1,4 @@
-"""A path that is a graph, in words: what each event's messages are made of."""
+"""A branching path, in words: what each event's messages are made of."""
 
 from __future__ import annotations
 

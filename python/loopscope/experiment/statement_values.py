@@ -49,7 +49,8 @@ class Expectation(Rule):
 
 
 def _check_message_line(line: MessageLine, names: Names) -> None:
-    """Refuses a line about what the file does not give, and one that a graph cannot meet."""
+    """Refuses a line about what the file does not give, and one that a branching path cannot
+    meet."""
     if line.kind == "every":
         event_values.Event().read(line.subject, names)
         return
@@ -79,7 +80,7 @@ def _check_part(path: str, ends: tuple[str, str] | None, stat: str | None, names
     if names.paths is None or (path in names.graphs and names.graphs[path] is None):
         return
     if stat == "superseded" and path not in names.graphs:
-        wrong(f"superseded is of a path that is a graph; {path!r} is a list of events")
+        wrong(f"superseded is of a branching path; {path!r} is a list of events")
     if stat == "age" and not uses - {"key"}:
         wrong(
             "age is one number where an event joins, of the data that it uses: say it of each "
@@ -140,7 +141,7 @@ def _check_round_trip(
     if None in events:
         return
     if path in names.graphs:
-        wrong(f"{what} is said of a path without branches and joins; {path!r} is a graph")
+        wrong(f"{what} is said of a path without branches and joins; {path!r} has them")
     at = [str(event).partition("/")[0] for event in events]
     if len(at) < 4 or at[0] != at[-1] or at[1] != at[-2] or at[0] == at[1]:
         wrong(

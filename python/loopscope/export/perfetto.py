@@ -3,7 +3,7 @@
 A host's program is a process, named `host/program`. Its threads have their events as instants, with
 the fields, and their intervals as slices; counters are counter tracks. A message's events along a
 path are tied together by a flow. The paths are a process of their own, with a slice for every
-message and one in it for every hop. In a path that is a graph a flow goes from each message to each
+message and one in it for every hop. In a branching path a flow goes from each message to each
 that was made of it, and every edge has a track, with a slice for every message until its first use
 there. Where a kernel's switches of threads were recorded, each
 processor of the host has a track with what ran on it. Times are ns on the run's time line.

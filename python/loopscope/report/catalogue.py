@@ -405,7 +405,7 @@ def _clock(name: str) -> Callable[[Source, str, Choice], Chart]:
 
 
 _OF_ENDS = ("waterfall",)
-"""Of a path that is a graph also from one beginning to one end."""
+"""Of a branching path also from one beginning to one end."""
 _STRETCH = ("repeat", "from", "until")
 _SAMPLES = (*_STRETCH, "log")
 

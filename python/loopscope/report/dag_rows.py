@@ -1,4 +1,4 @@
-"""Paths that are graphs as rows of text, the same on the terminal and on the page."""
+"""Branching paths as rows of text, the same on the terminal and on the page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loopscope.report.rows import ABSENT, Cell
 
 
 def graph_tables(results: Results) -> list[Table]:
-    """One for each path that is a graph: from each beginning to each end, then every edge."""
+    """One for each branching path: from each beginning to each end, then every edge."""
     return [_table(graph) for graph in results.graphs]
 
 

@@ -1,4 +1,4 @@
-"""Single messages of a path that is a graph, with every edge that they went over: what the
+"""Single messages of a branching path, with every edge that they went over: what the
 waterfall shows of them."""
 
 from __future__ import annotations

@@ -116,8 +116,8 @@ class Source:
 
     @property
     def wholes(self) -> list[str]:
-        """Every path from end to end, of a graph from each beginning to each end, and the age of
-        data there."""
+        """Every path from end to end, of a branching one from each beginning to each end, and the
+        age of data there."""
         every = [(path, ends) for path in self.paths.values() for ends in path.ends]
         ages = [text_of(*each) + AGE for each in every if joins(*each)]
         return [*(text_of(*each) for each in every), *ages]

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from loopscope.timeline import Run
 
 _WAYS = 300
-"""So many messages' ways are drawn, of a graph over each edge; of more only their events."""
+"""So many messages' ways are drawn, of a branching path over each edge; of more only their
+events."""
 _DOTS = 1200
 """Events of a lane that can be told apart."""
 _FEW = 40
@@ -52,8 +53,8 @@ class HostTimeline:
     entities: tuple[str, ...]
     marks: tuple[Mark, ...]
     ways: tuple[tuple[tuple[int, int], ...], ...]
-    """Of each message: instant and lane of each event of its path; of a graph those of each edge
-    that one went over."""
+    """Of each message: instant and lane of each event of its path; of a branching path those of
+    each edge that one went over."""
     origin_ns: int
     """The window's beginning, after the run's first event."""
     span_ns: int

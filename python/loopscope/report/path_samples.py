@@ -1,4 +1,4 @@
-"""A path, a list or a graph, or a part of it, as figures ask for it."""
+"""A path, a list of events or a branching one, or a part of it, as figures ask for it."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Fall:
     fate: str = "lost"
     """Fate of the message where it did not arrive."""
     of: str = ""
-    """Where it set out, in a graph with several beginnings."""
+    """Where it set out, on a branching path with several beginnings."""
     reached: str = ""
     """Number of ends that it reached, where not all."""
     begin: int = 0

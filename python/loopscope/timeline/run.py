@@ -385,7 +385,7 @@ def hops_of(paths: Mapping[str, ibis.Table], scope: Sequence[str]) -> ibis.Table
         widths = [each for each in path.columns if each.startswith("hop_err_")]
         for number, width in enumerate(widths):
             ends = width.removeprefix("hop_err_")
-            # In a graph from event to event; else from the event of this number to the next.
+            # Branching: between two events. Else: from the event of this number to the next.
             first, _, last = ends.partition("_")
             seen = path.filter(path[f"hop_{ends}"].notnull())
             duration = seen[f"hop_{ends}"]
