@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from loopscope.experiment import Graph, load_graph
 from loopscope.graph.engine import Engine
-from loopscope.graph.execution import Source, check, make
+from loopscope.graph.execution import Inputs, check, make
 from loopscope.graph.tables import Part, Stored
 
 Row = dict[str, Any]
@@ -60,7 +60,7 @@ def made_of(
     graph = graph_of(f"made: {{from: {begin}, steps: {steps}}}")
     with tempfile.TemporaryDirectory() as folder:
         known = {name: stored(rows, Path(folder), name) for name, rows in tables.items()}
-        source = Source(("r",), known, {})
+        source = Inputs(("r",), known, {})
         assert check(graph, source) == []
         make(graph, "test", source, engine, Path(folder) / "out", lambda text: None)
         rows: list[Row] = pq.read_table(Path(folder) / "out/tables/made.parquet").to_pylist()

@@ -23,7 +23,7 @@ from synthetic_run import pipeline, with_tables, write_sweep
 from loopscope.analysis import analyse_sweep, write_path_tables
 from loopscope.experiment import Graph, load_graph
 from loopscope.graph.engine import DuckDB, Engine
-from loopscope.graph.execution import Source, check, make, read_source
+from loopscope.graph.execution import Inputs, check, make, read_inputs
 from loopscope.graph.mistake import GraphError
 from loopscope.timeline import open_run
 
@@ -69,7 +69,7 @@ def without_figures(graph: Graph) -> Graph:
     return dataclasses.replace(graph, pipelines=tuple(map(kept, graph.pipelines)))
 
 
-def on_both(graph: Graph, source: Source, folder: Path, duckdb: DuckDB, spark: Engine) -> int:
+def on_both(graph: Graph, source: Inputs, folder: Path, duckdb: DuckDB, spark: Engine) -> int:
     graph = without_figures(graph)
     assert check(graph, source) == []
     for name, engine in (("duckdb", duckdb), ("spark", spark)):
@@ -96,14 +96,14 @@ def test_every_step(tmp_path: Path, duckdb: DuckDB, spark: Engine) -> None:
 
     known = {"a.a": stored(rows(1500), tmp_path, "a"), "b.b": stored(rows(40), tmp_path, "b")}
     graph = load_graph(Path(__file__).parent / "every-step.yaml")
-    assert on_both(graph, Source(("r",), known, {}), tmp_path, duckdb, spark) == 8
+    assert on_both(graph, Inputs(("r",), known, {}), tmp_path, duckdb, spark) == 8
 
 
 def test_the_shipped_graph_of_a_run(tmp_path: Path, duckdb: DuckDB, spark: Engine) -> None:
     run = pipeline(tmp_path / "run", messages=60, repeats=2, lose_every=7).write()
     with_tables(open_run(run))
     graph = load_graph(ROOT / "experiments/graphs/pipeline.yaml")
-    assert on_both(graph, read_source([run]), tmp_path, duckdb, spark) == 3
+    assert on_both(graph, read_inputs([run]), tmp_path, duckdb, spark) == 3
 
 
 def test_the_shipped_graph_of_a_sweep(tmp_path: Path, duckdb: DuckDB, spark: Engine) -> None:
@@ -114,7 +114,7 @@ def test_the_shipped_graph_of_a_sweep(tmp_path: Path, duckdb: DuckDB, spark: Eng
     run = write_sweep(points, {})
     analyse_sweep(run, write_path_tables)
     graph = load_graph(ROOT / "experiments/graphs/pipeline-delay-sweep.yaml")
-    assert on_both(graph, read_source([run]), tmp_path, duckdb, spark) == 3
+    assert on_both(graph, read_inputs([run]), tmp_path, duckdb, spark) == 3
 
 
 OWN = """\
@@ -154,7 +154,7 @@ def test_what_fails_with_the_rows_is_told_in_a_line(
     (tmp_path / "own.py").write_text(OWN)
     (tmp_path / "graph.yaml").write_text(f"analyse: {{a: {{from: a.a, steps: [{step}]}}}}")
     rows = [{"repeat": 1, "ts": ts, "id": 4} for ts in (1, 5_000_000_001)]
-    source = Source(("r",), {"a.a": stored(rows, tmp_path, "a")}, {})
+    source = Inputs(("r",), {"a.a": stored(rows, tmp_path, "a")}, {})
     graph = load_graph(tmp_path / "graph.yaml")
     engine: Engine = request.getfixturevalue(which)
     before = sorted(tmp_path.iterdir())

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from small_tables import graph_of
 
 from loopscope.graph.engine import DuckDB
-from loopscope.graph.execution import Source, check, make
+from loopscope.graph.execution import Inputs, check, make
 from loopscope.graph.tables import Part, Stored, _types
 
 
@@ -24,7 +24,7 @@ def test_numbers_that_no_engine_holds_are_texts_and_keys(tmp_path: Path, duckdb:
     assert (types["mac"], types["small"]) == ("string", "int64")
     steps = "[{group: {by: [mac], derive: {n: count(), last: max(ts)}}}]"
     graph = graph_of(f"made: {{from: a.a, steps: {steps}}}")
-    source = Source(("r",), {"a.a": Stored(tuple(parts), types)}, {})
+    source = Inputs(("r",), {"a.a": Stored(tuple(parts), types)}, {})
     assert check(graph, source) == []
     make(graph, "test", source, duckdb, tmp_path / "out", lambda text: None)
     rows = pq.read_table(tmp_path / "out/tables/made.parquet").to_pylist()

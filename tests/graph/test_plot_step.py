@@ -11,7 +11,7 @@ from small_tables import graph_of
 from synthetic_run import pipeline, with_tables
 
 from loopscope.graph.engine import DuckDB
-from loopscope.graph.execution import Written, check, make, read_source
+from loopscope.graph.execution import Written, check, make, read_inputs
 from loopscope.timeline import open_run
 
 MESSAGES = 40
@@ -22,7 +22,7 @@ def drawn(folder: Path, duckdb: DuckDB, steps: str) -> Written:
     if not run.exists():
         pipeline(run, messages=MESSAGES).write()
         with_tables(open_run(run))
-    graph, source = graph_of(f"a: {{from: hops, steps: {steps}}}"), read_source([run])
+    graph, source = graph_of(f"a: {{from: hops, steps: {steps}}}"), read_inputs([run])
     assert check(graph, source) == []
     written = make(graph, "test", source, duckdb, folder / "out", lambda text: None)
     return next(each for each in written if each.kind == "figure")

@@ -11,7 +11,7 @@ from small_tables import graph_of, stored
 from synthetic_run import pipeline, with_tables
 
 from loopscope.graph.engine import DuckDB, Engine
-from loopscope.graph.execution import Source, check, make, read_source
+from loopscope.graph.execution import Inputs, check, make, read_inputs
 from loopscope.report.analyses import fill
 from loopscope.timeline import open_run
 
@@ -25,7 +25,7 @@ ROWS = [
 def units(steps: str, folder: Path, engine: Engine, others: str = "") -> dict[str, str]:
     """Those of the columns that steps make of a small table, where they have one."""
     graph = graph_of(f"made: {{from: a.a, steps: {steps}}}{others}")
-    source = Source(("r",), {"a.a": stored(ROWS, folder, "a.a")}, {})
+    source = Inputs(("r",), {"a.a": stored(ROWS, folder, "a.a")}, {})
     assert check(graph, source) == []
     written = make(graph, "test", source, engine, folder / "out", lambda text: None)
     (table,) = (each for each in written if each.name == "made" and each.kind == "table")
@@ -162,7 +162,7 @@ def test_what_is_in_different_units_is_refused_with_its_place(tmp_path: Path, fo
     graph = graph_of(
         f"made: {{from: a.a, steps: [{{where: id > 2}}, {{derive: {{one: 1, sum: '{formula}'}}}}]}}"
     )
-    source = Source(("r",), {"a.a": stored(ROWS, tmp_path, "a.a")}, {})
+    source = Inputs(("r",), {"a.a": stored(ROWS, tmp_path, "a.a")}, {})
     (found,) = check(graph, source)
     assert found.place == ("analyse", "made", "steps", 1, "derive", "sum")
     assert "ns" in found.message and any(unit in found.message for unit in ("in B", "Hz", "bit/s"))
@@ -181,7 +181,7 @@ def test_a_figure_of_what_was_derived_has_the_unit_at_its_axis(run: Path, duckdb
         "made: {from: hops, steps: [{derive: {behind: duration + 20ms, share: duration / 1ms}}, "
         "{plot: {kind: scatter, name: both, columns: {x: share, y: behind}}}]}"
     )
-    source = read_source([run])
+    source = read_inputs([run])
     assert check(graph, source) == []
     make(graph, "test", source, duckdb, run / "analysis/test", lambda text: None)
     texts = (run / "analysis/test/figures/both.svg").read_text()
@@ -200,7 +200,7 @@ def test_a_value_has_the_unit_that_its_program_describes(tmp_path: Path) -> None
     root = pipeline(tmp_path / "run", messages=3).write()
     columns = {"entity": ["pipe:sent", "pipe:received"], "unit": ["bit/s", None]}
     pq.write_table(pa.table(columns), root / "base/1/tables/entities.parquet")
-    tables = read_source([root]).tables
+    tables = read_inputs([root]).tables
     assert tables["pipe.sent"].units == {"value": "bit/s"}
     assert tables["pipe.received"].units == {}
 

@@ -35,7 +35,7 @@ from loopscope.analysis.quantity_text import UNKNOWN_NS
 from loopscope.experiment import Figure, Hop, MessagePath, PathEdge, PathEvent, Statistic
 from loopscope.report import write_report
 from loopscope.report.dag_waterfall import named, usual
-from loopscope.report.figure_source import Source
+from loopscope.report.figure_source import FigureSource
 from loopscope.report.path_samples import text_of
 from loopscope.report.plots import Recorder
 from loopscope.timeline import open_run
@@ -118,7 +118,7 @@ def test_samples_are_what_was_simulated(tmp_path: Path, seed: int, doubt: bool) 
     simulations = [Simulation(seed, repeat, doubt) for repeat in (1, 2)]
     path, place = made_path(simulations[0])
     recorded(tmp_path, simulations, path, paths=[path])
-    source = Source(tmp_path)
+    source = FigureSource(tmp_path)
     begin = {}
     for repeat, each in enumerate(simulations, start=1):
         firsts = [m.ts for event in path.sources for m in each.nodes[place[event]].messages]
@@ -263,7 +263,7 @@ def test_the_numbers_are_those_of_the_table(run: Path, tmp_path: Path) -> None:
 def test_dropped_events_leave_the_clock_error_unknown(tmp_path: Path) -> None:
     """As the table says: any other message may have been used."""
     root = made(tmp_path / "run", drops={("control", "est:got"): 1}).write()
-    assert Source(root).results.graphs[0].ends[1].err_ns is None
+    assert FigureSource(root).results.graphs[0].ends[1].err_ns is None
     assert figure(root, "scatter", APPLIED, "--format", "svg", "-o", tmp_path / "f")[0] == 0
     [table] = (tmp_path / "f").glob("*.csv")
     assert {row["clock error (ns)"] for row in rows(table)} == {""}
@@ -295,7 +295,7 @@ def test_a_warm_up_is_in_no_figure(tmp_path: Path) -> None:
     whole = made(tmp_path / "whole")
     trimmed = made(tmp_path / "trimmed")
     trimmed.paths = [replace(CONTROL, trim_ns=100_000_000)]
-    sampled, all_ = (Source(each.write()).samples(LOGGED).table for each in (trimmed, whole))
+    sampled, all_ = (FigureSource(each.write()).samples(LOGGED).table for each in (trimmed, whole))
     assert sampled["value"].to_pylist() == all_["value"].to_pylist()[4:]
     assert sampled["since"].to_pylist() == [n * 30_000_000 for n in range(4, 60)]
     steps = []
@@ -304,7 +304,7 @@ def test_a_warm_up_is_in_no_figure(tmp_path: Path) -> None:
         steps.append(named(graph, "20", None))
     assert steps[0] == steps[1] and len(steps[0][0].steps) == 5
     with pytest.raises(ValueError, match="no message with number 3: they are 4 to 59"):
-        named(Source(trimmed.root).results.graph_messages["control"], "3", None)
+        named(FigureSource(trimmed.root).results.graph_messages["control"], "3", None)
 
 
 def test_the_time_line_goes_around_a_message_and_has_its_ways(run: Path) -> None:
@@ -334,7 +334,7 @@ def test_list_and_completion_have_the_parts(run: Path) -> None:
     given = SimpleNamespace(params={"run": str(run)})
     assert {*_complete(given, "control[camera")} == {e for e in mine if "[camera" in e}
     for text in mine:
-        assert len(Source(run).samples(text).table)
+        assert len(FigureSource(run).samples(text).table)
 
 
 @pytest.mark.parametrize(

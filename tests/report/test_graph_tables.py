@@ -12,7 +12,7 @@ from loopscope.analysis import analyse
 from loopscope.experiment import Allowed, Expectation, Hop, Requirement
 from loopscope.report import write_report
 from loopscope.report.dag_rows import graph_tables
-from loopscope.report.figure_source import Source
+from loopscope.report.figure_source import FigureSource
 from loopscope.timeline import open_run
 
 LATE = Requirement("way.age < 5us", "age", "way", None, None, "<", 5000, None, Allowed(), None)
@@ -57,7 +57,7 @@ def test_ends_come_first_and_every_edge_has_its_row(results):
 
 
 def test_a_graph_of_one_beginning_and_end_goes_by_its_name(run, results):
-    source = Source(run.path)
+    source = FigureSource(run.path)
     hop = "way[source/a:sent -> control/a:received]"
     use = "way[control/a:received -> control/b:step]"
     mine = {name for name in source.subjects if name.startswith("way")}

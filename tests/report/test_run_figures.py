@@ -29,7 +29,7 @@ from loopscope.experiment import PathEvent, Value
 from loopscope.report.canvas import logarithmic
 from loopscope.report.catalogue import KINDS
 from loopscope.report.chart_file import file_figure
-from loopscope.report.figure_source import Source
+from loopscope.report.figure_source import FigureSource
 from loopscope.report.figures import draw
 from loopscope.report.waterfall import chart, usual
 from loopscope.timeline import open_run
@@ -441,6 +441,6 @@ def test_time_begins_with_the_first_message_though_a_warm_up_is_left_out(tmp_pat
     for name, trim_ns in (("whole", 0), ("trimmed", 50_000_000)):
         made = pipeline(tmp_path / name, messages=60)
         made.paths = [replace(each, trim_ns=trim_ns) for each in made.paths]
-        tables.append(Source(made.write()).samples("loop").table)
+        tables.append(FigureSource(made.write()).samples("loop").table)
     since, trimmed = (table["since"].to_pylist() for table in tables)
     assert trimmed == [each for each in since if each >= 50_000_000] and len(trimmed) < len(since)

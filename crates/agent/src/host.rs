@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use loopscope_collect::{ClockMap, Departure, LossReport, RUNTIME_DIR, Recording, stream};
+use loopscope_collect::{ClockMap, Departure, LossReport, RUNTIME_DIR, RecordingSpec, stream};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use thiserror::Error;
@@ -257,7 +257,7 @@ impl Host {
     ) -> Result<PathBuf, HostError> {
         let of_component = |source| HostError::Trace { component: component.to_owned(), source };
         let identity = self.clock.identity();
-        let recording = Recording::from_json(streams, identity.frequency)
+        let recording = RecordingSpec::from_json(streams, identity.frequency)
             .map_err(|error| of_component(error.into()))?;
         let mut trace = self.trace();
         let prefix = prefix(self.ledger.run());

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use loopscope_collect::{
-    Cause, ClockMap, Collector, Cost, Departure, Error, Identity, LossReport, MAIN, Recording,
+    Cause, ClockMap, Collector, Cost, Departure, Error, Identity, LossReport, MAIN, RecordingSpec,
     Trigger, Why,
 };
 use thiserror::Error as ThisError;
@@ -120,7 +120,7 @@ pub(crate) struct Source {
     /// Name of the processes.
     pub(crate) process: String,
     /// The content of the `streams` file, and what is watched.
-    pub(crate) recording: Recording,
+    pub(crate) recording: RecordingSpec,
 }
 
 enum Order {

@@ -10,7 +10,7 @@ use loopscope_trace::layout::{Cells as Head, MOST_CELLS};
 use crate::doubts::Doubts;
 use crate::folder::Folder;
 use crate::mapping::Mapping;
-use crate::recorded::numbers;
+use crate::process_stream::numbers;
 use crate::site::{Cells, Site, SiteKind};
 
 /// Final records have classes of their own: this plus the index of the entity's first site that

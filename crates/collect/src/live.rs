@@ -21,7 +21,7 @@ use crate::collector::{Collector, Source};
 use crate::folder::Folder;
 use crate::journal::{Entry, Taken};
 use crate::process::Process;
-use crate::recorded::{Recorded, numbers};
+use crate::process_stream::{ProcessStream, numbers};
 use crate::site::Site;
 use crate::stream::{Kind, StreamSpec, text, ticks, validate};
 use crate::{Error, stream};
@@ -146,7 +146,7 @@ impl Process {
         &mut self,
         source: &Source,
         known: &[Taken],
-        parent: Option<&[Recorded]>,
+        parent: Option<&[ProcessStream]>,
         frequency: Frequency,
     ) -> Result<(), Error> {
         for (spec, output) in source.streams.iter().zip(&source.outputs) {
@@ -164,7 +164,7 @@ impl Process {
                 (None, Some(recorded)) => (recorded.slot, recorded.generation),
                 (None, None) => self.take_slot(spec, frequency)?,
             };
-            self.streams.push(Recorded::new(slot, generation, *output));
+            self.streams.push(ProcessStream::new(slot, generation, *output));
         }
         self.undeclare();
         self.configure(source, frequency);
@@ -184,7 +184,7 @@ impl Process {
     /// What is applied to call sites from now on, those that are known already included.
     pub(crate) fn configure(&mut self, source: &Source, frequency: Frequency) {
         let slot_of = |output: &usize| {
-            let of = |recorded: &&Recorded| recorded.output == *output;
+            let of = |recorded: &&ProcessStream| recorded.output == *output;
             self.streams.iter().find(of).map(|recorded| recorded.slot)
         };
         let streams = source.streams.iter().zip(&source.outputs);

@@ -23,8 +23,8 @@ use crate::folder::{Folder, Id};
 use crate::journal::{Entry, Journal};
 use crate::mapping::Mapping;
 use crate::output::Output;
+use crate::process_stream::{Level, Of, Ours, ProcessStream, numbers};
 use crate::progress::ProgressFile;
-use crate::recorded::{Level, Of, Ours, Recorded, numbers};
 use crate::ring::Most;
 use crate::shortage::reason;
 use crate::sink::Tools;
@@ -47,7 +47,7 @@ pub(crate) struct Process {
     life: Life,
     pub(crate) control: Mapping<Control>,
     pub(crate) sites: Vec<Site>,
-    pub(crate) streams: Vec<Recorded>,
+    pub(crate) streams: Vec<ProcessStream>,
     classes: Vec<EventClass>,
     groups: BTreeMap<String, String>,
     records: Records,
@@ -142,7 +142,7 @@ impl Process {
     /// Leaves the process alone from now on; the others are recorded as before.
     fn lose(&mut self, why: &str) {
         self.lost = true;
-        self.streams.iter_mut().for_each(Recorded::abandon);
+        self.streams.iter_mut().for_each(ProcessStream::abandon);
         self.doubts.add(format!("{why}; what it recorded then is not known"));
     }
 
@@ -183,7 +183,7 @@ impl Process {
                 continue;
             }
             let generation = stream.generation.load(Ordering::Relaxed);
-            self.streams.push(Recorded::new(slot, generation, *output));
+            self.streams.push(ProcessStream::new(slot, generation, *output));
             self.declared = false;
         }
     }
@@ -207,7 +207,7 @@ impl Process {
         };
         for name in names {
             let Some((slot, generation, n)) = numbers(&name, "ring") else { continue };
-            let of = |r: &&mut Recorded| (r.slot, r.generation) == (slot, generation);
+            let of = |r: &&mut ProcessStream| (r.slot, r.generation) == (slot, generation);
             let Some(recorded) = self.streams.iter_mut().find(of) else { continue };
             if recorded.is_new(&name) {
                 let output = &mut outputs[recorded.output];
@@ -278,13 +278,13 @@ impl Process {
 
     /// Records that were written of the stream in `slot`.
     pub(crate) fn stored(&self, slot: usize) -> u64 {
-        self.streams.iter().filter(|r| r.slot == slot).map(Recorded::stored).sum()
+        self.streams.iter().filter(|r| r.slot == slot).map(ProcessStream::stored).sum()
     }
 
     /// End of the newest packet of the stream in `slot`, on the trace's clock.
     pub(crate) fn last(&self, slot: usize) -> Counter {
         let of = self.streams.iter().filter(|r| r.slot == slot);
-        of.map(Recorded::last).max().unwrap_or(Counter(0))
+        of.map(ProcessStream::last).max().unwrap_or(Counter(0))
     }
 
     /// The outputs are told again.
@@ -327,11 +327,11 @@ impl Process {
         let unknown = self.doubts.texts();
         let path = self.path();
         if lives {
-            self.streams.iter().for_each(Recorded::revoke);
+            self.streams.iter().for_each(ProcessStream::revoke);
         }
         let control = self.control.get();
         // A process that has ended had its last state when it wrote its last record.
-        let last = self.streams.iter().map(Recorded::last).max().filter(|last| last.0 > 0);
+        let last = self.streams.iter().map(ProcessStream::last).max().filter(|last| last.0 > 0);
         let now = match last {
             Some(last) if !lives => last,
             _ => with.clock.map_or(read_counter(), |clock| clock(read_counter())),

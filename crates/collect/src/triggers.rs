@@ -10,7 +10,7 @@ use crate::collector::{Activity, Collector};
 use crate::journal::Entry;
 use crate::output::Output;
 use crate::process::{Process, With};
-use crate::recorded::Recorded;
+use crate::process_stream::ProcessStream;
 use crate::site::Site;
 use crate::trigger::{Cause, Trigger};
 use crate::{ClockMap, Error};
@@ -103,7 +103,7 @@ impl Collector {
         due
     }
 
-    fn is_flight(&self, recorded: &Recorded) -> bool {
+    fn is_flight(&self, recorded: &ProcessStream) -> bool {
         self.outputs[recorded.output].is_flight_recorder()
     }
 

@@ -10,8 +10,8 @@ use loopscope_agent::ledger;
 use loopscope_collect::record::Each;
 use loopscope_collect::stream::{Choice, Kind};
 use loopscope_collect::{
-    Activity, Cause, Collector, Cost, Identity, LossReport, Losses, Recording, StreamSpec, Trigger,
-    Unmatched,
+    Activity, Cause, Collector, Cost, Identity, LossReport, Losses, RecordingSpec, StreamSpec,
+    Trigger, Unmatched,
 };
 
 /// What to record, and where to.
@@ -56,7 +56,7 @@ impl Terms {
                 .with_context(|| format!("cannot read {}", path.display()))?;
             close(path);
         }
-        let recording = Recording::from_json(&text, identity.frequency)
+        let recording = RecordingSpec::from_json(&text, identity.frequency)
             .with_context(|| format!("--streams {}", path.display()))?;
         if !recording.deadlines.is_empty() {
             bail!("--streams {}: deadlines are for the agent of a host", path.display());

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
     from loopscope.report.catalogue import Choice, Wanted
-    from loopscope.report.figure_source import Source
+    from loopscope.report.figure_source import FigureSource
 
 Format = Literal["svg", "pdf", "png"]
 Width = Literal["one", "two"]
@@ -33,7 +33,7 @@ class Figure:
         ['waterfall-loop.pdf', 'waterfall-loop.csv']
     """
 
-    def __init__(self, source: Source, wanted: Wanted, choice: Choice) -> None:
+    def __init__(self, source: FigureSource, wanted: Wanted, choice: Choice) -> None:
         from loopscope.report.catalogue import chart_of
 
         self._source, self._wanted, self._choice = source, wanted, choice
@@ -92,7 +92,7 @@ class Figure:
 
 
 def figure_of(
-    source: Source, kind: str, of: str | None, choice: dict[str, Any], begin: str | None,
+    source: FigureSource, kind: str, of: str | None, choice: dict[str, Any], begin: str | None,
     end: str | None,
 ) -> Figure:  # fmt: skip
     """The one figure of this kind, of what ``of`` names; of all that suits it, if that is one.

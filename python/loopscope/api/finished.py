@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from loopscope.analysis import Results, SweepResults, Verdict
     from loopscope.api.figure import Figure, Width
-    from loopscope.report.figure_source import Source
+    from loopscope.report.figure_source import FigureSource
     from loopscope.report.verdict_rows import VerdictRow
 
 Message = int | str | tuple[int | str, ...]
@@ -155,10 +155,10 @@ class Run(timeline.Run):
         return figure_of(self._source, kind, of, choice, begin, end)
 
     @cached_property
-    def _source(self) -> Source:
-        from loopscope.report.figure_source import Source
+    def _source(self) -> FigureSource:
+        from loopscope.report.figure_source import FigureSource
 
-        source = Source(self.path, None if self.output == self.path else self.point)
+        source = FigureSource(self.path, None if self.output == self.path else self.point)
         source.run, source.results = self, self.results
         return source
 
@@ -263,10 +263,10 @@ class Sweep(Mapping[str, Run]):
         Raises FigureError and MissingExtraError.
         """
         from loopscope.api.figure import figure_of
-        from loopscope.report.figure_source import Source
+        from loopscope.report.figure_source import FigureSource
 
         choice = {"message": None, "against": against, "log": log, "width": width}
-        return figure_of(Source(self.directory), kind, of, choice, begin, end)
+        return figure_of(FigureSource(self.directory), kind, of, choice, begin, end)
 
     def _repr_html_(self) -> str:
         from loopscope.api.judgement import html_lines, html_table

@@ -66,7 +66,7 @@ def analyse(
     ] = False,
 ) -> None:
     from loopscope.control import RunFailed
-    from loopscope.graph.execution import check, make, notes_of, read_source
+    from loopscope.graph.execution import check, make, notes_of, read_inputs
     from loopscope.graph.mistake import GraphError
     from loopscope.report import show_analyses
     from loopscope.timeline import RunError
@@ -90,7 +90,7 @@ def analyse(
         shared.mkdir(parents=True, exist_ok=True)
         with TerminalProgress(verbose=False) as progress, _engine(engine, shared) as opened:
             _prepare(runs, opened, progress)
-            source = read_source(runs, point)
+            source = read_inputs(runs, point)
             if mistakes := check(chosen, source):
                 tell(file, mistakes)
                 raise typer.Exit(exits.USAGE)

@@ -12,7 +12,7 @@ from loopscope.strict_json import to_json
 
 if TYPE_CHECKING:
     from loopscope.report.catalogue import Wanted
-    from loopscope.report.figure_source import Source
+    from loopscope.report.figure_source import FigureSource
 
 HELP = (
     "Draw figures of a run, a recording or an import as SVG, PDF and PNG, each with its numbers "
@@ -23,12 +23,12 @@ HELP = (
 def _complete(ctx: typer.Context, incomplete: str) -> list[str]:
     """Kinds, the experiment's own figures, and what figures can be of."""
     from loopscope.report.catalogue import names
-    from loopscope.report.figure_source import Source
+    from loopscope.report.figure_source import FigureSource
     from loopscope.report.samples import FigureError
     from loopscope.timeline import RunError
 
     try:
-        known = names(Source(Path(ctx.params["run"]), ctx.params.get("point")))
+        known = names(FigureSource(Path(ctx.params["run"]), ctx.params.get("point")))
     except (FigureError, RunError, KeyError, TypeError):
         return []
     return [name for name in known if name.startswith(incomplete)]
@@ -112,14 +112,14 @@ def figure(
 ) -> None:
     from loopscope.cli.terminal import TerminalProgress
     from loopscope.report.catalogue import Choice, draw, duration_ns, parse, places
-    from loopscope.report.figure_source import Source
+    from loopscope.report.figure_source import FigureSource
     from loopscope.report.samples import FigureError
     from loopscope.timeline import RunError, is_recorded, points_of
 
     try:
         if not is_recorded(run):
             points_of(run)  # says what is wrong with a path that is no run
-        source = Source(run.resolve(), point)
+        source = FigureSource(run.resolve(), point)
         if listing:
             _print_listing(source, as_json)
             return
@@ -163,7 +163,7 @@ def _here(file: Path) -> Path:
     return file.relative_to(here) if file.is_relative_to(here) else file
 
 
-def _print_listing(source: Source, as_json: bool) -> None:
+def _print_listing(source: FigureSource, as_json: bool) -> None:
     from loopscope.report.catalogue import KINDS
 
     subjects = source.subjects

@@ -15,7 +15,7 @@ from loopscope.strict_json import to_json
 
 IMPORT_VERSION = 1
 
-Source = dict[str, Any]
+ForeignSource = dict[str, Any]
 """As ``_native.build_run`` takes it."""
 
 
@@ -23,7 +23,7 @@ class CannotAdd(Exception):
     """A trace cannot be added to a run. The text says why."""
 
 
-def sources(experiment: Experiment, repeat: Path) -> list[Source]:
+def sources(experiment: Experiment, repeat: Path) -> list[ForeignSource]:
     """The foreign traces of a repeat, those of its components first."""
     found = [
         _source(
@@ -85,7 +85,7 @@ def add(repeat: Path, trace: Path, host: str, name: str, clock: str | None) -> P
     return folder
 
 
-def _source(repeat: Path, host: str, process: str, file: str, clock: str | None) -> Source:
+def _source(repeat: Path, host: str, process: str, file: str, clock: str | None) -> ForeignSource:
     directory = repeat / "hosts" / host
     boot = _read(directory / "env.json").get("kernel", {}).get("boot_id")
     return {

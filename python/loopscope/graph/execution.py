@@ -40,7 +40,7 @@ Repeat = tuple[str, str, int]
 
 
 @dataclass(frozen=True)
-class Source:
+class Inputs:
     """Inputs of pipelines: the tables of some runs, and their paths."""
 
     runs: tuple[str, ...]
@@ -69,7 +69,7 @@ class Written:
     """Of those columns that have one."""
 
 
-def read_source(paths: Sequence[Path], point: str | None = None) -> Source:
+def read_inputs(paths: Sequence[Path], point: str | None = None) -> Inputs:
     """Opens runs, each once; ``point`` is that of a sweep, None: all that are whole.
 
     Raises RunError, and GraphError where runs do not go together.
@@ -109,10 +109,10 @@ def read_source(paths: Sequence[Path], point: str | None = None) -> Source:
             runs.append(open_run(path, name))
     ids = tuple(dict.fromkeys(run.id for run in runs))
     repeats = tuple((run.id, run.point, repeat) for run in runs for repeat in run.repeats)
-    return Source(ids, stored_tables(runs, swept), known, repeats, tuple(notes))
+    return Inputs(ids, stored_tables(runs, swept), known, repeats, tuple(notes))
 
 
-def notes_of(graph: Graph, source: Source) -> list[str]:
+def notes_of(graph: Graph, source: Inputs) -> list[str]:
     """Inputs that are in no output of a pipeline: runs that are given twice, and repeats
     that lack a table which it takes."""
     context = _context(graph, source, Types(), closed=True)
@@ -121,7 +121,7 @@ def notes_of(graph: Graph, source: Source) -> list[str]:
     return [*source.notes, *_lacking(context, source)]
 
 
-def _lacking(context: Context, source: Source) -> Iterator[str]:
+def _lacking(context: Context, source: Inputs) -> Iterator[str]:
     """The repeats that lack a table."""
     for table in sorted(context.opened):
         parts = (part.columns for part in source.tables[table].parts)
@@ -138,7 +138,7 @@ def _lacking(context: Context, source: Source) -> Iterator[str]:
             yield f"{where} has no table {table}: nothing that is made of it is of that"
 
 
-def check(graph: Graph, source: Source) -> list[Found]:
+def check(graph: Graph, source: Inputs) -> list[Found]:
     """Every mistake that the tables of the runs show."""
     return list(walk(graph, _context(graph, source, Types(), closed=True)))
 
@@ -155,14 +155,14 @@ def check_before(graph: Graph, experiment: Experiment | None) -> list[Found]:
             f"paths.{path.name}": Stored((), path_types(path, points), units_of_points(points))
             for path in experiment.paths
         }
-    source = Source((), tables, paths)
+    source = Inputs((), tables, paths)
     return list(walk(graph, _context(graph, source, Types(), closed=False)))
 
 
 def make(
     graph: Graph,
     name: str,
-    source: Source,
+    source: Inputs,
     engine: Engine,
     folder: Path,
     seen: Callable[[str], None],
@@ -259,5 +259,5 @@ def _engine_errors(of: str) -> Iterator[None]:
         raise GraphError(f"{of}: {reason(error)}") from error
 
 
-def _context(graph: Graph, source: Source, engine: Engine, closed: bool) -> Context:
+def _context(graph: Graph, source: Inputs, engine: Engine, closed: bool) -> Context:
     return Context(engine, source.tables, source.paths, graph.modules, closed)

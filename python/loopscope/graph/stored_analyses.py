@@ -13,7 +13,7 @@ from loopscope.experiment import Graph, Problem, format_problem, place_in
 from loopscope.experiment.problem import dotted
 from loopscope.graph.build import Found
 from loopscope.graph.engine import DuckDB
-from loopscope.graph.execution import FOLDER, VERSION, check, make, notes_of, read_source
+from loopscope.graph.execution import FOLDER, VERSION, check, make, notes_of, read_inputs
 from loopscope.graph.mistake import GraphError
 from loopscope.strict_json import to_json
 from loopscope.timeline import read_manifest, read_specification
@@ -45,7 +45,7 @@ def make_kept(run: Path, seen: Callable[[str], None]) -> Made:
             graphs[own] = experiment.analyse
         if not graphs:
             return made
-        source = read_source([run])
+        source = read_inputs([run])
         for name, graph in sorted(graphs.items()):
             if mistakes := check(graph, source):
                 file = run / "experiment.yaml" if name == own else run / FOLDER / name

@@ -14,7 +14,7 @@ from loopscope.report import figures
 from loopscope.report.canvas import FORMATS, WIDTHS, Format, Width, save, write_csv
 from loopscope.report.chart_file import file_figure
 from loopscope.report.clock_charts import CLOCK_CHARTS, clock_chart, has_clock_chart
-from loopscope.report.figure_source import Source, chosen
+from loopscope.report.figure_source import FigureSource, chosen
 from loopscope.report.path_samples import ages_of, joins, part_of, paths_of
 from loopscope.report.sample_charts import Detail
 from loopscope.report.sampled_charts import sampled_chart
@@ -58,7 +58,7 @@ class RunKind:
     what: str
     of: Of
     """Subject of which each figure is one."""
-    make: Callable[[Source, str, Choice], Chart]
+    make: Callable[[FigureSource, str, Choice], Chart]
     """Raises `FigureError` where there is nothing to draw."""
     takes: tuple[str, ...]
     """Which of a person's further choices it heeds."""
@@ -79,7 +79,7 @@ class Wanted:
         return f"{self.kind}-{slug}" if slug else self.kind
 
 
-def parse(source: Source, words: Sequence[str], choice: Choice) -> list[Wanted]:
+def parse(source: FigureSource, words: Sequence[str], choice: Choice) -> list[Wanted]:
     """`ccdf loop rate waterfall` as figures: a kind, then what it is to be of; without that, all
     that suits it. Nothing given: every figure of the run.
 
@@ -96,17 +96,19 @@ def parse(source: Source, words: Sequence[str], choice: Choice) -> list[Wanted]:
     return wanted
 
 
-def names(source: Source) -> list[str]:
+def names(source: FigureSource) -> list[str]:
     """Every word that `parse` knows in this run."""
     return [*KINDS, *source.subjects, *_own_names(source)]
 
 
-def figures_of(source: Source) -> Path:
+def figures_of(source: FigureSource) -> Path:
     """Where a run's figures go."""
     return (source.path if source.swept else source.run.output) / "figures"
 
 
-def places(source: Source, wanted: Wanted, folder: Path | None) -> list[tuple[Source, Path]]:
+def places(
+    source: FigureSource, wanted: Wanted, folder: Path | None
+) -> list[tuple[FigureSource, Path]]:
     """Sources of a figure and folders of its files: of a sweep for each point, but for what
     compares points. `folder` is a person's choice. Raises `FigureError`."""
     if not source.swept or wanted.kind in (OWN, "mean-deviation"):
@@ -117,7 +119,7 @@ def places(source: Source, wanted: Wanted, folder: Path | None) -> list[tuple[So
     ]
 
 
-def _check(source: Source, choice: Choice) -> None:
+def _check(source: FigureSource, choice: Choice) -> None:
     for each in choice.formats:
         if each not in FORMATS:
             raise FigureError(f"--format: {missing('format', each, FORMATS)}")
@@ -132,11 +134,11 @@ def _check(source: Source, choice: Choice) -> None:
         raise FigureError("--until must be later than --from")
 
 
-def _own_names(source: Source) -> list[str]:
+def _own_names(source: FigureSource) -> list[str]:
     return [each.name for each in source.whole.figures] if source.whole else []
 
 
-def _parsed(source: Source, words: Sequence[str]) -> list[Wanted]:
+def _parsed(source: FigureSource, words: Sequence[str]) -> list[Wanted]:
     if not words:
         return list(everything(source))
     found: list[Wanted] = []
@@ -164,7 +166,7 @@ def _parsed(source: Source, words: Sequence[str]) -> list[Wanted]:
     return found
 
 
-def everything(source: Source) -> Iterator[Wanted]:
+def everything(source: FigureSource) -> Iterator[Wanted]:
     """Each kind of all that suits it, but of samples only the paths from end to end; then the
     experiment's own."""
     if source.swept:
@@ -182,7 +184,7 @@ def everything(source: Source) -> Iterator[Wanted]:
     yield from (Wanted(OWN, name) for name in source.own)
 
 
-def draw(source: Source, wanted: Wanted, directory: Path, choice: Choice) -> tuple[Path, ...]:
+def draw(source: FigureSource, wanted: Wanted, directory: Path, choice: Choice) -> tuple[Path, ...]:
     """Writes a figure and its numbers, returns the files. Raises `FigureError`, and `OSError` where
     files cannot be written."""
     chart = chart_of(source, wanted, choice)
@@ -192,7 +194,7 @@ def draw(source: Source, wanted: Wanted, directory: Path, choice: Choice) -> tup
     return (*files, write_csv(directory / wanted.stem, chart.rows))
 
 
-def chart_of(source: Source, wanted: Wanted, choice: Choice) -> Chart:
+def chart_of(source: FigureSource, wanted: Wanted, choice: Choice) -> Chart:
     """The description of a figure, which renderers draw. Raises `FigureError`."""
     return (_own if wanted.kind == OWN else KINDS[wanted.kind].make)(source, wanted.of, choice)
 
@@ -208,7 +210,7 @@ def duration_ns(option: str, text: str | None) -> int | None:
         raise FigureError(f"{option}: {error}{hint}") from None
 
 
-def _all(source: Source, kind: str) -> list[Wanted]:
+def _all(source: FigureSource, kind: str) -> list[Wanted]:
     of = KINDS[kind].of
     if of == "run":
         return [Wanted(kind, "")]
@@ -220,7 +222,7 @@ def _all(source: Source, kind: str) -> list[Wanted]:
     return [Wanted(kind, each) for each in names]
 
 
-def _subject(source: Source, kind: str, word: str) -> str:
+def _subject(source: FigureSource, kind: str, word: str) -> str:
     of = KINDS[kind].of
     if of == "run":
         raise FigureError(f"{missing('kind of figure', word, KINDS)} ({kind} is of the whole run)")
@@ -234,7 +236,7 @@ def _subject(source: Source, kind: str, word: str) -> str:
     return word
 
 
-def _measured(source: Source, of: Of) -> list[str]:
+def _measured(source: FigureSource, of: Of) -> list[str]:
     """The patterns; the paths of which messages arrived, as samples from end to end, then ages."""
     if of == "pattern":
         return _subjects(source, of)
@@ -255,7 +257,7 @@ def _measured(source: Source, of: Of) -> list[str]:
     return [*found, *ages]
 
 
-def _subjects(source: Source, of: Of) -> list[str]:
+def _subjects(source: FigureSource, of: Of) -> list[str]:
     if of == "samples":
         return list(source.subjects)
     if of == "path":
@@ -265,8 +267,8 @@ def _subjects(source: Source, of: Of) -> list[str]:
     return []
 
 
-def _of_samples(kind: str) -> Callable[[Source, str, Choice], Chart]:
-    def make(source: Source, of: str, choice: Choice) -> Chart:
+def _of_samples(kind: str) -> Callable[[FigureSource, str, Choice], Chart]:
+    def make(source: FigureSource, of: str, choice: Choice) -> Chart:
         sampled = chosen(source.samples(of), choice.repeat, choice.from_ns, choice.until_ns)
         marks = source.marks if kind == "scatter" else ()
         return sampled_chart(kind, sampled, _detail(choice), marks, choice.log)
@@ -278,7 +280,7 @@ def _detail(choice: Choice) -> Detail:
     return Detail(figures.size_of(choice.width))
 
 
-def _mean_deviation(source: Source, of: str, choice: Choice) -> Chart:
+def _mean_deviation(source: FigureSource, of: str, choice: Choice) -> Chart:
     """A sample of each message at each point: x is one parameter, the others make the series."""
     import numpy as np
     import pyarrow as pa
@@ -323,7 +325,7 @@ def _mean_deviation(source: Source, of: str, choice: Choice) -> Chart:
     return replace(chart, title=f"{sampled.title}, against {against}")
 
 
-def _own(source: Source, of: str, choice: Choice) -> Chart:
+def _own(source: FigureSource, of: str, choice: Choice) -> Chart:
     from loopscope.report.experiment_charts import own_chart
 
     if of not in source.own:
@@ -331,7 +333,7 @@ def _own(source: Source, of: str, choice: Choice) -> Chart:
     return own_chart(source.own[of])
 
 
-def _hops(source: Source, of: str, choice: Choice) -> Chart:
+def _hops(source: FigureSource, of: str, choice: Choice) -> Chart:
     from loopscope.report.path_charts import hops_chart, parts_of
 
     path = source.paths[of]
@@ -342,7 +344,7 @@ def _hops(source: Source, of: str, choice: Choice) -> Chart:
     return chart
 
 
-def _waterfall(source: Source, of: str, choice: Choice) -> Chart:
+def _waterfall(source: FigureSource, of: str, choice: Choice) -> Chart:
     from loopscope.report import waterfall
 
     falls = _falls(source, of, choice)
@@ -351,7 +353,7 @@ def _waterfall(source: Source, of: str, choice: Choice) -> Chart:
     return waterfall.chart(falls)
 
 
-def _falls(source: Source, of: str, choice: Choice) -> tuple[Fall, ...]:
+def _falls(source: FigureSource, of: str, choice: Choice) -> tuple[Fall, ...]:
     """The messages that a person named, else the usual ones."""
     from loopscope.report import dag_waterfall, waterfall
 
@@ -372,7 +374,7 @@ def _falls(source: Source, of: str, choice: Choice) -> tuple[Fall, ...]:
         raise FigureError(f"{of}: {error}") from error
 
 
-def _timeline(source: Source, of: str, choice: Choice) -> Chart:
+def _timeline(source: FigureSource, of: str, choice: Choice) -> Chart:
     from loopscope.report import host_timeline
 
     window = None
@@ -388,15 +390,15 @@ def _timeline(source: Source, of: str, choice: Choice) -> Chart:
     return host_timeline.chart(found)
 
 
-def _patterns(source: Source, of: str, choice: Choice) -> Chart:
+def _patterns(source: FigureSource, of: str, choice: Choice) -> Chart:
     from loopscope.report.path_charts import pattern_chart
 
     result = next(each for each in source.results.patterns if each.name == of)
     return pattern_chart(result)
 
 
-def _clock(name: str) -> Callable[[Source, str, Choice], Chart]:
-    def make(source: Source, of: str, choice: Choice) -> Chart:
+def _clock(name: str) -> Callable[[FigureSource, str, Choice], Chart]:
+    def make(source: FigureSource, of: str, choice: Choice) -> Chart:
         if not has_clock_chart(name, source.clocks):
             raise FigureError(f"{name}: this run knows nothing of it")
         return clock_chart(name, source.clocks)[1]

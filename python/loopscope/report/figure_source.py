@@ -48,7 +48,7 @@ _OF_EVERY_EVENT = frozenset(
 )
 
 
-class Source:
+class FigureSource:
     """A run or a point of it, opened and measured when a figure first needs that."""
 
     def __init__(self, path: Path, point: str | None = None) -> None:
@@ -144,11 +144,11 @@ class Source:
         return found
 
     @cached_property
-    def points(self) -> list[Source]:
+    def points(self) -> list[FigureSource]:
         """The points of a sweep that were run to their end. Raises `FigureError` where none was."""
         from loopscope.timeline import points_of
 
-        found = [Source(self.path, name) for name in points_of(self.path)]
+        found = [FigureSource(self.path, name) for name in points_of(self.path)]
         complete = [each for each in found if not each.run.incomplete]
         if not complete:
             raise FigureError(f"{self.path}: no point of the sweep was run to its end")

@@ -9,7 +9,7 @@ from loopscope.timeline.run import Run, open_run, points_of
 from loopscope.timeline.table_error import RunError
 
 
-class Recorded(Run):
+class Recording(Run):
     """Result of `record` or `import`: tables of events, in one repeat and without an experiment."""
 
     def __init__(self, path: Path) -> None:
@@ -67,7 +67,7 @@ def open_tables(path: str | Path, point: str | None = None) -> Run:
     if is_recorded(path):
         if point is not None:
             raise RunError(f"{path} is a recording or an import, which has no points")
-        return Recorded(Path(path).resolve())
+        return Recording(Path(path).resolve())
     names = points_of(path) if point is None else []
     if len(names) > 1:
         return AllPoints([open_run(path, name) for name in names])

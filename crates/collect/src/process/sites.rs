@@ -9,7 +9,7 @@ use loopscope_trace::layout::MAX_SITES;
 
 use super::{LARGEST_SITES, Process, records_of};
 use crate::output::Output;
-use crate::recorded::NOTHING;
+use crate::process_stream::NOTHING;
 use crate::site::{Site, event_classes, group_descriptions};
 
 impl Process {

@@ -24,7 +24,7 @@ use crate::stream_file::StreamFile;
 
 /// A stream of a process under collection.
 #[derive(Debug)]
-pub(crate) struct Recorded {
+pub(crate) struct ProcessStream {
     pub(crate) slot: usize,
     pub(crate) generation: u32,
     /// Index of its output.
@@ -69,10 +69,10 @@ pub(crate) fn numbers<'a>(name: &'a OsStr, what: &str) -> Option<(usize, u32, &'
     (digits && parts.next().is_none()).then_some(found)
 }
 
-impl Recorded {
-    pub(crate) fn new(slot: usize, generation: u32, output: usize) -> Recorded {
+impl ProcessStream {
+    pub(crate) fn new(slot: usize, generation: u32, output: usize) -> ProcessStream {
         let (rings, unsound, short) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        Recorded { slot, generation, output, rings, unsound, short, doubts: Doubts::default() }
+        ProcessStream { slot, generation, output, rings, unsound, short, doubts: Doubts::default() }
     }
 
     pub(crate) fn slot<'a>(&self, control: &'a Control) -> &'a Stream {
@@ -320,7 +320,7 @@ impl Recorded {
     }
 }
 
-/// The process that a stream is closed for, see [`Recorded::close`].
+/// The process that a stream is closed for, see [`ProcessStream::close`].
 pub(crate) struct Of<'a> {
     pub(crate) process: &'a str,
     pub(crate) pid: u32,

@@ -11,7 +11,7 @@ use crate::{Deadline, Error, Point, Role};
 
 /// What to record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recording {
+pub struct RecordingSpec {
     /// Streams.
     pub streams: Vec<StreamSpec>,
     /// Deadlines of messages whose path begins or ends here.
@@ -90,9 +90,9 @@ struct Limit {
     role: Option<Role>,
 }
 
-impl Recording {
+impl RecordingSpec {
     /// Reads a text; durations in predicates become ticks of a counter of this frequency.
-    pub fn from_json(text: &str, frequency: Frequency) -> Result<Recording, Error> {
+    pub fn from_json(text: &str, frequency: Frequency) -> Result<RecordingSpec, Error> {
         let document: Document = serde_json::from_str(text)?;
         if document.version != 1 {
             return Err(Error::RecordingVersion(document.version));
@@ -101,7 +101,7 @@ impl Recording {
         let streams = document.streams.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
         validate(&streams)?;
         let deadlines = document.deadlines.into_iter().map(Limit::into_deadline).collect();
-        Ok(Recording { streams, deadlines })
+        Ok(RecordingSpec { streams, deadlines })
     }
 }
 
@@ -145,8 +145,8 @@ impl Limit {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Recording, Error> {
-        Recording::from_json(text, Frequency::from_hz(2_000_000_000).unwrap())
+    fn read(text: &str) -> Result<RecordingSpec, Error> {
+        RecordingSpec::from_json(text, Frequency::from_hz(2_000_000_000).unwrap())
     }
 
     #[test]
@@ -202,7 +202,7 @@ mod tests {
             limit: Duration::from_nanos(7),
             role: Some(Role::Last),
         };
-        assert_eq!(recording, Recording { streams: vec![spec], deadlines: vec![deadline] });
+        assert_eq!(recording, RecordingSpec { streams: vec![spec], deadlines: vec![deadline] });
     }
 
     #[test]
