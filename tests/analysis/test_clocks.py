@@ -18,8 +18,8 @@ from synthetic_run import (
 
 from loopscope.analysis import Verdict, analyse
 from loopscope.analysis.allan import allan_deviation
+from loopscope.analysis.bounded_statistics import Sample
 from loopscope.analysis.results import LoopResult
-from loopscope.analysis.statistic import Sample
 from loopscope.experiment import Allowed, Expectation, Hop, PathEvent, Requirement
 from loopscope.report.rows import LOOP_HEADINGS, loop_cells, loops_line
 from loopscope.timeline import RunError, open_run

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loopscope.analysis.statistic import Bracket, Sample, quantile
+from loopscope.analysis.bounded_statistics import Bracket, Sample, quantile
 
 STATISTICS = ("min", "mean", "p50", "p90", "p99", "p999", "max")
 

@@ -19,11 +19,11 @@ from test_deadline import holds
 
 from loopscope.analysis import Verdict
 from loopscope.analysis.deadline import PPB, judge
-from loopscope.analysis.expectation import judge as judge_bracket
+from loopscope.analysis.list_cases import cases_of
 from loopscope.analysis.measured import MeasuredPath, dropped_of
 from loopscope.analysis.messages import Messages, Stamps
 from loopscope.analysis.periodic import recurrence
-from loopscope.analysis.requirement import cases_of
+from loopscope.analysis.verdict import judge as judge_bracket
 from loopscope.analysis.window import RepeatTimes, bracket_of
 from loopscope.experiment import (
     Allowed,

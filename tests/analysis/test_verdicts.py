@@ -8,9 +8,9 @@ import pytest
 from synthetic_run import Host, Row, SyntheticRun, event, expectation, path, pipeline, with_tables
 
 from loopscope.analysis import AnalysisError, Verdict, analyse
-from loopscope.analysis.expectation import judge as judge_bracket
-from loopscope.analysis.expectation import overall
-from loopscope.analysis.statistic import Bracket
+from loopscope.analysis.bounded_statistics import Bracket
+from loopscope.analysis.verdict import judge as judge_bracket
+from loopscope.analysis.verdict import overall
 from loopscope.experiment import Hop
 from loopscope.report.rows import interval_rows
 from loopscope.timeline import RunError, open_run

@@ -13,7 +13,7 @@ from test_sweep import sweep_of
 from typer.testing import CliRunner
 
 from loopscope.analysis import analyse, analyse_sweep
-from loopscope.analysis.expectation import Verdict
+from loopscope.analysis.verdict import Verdict
 from loopscope.cli import app
 from loopscope.cli.run import _write_junit
 from loopscope.report.junit import write_junit, write_junit_of_failure

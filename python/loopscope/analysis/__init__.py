@@ -1,9 +1,9 @@
 """From the tables of a run to the statistics of its paths and the verdicts on its expectations."""
 
 from loopscope.analysis.analyse import AnalysisError, analyse, write_path_tables
-from loopscope.analysis.expectation import Verdict
 from loopscope.analysis.results import Results
 from loopscope.analysis.sweep_results import FAILED, PointResult, SweepResults, analyse_sweep
+from loopscope.analysis.verdict import Verdict
 
 __all__ = [
     "FAILED",

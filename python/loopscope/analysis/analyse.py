@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
-from loopscope.analysis.expectation import Verdict, judge, overall
 from loopscope.analysis.results import (
     ClockResults,
     CostResult,
@@ -19,6 +18,7 @@ from loopscope.analysis.results import (
     StatisticResult,
     ValueResult,
 )
+from loopscope.analysis.verdict import Verdict, judge, overall
 from loopscope.experiment import (
     Expectation,
     MessagePath,
@@ -245,9 +245,9 @@ def _part(wanted: Statistic, path: MeasuredPath | MeasuredDag) -> MeasuredInterv
 
 
 def _judge_value(expectation: Expectation, numbers: dict[str, ValueResult]) -> ExpectationResult:
+    from loopscope.analysis.bounded_statistics import Bracket
     from loopscope.analysis.measured import some_dropped
     from loopscope.analysis.quantity_text import number
-    from loopscope.analysis.statistic import Bracket
 
     if expectation.path not in numbers:
         known = ", ".join(numbers) or "none"

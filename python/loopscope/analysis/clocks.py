@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
-from loopscope.analysis.dag_requirement import cases_of
+from loopscope.analysis.bounded_statistics import Bracket
+from loopscope.analysis.dag_cases import cases_of
 from loopscope.analysis.deadline import judge as judge_cases
-from loopscope.analysis.expectation import Verdict, judge
+from loopscope.analysis.list_cases import widened
 from loopscope.analysis.measured_links import ROUTER
 from loopscope.analysis.quantity_text import UNKNOWN_NS, duration
-from loopscope.analysis.requirement import widened
 from loopscope.analysis.results import (
     ClockEvent,
     ClockResult,
@@ -23,7 +23,7 @@ from loopscope.analysis.results import (
     LoopResult,
     Offset,
 )
-from loopscope.analysis.statistic import Bracket
+from loopscope.analysis.verdict import Verdict, judge
 from loopscope.analysis.window import bracket_of
 from loopscope.experiment import Expectation, Requirement
 from loopscope.experiment.expect_lines import EVERY_HOST

@@ -13,10 +13,10 @@ from loopscope.analysis.message_dag import NEVER
 from loopscope.analysis.path_table import ROWS, write_table
 
 if TYPE_CHECKING:
+    from loopscope.analysis.bounded_statistics import Nanoseconds
     from loopscope.analysis.keys import Keys
     from loopscope.analysis.message_dag import Mask, MessageDag, Origins, RepeatDag, Uses
     from loopscope.analysis.occurrences import Integers, Places
-    from loopscope.analysis.statistic import Nanoseconds
     from loopscope.timeline import Run
 
 

@@ -42,15 +42,15 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from loopscope.analysis.deciding_cases import Case, CaseCounts
-from loopscope.analysis.expectation import Verdict
 from loopscope.analysis.quantity_text import UNKNOWN_NS
+from loopscope.analysis.verdict import Verdict
 from loopscope.experiment import Allowed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from loopscope.analysis.statistic import Nanoseconds
+    from loopscope.analysis.bounded_statistics import Nanoseconds
     from loopscope.experiment import MissesIn
 
     Mask: TypeAlias = npt.NDArray[np.bool_]

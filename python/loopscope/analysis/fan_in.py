@@ -20,8 +20,8 @@ from loopscope.analysis.occurrences import NOWHERE, Occurrences
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from loopscope.analysis.bounded_statistics import Nanoseconds
     from loopscope.analysis.occurrences import Places
-    from loopscope.analysis.statistic import Nanoseconds
 
     Mask = npt.NDArray[np.bool_]
 

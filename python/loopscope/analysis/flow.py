@@ -14,8 +14,8 @@ from loopscope.analysis.quantity_text import UNKNOWN_NS
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from loopscope.analysis.bounded_statistics import Nanoseconds
     from loopscope.analysis.message_dag import MessageDag, RepeatDag
-    from loopscope.analysis.statistic import Nanoseconds
 
     Mask = npt.NDArray[np.bool_]
 

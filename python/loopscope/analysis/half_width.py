@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from loopscope.analysis.statistic import Nanoseconds
+    from loopscope.analysis.bounded_statistics import Nanoseconds
 
 COUNTER = np.dtype([("drift_ppm", np.float64), ("apart_ns", np.float64)])
 """Claims of a host's counter: the bound on the difference between its rate and its mean (NaN: not

@@ -15,6 +15,7 @@ import ibis
 import numpy as np
 import pyarrow as pa
 
+from loopscope.analysis.bounded_statistics import Sample
 from loopscope.analysis.half_width import COUNTER, NO_COUNTER, half_widths
 from loopscope.analysis.hop_decomposition_result import SPLIT_TIMES, PartResult, SplitResult
 from loopscope.analysis.measured_links import ROUTER, ports
@@ -22,15 +23,14 @@ from loopscope.analysis.messages import counters
 from loopscope.analysis.patterns import SLEW_PPM
 from loopscope.analysis.quantity_text import number
 from loopscope.analysis.results import LinkResult
-from loopscope.analysis.statistic import Sample
 from loopscope.experiment.measures import fields_of
 from loopscope.timeline import RunError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from loopscope.analysis.bounded_statistics import Bracket, Nanoseconds
     from loopscope.analysis.messages import Messages
-    from loopscope.analysis.statistic import Bracket, Nanoseconds
     from loopscope.experiment import MessagePath
     from loopscope.timeline import Run
 

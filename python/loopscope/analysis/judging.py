@@ -6,25 +6,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from loopscope.analysis.dag_requirement import cases_of
+from loopscope.analysis.dag_cases import cases_of
 from loopscope.analysis.deadline import Cases, judge
 from loopscope.analysis.deciding_cases import Case
-from loopscope.analysis.expectation import Verdict
-from loopscope.analysis.expectation import judge as judge_bracket
 from loopscope.analysis.keys import PLAIN, Keys
 from loopscope.analysis.measured import printed, significant, some_dropped
 from loopscope.analysis.measured_dag import MeasuredDag
 from loopscope.analysis.periodic import Recurrence, recurrence
 from loopscope.analysis.quantity_text import UNKNOWN_NS, number, quantity
 from loopscope.analysis.results import ExpectationResult
+from loopscope.analysis.verdict import Verdict
+from loopscope.analysis.verdict import judge as judge_bracket
 from loopscope.analysis.window import RepeatTimes
 from loopscope.experiment import Expectation, Requirement
 from loopscope.experiment.measures import RATE
 from loopscope.experiment.statistic_names import unit
 
 if TYPE_CHECKING:
+    from loopscope.analysis.bounded_statistics import Bracket, Exact
     from loopscope.analysis.measured import MeasuredPath
-    from loopscope.analysis.statistic import Bracket, Exact
     from loopscope.experiment import MessagePath
     from loopscope.timeline import Run
 

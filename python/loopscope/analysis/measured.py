@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loopscope.analysis.bounded_statistics import Bracket, Exact, Sample
 from loopscope.analysis.hop_decomposition import HopDecompositions
 from loopscope.analysis.missing_events import UNACCOUNTED, Missing, missing_events
 from loopscope.analysis.quantity_text import duration, half_width, number
 from loopscope.analysis.regularity import regularity
 from loopscope.analysis.results import TIMES, IntervalResult, PathResult
-from loopscope.analysis.statistic import Bracket, Exact, Sample
 from loopscope.analysis.window import choices
 from loopscope.experiment.statistic_names import COUNTS
 

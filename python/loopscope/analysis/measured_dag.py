@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loopscope.analysis.bounded_statistics import Bracket, Sample
 from loopscope.analysis.flow import chosen, flow
 from loopscope.analysis.measured import (
     MeasuredInterval,
@@ -24,13 +25,12 @@ from loopscope.analysis.missing_events import Missing
 from loopscope.analysis.path_result import TIMES, FlowResult, GraphResult
 from loopscope.analysis.quantity_text import UNKNOWN_NS, duration, number
 from loopscope.analysis.regularity import Arrivals
-from loopscope.analysis.statistic import Bracket, Sample
 from loopscope.analysis.window import choices
 
 if TYPE_CHECKING:
+    from loopscope.analysis.bounded_statistics import Nanoseconds
     from loopscope.analysis.flow import Sent, Used
     from loopscope.analysis.message_dag import MessageDag
-    from loopscope.analysis.statistic import Nanoseconds
     from loopscope.analysis.window import RepeatTimes
     from loopscope.experiment import Hop, MessagePath, PathEdge, TimeWindow
     from loopscope.timeline import Run

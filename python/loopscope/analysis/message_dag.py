@@ -38,8 +38,8 @@ from loopscope.experiment import MessagePath
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from loopscope.analysis.bounded_statistics import Nanoseconds
     from loopscope.analysis.occurrences import Places
-    from loopscope.analysis.statistic import Nanoseconds
     from loopscope.experiment import PathEdge
     from loopscope.timeline import Run
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from loopscope.analysis.statistic import Nanoseconds
+    from loopscope.analysis.bounded_statistics import Nanoseconds
 
     Mask = npt.NDArray[np.bool_]
     Rows = npt.NDArray[np.intp]

@@ -14,8 +14,8 @@ from loopscope.timeline import UnknownTableError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from loopscope.analysis.bounded_statistics import Nanoseconds
     from loopscope.analysis.keys import Keys
-    from loopscope.analysis.statistic import Nanoseconds
     from loopscope.experiment import PathEvent
     from loopscope.timeline import Run
 

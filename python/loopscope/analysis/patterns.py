@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING
 import ibis
 import numpy as np
 
-from loopscope.analysis.expectation import Verdict, judge, overall
+from loopscope.analysis.bounded_statistics import Bracket, Sample
 from loopscope.analysis.half_width import COUNTER, NO_COUNTER, half_widths
 from loopscope.analysis.messages import counters
 from loopscope.analysis.missing_events import UNACCOUNTED, Missing, missing_events
 from loopscope.analysis.quantity_text import duration, half_width, number
 from loopscope.analysis.results import PATTERN_TIMES, PatternResult, PatternRow
-from loopscope.analysis.statistic import Bracket, Sample
+from loopscope.analysis.verdict import Verdict, judge, overall
 from loopscope.experiment import Expectation, MessageType, Pattern
 from loopscope.timeline import Run, RunError, UnknownTableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from loopscope.analysis.statistic import Nanoseconds
+    from loopscope.analysis.bounded_statistics import Nanoseconds
 
 SLEW_PPM = 500
 """The most by which Linux speeds CLOCK_MONOTONIC up or slows it down (`MAXFREQ` of adjtimex)."""

@@ -23,8 +23,8 @@ from loopscope.analysis.regularity import Arrivals, regularity
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from loopscope.analysis.bounded_statistics import Bracket
     from loopscope.analysis.messages import Mask, Rows
-    from loopscope.analysis.statistic import Bracket
     from loopscope.analysis.window import RepeatTimes
     from loopscope.experiment import PathEvent, TimeWindow
     from loopscope.timeline import Run

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loopscope.analysis.bounded_statistics import Bracket
 from loopscope.analysis.half_width import half_widths
 from loopscope.analysis.missing_events import UNACCOUNTED
 from loopscope.analysis.quantity_text import UNKNOWN_NS
-from loopscope.analysis.statistic import Bracket
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from loopscope.analysis.statistic import Nanoseconds
+    from loopscope.analysis.bounded_statistics import Nanoseconds
 
     Mask = npt.NDArray[np.bool_]
     Rows = npt.NDArray[np.intp]

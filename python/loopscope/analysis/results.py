@@ -13,9 +13,9 @@ from pydantic import Field, PlainSerializer, SerializerFunctionWrapHandler, mode
 
 from loopscope.analysis.deciding_cases import Case, CaseCounts
 from loopscope.analysis.document import INTERNAL, OPTIONAL, UNLESS_EMPTY, Document, keyed_by
-from loopscope.analysis.expectation import Verdict
 from loopscope.analysis.hop_decomposition_result import SplitResult
 from loopscope.analysis.path_result import GraphResult
+from loopscope.analysis.verdict import Verdict
 from loopscope.strict_json import to_json
 
 if TYPE_CHECKING:

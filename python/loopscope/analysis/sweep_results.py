@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from loopscope.analysis.analyse import analyse
-from loopscope.analysis.expectation import Verdict, overall
 from loopscope.analysis.results import Results, StatisticResult
+from loopscope.analysis.verdict import Verdict, overall
 from loopscope.experiment import Experiment, Statistic
 from loopscope.strict_json import to_json
 from loopscope.timeline import (

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loopscope.analysis.bounded_statistics import nearest_rank, quantile
 from loopscope.analysis.endings import unfinished
 from loopscope.analysis.keys import read_keys
 from loopscope.analysis.missing_events import UNACCOUNTED
 from loopscope.analysis.quantity_text import number as shown
 from loopscope.analysis.results import ValueResult
-from loopscope.analysis.statistic import nearest_rank, quantile
 from loopscope.timeline import RunError, UnknownTableError
 
 if TYPE_CHECKING:

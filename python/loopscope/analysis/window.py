@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loopscope.analysis.bounded_statistics import Bracket
 from loopscope.analysis.quantity_text import UNKNOWN_NS
-from loopscope.analysis.statistic import Bracket
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from loopscope.analysis.bounded_statistics import Nanoseconds
     from loopscope.analysis.measured import MeasuredInterval, MeasuredPath
     from loopscope.analysis.measured_dag import MeasuredDag
     from loopscope.analysis.messages import Mask
-    from loopscope.analysis.statistic import Nanoseconds
     from loopscope.experiment import Expectation, MessagePath, PathEvent, TimeWindow
     from loopscope.timeline import Run
 

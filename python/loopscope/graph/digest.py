@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from loopscope.analysis.bounded_statistics import exact_sum, quantile
 from loopscope.analysis.quantity_text import UNKNOWN_NS
-from loopscope.analysis.statistic import exact_sum, quantile
 
 if TYPE_CHECKING:
     import numpy.typing as npt

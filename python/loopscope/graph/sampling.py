@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loopscope.analysis.bounded_statistics import Sample, nearest_rank, quantile
 from loopscope.analysis.quantity_text import UNKNOWN_NS
-from loopscope.analysis.statistic import Sample, nearest_rank, quantile
 from loopscope.graph.digest import Digest
 
 if TYPE_CHECKING:

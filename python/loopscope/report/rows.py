@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from loopscope.analysis.deciding_cases import Case
-from loopscope.analysis.expectation import Verdict
 from loopscope.analysis.quantity_text import duration, half_width, number, quantity
 from loopscope.analysis.results import (
     TIMES,
@@ -22,6 +21,7 @@ from loopscope.analysis.results import (
     Results,
     ValueResult,
 )
+from loopscope.analysis.verdict import Verdict
 
 ABSENT = "–"
 """Stands for what was not measured."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.statistic import exact_sum
+from loopscope.analysis.bounded_statistics import exact_sum
 from loopscope.report.decimation import cells
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loopscope.analysis.bounded_statistics import nearest_rank, quantile
 from loopscope.analysis.quantity_text import UNKNOWN_NS, duration, half_width, number
-from loopscope.analysis.statistic import nearest_rank, quantile
 from loopscope.report.axis import Axis, unit_of
 from loopscope.report.chart import Bars, Chart, Panel
 from loopscope.report.palette import BLUE, ORANGE

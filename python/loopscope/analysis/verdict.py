@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from loopscope.experiment import Expectation
 
 if TYPE_CHECKING:
-    from loopscope.analysis.statistic import Bracket
+    from loopscope.analysis.bounded_statistics import Bracket
 
 
 class Verdict(str, Enum):

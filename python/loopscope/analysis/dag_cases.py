@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loopscope.analysis.deadline import Cases, Doubt, timed
+from loopscope.analysis.list_cases import cases_of as cases_of_list
+from loopscope.analysis.list_cases import cut_off
 from loopscope.analysis.measured import MeasuredPath
 from loopscope.analysis.measured_dag import MeasuredDag
 from loopscope.analysis.message_dag import Fate
 from loopscope.analysis.missing_events import UNACCOUNTED
 from loopscope.analysis.quantity_text import UNKNOWN_NS
-from loopscope.analysis.requirement import cases_of as cases_of_list
-from loopscope.analysis.requirement import cut_off
 from loopscope.experiment.measures import SAMPLING
 
 if TYPE_CHECKING:

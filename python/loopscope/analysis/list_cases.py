@@ -34,9 +34,9 @@ from loopscope.experiment import TimeWindow
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from loopscope.analysis.bounded_statistics import Nanoseconds
     from loopscope.analysis.measured import MeasuredInterval, MeasuredPath
     from loopscope.analysis.messages import Mask, Messages, Rows
-    from loopscope.analysis.statistic import Nanoseconds
     from loopscope.analysis.window import RepeatTimes
     from loopscope.experiment import Requirement
 
