@@ -134,6 +134,7 @@ def resumed(recording: Recording, *words: str) -> subprocess.Popen[str]:
 
 
 def reached(machine: Machine, pid: int, recorder: subprocess.Popen[str]) -> None:
+    """Returns when the recorder answers to the program's number."""
     deadline = time.monotonic() + 60
     while (done := machine.command("enable", "none:*", "--to", str(pid))).returncode != 0:
         assert recorder.poll() is None, recorder.communicate()
@@ -280,6 +281,18 @@ def test_an_attached_program_and_what_was_chosen(machine: Machine, program: Path
     assert ids(machine, "tock") == list(range(1, 1_000))
     assert (told["emitted"], told["recorded"], told["dropped"]) == (3_998, 3_998, 0)
     assert babeltrace_count(machine) == 3_998
+
+
+def test_a_recording_is_reached_by_its_programs_number(
+    machine: Machine, record: Callable[..., Recording]
+) -> None:
+    recording = record("--quiet")
+    reached(machine, recording.pid, recording.process)
+    assert machine.command("disable", "demo:tock", "--to", str(recording.pid)).returncode == 0
+    recording.rounds(99)
+    recording.end_program()
+    assert recording.process.wait() == 0
+    assert babeltrace_count(machine) == 100 + 1, "tick was recorded to the end, tock once"
 
 
 def test_nothing_to_go_on_with(machine: Machine, record: Callable[..., Recording]) -> None:

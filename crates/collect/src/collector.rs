@@ -195,6 +195,11 @@ impl Collector {
         !self.processes.is_empty()
     }
 
+    /// Process numbers of the programs that are recorded now.
+    pub fn pids(&self) -> impl Iterator<Item = u32> {
+        self.processes.iter().map(|process| process.pid)
+    }
+
     /// Adds a runtime directory whose `streams` file asks for these streams
     /// ([`crate::stream::write`]). Its processes are called `process`, or by their programs' short
     /// names. The directory belongs to the collector from now on: [`Collector::finish`] removes it.

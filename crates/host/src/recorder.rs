@@ -93,8 +93,8 @@ const REGISTERS: Duration = Duration::from_secs(1);
 const TOLD: u32 = 10;
 
 impl Attendant {
-    /// `pids` are numbers by which people call the recording, besides this process's and its
-    /// parent's.
+    /// `pids` are numbers by which people call the recording, besides those of this process, of its
+    /// parent and of the processes that are recorded.
     pub fn new(
         kind: &str,
         what: String,
@@ -141,7 +141,7 @@ impl Attendant {
         }
         if let Some(server) = &self.server {
             server.answer(|request| match request {
-                Request::Describe => Reply::Description(self.description.clone()),
+                Request::Describe => Reply::Description(self.described(collector)),
                 Request::Trigger { stream } => {
                     match collector.trigger(stream.as_deref(), Cause::Command, None) {
                         Ok(triggered) => Reply::Triggered(triggered),
@@ -154,6 +154,14 @@ impl Attendant {
                 }
             });
         }
+    }
+
+    /// The description, with the numbers of the processes that are recorded now.
+    fn described(&self, collector: &Collector) -> Description {
+        let mut description = self.description.clone();
+        let unnamed = collector.pids().filter(|pid| !self.description.pids.contains(pid));
+        description.pids.extend(unnamed);
+        description
     }
 
     /// The callback that [`loopscope_collect::record::run`] takes.
