@@ -1,4 +1,4 @@
-"""From the tables of a run to the statistics of its paths and the verdicts on its expectations."""
+"""Analysis of a run's tables: statistics of its paths, and verdicts on its expectations."""
 
 from loopscope.analysis.analyse import AnalysisError, analyse, write_path_tables
 from loopscope.analysis.results import Results

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 PPB = 10**9
 LISTED = 1000
-"""Of the cases that decided a verdict, so many are kept."""
+"""Largest number of cases that decided a verdict and are kept."""
 _WORST = np.iinfo(np.int64).max
 
 
@@ -67,11 +67,11 @@ class Doubt:
     """Uncertainty of a verdict because of events that are missing from the trace."""
 
     changed: int = 0
-    """Of the cases in `Cases.open`, so many may be the other way."""
+    """Number of the cases in `Cases.open` that may be the other way."""
     met: int = 0
-    """Up to so many more cases may have been, anywhere, that were met."""
+    """Largest number of further cases, anywhere, that may have been met."""
     missed: int = 0
-    """And so many that were missed."""
+    """Largest number of further cases, anywhere, that may have been missed."""
 
     def __bool__(self) -> bool:
         return bool(self.changed or self.met or self.missed)
@@ -137,9 +137,9 @@ class Judgement:
     """The first `LISTED` of those that decided: the misses of a FAIL, worst first, or of its first
     window that is too full; what an UNKNOWN leaves open; the misses that a PASS allowed."""
     deciding_count: int
-    """Of them all."""
+    """Number of all cases that decided."""
     broken: str | None
-    """Of a FAIL by a share or a window, what it came to."""
+    """Result of a FAIL by a share or a window, for people; else None."""
 
 
 def judge_table(

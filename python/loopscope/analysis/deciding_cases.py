@@ -40,4 +40,4 @@ class Case(Document):
     undecided: bool
     """Else it was met or missed."""
     at_end: Annotated[bool, UNLESS_EMPTY] = False
-    """Of an age: what it had grown to when the run, or the window, ended."""
+    """Whether it is an age at the end of the run or of the window."""

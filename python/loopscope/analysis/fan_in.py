@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Spans:
-    """From `start` to before `stop`, an entry for each message that uses; empty: nothing."""
+    """Spans from `start` to before `stop`, one for each message that uses; empty: nothing."""
 
     start: Places
     stop: Places

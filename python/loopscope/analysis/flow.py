@@ -52,7 +52,7 @@ class Used:
     made: Mask
     """Those that surely used something."""
     age: Nanoseconds
-    """Of the oldest data that they used; `UNKNOWN_NS` where they are not `made`."""
+    """Age of the oldest data that they used, ns; `UNKNOWN_NS` where they are not `made`."""
     width: Nanoseconds
     """Its half-width."""
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 ENQUEUED, DEPARTED = "link.enqueued", "link.departed"
 Link = tuple[str, str]
-"""From a host to a host."""
+"""Names of the sending and of the receiving host."""
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,8 @@ class SplitResult(Document):
     ambiguous: int
     """Messages whose number several packets had that passed the link in between."""
     before: PartResult
-    """From the hop's first event to the packet's arrival at the link."""
+    """Time from the hop's first event to the packet's arrival at the link."""
     emulated: PartResult
     """On the link: what was asked for and what the mover added."""
     after: PartResult
-    """From the packet's departure to the hop's last event."""
+    """Time from the packet's departure to the hop's last event."""

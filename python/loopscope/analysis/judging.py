@@ -133,7 +133,7 @@ def judge_number(
 
 
 def shown(bracket: Bracket | None, stat: str) -> int | float | None:
-    """As results hold it."""
+    """Value of a bracket as results hold it; None without one."""
     return significant(bracket) if bracket and stat == RATE else printed(bracket)
 
 
@@ -210,6 +210,6 @@ def _span(stat: str, bracket: Bracket) -> str:
 
 
 def _shown(case: Case, times: RepeatTimes, keys: Keys) -> Case:
-    """As results hold it: its time since time zero, its message by its key."""
+    """The case as results hold it: its time since time zero, its message by its key."""
     at = case.at_ns - int(times.zero[case.repeat])
     return replace(case, at_ns=at, id=keys.shown(int(case.id)))

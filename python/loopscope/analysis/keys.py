@@ -108,7 +108,7 @@ class Keys:
 
 
 PLAIN = Keys()
-"""Of a key of one whole number that fits."""
+"""Keys of one whole number that fits into 64 bits."""
 
 
 def read_keys(columns: Sequence[tuple[ibis.Table, str, str]], of: str) -> Keys:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from loopscope.timeline import Run
 
 SETTLED_OF, _SETTLED = 50, 45
-"""Of so many messages in succession, so many are within the band of what has settled."""
+"""Messages in succession, and how many of these must be within the band to have settled."""
 
 
 class MeasuredInterval:
@@ -147,7 +147,7 @@ class MeasuredInterval:
 
 
 class MeasuredLoop(MeasuredInterval):
-    """From a path's first event to its last. Its count is of the messages that set out."""
+    """Interval from a path's first event to its last. Its count is of the messages that set out."""
 
     legs: tuple[MeasuredInterval, MeasuredInterval]
     """Its first hop and its last."""

@@ -218,7 +218,7 @@ class MeasuredDag:
 
     @property
     def loop(self) -> MeasuredFlow:
-        """From its beginning to its end. Raises `ValueError` where it has several."""
+        """Flow from its beginning to its end. Raises `ValueError` where it has several."""
         path = self.messages.path
         if len(path.ends) > 1:
             ends = (f"{path.events[start]} -> {path.events[end]}" for start, end in path.ends)

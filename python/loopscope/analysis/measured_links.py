@@ -18,7 +18,7 @@ from loopscope.timeline import Run, RunError
 
 ROUTER = "_router"
 PROCESS = "_links"
-"""Of the router."""
+"""Process name of the router."""
 _FILE = f"hosts/{ROUTER}/components/_links/files/links.json"
 _Z99 = 2.5758293035489
 

@@ -133,7 +133,7 @@ class RepeatDag:
         return self.all_uses(event, end)[event]
 
     def all_uses(self, event: int, end: int) -> dict[int, Uses]:
-        """The same of the later event itself and of all from one on that lead to it."""
+        """`uses` of the later event itself and of all from one on that lead to it."""
         way = self.path.before(end) | {end}
         done = len(self.messages[end])
         here = np.arange(done)

@@ -119,7 +119,7 @@ class Messages:
         return len(self.id)
 
     def intervals(self, first: int, last: int, rows: slice = ALL) -> Intervals:
-        """From one event (its index in the path) to another, of the messages in `rows`.
+        """Intervals from one event (its index in the path) to another, of the messages in `rows`.
 
         Costs that are to be subtracted take from the length, and their half-widths add to its own.
         """

@@ -34,7 +34,7 @@ class FlowResult(Document):
     unused: int
     """Arrived, and nothing was used after them."""
     undecided: int
-    """Of which the clock leaves open whether they were used, or a newer one."""
+    """Number of messages of which the clock leaves open whether they were used, or a newer one."""
     duplicates: int
     """Occurrences at the later event beyond each message's first."""
     empty: int
@@ -42,7 +42,7 @@ class FlowResult(Document):
     missing: int
     """The most events on the way that may be missing from the trace."""
     times: Mapping[str, int | float | None]
-    """From a message to its first use, by the names in `TIMES`, ns."""
+    """Times from a message to its first use, by the names in `TIMES`, ns."""
     err_ns: int | None
     """The largest half-width among them; None where there are none and where one is unknown."""
     age_ns: int | None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from loopscope.timeline import Run
 
 ROWS = 1 << 18
-"""Of a piece, which is a row group."""
+"""Rows of a piece, which is a row group."""
 
 Piece = Callable[[], dict[str, pa.Array]]
 

@@ -36,7 +36,7 @@ class Recurrence:
 
     arrivals: Arrivals
     id: npt.NDArray[np.int64]
-    """Of each occurrence, 0 where it has none."""
+    """Id of each occurrence, 0 where it has none."""
     intervals: Rows
     """Those that may lie in the window."""
     sure: Mask
@@ -44,7 +44,7 @@ class Recurrence:
     count: int
     """Occurrences in the window, those at its edges included."""
     dropped: int
-    """So many more occurrences there may be."""
+    """Largest number of further occurrences that were dropped."""
 
     def cases(self, period_ns: int, limit_ns: int) -> Cases:
         """`every PERIOD within LIMIT`."""

@@ -33,7 +33,7 @@ PATTERN_TIMES = ("min", "p50", "p99", "max")
 
 @dataclass(frozen=True)
 class IntervalResult(Document):
-    """From one event to another: a whole path, or one of its hops."""
+    """Interval from one event to another: a whole path, or one of its hops."""
 
     first: Annotated[str, INTERNAL]
     last: Annotated[str, INTERNAL]
@@ -53,9 +53,10 @@ class IntervalResult(Document):
     """The largest half-width among them. No statistic is farther from its true value, as long as
     the trace dropped nothing."""
     splits: Annotated[tuple[SplitResult, ...], INTERNAL] = ()
-    """Of a hop, where links' events were recorded: one for each emulated link that it goes over."""
+    """Parts of a hop where links' events were recorded, for each emulated link that it goes
+    over."""
     by_repeat: Annotated[Mapping[int, IntervalResult] | None, OPTIONAL] = None
-    """The same of each repeat alone, where there are several: what is of all together hides how
+    """Results of each repeat alone, where there are several: those of all together hide how
     they differ."""
 
 
@@ -116,7 +117,7 @@ class PatternRow(Document):
 class PatternResult(Document):
     name: Annotated[str, INTERNAL]
     verdict: Verdict | None
-    """Of all its rows; None where no row has a target."""
+    """Verdict on all rows; None where no row has a target."""
     rows: tuple[PatternRow, ...]
 
 
@@ -133,14 +134,14 @@ class ExpectationResult(Document):
     reason: str | None
     """Why it is UNKNOWN; which of several hosts made it FAIL."""
     unit: Annotated[str | None, OPTIONAL] = None
-    """Of a value, "" where it counts; None where this is about a path."""
+    """Unit of a value, "" for a count; None where this is about a path."""
     counts: CaseCounts | None = None
     """Where each message, update or interval has to meet something; `measured` is the number of
     those that were missed."""
     deciding: tuple[Case, ...] = ()
     """Cases that decided the verdict, most telling first, at most `deadline.LISTED`."""
     deciding_count: int = 0
-    """Of them all."""
+    """Number of all cases that decided."""
 
     @model_serializer(mode="wrap")
     def _with_cases(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -198,7 +199,7 @@ class ClockResult(Document):
     """None where nothing bounds it: the clock was disturbed."""
     reference: bool
     exchanges: int
-    """Of probes, that the clock's map rests on."""
+    """Exchanges of probes that the clock's map rests on."""
     rejected: int
     """Messages of the probes that contradicted the others."""
     realtime: Offset | None
@@ -239,7 +240,7 @@ class LoopResult(Document):
     instants: int
     """That were looked at."""
     unknown: int
-    """Of them, those without a residual."""
+    """Number of those without a residual."""
     covered: int
     """Those inside their calibrated half-width."""
     contradictions: int
@@ -250,7 +251,7 @@ class LoopResult(Document):
     err_ns: int | None
     """Median of the hard half-widths."""
     calibrated_ns: int | None
-    """And of the calibrated ones."""
+    """Median of the calibrated half-widths, ns."""
     problem: str | None
     """Why nothing is known."""
 
@@ -345,9 +346,9 @@ class LinkResult(Document):
     queued: int
     dropped: Mapping[str, int]
     delay: Annotated[Mapping[str, int | float | None], Field(serialization_alias="delay_ns")]
-    """From arrival to departure, ns: mean, deviation and percentiles."""
+    """Time from arrival to departure, ns: mean, deviation and percentiles."""
     late: Annotated[Mapping[str, int | float | None], Field(serialization_alias="late_ns")]
-    """From the time due to departure: what the mover added."""
+    """Time from the instant due to departure, ns: what the mover added."""
     asked_delay_ns: int | None
     """The mean; None where a queue or a file of delays adds to what was asked."""
     delay_error_ns: float | None
@@ -358,7 +359,7 @@ class LinkResult(Document):
     corrupted: Share
     reordered: int
     rate_bps: float | None
-    """From the first departure to the last."""
+    """Rate from the first departure to the last, bit/s."""
     asked_rate_bps: int | None
 
 
@@ -391,7 +392,7 @@ class Results(Document):
     graph_messages: Annotated[Mapping[str, MeasuredDag], INTERNAL] = field(
         default_factory=dict, repr=False, compare=False
     )
-    """As `messages`, of `graphs`."""
+    """Messages of the branching paths, by name."""
     statistics: Annotated[Mapping[str, StatisticResult], INTERNAL] = field(default_factory=dict)
     """Statistics that tables and figures asked for, by text; in the JSON of a sweep only."""
 

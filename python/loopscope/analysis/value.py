@@ -33,7 +33,7 @@ class Samples:
     x: npt.NDArray[np.float64]
     """In the value's unit."""
     not_finite: int
-    """So many more are NaN or infinite."""
+    """Number of further samples that are NaN or infinite."""
     without_key: int
     """Events that have none of the key by which numbers are added up; they are in no sum."""
 

@@ -48,7 +48,7 @@ class RepeatTimes:
         return self._zeros[0]
 
     def of_parts(self, whole: MessagePath) -> RepeatTimes:
-        """The same for parts of a path, which go on for as long as the whole path does."""
+        """Times for parts of a path, which go on for as long as the whole path does."""
         times = copy(self)
         times._whole = whole
         return times

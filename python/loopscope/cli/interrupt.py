@@ -15,7 +15,7 @@ AGAIN_S = 0.02
 
 
 def heed() -> None:
-    """From now on SIGINT raises KeyboardInterrupt, again where a destructor has swallowed it.
+    """Makes SIGINT raise KeyboardInterrupt from now on, again where a destructor has swallowed it.
 
     Python ignores what is raised in ``__del__``, and says so to ``sys.unraisablehook`` only: a
     Ctrl-C that came just then would do nothing.

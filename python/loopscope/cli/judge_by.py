@@ -14,7 +14,7 @@ from loopscope.timeline import JUDGED_BY, read_manifest, read_specification, wri
 
 
 def judge_by(run: Path, file: Path | None) -> None:
-    """From now on the run is judged by what a file measures, expects, draws and analyses; None: by
+    """Has the run judged from now on by what a file measures, expects, draws and analyses; None: by
     the experiment that was run.
 
     Ends with exit 2 where the file is wrong or of another sweep.
@@ -50,7 +50,7 @@ def _params(measured: Experiment, edited: Experiment) -> list[str]:
 
 
 def _text(value: Scalar) -> str:
-    """As it would be written with ``--param``."""
+    """The value as it would be written with ``--param``."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

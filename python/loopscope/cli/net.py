@@ -74,7 +74,7 @@ def _cells(link: dict[str, Any]) -> list[str]:
 
 
 def _asked(settings: dict[str, Any]) -> str:
-    """As the file would say it: `delay=20ms loss=1%`; of what has several numbers, its JSON."""
+    """Settings as the file has them: `delay=20ms loss=1%`; those of several numbers as JSON."""
     from loopscope.experiment import quantity
     from loopscope.experiment.quantity import DURATION, RATE
 

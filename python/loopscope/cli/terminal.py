@@ -78,7 +78,7 @@ class TerminalProgress:
         self._show(text, None)
 
     def amount(self, done: int, total: int) -> None:
-        """So many bytes of those that the stage reads are done."""
+        """Takes note of the bytes that are done, of those that the stage reads."""
         unit, name = max((each for each in _UNITS if each[0] <= total), default=_UNITS[0])
         self._amount = f"  {done / unit:.1f} of {total / unit:.1f} {name}"
 

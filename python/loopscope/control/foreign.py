@@ -16,7 +16,7 @@ from loopscope.strict_json import to_json
 IMPORT_VERSION = 1
 
 ForeignSource = dict[str, Any]
-"""As ``_native.build_run`` takes it."""
+"""Foreign trace as ``_native.build_run`` takes it."""
 
 
 class CannotAdd(Exception):

@@ -15,8 +15,8 @@ class Progress(Protocol):
         """A new stage of the run begins; ``text`` is for people."""
 
     def amount(self, done: int, total: int) -> None:
-        """So many of the bytes that the stage has to read are done; asked for some ten times a
-        second. What it raises ends the stage."""
+        """Takes note of the bytes that are done, of those that the stage reads; called some ten
+        times a second. What it raises ends the stage."""
 
     def phase(self, name: str, timeout_s: float, measured: bool) -> None:
         """A phase of the experiment begins."""

@@ -210,7 +210,7 @@ class Repeat:
 
     @property
     def collected(self) -> str:
-        """From which hosts, for people."""
+        """Text for people that says from which hosts data was collected."""
         hosts = [host for host in self._hosts if host != router.NAME]
         rest = [host for host in hosts if host not in self._finished]
         text = f"collected from {len(hosts) - len(rest)} of {len(hosts)} hosts"

@@ -41,7 +41,7 @@ def make_timeline(experiment: Experiment, repeat: Path, progress: Progress) -> N
 def make_timelines(
     each: Each, repeats: Sequence[tuple[Experiment, Path]], progress: Progress
 ) -> None:
-    """The same of several repeats, each of their stream files a piece of work of its own.
+    """Makes the time lines of several repeats, each of their stream files a piece of work.
 
     All pieces must find the repeats under the same paths. One that is done twice, or that a killed
     process leaves half done, harms nothing.

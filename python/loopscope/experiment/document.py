@@ -1,4 +1,4 @@
-"""From a file's text to a plan or the list of all its mistakes."""
+"""Reading of an experiment file: from its text to a plan or the list of all its mistakes."""
 
 from __future__ import annotations
 

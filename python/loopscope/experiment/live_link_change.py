@@ -17,7 +17,7 @@ from .values import Names
 
 
 class _File(Section):
-    """As it would be within an experiment file."""
+    """The change as a section of an experiment file."""
 
     network: dict[str, LinkSettings]
 

@@ -200,9 +200,9 @@ class Hop:
 
 @dataclass(frozen=True)
 class TimeWindow:
-    """From ``after_ns`` on and before ``until_ns`` (None: to the end), counted from the first
-    occurrence in the repeat of any event that a path begins with or that is expected something
-    of."""
+    """Window from ``after_ns`` on and before ``until_ns`` (None: to the end), counted from the
+    first occurrence in the repeat of any event that a path begins with or that is expected
+    something of."""
 
     after_ns: int
     until_ns: int | None = None

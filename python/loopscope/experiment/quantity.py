@@ -129,7 +129,7 @@ def parse(text: object, dimension: Dimension) -> Fraction:
 
 
 def parse_whole(text: object, dimension: Dimension) -> int:
-    """As ``parse``, for dimensions whose values are whole numbers of the base unit."""
+    """Parses as ``parse``, for dimensions whose values are whole numbers of the base unit."""
     return int(parse(text, dimension))
 
 

@@ -29,7 +29,7 @@ class _Trace(Section):
 
 
 class _File(Section):
-    """As it would be within an experiment file."""
+    """The streams as a section of an experiment file."""
 
     trace: _Trace
 

@@ -52,8 +52,8 @@ def write_batches(batches: pa.RecordBatchReader, form: str, file: Path) -> None:
 
 
 def printable(batches: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """The same with texts for what CSV has no form for: lists and structs as Python writes them,
-    bytes as hexadecimal digits."""
+    """The batches with texts for values that CSV has no form for: lists and structs as Python
+    writes them, bytes as hexadecimal digits."""
     import pyarrow as pa
 
     odd = {each.name for each in batches.schema if not _has_form(each.type)}

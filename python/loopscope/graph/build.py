@@ -37,7 +37,7 @@ class Product:
     order: tuple[str, ...]
     options: Options
     units: Mapping[str, str]
-    """Of those columns that have one."""
+    """Units of those columns that have one."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ class Context:
     """Pipelines so far; None for one whose columns are not known."""
     opened: dict[str, ibis.Table] = field(default_factory=dict)
     units: dict[str, Units] = field(default_factory=dict)
-    """Of the columns of each table of ``made``."""
+    """Units of the columns of each table of ``made``."""
     products: list[Product] = field(default_factory=list)
     pipeline: str = ""
     given: Units = field(default_factory=dict)
-    """Of the columns of the pipeline's table so far."""
+    """Units of the columns of the pipeline's table so far."""
     label: str = ""
     """Label of the pipeline's rows where they are merged with others': their origin."""
 

@@ -36,7 +36,7 @@ class UserFunction:
     text: str
     options: Mapping[str, Any]
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Of the batches that it gives, with their types."""
+    """Columns of the batches that it gives, with their types."""
 
     def __call__(self, given: Any) -> Any:
         try:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Function = Callable[[Batches], Batches]
 
 ROWS = 1 << 16
-"""Of a batch, at most."""
+"""Largest number of rows of a batch."""
 
 
 class Engine(Protocol):
@@ -52,7 +52,7 @@ class Engine(Protocol):
         ...
 
     def kept(self, table: ibis.Table) -> ibis.Table:
-        """The same rows, computed once."""
+        """Table of the same rows, computed once."""
         ...
 
     def each(self, work: Callable[[Any], None], items: Sequence[Any]) -> None:

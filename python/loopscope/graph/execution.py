@@ -66,7 +66,7 @@ class Written:
     columns: Mapping[str, str]
     problem: str | None = None
     units: Mapping[str, str] = field(default_factory=dict)
-    """Of those columns that have one."""
+    """Units of those columns that have one."""
 
 
 def read_inputs(paths: Sequence[Path], point: str | None = None) -> Inputs:

@@ -26,7 +26,7 @@ def group(context: Context, table: ibis.Table, options: Options) -> ibis.Table:
 
 
 _STRETCHES = 100_000_000
-"""Of a repeat, at most."""
+"""Largest number of stretches of a repeat."""
 
 
 def resample(context: Context, table: ibis.Table, options: Options) -> ibis.Table:

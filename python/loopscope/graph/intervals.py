@@ -65,7 +65,7 @@ def pair(context: Context, table: ibis.Table, options: Options) -> ibis.Table:
 
 
 _COUNTER = ("host", "counter")
-"""Of a stamp: whose counter it was, and what that showed."""
+"""Columns of a stamp: the host of its counter, and the counter's value."""
 
 
 def _counted(context: Context, starts: ibis.Table, ends: ibis.Table, time: str, width: str) -> bool:

@@ -117,7 +117,7 @@ def write(product: Product, engine: Engine, folder: Path) -> tuple[list[Path], i
 
 
 def _with_units(rows: pa.RecordBatchReader, units: Mapping[str, str]) -> pa.RecordBatchReader:
-    """The same, with the metadata `unit` of columns whose names do not say theirs."""
+    """The batches with the metadata `unit` of columns whose names do not say theirs."""
     schema = pa.schema(
         field
         if units.get(field.name, "") == unit_of_name(field.name)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from loopscope.graph.engine import Batches
 
     Values = npt.NDArray[Any]
-    """Of int64 or float64."""
+    """Array of int64 or float64."""
 
 COLUMNS = {
     "of": "string",

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from loopscope.experiment import AnalysisStep
 
 Unit = str | None
-"""As axes show it; empty of plain numbers, None where it is not known."""
+"""Unit as axes show it; empty for plain numbers, None where it is not known."""
 Units = Mapping[str, Unit]
-"""Of all columns of a table by name."""
+"""Units of all columns of a table by name."""
 
 _SAME = frozenset(
     ("negative", "abs", "round", "floor", "ceil", "real", "nullif")

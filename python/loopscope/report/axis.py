@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Scalar = str | int | float | bool
 UNITS = {"ns": "ns", "B": "B", "bit": "bit/s", "Hz": "Hz", "ppm": "ppm"}
-"""Of a dimension's base unit, the one that axes show."""
+"""Unit that axes show, by the base unit of a dimension."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Axis:
     name: str
     """Name of the quantity, without the unit."""
     unit: str
-    """Of the numbers; empty for plain numbers and texts."""
+    """Unit of the numbers; empty for plain numbers and texts."""
     scale: float
     """Divisor of the numbers for people, who then read `shown`."""
     shown: str
@@ -40,10 +40,10 @@ class Axis:
     """Whether a linear axis begins at zero: if nothing reaches below, or even if error bars do."""
     limits: tuple[float, float] | None = None
     least: float = 0.0
-    """Of the values above zero."""
+    """Least of the values above zero."""
     most: float = 0.0
     colour: str = "black"
-    """Of its label in a file."""
+    """Colour of its label in a file."""
 
     @property
     def decades(self) -> float:

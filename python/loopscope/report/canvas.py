@@ -25,7 +25,7 @@ FORMATS: tuple[Format, ...] = ("svg", "pdf", "png")
 WIDTHS: dict[Width, float] = {"one": 3.5, "two": 7.16}
 """Inches: one and two columns."""
 RASTER_DPI = 300
-"""Of what is a picture within SVG and PDF."""
+"""Resolution of pictures within SVG and PDF, dots per inch."""
 PNG_DPI = 200
 STYLE: dict[str, Any] = {
     "pdf.fonttype": 42,

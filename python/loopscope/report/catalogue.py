@@ -407,7 +407,7 @@ def _clock(name: str) -> Callable[[FigureSource, str, Choice], Chart]:
 
 
 _OF_ENDS = ("waterfall",)
-"""Of a branching path also from one beginning to one end."""
+"""Kinds that can be of one beginning and one end of a branching path."""
 _STRETCH = ("repeat", "from", "until")
 _SAMPLES = (*_STRETCH, "log")
 

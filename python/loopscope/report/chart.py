@@ -58,7 +58,7 @@ class Trace:
     symbol: Symbol = ""
     """Empty: a line alone."""
     size: float = 3.0
-    """Of the symbol, in points."""
+    """Size of the symbol, in points."""
     opacity: float = 1.0
     hollow: npt.NDArray[np.bool_] | None = None
     """The points with an open symbol."""
@@ -114,7 +114,7 @@ class Bars:
     start: Numbers
     length: Numbers
     half_width: Numbers
-    """Of the length; NaN where unknown."""
+    """Maximum error of the length; NaN where unknown."""
     colour: str
     label: str
     texts: Sequence[str]

@@ -45,9 +45,9 @@ _MARKERS = {"circle": "o", "square": "s", "diamond": "D", "down": "v", "up": "^"
             "star": "*", "x": "X", "tick": "|", "dash": "_"}  # fmt: skip
 _STROKES = {LINK: "--", TRIGGER: ":"}
 _NEAR = 0.02
-"""Of the axis: numbers of strokes that are nearer stand together."""
+"""Share of the axis: numbers of strokes that are nearer stand together."""
 _FEW_LABELS = 3
-"""So many have room within a panel."""
+"""Largest number of labels that have room within a panel."""
 _TALL = 13
 """Characters to an inch of a panel's height, along the vertical axis."""
 _WIDE = 19
@@ -214,7 +214,7 @@ def _strokes(axes: Axes, strokes: Strokes, axis: Axis, numbered: bool) -> None:
 
 
 def _number(axes: Axes, strokes: Strokes, scale: float) -> None:
-    """As ticks at the top, above which Matplotlib puts the title."""
+    """Numbers the strokes as ticks at the top, above which Matplotlib puts the title."""
     low, high = axes.get_xlim()
     groups: list[tuple[float, list[str]]] = []
     for stroke in strokes.every:

@@ -226,7 +226,7 @@ class _Page:
 
 
 def _traces(layer: Layer, panel: Panel) -> Iterator[Json]:
-    """Without the axes; what has a `name` is in the legend unless `legend` is False."""
+    """Traces without their axes; those with a `name` are in the legend unless `legend` is False."""
     x, y = panel.x, panel.y
     if isinstance(layer, Trace):
         yield from _trace(layer, x, panel.right if layer.right and panel.right else y)

@@ -36,7 +36,7 @@ class ClockCurve:
     """Hard half-width; NaN where unknown, as the next."""
     calibrated_ns: Floats
     rate_ppm: Floats
-    """From this knot to the next; NaN on the last."""
+    """Rate from this knot to the next, ppm; NaN on the last."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def _columns(table: pa.Table) -> dict[str, npt.NDArray[Any]]:
 
 
 def _curve(of: Mapping[str, npt.NDArray[Any]], begin: int) -> tuple[ClockCurve, float]:
-    """And the slope of the straight line that it is from."""
+    """The curve, and the slope of the straight line that it is relative to."""
     ts, offset = of["ts"], of["offset_ns"]
     elapsed = (ts - ts[0]).astype(np.float64)
     slope = float((offset[-1] - offset[0]) / elapsed[-1]) if elapsed[-1] else 0.0

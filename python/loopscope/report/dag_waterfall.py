@@ -30,7 +30,7 @@ class _Sent:
     sinks: tuple[int, ...]
     repeat: npt.NDArray[np.int32]
     place: npt.NDArray[np.intp]
-    """Of each among its repeat's."""
+    """Place of each among those of its repeat."""
     id: npt.NDArray[np.int64]
     fate: npt.NDArray[np.int8]
     """The best of all ends."""

@@ -71,7 +71,7 @@ class FigureSource:
 
     @property
     def experiment(self) -> Experiment | None:
-        """As it is at the point, should one be chosen."""
+        """The experiment, at the chosen point if there is one."""
         if self.whole is None or self.point is None:
             return self.whole
         at = {point.name: point.experiment for point in self.whole.points}
@@ -270,7 +270,7 @@ class FigureSource:
         return Sampled(text, label, text, "events", unit, *_from_first(*columns))
 
     def _unit(self, entity: str, field: str) -> str:
-        """As the program says of its values, else as the field's name does."""
+        """Unit that the program gives of its values, else the one in the field's name."""
         from loopscope.report.samples import unit_of_name
 
         if field == "value":

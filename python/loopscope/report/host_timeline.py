@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from loopscope.timeline import Run
 
 _WAYS = 300
-"""So many messages' ways are drawn, of a branching path over each edge; of more only their
-events."""
+"""Largest number of messages whose ways are drawn, on a branching path over each edge; of more only
+their events."""
 _DOTS = 1200
 """Events of a lane that can be told apart."""
 _FEW = 40
@@ -53,7 +53,7 @@ class HostTimeline:
     entities: tuple[str, ...]
     marks: tuple[Mark, ...]
     ways: tuple[tuple[tuple[int, int], ...], ...]
-    """Of each message: instant and lane of each event of its path; of a branching path those of
+    """Way of each message: instant and lane of each event of its path; on a branching path those of
     each edge that one went over."""
     origin_ns: int
     """The window's beginning, after the run's first event."""
@@ -122,7 +122,8 @@ def _with_margins(repeat: int, begin: int, end: int) -> Window:
 
 
 def whole(run: Run, repeat: int) -> Window:
-    """From a repeat's first event to its last. Raises `FigureError` where none was recorded."""
+    """Window from a repeat's first event to its last. Raises `FigureError` where none was
+    recorded."""
     begin, end = [], []
     for name in run.tables:
         table = run.table(name)

@@ -96,7 +96,7 @@ def _segment(link: LinkResult) -> Segment:
 
 
 def _ends(links: Sequence[LinkResult]) -> dict[Segment, int]:
-    """Until when each link had its settings, in ns since the first measured phase began; those of
+    """Ends of each link's settings, in ns since the first measured phase began; those of
     the last ones, which held until the end, are left out."""
     ordered = sorted(map(_segment, links))
     return {each: after[3] for each, after in pairwise(ordered) if each[:3] == after[:3]}

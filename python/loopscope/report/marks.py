@@ -22,13 +22,13 @@ _TICKS = "ticks at the bottom"
 _MOST_LINES = 20
 """More of a kind are short ticks: lines would hide the data."""
 _MOST_NAMED = 6
-"""So many have a number in a printed figure, and their texts in its caption."""
+"""Largest number of marks with a number in a printed figure and a text in its caption."""
 _APART = 1 / 200
-"""Of the axis: what is nearer to the first of a stroke is in the same stroke."""
+"""Share of the axis: what is nearer to the first of a stroke is in the same stroke."""
 TICK = 0.05
 """Height of a tick, of the panel's."""
 _BEYOND = 0.02
-"""Of the axis: how far before the first and behind the last point a mark may be."""
+"""Share of the axis by which a mark may lie before the first or behind the last point."""
 _PASSED_ON = ("host", "end")
 """Triggers that are another one's, and those at the end of each recording."""
 
@@ -94,7 +94,7 @@ class Strokes:
 
 
 def caption_of(panels: Sequence[Strokes], forms: Mapping[str, str], named: bool) -> str:
-    """As `Strokes.caption`, of a figure's panels together."""
+    """Caption as `Strokes.caption`, of a figure's panels together."""
     if len(panels) == 1:
         return panels[0].caption(forms, named)
     kinds = [each for panel in panels for each in panel.kinds()]
@@ -161,7 +161,7 @@ def _first(group: Sequence[tuple[float, Mark]]) -> float:
 
 
 def _changes(run: Run) -> list[Mark]:
-    """From the events `link:set`, each with what differs from the settings before."""
+    """Marks of the events `link:set`, each with what differs from the settings before."""
     if "link.set" not in run.tables:
         return []
     asked: dict[tuple[int, str, str], list[Mapping[str, Any]]] = {}

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 _POINTS = 5000
 _HOPS_POINTS = 8000
 _PATHS = 2
-"""So many paths have so many points each; more have as many together, so that pages stay light."""
+"""Number of paths with all their points; more paths share as many, so that pages stay light."""
 _RANKS = 200
 _CELLS = (150, 60)
 _TAILED = 8
-"""So many times the median is far from it: on a linear axis what is there flattens the rest."""
+"""Multiple of the median that is far from it: on a linear axis such values flatten the rest."""
 _HOP_PIXELS = 170
 
 CCDF_CAPTION = (
@@ -60,8 +60,8 @@ def end_charts(
     marks: Sequence[Mark],
     among: int,
 ) -> Iterator[NamedChart]:
-    """From one beginning of a path, of which messages arrived, to one end. `parts` are those of the
-    path; `among`: how many ends all paths of the page have."""
+    """Charts from one beginning of a path, of which messages arrived, to one end. `parts` are those
+    of the path; `among`: how many ends all paths of the page have."""
     part = parts[ends]
     ages = ages_of(results, path.name, ends) if joins(path, ends) else None
     way = f", {part.intervals.first} → {part.intervals.last}"
@@ -96,7 +96,7 @@ def end_charts(
 
 
 def parts_of(results: Results, path: MessagePath) -> dict[Ends, Part]:
-    """From end to end, and the hops."""
+    """Parts of a path: from end to end, and the hops."""
     return {ends: part_of(results, path.name, ends) for ends in (*path.ends, *path.hops)}
 
 

@@ -83,7 +83,7 @@ class Part:
     what: str
     """Noun for the intervals, in the plural."""
     intervals: Intervals
-    """Of ages one for each use, which begins where the use is and has its number."""
+    """Intervals; for ages one for each use, which begins where the use is and has its number."""
     origin: Mapping[int, int]
     """When the path's first message of each repeat set out, be it one of the warm-up."""
     hosts: frozenset[str]

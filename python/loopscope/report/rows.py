@@ -44,7 +44,7 @@ class IntervalRow:
     last: str
     cells: tuple[Cell, ...]
     repeat: int | None = None
-    """Of a path in one repeat alone."""
+    """Number of the repeat of a row about one repeat alone."""
 
     @property
     def label(self) -> str:
@@ -93,7 +93,7 @@ def measured(expectation: ExpectationResult) -> str:
 
 
 SHOWN = 10
-"""Of the cases that decided a verdict, so many are shown."""
+"""Largest number of cases that decided a verdict and are shown."""
 
 
 def deciding(expectation: ExpectationResult) -> str:
@@ -124,7 +124,7 @@ def _case(case: Case) -> str:
 
 
 PATTERN_HEADINGS = ("type", "receiver", "n", "lost", "max", "target")
-"""Of the columns of every pattern's row, but for its verdict and the reason of that."""
+"""Headings of every pattern's columns, but for its verdict and the reason of that."""
 
 
 def pattern_cells(row: PatternRow) -> tuple[Cell, ...]:
@@ -174,7 +174,7 @@ def _of_repeats(value: ValueResult) -> str:
 
 
 SEVERAL = 4
-"""Of more repeats only the extremes are shown."""
+"""Largest number of repeats that are shown; of more only the extremes are."""
 
 
 def value_source(value: ValueResult) -> str:
@@ -204,7 +204,7 @@ def clock_line(clock: ClockResult) -> str:
 
 
 CLOCK_EVENT_HEADINGS = ("host", "repeat", "clock", "from", "until", "")
-"""Of the columns of a table of what happened to clocks."""
+"""Headings of a table of clock events."""
 
 
 def clock_event_cells(event: ClockEvent) -> tuple[str, ...]:
@@ -255,7 +255,7 @@ LOOP_HEADINGS = (
     "contradictions",
     "",
 )
-"""Of the columns of a table of loops."""
+"""Headings of a table of loops."""
 
 
 def loop_cells(loop: LoopResult) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from loopscope.report.samples import Numbers
 
 _DOTS_PER_INCH = 150
-"""Of the raster that a scatter plot's points are told apart on."""
+"""Resolution of the raster on which points of a scatter plot are distinguished."""
 _CELLS_PER_INCH = 20
 _FEW_BARS = 400
 
@@ -49,11 +49,11 @@ class Detail:
     """Amount of detail in a figure of samples, and the page's names of these."""
 
     size: tuple[float, float] = (7.16, 3.0)
-    """Of a file in inches."""
+    """Size of a file in inches."""
     points: int | None = None
     """At most so many, extremes kept; None: all that a raster of the size can tell apart."""
     ranks: int = 600
-    """Of a tail's line, about."""
+    """Approximate number of points of a tail's line."""
     cells: tuple[int, int] | None = None
     """Columns and rows of a heat map; None: as many as suit the size."""
     what: str = "sample"

@@ -25,7 +25,7 @@ class Tail:
     count: Numbers
     total: int
     low: Floats | None
-    """The same order statistic of all values less their half-widths; None without half-widths."""
+    """Order statistic of all values less their maximum errors; None without these."""
     high: Floats | None
 
 

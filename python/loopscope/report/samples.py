@@ -54,7 +54,7 @@ class Column:
 
     name: str
     unit: str
-    """Of the numbers; empty for plain ones."""
+    """Unit of the numbers; empty for plain ones."""
     categories: tuple[str, ...] = ()
     """Where they stand for texts."""
     instant: bool = False
@@ -212,7 +212,7 @@ def _numbers(
 
 
 def _unit(field: pa.Field) -> str:
-    """As the column's metadata say (`unit`), else as its name does."""
+    """Unit in the column's metadata (`unit`), else the one in its name."""
     told = (field.metadata or {}).get(b"unit")
     if told is not None:
         return str(told.decode())
@@ -220,14 +220,14 @@ def _unit(field: pa.Field) -> str:
 
 
 def unit_of_name(name: str) -> str:
-    """As the name of a column ends; empty where it says nothing."""
+    """Unit by the ending of a column's name; empty where it has none."""
     if _TIMES.fullmatch(name) or _INSTANTS.fullmatch(name):
         return "ns"
     return unit_of_suffix(name)
 
 
 def unit_of_suffix(name: str) -> str:
-    """As a name such as late_ms has it for its last word."""
+    """Unit by the last word of a name such as late_ms."""
     return _SUFFIXES.get(name.rpartition("_")[2], "") if "_" in name else ""
 
 

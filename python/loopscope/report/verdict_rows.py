@@ -13,7 +13,7 @@ class VerdictRow:
     """The verdict of one expectation, or of one target of a pattern."""
 
     expectation: str
-    """As it is written in the experiment file, such as `loop.p99 < 5ms`."""
+    """Text of the experiment file, such as `loop.p99 < 5ms`."""
     verdict: Verdict
     measured: str
     """The measured value and its half-width, such as `2.507 ms ± 85 ns`; empty for a pattern."""

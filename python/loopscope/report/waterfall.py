@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 USUAL = ("p50", "p99", "max")
 """The messages that are shown where none is named: by nearest rank of their time."""
 _COMPARED = 10_000
-"""So many keys are compared with one that is not there."""
+"""Largest number of keys that are compared with one that is not there."""
 UNKNOWN = "±?"
 """Stands at a hop of which no half-width is known."""
 WHISKERS = f"Whiskers: half-width of each time, {UNKNOWN} where it is unknown."

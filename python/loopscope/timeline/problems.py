@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 FEW = 3
-"""So many loops of a kind have a problem each; more of them have one together."""
+"""Largest number of loops of a kind with a problem each; more of them have one together."""
 _NAMED = 5
 
 # As loopscope_clocksync::others::contradiction words it.
