@@ -7,7 +7,7 @@
 //! **Every change to a machine is written to the [`ledger`] before it is made**, so that [`reset`]
 //! can undo it after any crash.
 //!
-//! [`agent::run`] is the whole agent. Parts without I/O: [`dialogue`] (the agent's side of the
+//! [`server::run`] is the whole agent. Parts without I/O: [`dialogue`] (the agent's side of the
 //! phase protocol), [`lines`] (bytes to lines), [`network`] (addresses), [`testbed::Plan`] (the
 //! links of a testbed).
 

@@ -14,8 +14,8 @@ use loopscope_clocksync::state::State;
 use loopscope_clocksync::synthetic::SyntheticClock;
 use loopscope_time::Counter;
 
-/// Each with the true counter at which it was published, in order. A state is in force until the next
-/// one.
+/// States and changes, each with the true counter at which it was published, in order. A state is
+/// in force until the next one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Published {
     pub(super) states: Vec<(Counter, State)>,

@@ -114,7 +114,7 @@ pub(crate) fn owner(runtime: &Folder) -> io::Result<PathBuf> {
     Ok(OsString::from_vec(path).into())
 }
 
-/// Suffix of that name.
+/// Suffix of the name of a runtime directory in which programs can make nothing more.
 const CLOSED: &str = "-closed";
 
 /// The name of a runtime directory once programs can make nothing more in it.
@@ -124,7 +124,7 @@ pub(crate) fn closed(runtime_dir: &Path) -> PathBuf {
     closed.into()
 }
 
-/// Whether it has that name.
+/// Whether a runtime directory has that name.
 pub(crate) fn is_closed(runtime_dir: &Path) -> bool {
     runtime_dir.to_string_lossy().ends_with(CLOSED)
 }

@@ -93,8 +93,8 @@ pub(crate) struct RingCount {
     pub(crate) inside: bool,
 }
 
-/// Place of sub-buffer `number` of a flight recorder with `count` places: that of the first one is
-/// never used again.
+/// Place of sub-buffer `number` of a flight recorder with `count` places. The first one keeps its
+/// place for good.
 pub(crate) fn place_of(number: u64, count: u64) -> u64 {
     if number == 0 { 0 } else { 1 + (number - 1) % (count - 1) }
 }

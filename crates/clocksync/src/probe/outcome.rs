@@ -25,7 +25,8 @@ pub struct Outcome {
     pub session: u64,
     /// How far the counters of two of the reference's processors may be apart, in its ticks.
     pub apart: u64,
-    /// What the other side takes global time to have been when it received the probe, if its reply had it.
+    /// Global time at which the other side received the probe, by its own clock; `None` where its
+    /// reply did not have it.
     pub reckoning: Option<Reckoning>,
 }
 

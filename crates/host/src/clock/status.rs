@@ -36,13 +36,13 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(super::NO_CLOCK));
         }
     };
-    let said = Answer::of(&page);
+    let answer = Answer::of(&page);
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&said.json())?);
+        println!("{}", serde_json::to_string_pretty(&answer.json())?);
     } else {
-        said.print();
+        answer.print();
     }
-    let good = said.status() == Status::Synchronised;
+    let good = answer.status() == Status::Synchronised;
     Ok(ExitCode::from(if good { 0 } else { NOT_SYNCHRONISED }))
 }
 
