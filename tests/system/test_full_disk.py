@@ -22,7 +22,17 @@ while :; do
     sleep 0.02
 done
 """
-COMPONENT = "  filler: {host: h1, run: sh ./filler.sh $runs}\nphases:"
+# It begins when all hosts record: where a recording cannot begin, its program is not started.
+COMPONENT = "  filler: {host: h1, run: sh ./filler.sh $runs, start: connect}\nphases:"
+LATE = """\
+name: links
+hosts: [h1, h2]
+components:
+  filler: {host: h1, run: sh ./fill-once.sh $runs, ready: {exit: 0}}
+  pipe: {host: h2, run: loopscope-host pipe sink, start: run}
+phases: [{name: run, measured: true, timeout: 10s}]
+trace: {user: ["pipe:*"]}
+"""
 
 
 @pytest.fixture
@@ -65,6 +75,19 @@ def test_accounts_outlive_a_full_disk(machine: Machine, small_disk: Path) -> Non
     # The emulated links have accounts too.
     assert {name: loss[name] for name in COUNTS} == _of_all(directory, "*")
     assert page.read_text("utf-8").rstrip().endswith("</html>")
+
+
+def test_a_program_that_cannot_be_recorded_is_not_started(
+    machine: Machine, small_disk: Path
+) -> None:
+    machine.write("fill-once.sh", 'cat /dev/zero > "$1"/ballast 2> /dev/null; true\n')
+    file = machine.write("late.yaml", LATE.replace("$runs", str(small_disk)))
+    run = machine.command("run", file)
+    assert run.returncode == 4, run.stdout + run.stderr
+    (line,) = (each for each in run.stderr.splitlines() if each.startswith("loopscope: "))
+    assert "pipe on h2 failed in phase run: component pipe: cannot record" in line, run.stderr
+    assert "No space left on device" in line and "Traceback" not in run.stderr, run.stderr
+    assert machine.leftovers() == []
 
 
 def _of_all(run: Path, hosts: str) -> dict[str, int]:

@@ -55,7 +55,8 @@ pub(crate) enum Trace {
 
 impl Trace {
     /// Also records the programs of `source`. `out` gets `trace/` and `loss.json`. Triggers and
-    /// departures that begin on this host go to the reporter.
+    /// departures that begin on this host go to the reporter. After an error, such as a full disk,
+    /// nothing of `source` is recorded.
     pub(crate) fn add(
         &mut self,
         source: Source,
@@ -72,9 +73,10 @@ impl Trace {
             *self = Trace::Running(Recorder::start(collector, reporter())?);
         }
         let Trace::Running(recorder) = self else { return Err(TraceError::Finished) };
-        // A thread that has ended says why when it is finished.
-        let _ = recorder.orders.send(Order::Add(source));
-        Ok(())
+        let (sender, answer) = channel();
+        // A thread that has panicked drops the sender.
+        let _ = recorder.orders.send(Order::Add { source, answer: sender });
+        Ok(answer.recv().map_err(|_| TraceError::Panicked)??)
     }
 
     /// Triggers the flight recorder `stream`, or all; `host` is where it began, if elsewhere.
@@ -124,7 +126,7 @@ pub(crate) struct Source {
 }
 
 enum Order {
-    Add(Source),
+    Add { source: Source, answer: Sender<Result<(), Error>> },
     Departed(String, Vec<Departure>),
     Trigger { stream: Option<String>, host: Option<String>, answer: Sender<bool> },
 }
@@ -161,9 +163,12 @@ fn collect(
     loop {
         // After a failure rings fill up, and what does not fit is counted.
         let done = match given.recv_timeout(pause) {
-            Ok(Order::Add(Source { runtime, process, recording })) => {
+            Ok(Order::Add { source: Source { runtime, process, recording }, answer }) => {
                 recording.deadlines.into_iter().for_each(|deadline| collector.watch(deadline));
-                collector.add_source(&runtime, Some(process), &recording.streams)
+                let added = collector.add_source(&runtime, Some(process), &recording.streams);
+                // The program does not start where this is an error, so the recording goes on.
+                let _ = answer.send(added);
+                Ok(())
             }
             Ok(Order::Trigger { stream, host, answer }) => {
                 let cause = if host.is_some() { Cause::Host } else { Cause::Command };
