@@ -66,6 +66,7 @@ CRATES: dict[str, set[str]] = {
 
 # What each Python package may import, of our own.
 PACKAGES: dict[str, set[str]] = {
+    "columns": set(),
     "extras": set(),
     "files": set(),
     "strict_json": set(),
@@ -74,8 +75,8 @@ PACKAGES: dict[str, set[str]] = {
     "timeline": {"experiment", "files", "layout", "strict_json"},
     "testbed": {"strict_json"},
     "phase": set(),
-    "analysis": {"timeline", "experiment", "layout", "strict_json"},
-    "report": {"analysis", "timeline", "experiment", "extras", "files", "strict_json"},
+    "analysis": {"columns", "timeline", "experiment", "layout", "strict_json"},
+    "report": {"analysis", "columns", "timeline", "experiment", "extras", "files", "strict_json"},
     "export": {"analysis", "timeline", "experiment", "layout"},
     "graph": {
         "analysis",

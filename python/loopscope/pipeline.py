@@ -8,7 +8,7 @@ The command line calls it, and so can a notebook. Measuring is `loopscope.contro
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -127,9 +127,14 @@ def report(path: Path, point: str | None, progress: Progress) -> Judged:
     """
     # Slow imports come before there is anything to interrupt: Ctrl-C that comes in the middle of
     # one may be lost in a library.
-    import loopscope.graph.stored_analyses
     import loopscope.report.page
     import loopscope.report.sweep_page  # noqa: F401
+    from loopscope.graph.mistake import GraphError
+    from loopscope.graph.stored_analyses import graphs_of
+
+    with suppress(GraphError, OSError):
+        if graphs_of(path):
+            import loopscope.graph.execution  # noqa: F401
 
     if read_manifest(path).get("status") == KILLED:
         progress.note(f"{path}: its controller was killed; what was recorded until then is judged")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import SimpleNamespace
 
-import ibis
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -318,8 +318,7 @@ def test_periodic_events(gaps, steady, window, limit, allowed, value):
         exits=(),
         without_exit=(),
         tables={"io.out": None},
-        hosts=ibis.memtable(hosts),
-        table=lambda name: ibis.memtable(table),
+        relation=lambda name: duckdb.from_arrow(hosts if name == "hosts" else table),
     )
     times = RepeatTimes(run, [OUT])
     found = recurrence(run, OUT, window, times)

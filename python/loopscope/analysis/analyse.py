@@ -303,12 +303,13 @@ def _costs(run: Run) -> dict[tuple[int, str], tuple[float, float]]:
     Raises `AnalysisError` where it was not measured.
     """
     columns = ["repeat", "host", "event_cost_ns", "event_cost_err_ns"]
-    if not set(columns) <= set(run.hosts.columns):
+    hosts = run.relation("hosts")
+    if not set(columns) <= set(hosts.columns):
         raise AnalysisError(
             f"measure.subtract_cost: {run.path} is of a version that did not measure the cost of "
             "an event; run the experiment again, or leave subtract_cost out"
         )
-    rows = run.hosts.select(*columns).to_pyarrow().to_pylist()
+    rows = hosts.project(", ".join(columns)).to_arrow_table().to_pylist()
     # A host on which nothing was recorded has no event that could cost anything.
     found = {
         (row["repeat"], row["host"]): (row["event_cost_ns"], row["event_cost_err_ns"])

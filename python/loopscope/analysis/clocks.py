@@ -15,6 +15,7 @@ from loopscope.analysis.dag_cases import cases_of
 from loopscope.analysis.deadline import judge as judge_cases
 from loopscope.analysis.list_cases import widened
 from loopscope.analysis.measured_links import ROUTER
+from loopscope.analysis.messages import host_codes
 from loopscope.analysis.quantity_text import UNKNOWN_NS, duration
 from loopscope.analysis.results import (
     ClockEvent,
@@ -25,6 +26,7 @@ from loopscope.analysis.results import (
 )
 from loopscope.analysis.verdict import Verdict, judge
 from loopscope.analysis.window import bracket_of
+from loopscope.columns import numpy_of
 from loopscope.experiment import Expectation, Requirement
 from loopscope.experiment.expect_lines import EVERY_HOST
 from loopscope.experiment.statistic_names import COUNTS
@@ -51,15 +53,14 @@ class RealtimeOffset:
 
 def realtime_offsets(run: Run) -> dict[str, RealtimeOffset]:
     """The offset of each host's CLOCK_REALTIME, over all repeats."""
-    readings = run.foreign_clocks
-    chosen = readings.filter(readings.clock == "realtime")
-    rows = chosen.select("repeat", "host", "offset_ns", "offset_err_ns").to_pyarrow()
+    chosen = run.relation("foreign_clocks").filter("clock = 'realtime'")
+    rows = chosen.project("repeat, host, offset_ns, offset_err_ns").to_arrow_table()
     host = np.array(rows["host"].to_pylist(), dtype=object)
-    known = pc.and_(rows["offset_ns"].is_valid(), rows["offset_err_ns"].is_valid()).to_numpy()
-    offset, err = (rows[name].fill_null(0).to_numpy() for name in ("offset_ns", "offset_err_ns"))
-    repeat = rows["repeat"].to_numpy()
+    known = numpy_of(pc.and_(rows["offset_ns"].is_valid(), rows["offset_err_ns"].is_valid()))
+    offset, err = (numpy_of(rows[name].fill_null(0)) for name in ("offset_ns", "offset_err_ns"))
+    repeat = numpy_of(rows["repeat"])
     found = {}
-    for name in sorted(set(run.hosts.host.to_pyarrow().to_pylist())):
+    for name in host_codes(run):
         here = host == name
         size, width = np.abs(offset[here & known]), err[here & known]
         if not len(size):
@@ -125,26 +126,21 @@ def read_clocks(
     run: Run, offsets: Mapping[str, RealtimeOffset]
 ) -> tuple[tuple[ClockResult, ...], tuple[ClockEvent, ...]]:
     """Every host's clock, and what happened to clocks in the order of repeats and time."""
-    hosts = run.hosts
-    by_host = hosts.group_by("host").agg(
-        reference=hosts.reference.any(),
-        max_err_ns=hosts.max_err_ns.max(),
-        exchanges=hosts.exchanges.sum(),
-        rejected=hosts.rejected.sum(),
+    by_host = run.relation("hosts").aggregate(
+        "host, bool_or(reference) AS reference, max(max_err_ns) AS max_err_ns, "
+        "sum(exchanges)::BIGINT AS exchanges, sum(rejected)::BIGINT AS rejected"
     )
     clocks = []
-    for row in by_host.order_by("host").to_pyarrow().to_pylist():
+    for row in by_host.order("host").to_arrow_table().to_pylist():
         if row["max_err_ns"] is not None and row["max_err_ns"] >= UNKNOWN_NS:
             row["max_err_ns"] = None
         offset = offsets.get(row["host"])
         clocks.append(ClockResult(**row, realtime=offset.result() if offset else None))
-    begins = run.clock.group_by("repeat").agg(begin=run.clock.ts.min()).to_pyarrow().to_pylist()
-    begin = {row["repeat"]: row["begin"] for row in begins}
-    found = run.clock_events
-    begun = found.from_ts.coalesce(found.until_ts)
-    rows = found.order_by("repeat", begun, "until_ts", "host", "clock")
+    begin = dict(run.relation("clock").aggregate("repeat, min(ts)").fetchall())
+    begun = "coalesce(from_ts, until_ts)"
+    rows = run.relation("clock_events").order(f"repeat, {begun}, until_ts, host, clock")
     events = []
-    for row in rows.to_pyarrow().to_pylist():
+    for row in rows.to_arrow_table().to_pylist():
         ends = [
             None if row[end] is None else row[end] - begin[row["repeat"]]
             for end in ("from_ts", "until_ts")
@@ -158,8 +154,8 @@ def read_clocks(
 
 def read_loops(run: Run) -> tuple[LoopResult, ...]:
     """Agreement of times between the followers of each edge, by repeat and host."""
-    rows = run.loop_residuals.order_by("repeat", "host", "peer").to_pyarrow().to_pylist()
-    return tuple(LoopResult(**row) for row in rows)
+    rows = run.relation("loop_residuals").order("repeat, host, peer").to_arrow_table()
+    return tuple(LoopResult(**row) for row in rows.to_pylist())
 
 
 def contradicted(

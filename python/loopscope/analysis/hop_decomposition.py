@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import ibis
 import numpy as np
 import pyarrow as pa
 
@@ -23,8 +22,10 @@ from loopscope.analysis.messages import counters
 from loopscope.analysis.patterns import SLEW_PPM
 from loopscope.analysis.quantity_text import number
 from loopscope.analysis.results import LinkResult
+from loopscope.columns import numpy_of
 from loopscope.experiment.measures import fields_of
 from loopscope.timeline import RunError
+from loopscope.timeline.relation import literal
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from loopscope.analysis.messages import Messages
     from loopscope.experiment import MessagePath
     from loopscope.timeline import Run
+    from loopscope.timeline.relation import Relation
 
 ENQUEUED, DEPARTED = "link.enqueued", "link.departed"
 Link = tuple[str, str]
@@ -60,7 +62,8 @@ class LinkEvents:
         self._place: dict[str, Any] = {"offset": 0, "width": 8, "order": "little"} | dict(
             message or {}
         )
-        self._packets: ibis.Table | None = None
+        self._run = run
+        self._packets: Relation | None = None
         if self._links and ENQUEUED in run.tables and DEPARTED in run.tables:
             self._packets = _packets(run)
             self._counter = {
@@ -146,10 +149,11 @@ class LinkEvents:
         hop |= {"not_before": start - start_err, "not_after": end + end_err}
         assert self._packets is not None
         carried = self._packets.filter(
-            self._packets.sender == link[0], self._packets.receiver == link[1]
+            f"sender = {literal(link[0])} AND receiver = {literal(link[1])}"
         )
-        on_the_way = _candidates(ibis.memtable(pa.table(hop)), carried).to_pyarrow()
-        column = {name: on_the_way[name].to_numpy() for name in on_the_way.column_names}
+        rows_of_hop = self._run.relation_of(pa.table(hop))
+        on_the_way = _candidates(rows_of_hop, carried).to_arrow_table()
+        column = {name: numpy_of(on_the_way[name]) for name in on_the_way.column_names}
         once = column["packets"] == 1
         row = column["row"][once]
         came, came_err, left, left_err, own = (
@@ -188,85 +192,73 @@ class LinkEvents:
         return found
 
 
-def _packets(run: Run) -> ibis.Table:
+def _packets(run: Run) -> Relation:
     """One row for each packet that went through a link: when the kernel saw it come, and when the
     first of its copies was given to the device."""
-    key = ["repeat", "from", "to", "number"]
-    enqueued, departed = _router_table(run, ENQUEUED), _router_table(run, DEPARTED)
-    left = departed.group_by(key).agg(
-        left=departed.ts.min(),
-        left_err=departed.err_ns.argmin(departed.ts),
-        left_own=departed.own.argmin(departed.ts),
+    link = 'repeat, "from", "to"'
+    came = _router_table(run, ENQUEUED).project(
+        f"{link}, number, id, ts AS came, err_ns AS came_err, own AS came_own"
     )
-    came = enqueued.select(*key, "id", came="ts", came_err="err_ns", came_own="own")
-    names = _names(ports(run))
-    packets = came.join(left, key)
-    for end, port in (("sender", "from"), ("receiver", "to")):
-        named = names.rename({port: "port", end: "name"})
-        packets = packets.join(named, ["repeat", port])
-    columns = ["repeat", "sender", "receiver", "id", "came", "came_err", "left", "left_err"]
-    return packets.select(*columns, own=packets.came_own + packets.left_own)
+    left = _router_table(run, DEPARTED).aggregate(
+        f'{link}, number, min(ts) AS "left", arg_min(err_ns, ts) AS left_err, '
+        "arg_min(own, ts) AS left_own"
+    )
+    names = _names(run, ports(run))
+    senders = names.project('repeat, port AS "from", name AS sender')
+    receivers = names.project('repeat, port AS "to", name AS receiver')
+    packets = came.join(left, f"{link}, number")
+    packets = packets.join(senders, 'repeat, "from"').join(receivers, 'repeat, "to"')
+    return packets.project(
+        'repeat, sender, receiver, id, came, came_err, "left", left_err, came_own + left_own AS own'
+    )
 
 
-def _router_table(run: Run, name: str) -> ibis.Table:
+def _router_table(run: Run, name: str) -> Relation:
     """The events of a link with the kernel's part of `err_ns` added to the counter's: an event is
     reported `ago_ns` later, and the kernel may slew its clock meanwhile.
 
     Raises `RunError` where the stamps are still those of the telling.
     """
-    events = run.table(name)
-    if events.counter.count().to_pyarrow().as_py():
+    events = run.relation(name)
+    if len(events.filter("counter IS NOT NULL").limit(1)):
         raise RunError(
             f"{run.path}: {name} was made by an earlier version, with other stamps; make it again: "
             f"loopscope report {run.path}"
         )
-    own = (events.ago_ns * (SLEW_PPM / 1e6)).ceil().cast("int64")
+    own = f"ceil(ago_ns * {SLEW_PPM / 1e6}::DOUBLE)::BIGINT"
     if "within_ns" in events.columns:
-        own += events.within_ns.cast("int64")
-    return events.mutate(own=own)
+        own += " + within_ns::BIGINT"
+    return events.project(f"*, {own} AS own")
 
 
-def _names(hosts: Mapping[int, list[str]]) -> ibis.Table:
+def _names(run: Run, hosts: Mapping[int, list[str]]) -> Relation:
+    """The name of each port's host: `repeat`, `port`, `name`."""
     rows = [
-        {"repeat": repeat, "port": port, "name": name}
-        for repeat, names in hosts.items()
-        for port, name in enumerate(names)
+        (repeat, port, name) for repeat, names in hosts.items() for port, name in enumerate(names)
     ]
-    return ibis.memtable(
-        pa.table(
-            {
-                "repeat": pa.array([row["repeat"] for row in rows], pa.int32()),
-                "port": pa.array([row["port"] for row in rows], pa.uint16()),
-                "name": pa.array([row["name"] for row in rows], pa.string()),
-            }
-        )
-    )
+    types = {"repeat": pa.int32(), "port": pa.uint16(), "name": pa.string()}
+    columns = zip(*rows, strict=True) if rows else [()] * len(types)
+    arrays = (pa.array(each, kind) for each, kind in zip(columns, types.values(), strict=True))
+    return run.relation_of(pa.table(dict(zip(types, arrays, strict=True))))
 
 
-def _candidates(hop: ibis.Table, carried: ibis.Table) -> ibis.Table:
+def _candidates(hop: Relation, carried: Relation) -> Relation:
     """The number of packets that a row of `hop` may have been, and the first, where there is
     any."""
-    joined = hop.join(carried, ["repeat", "id"])
-    joined = joined.filter(
-        joined.came >= joined.not_before - joined.came_err,
-        joined.left <= joined.not_after + joined.left_err,
+    joined = hop.join(carried, "repeat, id").filter(
+        'came >= not_before - came_err AND "left" <= not_after + left_err'
     )
-    by_row = joined.group_by("row").agg(
-        packets=joined.count(),
-        came=joined.came.min(),
-        came_err=joined.came_err.argmin(joined.came),
-        left=joined.left.min(),
-        left_err=joined.left_err.argmin(joined.left),
-        own=joined.own.max(),
-    )
-    return by_row.order_by("row")
+    return joined.aggregate(
+        '"row", count(*) AS packets, min(came) AS came, arg_min(came_err, came) AS came_err, '
+        'min("left") AS "left", arg_min(left_err, "left") AS left_err, max(own) AS own'
+    ).order('"row"')
 
 
-def _passed(hop: Mapping[str, npt.NDArray[Any]], carried: ibis.Table) -> int:
+def _passed(hop: Mapping[str, npt.NDArray[Any]], carried: Relation) -> int:
     """Number of rows of `hop` that any packet may have been, whatever its number."""
     columns = ("repeat", "came", "came_err", "left", "left_err")
-    packets = carried.select(*columns).to_pyarrow()
-    repeat, came, came_err, left, left_err = (packets[name].to_numpy() for name in columns)
+    packets = carried.to_arrow_table()
+    repeat, came, came_err, left, left_err = (numpy_of(packets[name]) for name in columns)
     count = 0
     for each in np.unique(repeat):
         of_repeat, here = repeat == each, hop["repeat"] == each

@@ -13,21 +13,22 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import ibis
 import numpy as np
 import pyarrow as pa
 
 from loopscope.experiment.measures import fields_of
 from loopscope.timeline import RunError, UnknownTableError
+from loopscope.timeline.relation import INTEGERS, column_types, identifier, literal
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loopscope.experiment import MessagePath, PathEvent
     from loopscope.timeline import Run
+    from loopscope.timeline.relation import Relation
 
 _WHOLE, _TEXT, _BYTES = "a whole number", "text", "bytes"
-_LARGE = "decimal(20, 0)"
+_LARGE = "DECIMAL(20, 0)"
 """Holds every signed and unsigned number of 64 bits."""
 _MOST = (1 << 63) - 1
 
@@ -37,26 +38,30 @@ class Keys:
     """The numbers of a key's values; the same value has the same number in every table."""
 
     types: tuple[str, ...] = ()
-    """Ibis's, of the key's fields, so that different tables compare; none where each value is its
+    """SQL's, of the key's fields, so that different tables compare; none where each value is its
     own number."""
     values: pa.Table | None = None
     """A row for each number, a column for each field."""
 
-    def numbered(self, table: ibis.Table, key: str, name: str, required: bool = True) -> ibis.Table:
-        """A table with the number of its key in a further column. Rows without a key are left out
-        where it is `required`, else they have a null."""
+    def numbered(
+        self, run: Run, table: Relation, key: str, name: str, required: bool = True
+    ) -> Relation:
+        """A table of a run with the number of its key in a further column. Rows without a key are
+        left out where it is `required`, else they have a null."""
         if self.values is None:
-            made = table.mutate(**{name: table[key].cast("int64")})
-            return made.filter(made[name].notnull()) if required else made
-        known = ibis.memtable(
+            made = table.project(f"*, {identifier(key)}::BIGINT AS {name}")
+            return made.filter(f"{name} IS NOT NULL") if required else made
+        known = run.relation_of(
             self.values.append_column(name, pa.array(np.arange(len(self.values))))
         )
-        alike = [
-            table[field].cast(kind) == known[_part(i)]
+        alike = " AND ".join(
+            f"events.{identifier(field)}::{kind} = known.{_part(i)}"
             for i, (field, kind) in enumerate(zip(fields_of(key), self.types, strict=True))
-        ]
-        joined = table.join(known, alike, how="inner" if required else "left")
-        return joined.select(*(each for each in table.columns if each != name), name)
+        )
+        joined = table.set_alias("events").join(
+            known.set_alias("known"), alike, how="inner" if required else "left"
+        )
+        return joined.project(f"events.*, known.{name}")
 
     def shown(self, number: int) -> int | str:
         """The value that has a number: a whole number as such, bytes in hexadecimal digits."""
@@ -111,7 +116,7 @@ PLAIN = Keys()
 """Keys of one whole number that fits into 64 bits."""
 
 
-def read_keys(columns: Sequence[tuple[ibis.Table, str, str]], of: str) -> Keys:
+def read_keys(columns: Sequence[tuple[Relation, str, str]], of: str) -> Keys:
     """The numbers of keys: of each the rows that have it, its fields and whose it is, for people.
 
     `of` is for the message of a `RunError`, which is raised where a field is missing or no key.
@@ -122,7 +127,7 @@ def read_keys(columns: Sequence[tuple[ibis.Table, str, str]], of: str) -> Keys:
         fields = fields_of(key)
         for position, field in enumerate(fields):
             kind = _kind(table, field, whose, of)
-            unsigned |= str(table[field].type()).removeprefix("!") == "uint64"
+            unsigned |= column_types(table)[field] == "ubigint"
             if position == len(kinds):
                 kinds.append((kind, f"{field} of {whose}"))
             elif kinds[position][0] != kind:
@@ -137,15 +142,22 @@ def read_keys(columns: Sequence[tuple[ibis.Table, str, str]], of: str) -> Keys:
             )
     if [kind for kind, _ in kinds] in ([], [_WHOLE]) and not (unsigned and _beyond(columns)):
         return PLAIN
-    names = {_WHOLE: _LARGE if unsigned else "int64", _TEXT: "string", _BYTES: "binary"}
+    names = {_WHOLE: _LARGE if unsigned else "BIGINT", _TEXT: "VARCHAR", _BYTES: "BLOB"}
     types = tuple(names[kind] for kind, _ in kinds)
-    parts = []
+    names_of_parts = [_part(i) for i in range(len(types))]
+    every: Relation | None = None
     for table, key, _ in columns:
-        cast = {_part(i): table[f].cast(types[i]) for i, f in enumerate(fields_of(key))}
-        some = table.select(**cast)
-        parts.append(some.filter(*(some[name].notnull() for name in cast)).distinct())
-    every = ibis.union(*parts, distinct=True) if len(parts) > 1 else parts[0]
-    return Keys(types, every.order_by(every.columns).to_pyarrow())
+        cast = [
+            f"{identifier(field)}::{kind} AS {name}"
+            for field, kind, name in zip(fields_of(key), types, names_of_parts, strict=True)
+        ]
+        some = table.project(", ".join(cast)).filter(
+            " AND ".join(f"{name} IS NOT NULL" for name in names_of_parts)
+        )
+        every = some if every is None else every.union(some)
+    assert every is not None
+    in_order = every.distinct().order(", ".join(names_of_parts))
+    return Keys(types, in_order.to_arrow_table())
 
 
 def read_list_keys(run: Run, path: MessagePath) -> Keys:
@@ -177,30 +189,32 @@ def _of_events(run: Run, columns: Sequence[tuple[PathEvent, str]], path: str) ->
     found = []
     for event, key in columns:
         try:
-            table = run.table(event.table)
+            table = run.relation(event.table)
         except UnknownTableError:
             continue
-        found.append((table.filter(table.process == event.component), key, event.entity))
+        of_component = table.filter(f"process = {literal(event.component)}")
+        found.append((of_component, key, event.entity))
     return read_keys(found, f"path {path}")
 
 
-def _kind(table: ibis.Table, field: str, whose: str, of: str) -> str:
-    if field in table.columns:
-        dtype = table[field].type()
-        if dtype.is_integer() or dtype.is_boolean():
-            return _WHOLE
-        if dtype.is_string():
-            return _TEXT
-        if dtype.is_binary():
-            return _BYTES
-    why = "is no whole number, text or bytes" if field in table.columns else "is no field"
+def _kind(table: Relation, field: str, whose: str, of: str) -> str:
+    kind = column_types(table).get(field)
+    if kind in INTEGERS or kind == "boolean":
+        return _WHOLE
+    if kind == "varchar":
+        return _TEXT
+    if kind == "blob":
+        return _BYTES
+    why = "is no field" if kind is None else "is no whole number, text or bytes"
     raise RunError(f"{of}: {field} {why} of {whose}; its fields: {', '.join(table.columns)}")
 
 
-def _beyond(columns: Sequence[tuple[ibis.Table, str, str]]) -> bool:
+def _beyond(columns: Sequence[tuple[Relation, str, str]]) -> bool:
     """Whether a value does not fit into a signed number."""
-    largest = (table[field].max().to_pyarrow().as_py() for table, field, _ in columns)
-    return any(each is not None and each > _MOST for each in largest)
+    largest = (
+        table.aggregate(f"max({identifier(field)})").fetchone() for table, field, _ in columns
+    )
+    return any(most is not None and most > _MOST for each in largest if each for most in each)
 
 
 def _part(i: int) -> str:

@@ -292,8 +292,8 @@ def read_messages(
 
 def host_codes(run: Run) -> dict[str, int]:
     """A number for each host of a run."""
-    names = run.hosts.select("host").distinct().to_pyarrow()["host"].to_pylist()
-    return {name: code for code, name in enumerate(sorted(names))}
+    names = run.relation("hosts").project("host").distinct().fetchall()
+    return {name: code for code, (name,) in enumerate(sorted(names))}
 
 
 def counters(run: Run) -> dict[tuple[int, str], tuple[float, float]]:
@@ -301,7 +301,7 @@ def counters(run: Run) -> dict[tuple[int, str], tuple[float, float]]:
     not say what its processors' are apart."""
     return {
         (row["repeat"], row["host"]): (row["drift_ppm"], row.get("apart_ns") or 0.0)
-        for row in run.hosts.to_pyarrow().to_pylist()
+        for row in run.relation("hosts").to_arrow_table().to_pylist()
         if row["drift_ppm"] is not None
     }
 

@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-import ibis
-
 from loopscope.analysis.endings import unfinished
 from loopscope.analysis.measured_links import PROCESS, ROUTER
 from loopscope.timeline import Run
 from loopscope.timeline.loss import UNACCOUNTED as UNACCOUNTED
+from loopscope.timeline.relation import literals
 
 
 @dataclass(frozen=True)
@@ -106,20 +105,12 @@ def without_account(run: Run) -> list[str]:
 
 
 def _recount(run: Run) -> Counter[tuple[int, str, str]]:
-    if not run.tables:
-        return Counter()
-    by = ["repeat", "host", "process"]
     # What other tools recorded has no counter, and is in no account. Nor has what a router told of
     # afterwards, which is.
-    parts = [
-        (t := run.table(name))
-        .group_by(by)
-        .agg(n=(t.counter.notnull() | (t.process == PROCESS)).sum())
-        for name in run.tables
-    ]
-    rows = ibis.union(*parts).to_pyarrow().to_pylist()
     counted: Counter[tuple[int, str, str]] = Counter()
-    for row in rows:
-        if row["n"]:
-            counted[row["repeat"], row["host"], row["process"]] += row["n"]
+    of_accounts = f"counter IS NOT NULL OR process = {literals(PROCESS)}"
+    for name in run.tables:
+        rows = run.relation(name).filter(of_accounts)
+        for *key, count in rows.aggregate("repeat, host, process, count(*)").fetchall():
+            counted[key[0], key[1], key[2]] += count
     return counted

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import ibis
 import numpy as np
 
+from loopscope.columns import numpy_of
 from loopscope.timeline import UnknownTableError
+from loopscope.timeline.relation import literal
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -117,51 +118,49 @@ def read_occurrences(
     are not of the host's counter, as many more. `fields` hold the numbers of other messages.
     """
     try:
-        table = run.table(event.table)
+        table = run.relation(event.table)
     except UnknownTableError:
         return None
     fields = fields or {}
-    here = table.filter(table.repeat == repeat, table.process == event.component)
+    here = table.filter(f"repeat = {repeat} AND process = {literal(event.component)}")
     if key is not None:
-        here = key[1].numbered(here, key[0], "_id")
+        here = key[1].numbered(run, here, key[0], "_id")
     for number, (name, keys) in enumerate(fields.items()):
-        here = keys.numbered(here, name, f"_field_{number}", required=False)
+        here = keys.numbered(run, here, name, f"_field_{number}", required=False)
     if key is None and any(keys.values is not None for keys in fields.values()):
         # They are numbered in their order, which a join does not keep.
-        here = here.order_by("ts", "counter", "id")
-    by_host = here.group_by("host").agg(counted=here.counter.count(), n=here.count())
-    at = by_host.to_pyarrow().to_pylist()
-    chosen: dict[str, Any] = {"ts": here.ts, "err": here.err_ns}
+        here = here.order("ts, counter, id")
+    at = here.aggregate("host, count(counter), count(*)").fetchall()
+    chosen = ["ts", "err_ns AS err"]
     if key is not None:
-        chosen["id"] = here["_id"]
-    # What no counter stamped is as if of another host: its clock has a rate of its own.
-    other = ibis.cases((here.counter.isnull(), len(hosts)), else_=0)
-    of_one = len(at) <= 1 and all(row["counted"] in (0, row["n"]) for row in at)
+        chosen.append("_id AS id")
+    of_one = len(at) <= 1 and all(counted in (0, n) for _, counted, n in at)
     if not of_one:
         # Text costs more than all the rest, and a component has one host.
-        code = ibis.cases(*((here.host == row["host"], hosts[row["host"]]) for row in at))
-        chosen["host"] = (code + other).cast("int16")
+        codes = " ".join(f"WHEN {literal(host)} THEN {hosts[host]}" for host, _, _ in at)
+        # What no counter stamped is as if of another host: its clock has a rate of its own.
+        other = f"CASE WHEN counter IS NULL THEN {len(hosts)} ELSE 0 END"
+        chosen.append(f"(CASE host {codes} END + {other})::SMALLINT AS host")
     names = {name: f"_field_{number}" for number, name in enumerate(fields)}
-    chosen |= {column: here[column] for column in names.values()}
-    rows = here.select(**chosen).to_pyarrow()
-    ts, err = rows["ts"].to_numpy(), rows["err"].to_numpy()
+    rows = here.project(", ".join([*chosen, *names.values()])).to_arrow_table()
+    ts, err = numpy_of(rows["ts"]), numpy_of(rows["err"])
     if of_one:
-        one = hosts[at[0]["host"]] + (0 if at[0]["counted"] else len(hosts)) if at else 0
-        host = np.broadcast_to(np.int16(one), len(ts))
+        one = hosts[at[0][0]] + (0 if at[0][1] else len(hosts)) if at else 0
+        host: npt.NDArray[np.int16] = np.broadcast_to(np.int16(one), len(ts))
     else:
-        host = rows["host"].to_numpy()
+        host = numpy_of(rows["host"])
     if key is None:
         in_time = np.lexsort((host, -err, ts))
-        id = np.empty(len(ts), np.int64)
+        id: Integers = np.empty(len(ts), np.int64)
         id[in_time] = np.arange(len(ts))
     else:
-        id = rows["id"].to_numpy()
+        id = numpy_of(rows["id"])
     columns = {name: _column(rows[column]) for name, column in names.items()}
     return Occurrences(id, ts, err, host, columns)
 
 
 def _column(values: Any) -> Column:
-    return Column(values.fill_null(0).to_numpy(), values.is_valid().to_numpy())
+    return Column(numpy_of(values.fill_null(0)), numpy_of(values.is_valid()))
 
 
 def _increases(values: Integers) -> bool:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import ibis
 import numpy as np
+import pyarrow as pa
 
 from loopscope.analysis.bounded_statistics import Bracket, Sample
 from loopscope.analysis.half_width import COUNTER, NO_COUNTER, half_widths
@@ -22,22 +22,27 @@ from loopscope.analysis.missing_events import UNACCOUNTED, Missing, missing_even
 from loopscope.analysis.quantity_text import duration, half_width, number
 from loopscope.analysis.results import PATTERN_TIMES, PatternResult, PatternRow
 from loopscope.analysis.verdict import Verdict, judge, overall
+from loopscope.columns import numpy_of
 from loopscope.experiment import Expectation, MessageType, Pattern
 from loopscope.timeline import Run, RunError, UnknownTableError
+from loopscope.timeline.relation import INTEGERS, column_types
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from loopscope.analysis.bounded_statistics import Nanoseconds
+    from loopscope.timeline.relation import Relation
 
 SLEW_PPM = 500
 """The most by which Linux speeds CLOCK_MONOTONIC up or slows it down (`MAXFREQ` of adjtimex)."""
 
-_COLUMNS = {
-    "sent": {"message_type": "int64", "late_ns": "int64", "within_ns": "int64"},
-    "received": {"message_type": "int64"},
+_COLUMNS = {"sent": ("message_type", "late_ns", "within_ns"), "received": ("message_type",)}
+_STAMP = {
+    "repeat": pa.int32(),
+    "process": pa.string(),
+    "id": pa.int64(),
+    "ts": pa.int64(),
+    "err_ns": pa.int64(),
+    "host": pa.string(),
 }
-_STAMP = {"repeat": "int32", "process": "string", "id": "int64", "ts": "int64", "err_ns": "int64"}
 
 
 def measure_pattern(run: Run, pattern: Pattern) -> tuple[PatternResult, list[str]]:
@@ -48,13 +53,19 @@ def measure_pattern(run: Run, pattern: Pattern) -> tuple[PatternResult, list[str
     problems: list[str] = []
     sent = _sent(run, pattern, problems)
     received = _received(run, pattern, problems)
-    pairs = _pairs(pattern, "consumers")
-    keys = ["repeat", "message_type", "consumer", "id"]
-    due = sent.join(pairs.rename(consumer="process"), "message_type")
-    messages = due.left_join(received.rename(consumer="process"), keys).to_pyarrow()
-    of_row = _by_row(messages, counters(run))
-    count = received.group_by("message_type", "process").agg(n=received.count())
-    arrived = {(r["message_type"], r["process"]): r["n"] for r in count.to_pyarrow().to_pylist()}
+    due = _joined(sent, _pairs(run, pattern, "consumers"), "message_type").project(
+        "* RENAME (process AS consumer)"
+    )
+    messages = due.set_alias("due").join(
+        received.set_alias("received"),
+        "due.repeat = received.repeat AND due.message_type = received.message_type "
+        "AND due.consumer = received.process AND due.id = received.id",
+        how="left",
+    )
+    chosen = "due.*, received_ts, received_err, received.host AS received_on"
+    of_row = _by_row(messages.project(chosen).to_arrow_table(), counters(run))
+    count = received.aggregate("message_type, process, count(*)").fetchall()
+    arrived = {(index, consumer): n for index, consumer, n in count}
     dropped = _dropped(run, pattern)
 
     rows = []
@@ -159,12 +170,12 @@ def _by_row(
     messages: pa.Table, counters: dict[tuple[int, str], tuple[float, float]]
 ) -> dict[tuple[int, str], _Latencies]:
     """Latencies by type and consumer."""
-    index = messages["message_type"].to_numpy()
+    index = numpy_of(messages["message_type"])
     consumer = np.array(messages["consumer"].to_pylist(), dtype=object)
-    seen = messages["received_ts"].is_valid().to_numpy()
+    seen = numpy_of(messages["received_ts"].is_valid())
     columns = ("due", "ts", "late_ns", "within_ns", "err_ns", "received_ts", "received_err")
-    of = {name: messages[name].fill_null(0).to_numpy() for name in columns}
-    hosts = [np.array(messages[name].to_pylist(), dtype=object) for name in ("host", "host_right")]
+    of = {name: numpy_of(messages[name].fill_null(0)) for name in columns}
+    hosts = [np.array(messages[name].to_pylist(), dtype=object) for name in ("host", "received_on")]
     sent_on = zip(messages["repeat"].to_pylist(), hosts[0], strict=True)
     counter = np.array([counters.get(key, NO_COUNTER) for key in sent_on], COUNTER)
     # Between the stamps first: only they are on counters, and only there one host's wander counts.
@@ -181,62 +192,83 @@ def _by_row(
     return found
 
 
-def _sent(run: Run, pattern: Pattern, problems: list[str]) -> ibis.Table:
+def _sent(run: Run, pattern: Pattern, problems: list[str]) -> Relation:
     """`repeat`, `message_type`, `id`, `ts`, `err_ns`, `host`, `late_ns`, `within_ns`, `due`."""
-    events = _events(run, pattern, "sent", problems)
-    pairs = _pairs(pattern, "producers")
-    message = {"group_by": ["repeat", "message_type", "id"]}
-    # Where stamps tie, the least certain counts: the result must not depend on the order of rows.
-    order = [ibis.desc("ts"), ibis.desc("within_ns"), ibis.desc("err_ns"), ibis.asc("host")]
-    ranked = events.inner_join(pairs, ["message_type", "process"]).mutate(
-        rank=ibis.row_number().over(ibis.window(**message, order_by=order))
+    last = _one_of_each(
+        _events(run, pattern, "sent", problems),
+        _pairs(run, pattern, "producers"),
+        "repeat, message_type, id",
+        # Where stamps tie, the least certain counts: the result must not depend on the order of
+        # rows.
+        "ts DESC, within_ns DESC, err_ns DESC, host",
     )
-    last = ranked.filter(ranked["rank"] == 0)
-    return last.mutate(due=last.ts - last.late_ns).drop("rank", "process")
+    return last.project("* EXCLUDE (process), ts - late_ns AS due")
 
 
-def _received(run: Run, pattern: Pattern, problems: list[str]) -> ibis.Table:
+def _received(run: Run, pattern: Pattern, problems: list[str]) -> Relation:
     """`repeat`, `message_type`, `process`, `id`, `received_ts`, `received_err`, `host`."""
-    events = _events(run, pattern, "received", problems)
-    pairs = _pairs(pattern, "consumers")
-    message = {"group_by": ["repeat", "message_type", "process", "id"]}
-    order = [ibis.asc("ts"), ibis.desc("err_ns"), ibis.asc("host")]
-    ranked = events.inner_join(pairs, ["message_type", "process"]).mutate(
-        rank=ibis.row_number().over(ibis.window(**message, order_by=order))
+    first = _one_of_each(
+        _events(run, pattern, "received", problems),
+        _pairs(run, pattern, "consumers"),
+        "repeat, message_type, process, id",
+        "ts, err_ns DESC, host",
     )
-    first = ranked.filter(ranked["rank"] == 0).drop("rank")
-    return first.rename(received_ts="ts", received_err="err_ns")
+    return first.project("* RENAME (ts AS received_ts, err_ns AS received_err)")
 
 
-def _events(run: Run, pattern: Pattern, end: str, problems: list[str]) -> ibis.Table:
+def _one_of_each(events: Relation, pairs: Relation, message: str, order: str) -> Relation:
+    """Those of `events` that are of a type and a process of `pairs`, and of each message the first
+    in an order."""
+    ranked = _joined(events, pairs, "message_type", "process").project(
+        f"*, row_number() OVER (PARTITION BY {message} ORDER BY {order}) AS place"
+    )
+    return ranked.filter("place = 1").project("* EXCLUDE (place)")
+
+
+def _joined(left: Relation, right: Relation, *columns: str) -> Relation:
+    """The rows of both that are equal in some columns, which occur once in the result."""
+    equal = " AND ".join(f"l.{each} = r.{each}" for each in columns)
+    joined = left.set_alias("l").join(right.set_alias("r"), equal)
+    rest = [f"r.{each}" for each in right.columns if each not in columns]
+    return joined.project(", ".join(["l.*", *rest]))
+
+
+def _events(run: Run, pattern: Pattern, end: str, problems: list[str]) -> Relation:
     entity = pattern.sent if end == "sent" else pattern.received
     fields = _COLUMNS[end]
     try:
-        table = run.table(entity.replace(":", "."))
+        table = run.relation(entity.replace(":", "."))
     except UnknownTableError:
         problems.append(f"pattern {pattern.name}: no {entity} was recorded at all")
-        return ibis.memtable([], schema={**_STAMP, "host": "string", **fields})
+        types = {**_STAMP, **dict.fromkeys(fields, pa.int64())}
+        return run.relation_of(pa.schema(types).empty_table())
+    types_here = column_types(table)
     for field in fields:
-        if field not in table.columns or not table[field].type().is_integer():
+        if types_here.get(field) not in INTEGERS:
             raise RunError(
                 f"pattern {pattern.name}: {field} is no integer field of {entity}; "
                 f"its fields: {', '.join(table.columns)}"
             )
     # A number beyond all types of messages is none of theirs.
-    typed = table.mutate(message_type=table.message_type.try_cast("int64"))
-    known = typed.filter(*(typed[field].notnull() for field in fields))
-    cast = {name: known[name].cast(kind) for name, kind in (_STAMP | fields).items()}
-    return known.select(host=known.host.cast("string"), **cast)
+    typed = table.project("* REPLACE (try_cast(message_type AS BIGINT) AS message_type)")
+    known = typed.filter(" AND ".join(f"{field} IS NOT NULL" for field in fields))
+    cast = (f"{name}::BIGINT AS {name}" for name in ("id", "ts", "err_ns", *fields))
+    return known.project(", ".join(["repeat", "process", "host", *cast]))
 
 
-def _pairs(pattern: Pattern, side: str) -> ibis.Table:
+def _pairs(run: Run, pattern: Pattern, side: str) -> Relation:
     """`message_type` and `process`: who may send, or receive, what."""
     rows = [
-        {"message_type": index, "process": name}
-        for index, each in enumerate(pattern.types)
-        for name in getattr(each, side)
+        (index, name) for index, each in enumerate(pattern.types) for name in getattr(each, side)
     ]
-    return ibis.memtable(rows, schema={"message_type": "int64", "process": "string"})
+    return run.relation_of(
+        pa.table(
+            {
+                "message_type": pa.array([index for index, _ in rows], pa.int64()),
+                "process": pa.array([name for _, name in rows], pa.string()),
+            }
+        )
+    )
 
 
 def _dropped(run: Run, pattern: Pattern) -> dict[tuple[str, str], int]:

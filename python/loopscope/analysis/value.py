@@ -14,14 +14,16 @@ from loopscope.analysis.keys import read_keys
 from loopscope.analysis.missing_events import UNACCOUNTED
 from loopscope.analysis.quantity_text import number as shown
 from loopscope.analysis.results import ValueResult
+from loopscope.columns import numpy_of
 from loopscope.timeline import RunError, UnknownTableError
+from loopscope.timeline.relation import NUMBERS, column_types, identifier, literal
 
 if TYPE_CHECKING:
-    import ibis
     import numpy.typing as npt
 
     from loopscope.experiment import Value
     from loopscope.timeline import Run
+    from loopscope.timeline.relation import Relation
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def measure_value(run: Run, value: Value) -> tuple[ValueResult, list[str]]:
     count = 0
     try:
         if value.field is None:
-            count = int(_events(run, value).count().to_pyarrow().as_py())
+            count = len(_events(run, value))
         else:
             samples = read_samples(run, value)
             count = len(samples.x) + samples.not_finite
@@ -103,8 +105,7 @@ def _by_repeat(run: Run, value: Value, samples: Samples) -> dict[int, int | floa
                 events = _events(run, value)
             except UnknownTableError:
                 continue
-            here = events.filter(events.repeat == repeat).count()
-            found[repeat] = int(here.to_pyarrow().as_py())
+            found[repeat] = len(events.filter(f"repeat = {repeat}"))
             continue
         of = samples.x[samples.repeat == repeat]
         if value.stat == "count":
@@ -123,24 +124,27 @@ def read_samples(run: Run, value: Value) -> Samples:
     """
     table = _events(run, value)
     field, per = value.field, value.per
-    if field not in table.columns or not table[field].type().is_numeric():
+    if field is None or column_types(table).get(field) not in NUMBERS:
         raise RunError(
             f"value {value.name}: {field} is no number of {value.entity}; "
             f"its fields: {', '.join(table.columns)}"
         )
-    chosen = table.filter(table[field].notnull())
+    chosen = table.filter(f"{identifier(field)} IS NOT NULL")
     without_key = 0
     if per is not None:
         keys = read_keys([(chosen, per, value.entity)], f"value {value.name}")
-        chosen = keys.numbered(chosen, per, "_per", required=False)
-        without_key = int(chosen["_per"].isnull().sum().to_pyarrow().as_py() or 0)
-        chosen = chosen.filter(chosen["_per"].notnull())
-    columns = {"x": chosen[field].cast("float64"), "per": chosen["_per" if per else "ts"]}
-    rows = chosen.select("repeat", "ts", **columns).order_by("repeat", "ts", "per", "x")
-    rows = rows.to_pyarrow()
-    repeat, ts, x, keys = (rows[name].to_numpy() for name in ("repeat", "ts", "x", "per"))
+        chosen = keys.numbered(run, chosen, per, "_per", required=False)
+        without_key = len(chosen.filter("_per IS NULL"))
+        chosen = chosen.filter("_per IS NOT NULL")
+    key = "_per" if per else "ts"
+    rows = (
+        chosen.project(f"repeat, ts, {identifier(field)}::DOUBLE AS x, {key} AS per")
+        .order("repeat, ts, per, x")
+        .to_arrow_table()
+    )
+    repeat, ts, x, number = (numpy_of(rows[name]) for name in ("repeat", "ts", "x", "per"))
     if per is not None:
-        repeat, ts, x = _added(repeat, ts, x, keys)
+        repeat, ts, x = _added(repeat, ts, x, number)
     kept: list[npt.NDArray[np.intp]] = [np.empty(0, dtype=np.intp)]
     for number in np.unique(repeat):
         here = np.flatnonzero(repeat == number)
@@ -172,10 +176,12 @@ def _added(
     return repeat[order], ts[order], sums[order]
 
 
-def _events(run: Run, value: Value) -> ibis.Table:
+def _events(run: Run, value: Value) -> Relation:
     """The events that it is made of."""
-    table = run.table(value.table)
-    return table if value.component is None else table.filter(table.process == value.component)
+    table = run.relation(value.table)
+    if value.component is None:
+        return table
+    return table.filter(f"process = {literal(value.component)}")
 
 
 def _statistic(samples: npt.NDArray[np.float64], stat: str) -> float | None:

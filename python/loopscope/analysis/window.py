@@ -12,6 +12,7 @@ import numpy as np
 
 from loopscope.analysis.bounded_statistics import Bracket
 from loopscope.analysis.quantity_text import UNKNOWN_NS
+from loopscope.timeline.relation import literals
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -62,12 +63,11 @@ class RepeatTimes:
 
     def _end(self, programs: frozenset[str]) -> Nanoseconds:
         found = np.full(self._size, -UNKNOWN_NS)
+        of_programs = f"process IN ({literals(*sorted(programs))})"
         for name in self._run.tables:
-            table = self._run.table(name)
-            table = table.filter(table.process.isin(sorted(programs)))
-            ends = table.group_by("repeat").agg(end=(table.ts - table.err_ns).max())
-            for row in ends.to_pyarrow().to_pylist():
-                found[row["repeat"]] = max(found[row["repeat"]], row["end"])
+            here = self._run.relation(name).filter(of_programs)
+            for repeat, end in here.aggregate("repeat, max(ts - err_ns)").fetchall():
+                found[repeat] = max(found[repeat], end)
         return found
 
     def within(
@@ -118,16 +118,11 @@ class RepeatTimes:
         for name, component in self._events:
             if name not in self._run.tables:
                 continue
-            table = self._run.table(name)
-            here = table.filter(table.process == component)
-            rows = here.group_by("repeat").agg(
-                first=here.ts.min(),
-                low=(here.ts - here.err_ns).min(),
-                high=(here.ts + here.err_ns).min(),
-            )
-            for row in rows.to_pyarrow().to_pylist():
-                for of, column in ((zero, "first"), (low, "low"), (high, "high")):
-                    of[row["repeat"]] = min(of[row["repeat"]], row[column])
+            here = self._run.relation(name).filter(f"process = {literals(component)}")
+            ends = here.aggregate("repeat, min(ts), min(ts - err_ns), min(ts + err_ns)")
+            for repeat, *row in ends.fetchall():
+                for of, value in zip((zero, low, high), row, strict=True):
+                    of[repeat] = min(of[repeat], value)
         nothing = zero == never
         return np.where(nothing, 0, zero), np.where(nothing, 0, low), np.where(nothing, 0, high)
 

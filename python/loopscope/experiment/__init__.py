@@ -64,8 +64,9 @@ if TYPE_CHECKING:
     from .emulated_links import document as links_document
     from .graph_file import is_graph, load_graph, read_graph
     from .live_link_change import link_change
+    from .manifest import from_manifest
     from .schema import experiment_schema as json_schema
-    from .schema import from_manifest, graph_schema, manifest_schema
+    from .schema import graph_schema, manifest_schema
     from .streams_file import check_pattern, load_streams, stream_filter
 
 __all__ = [
@@ -137,7 +138,7 @@ __all__ = [
 _AT_FIRST_USE: Final = {
     "check": ("document", "check"),
     "check_pattern": ("streams_file", "check_pattern"),
-    "from_manifest": ("schema", "from_manifest"),
+    "from_manifest": ("manifest", "from_manifest"),
     "from_text": ("document", "from_text"),
     "graph_schema": ("schema", "graph_schema"),
     "is_graph": ("graph_file", "is_graph"),

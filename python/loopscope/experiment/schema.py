@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
@@ -19,7 +18,6 @@ from loopscope.strict_json import to_json
 from .graph_file import GraphFile
 from .model import ExperimentFile
 from .plan import Experiment
-from .problem import dotted
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -59,20 +57,6 @@ def manifest_schema() -> dict[str, Any]:
     """The JSON Schema of a resolved experiment; a manifest may hold more keys."""
     schema = TypeAdapter(Experiment).json_schema(mode="serialization")
     return {"$schema": _DIALECT, **schema, "title": "loopscope manifest"}
-
-
-def from_manifest(manifest: Mapping[str, Any]) -> Experiment:
-    """The experiment of a manifest. Raises ValueError where it is none."""
-    try:
-        return TypeAdapter(Experiment).validate_json(to_json(manifest))
-    except ValidationError as error:
-        first, *others = error.errors(include_url=False)
-        place = dotted(first["loc"])
-        more = f" (and {len(others)} more)" if others else ""
-        raise ValueError(
-            f"{place}: {first['msg']}{more}; it was written by another version of loopscope: run "
-            "the experiment again"
-        ) from error
 
 
 def write(folder: Path) -> None:

@@ -16,6 +16,7 @@ from loopscope.graph.build import Context, Found, Product, walk
 from loopscope.graph.engine import Engine, Types, types_of
 from loopscope.graph.mistake import GraphError, reason
 from loopscope.graph.outputs import write
+from loopscope.graph.stored_analyses import VERSION
 from loopscope.graph.tables import Stored, path_types, points_of, stored_tables, units_of_points
 from loopscope.report.figures import FigureError
 from loopscope.strict_json import to_json
@@ -29,11 +30,6 @@ from loopscope.timeline import (
     run_id,
 )
 from loopscope.timeline import points_of as points_with_tables
-
-VERSION = 1
-FOLDER = "analysis"
-"""In a run's directory."""
-
 
 Repeat = tuple[str, str, int]
 """Run, point and number."""

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import ibis
-
 from loopscope.experiment.problem import nearest
 
 if TYPE_CHECKING:
+    import ibis
     import ibis.expr.datatypes as dt
 
 Key = str | int
@@ -26,6 +25,8 @@ class GraphError(Exception):
 def refused_if(condition: Any, why: Any, else_: Any) -> Any:
     """An expression of whole numbers that fails on rows for which a condition holds, with a text;
     `reason` finds it. Both engines fail alike where a text is taken for a number."""
+    import ibis
+
     return condition.ifelse((ibis.literal(_REFUSED) + why + "'").cast("int64"), else_)
 
 

@@ -6,17 +6,23 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
-from loopscope.experiment import Graph, Problem, format_problem, place_in
+from loopscope.experiment import Graph, Problem, format_problem
 from loopscope.experiment.problem import dotted
-from loopscope.graph.build import Found
-from loopscope.graph.engine import DuckDB
-from loopscope.graph.execution import FOLDER, VERSION, check, make, notes_of, read_inputs
 from loopscope.graph.mistake import GraphError
 from loopscope.strict_json import to_json
 from loopscope.timeline import read_manifest, read_specification
+
+if TYPE_CHECKING:
+    from loopscope.graph.build import Found
+
+VERSION = 1
+"""Version of `graph.json`."""
+FOLDER = "analysis"
+"""In a run's directory."""
 
 
 @dataclass
@@ -38,17 +44,15 @@ def make_kept(run: Path, seen: Callable[[str], None]) -> Made:
     ``seen`` is told of each file before it is written."""
     made = Made()
     try:
-        experiment = read_specification(run, read_manifest(run))
-        graphs = dict(kept_graphs(run))
-        own = experiment.name if experiment and experiment.analyse.pipelines else None
-        if experiment and own:
-            graphs[own] = experiment.analyse
-        if not graphs:
+        if not (graphs := graphs_of(run)):
             return made
+        # Ibis takes half a second, which most runs do without.
+        from loopscope.graph.engine import DuckDB
+        from loopscope.graph.execution import check, make, notes_of, read_inputs
+
         source = read_inputs([run])
-        for name, graph in sorted(graphs.items()):
+        for name, (graph, file) in sorted(graphs.items()):
             if mistakes := check(graph, source):
-                file = run / "experiment.yaml" if name == own else run / FOLDER / name
                 made.mistakes += [format_problem(each) for each in placed(file, mistakes)]
                 continue
             made.notes += notes_of(graph, source)
@@ -62,8 +66,20 @@ def make_kept(run: Path, seen: Callable[[str], None]) -> Made:
     return made
 
 
+def graphs_of(run: Path) -> dict[str, tuple[Graph, Path]]:
+    """The graph of a run's experiment, and those whose output is in the run, by name, each with
+    the place that its mistakes are told of. Raises GraphError where one cannot be read."""
+    graphs = {name: (graph, run / FOLDER / name) for name, graph in kept_graphs(run)}
+    experiment = read_specification(run, read_manifest(run))
+    if experiment and experiment.analyse.pipelines:
+        graphs[experiment.name] = experiment.analyse, run / "experiment.yaml"
+    return graphs
+
+
 def placed(file: Path, mistakes: Sequence[Found]) -> list[Problem]:
     """Mistakes at their places in the file."""
+    from loopscope.experiment import place_in
+
     return [
         Problem(str(file), *place_in(file, each.place), dotted(each.place), each.message, each.hint)
         for each in mistakes

@@ -11,6 +11,7 @@ import numpy as np
 from loopscope.analysis.allan import allan_deviation
 from loopscope.analysis.quantity_text import UNKNOWN_NS
 from loopscope.analysis.results import Results
+from loopscope.columns import numpy_of
 from loopscope.report.decimation import thin
 from loopscope.timeline import Run
 
@@ -85,7 +86,8 @@ class ClockDrawing:
 def read_clock_drawings(run: Run, results: Results) -> tuple[ClockDrawing, ...]:
     """The drawings of every host but the reference."""
     names = ["repeat", "host", "ts", "offset_ns", "rate_ppm", "err_ns", "calibrated_ns", "epoch"]
-    table = run.clock.select(names).order_by("host", "repeat", "ts").to_pyarrow()
+    rows = run.relation("clock").project(", ".join(names)).order("host, repeat, ts")
+    table = rows.to_arrow_table()
     if not len(table):
         return ()
     column = _columns(table)
@@ -139,13 +141,13 @@ def read_clock_drawings(run: Run, results: Results) -> tuple[ClockDrawing, ...]:
 def _columns(table: pa.Table) -> dict[str, npt.NDArray[Any]]:
     column: dict[str, npt.NDArray[Any]] = {
         "host": np.array(table["host"].to_pylist(), dtype=object),
-        "repeat": table["repeat"].to_numpy(),
-        "ts": table["ts"].to_numpy(),
+        "repeat": numpy_of(table["repeat"]),
+        "ts": numpy_of(table["ts"]),
     }
     for name in ("offset_ns", "rate_ppm", "epoch"):
-        column[name] = table[name].cast("float64").fill_null(np.nan).to_numpy()
+        column[name] = numpy_of(table[name].cast("float64").fill_null(np.nan))
     for name in ("err_ns", "calibrated_ns"):
-        width = table[name].to_numpy()
+        width = numpy_of(table[name])
         column[name] = np.where(width >= UNKNOWN_NS, np.nan, width.astype(np.float64))
     return column
 
@@ -180,12 +182,12 @@ def _allan(of: Mapping[str, npt.NDArray[Any]]) -> AllanCurve:
 
 def _realtime(run: Run, begin: Mapping[int, int]) -> dict[str, tuple[OffsetCurve, ...]]:
     """Offset curves by host, without readings of which nothing is known."""
-    readings = run.foreign_clocks
-    chosen = readings.filter(readings.clock == "realtime", readings.offset_ns.notnull())
+    readings = run.relation("foreign_clocks")
+    chosen = readings.filter("clock = 'realtime' AND offset_ns IS NOT NULL")
     columns = ["repeat", "host", "ts", "offset_ns", "offset_err_ns"]
-    table = chosen.select(columns).order_by("host", "repeat", "ts").to_pyarrow()
+    table = chosen.project(", ".join(columns)).order("host, repeat, ts").to_arrow_table()
     hosts = np.array(table["host"].to_pylist(), dtype=object)
-    repeats, ts, offset, err = (table[name].to_numpy() for name in columns if name != "host")
+    repeats, ts, offset, err = (numpy_of(table[name]) for name in columns if name != "host")
     found: dict[str, tuple[OffsetCurve, ...]] = {}
     for host, repeat in sorted(set(zip(hosts.tolist(), repeats.tolist(), strict=True))):
         here = np.flatnonzero((hosts == host) & (repeats == repeat))

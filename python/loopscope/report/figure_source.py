@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loopscope.columns import numpy_of
 from loopscope.experiment.grammar import ExpressionError
 from loopscope.experiment.statistic_names import Subject, parse_subject
 from loopscope.report.path_samples import (
@@ -23,6 +24,7 @@ from loopscope.report.path_samples import (
     text_of,
 )
 from loopscope.report.samples import FigureError, missing
+from loopscope.timeline.relation import NUMBERS, column_types, identifier, literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -138,8 +140,8 @@ class FigureSource:
                 found[value.name] = f"{value.field} of {value.entity}"
         run = self.points[0].run if self.swept else self.run
         for name in run.tables:
-            for column, kind in run.table(name).schema().items():
-                if column not in _OF_EVERY_EVENT and kind.is_numeric():
+            for column, kind in column_types(run.relation(name)).items():
+                if column not in _OF_EVERY_EVENT and kind in NUMBERS:
                     found[f"{name.replace('.', ':', 1)}.{column}"] = "a field of events"
         return found
 
@@ -255,16 +257,16 @@ class FigureSource:
         if table not in self.run.tables:
             known = [each.replace(".", ":", 1) for each in self.run.tables]
             raise FigureError(missing("events", table.replace(".", ":", 1), known))
-        events = self.run.table(table)
-        known = [each for each, kind in events.schema().items() if kind.is_numeric()]
+        events = self.run.relation(table)
+        known = [each for each, kind in column_types(events).items() if kind in NUMBERS]
         if name not in known:
             raise FigureError(f"{table}: {missing('number', name, known)}")
         if field["component"] is not None:
-            events = events.filter(events.process == field["component"])
-        chosen = events.filter(events[name].notnull())
-        rows = chosen.select("repeat", "ts", value=chosen[name]).order_by("repeat", "ts", "value")
-        found = rows.to_pyarrow()
-        columns = (found[column].to_numpy() for column in ("repeat", "ts", "value"))
+            events = events.filter(f"process = {literal(field['component'])}")
+        values = events.project(f"repeat, ts, {identifier(name)} AS value")
+        rows = values.filter("value IS NOT NULL").order("repeat, ts, value")
+        found = rows.to_arrow_table()
+        columns = (numpy_of(found[column]) for column in ("repeat", "ts", "value"))
         unit = self._unit(table.replace(".", ":", 1), name)
         label = name.replace("_", " ").removesuffix(" ns")
         return Sampled(text, label, text, "events", unit, *_from_first(*columns))
@@ -274,11 +276,10 @@ class FigureSource:
         from loopscope.report.samples import unit_of_name
 
         if field == "value":
-            entities = self.run.entities
-            told = entities.filter(entities.entity == entity, entities.unit.notnull())
-            units = told.select("unit").limit(1).to_pyarrow()["unit"].to_pylist()
-            if units:
-                return str(units[0])
+            entities = self.run.relation("entities")
+            described = entities.filter(f"entity = {literal(entity)} AND unit IS NOT NULL")
+            if (first := described.project("unit").fetchone()) is not None:
+                return str(first[0])
         return unit_of_name(field)
 
 
@@ -296,7 +297,7 @@ def chosen(
 ) -> Sampled:
     """The samples of one repeat in a stretch of time. Raises `FigureError` if there are none."""
     table = sampled.table
-    repeats, since = (table[name].to_numpy() for name in ("repeat", "since"))
+    repeats, since = (numpy_of(table[name]) for name in ("repeat", "since"))
     keep = _within(repeats, since, repeat, from_ns, until_ns)
     if not keep.any():
         raise FigureError(f"{sampled.text}: nothing is left of it, in this time and repeat")

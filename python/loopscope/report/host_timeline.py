@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loopscope.analysis.quantity_text import UNKNOWN_NS, half_width, number
+from loopscope.columns import numpy_of
 from loopscope.report.axis import Axis, unit_of
 from loopscope.report.chart import FEW, Chart, Hover, Layer, Panel, Trace, Whiskers
 from loopscope.report.decimation import seen
@@ -126,12 +127,11 @@ def whole(run: Run, repeat: int) -> Window:
     recorded."""
     begin, end = [], []
     for name in run.tables:
-        table = run.table(name)
-        of = table.filter(table.repeat == repeat)
-        row = of.aggregate(begin=of.ts.min(), end=of.ts.max()).to_pyarrow().to_pylist()[0]
-        if row["begin"] is not None:
-            begin.append(row["begin"])
-            end.append(row["end"])
+        here = run.relation(name).filter(f"repeat = {repeat}")
+        for first, last in here.aggregate("min(ts), max(ts)").fetchall():
+            if first is not None:
+                begin.append(first)
+                end.append(last)
     if not begin:
         raise FigureError(f"repeat {repeat}: no event was recorded")
     return Window(repeat, min(begin), max(end))
@@ -146,19 +146,18 @@ def read_timeline(run: Run, results: Results, window: Window) -> HostTimeline:
     found: dict[tuple[str, str], dict[str, tuple[npt.NDArray[np.int64], ...]]] = {}
     widest, unknown, total = 0, False, 0
     for name in run.tables:
-        table = run.table(name)
-        here = table.filter(
-            table.repeat == window.repeat, table.ts >= window.begin, table.ts <= window.end
+        here = run.relation(name).filter(
+            f"repeat = {window.repeat} AND ts BETWEEN {window.begin} AND {window.end}"
         )
-        columns = ["host", "process", "ts", "err_ns"]
-        events = here.select(columns).order_by("host", "process", "ts", "err_ns").to_pyarrow()
+        columns = "host, process, ts, err_ns"
+        events = here.project(columns).order(columns).to_arrow_table()
         if not len(events):
             continue
         total += len(events)
         names = (events[each].cast(pa.string()) for each in ("host", "process"))
         lanes = pc.binary_join_element_wise(*names, "\0").combine_chunks().dictionary_encode()
-        code = lanes.indices.to_numpy()
-        ts, err = (events[each].to_numpy() for each in ("ts", "err_ns"))
+        code = numpy_of(lanes.indices)
+        ts, err = (numpy_of(events[each]) for each in ("ts", "err_ns"))
         unknown |= bool((err >= UNKNOWN_NS).any())
         widest = max(widest, int(err.max()))
         for number_of_lane, lane in enumerate(lanes.dictionary.to_pylist()):

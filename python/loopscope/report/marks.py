@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from loopscope.analysis.measured_links import ports, read_links
 from loopscope.analysis.quantity_text import duration, number, quantity
+from loopscope.timeline.relation import literals
 
 if TYPE_CHECKING:
     from loopscope.timeline import Run
@@ -168,7 +169,7 @@ def _changes(run: Run) -> list[Mark]:
     for link in read_links(run)[0]:
         asked.setdefault((link.repeat, link.sender, link.receiver), []).append(link.asked)
     hosts = ports(run)
-    rows = run.table("link.set").select("repeat", "ts", "id", "from", "to").to_pyarrow()
+    rows = run.relation("link.set").project('repeat, ts, id, "from", "to"').to_arrow_table()
     found = []
     for row in rows.to_pylist():
         names = hosts.get(row["repeat"], [])
@@ -189,10 +190,11 @@ def _triggers(run: Run) -> list[Mark]:
     from loopscope.timeline import RunError
 
     try:
-        table = run.triggers
+        table = run.relation("triggers")
     except RunError:  # a time line of an older version
         return []
-    rows = table.filter(table.cause.notin(_PASSED_ON)).order_by("repeat", "ts").to_pyarrow()
+    began_here = f"cause NOT IN ({literals(*_PASSED_ON)})"
+    rows = table.filter(began_here).order("repeat, ts").to_arrow_table()
     found = []
     for row in rows.to_pylist():
         what = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from loopscope.layout import has_events
+from loopscope.timeline.relation import literals
 from loopscope.timeline.run import Run, open_run, points_of
 from loopscope.timeline.table_error import RunError
 
@@ -44,8 +45,7 @@ class AllPoints(Run):
     def _scope_columns(self, repeat: object) -> str:
         assert isinstance(repeat, tuple)
         point, number = repeat
-        name = point.replace("'", "''")
-        return f"'{name}' AS point, {super()._scope_columns(number)}"
+        return f"{literals(point)} AS point, {super()._scope_columns(number)}"
 
 
 def _has_tables(run: Run) -> bool:

@@ -19,13 +19,17 @@ from loopscope.timeline.manifest import (
     run_id,
 )
 from loopscope.timeline.problems import problem_lines
+from loopscope.timeline.relation import identifier, literals
 from loopscope.timeline.table_error import RunError
 
 if TYPE_CHECKING:
     import ibis
+    import pyarrow as pa
+    from duckdb import DuckDBPyConnection
     from ibis.backends.duckdb import Backend
 
     from loopscope.experiment import Experiment
+    from loopscope.timeline.relation import Relation
 
 
 TABLES = (
@@ -151,11 +155,20 @@ class Run:
     def table(self, name: str) -> ibis.Table:
         """The time line of one event class, `group.name`, each repeat in the order of time. Raises
         `UnknownTableError`."""
-        if name not in self.tables:
-            known = ", ".join(self.tables) or "none"
-            raise UnknownTableError(f"{self.path}: no table {name}; it has: {known}")
-        group, _, event = name.partition(".")
-        return self._view(group, event, self.tables[name])
+        return self._view(*self._event_files(name))
+
+    def relation(self, name: str) -> Relation:
+        """The rows of one event class, `group.name`, or of one of `TABLES`, as DuckDB's relation.
+
+        Raises `UnknownTableError`, and `RunError` where one of `TABLES` is missing.
+        """
+        of_all = name in TABLES
+        schema, view, files = self._own_files(name) if of_all else self._event_files(name)
+        return self._connection.sql(self._every_repeat(f"{schema}.{view}", files))
+
+    def relation_of(self, table: pa.Table) -> Relation:
+        """An Arrow table's rows, to be joined to those of `relation`."""
+        return self._connection.from_arrow(table)
 
     def files_in_order(self, name: str, repeat: int, spool: Path) -> list[Path]:
         """The files of a repeat's table, one after the other in the order of time: its own, or one
@@ -165,8 +178,8 @@ class Run:
             return files
         file = spool / f"{name}.parquet"
         rows = f"SELECT * EXCLUDE (repeat) FROM ({self._select(name, repeat, files)})"
-        self._database.raw_sql(
-            f"COPY ({rows}) TO {_strings([file])} (FORMAT parquet, COMPRESSION zstd)"
+        self._connection.execute(
+            f"COPY ({rows}) TO {literals(str(file))} (FORMAT parquet, COMPRESSION zstd)"
         )
         return [file]
 
@@ -332,12 +345,32 @@ class Run:
         return found
 
     @cached_property
+    def _connection(self) -> DuckDBPyConnection:
+        import duckdb
+
+        return duckdb.connect()
+
+    @cached_property
     def _database(self) -> Backend:
+        """The same database for Ibis."""
         import ibis
 
-        return ibis.duckdb.connect()
+        return ibis.duckdb.from_connection(self._connection)
 
     def _every(self, name: str) -> ibis.Table:
+        return self._view(*self._own_files(name))
+
+    def _event_files(self, name: str) -> tuple[str, str, Mapping[int, list[Path]]]:
+        """Group and name of an event class, and its files of each repeat. Raises
+        `UnknownTableError`."""
+        if name not in self.tables:
+            known = ", ".join(self.tables) or "none"
+            raise UnknownTableError(f"{self.path}: no table {name}; it has: {known}")
+        group, _, event = name.partition(".")
+        return group, event, self.tables[name]
+
+    def _own_files(self, name: str) -> tuple[str, str, Mapping[int, list[Path]]]:
+        """As `_event_files`, of one of `TABLES`, whose group is `main`. Raises `RunError`."""
         files = {repeat: [layout.table(each, name)] for repeat, each in self.repeats.items()}
         for file, *_ in files.values():
             if not file.exists():
@@ -345,17 +378,20 @@ class Run:
                     f"{file} is missing: this repeat's time line was not built by this version; "
                     f"make it again: loopscope report {self.path}"
                 )
-        return self._view("main", name, files)
+        return "main", name, files
 
     def _view(self, schema: str, name: str, files: Mapping[int, list[Path]]) -> ibis.Table:
         """A view over the files, so that DuckDB reads only what a query asks for."""
-        table = f"{schema}.{name}"
-        parts = (f"({self._select(table, repeat, paths)})" for repeat, paths in files.items())
-        statement = " UNION ALL BY NAME ".join(parts)
-        place = f"{_quoted(schema)}.{_quoted(name)}"
-        self._database.raw_sql(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}")
-        self._database.raw_sql(f"CREATE OR REPLACE VIEW {place} AS {statement}")
+        place = f"{identifier(schema)}.{identifier(name)}"
+        rows = self._every_repeat(f"{schema}.{name}", files)
+        self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {identifier(schema)}")
+        self._connection.execute(f"CREATE OR REPLACE VIEW {place} AS {rows}")
         return self._database.table(name, database=schema)
+
+    def _every_repeat(self, table: str, files: Mapping[int, list[Path]]) -> str:
+        """SQL of the rows of a table, of all repeats."""
+        parts = (f"({self._select(table, repeat, paths)})" for repeat, paths in files.items())
+        return " UNION ALL BY NAME ".join(parts)
 
     def _scope_columns(self, repeat: int) -> str:
         """Columns of a repeat's rows before their own ones, as SQL."""
@@ -363,11 +399,11 @@ class Run:
 
     def _select(self, table: str, repeat: int, paths: list[Path]) -> str:
         """The rows of a repeat's table, in order."""
-        names = ", ".join(f"'{name}'" for name in self._scope)
+        names = literals(*self._scope)
         select = (
             f"SELECT {self._scope_columns(repeat)}, COLUMNS(c -> c NOT IN ({names})) "
             # A point's folder, delay=10ms, is no partition of its tables.
-            f"FROM read_parquet([{_strings(paths)}], hive_partitioning = false)"
+            f"FROM read_parquet([{literals(*map(str, paths))}], hive_partitioning = false)"
         )
         if table in self.tables and self._overlap(table, repeat):
             # As in a table that was merged: what ties, by stream file and record.
@@ -410,11 +446,3 @@ def _repeats(point: Path) -> dict[int, Path]:
         if each.name.isascii() and each.name.isdigit() and (each / "hosts").is_dir()
     }
     return dict(sorted(found.items()))
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _strings(paths: list[Path]) -> str:
-    return ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
