@@ -107,7 +107,7 @@ def lines(log: dict[str, Any]) -> Iterator[str]:
     for change in log["path_changes"]:
         yield f"  online: {change}"
     yield (
-        f"  offline half-width: hard {log['hard_half_width_ns']:.0f} ns, calibrated "
+        f"  offline maximum error: hard {log['hard_half_width_ns']:.0f} ns, calibrated "
         f"{log['calibrated_half_width_ns']:.0f} ns, covering {log['calibrated_coverage']:.1%}; "
         f"outside the hard width: {log['violations']['offline']} offline, "
         f"{log['violations']['online']} online"

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from loopscope.experiment import MessagePath, PathEdge, PathEvent
 
 HOSTS = {"h1": 0, "h2": 850, "h3": 900}
-"""With the half-width of their stamps, ns."""
+"""With the maximum error of their stamps, ns."""
 PERIOD_NS = 1000
 LOST = 0.001
 """Share of the messages on each hop."""

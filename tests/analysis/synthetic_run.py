@@ -67,7 +67,7 @@ class Host:
 class ClockReading:
     """A reading of a host's CLOCK_REALTIME.
 
-    `offset` is of the reference's, with its half-width; None: not known.
+    `offset` is of the reference's, with its maximum error; None: not known.
     """
 
     host: str

@@ -57,7 +57,7 @@ class Oracle:
         return min(found, key=lambda row: (row.ts, -row.err, row.host), default=None)
 
     def interval(self, first, last):
-        """(length, half-width) of each message, and how many were lost and duplicated."""
+        """(length, maximum error) of each message, and how many were lost and duplicated."""
         measured, lost, duplicates = [], 0, 0
         for message in self.population:
             a, b = self.first(first, message), self.first(last, message)

@@ -36,7 +36,7 @@ def offset(host, op, value):
 
 
 def readings(host, *offsets, repeat=1):
-    """One each second; an offset with its half-width, or None."""
+    """One each second; an offset with its maximum error, or None."""
     return [ClockReading(host, i * SECOND, each, repeat) for i, each in enumerate(offsets, 1)]
 
 
@@ -208,7 +208,7 @@ def test_unknown_widths_do_not_overflow():
     length = np.array([10, 20, 30], dtype=np.int64)
     err = np.array([1, 2 * UNKNOWN_NS, 1], dtype=np.int64)
     sample = Sample(length, err)
-    assert sample.largest_half_width is None
+    assert sample.largest_error is None
     bracket = sample.bracket("max")
     assert (bracket.value, bracket.lower, bracket.upper) == (30, 29, None)
     bracket = sample.bracket("min")
@@ -280,7 +280,7 @@ def test_loops_are_told_as_they_stand(tmp_path):
 
 def test_a_contradicted_loop_is_loud(tmp_path):
     results = looped(tmp_path, LOOP, replace(LOOP, repeat=2, contradictions=3))
-    assert "1 CONTRADICTED: half-widths may be wrong" in loops_line(results)
+    assert "1 CONTRADICTED: maximum errors may be wrong" in loops_line(results)
 
 
 def test_times_of_a_contradicted_loop_judge_nothing(tmp_path):
@@ -299,7 +299,7 @@ def test_times_of_a_contradicted_loop_judge_nothing(tmp_path):
     assert verdicts("others", host="h4", peer="h3", contradictions=3)[0] == untouched
     found, results = verdicts("own", contradictions=3)
     assert found == [U, U, U, P, P, P]
-    told = "the times of h3 and h2 contradict each other in repeat 1: half-widths may be wrong"
+    told = "the times of h3 and h2 contradict each other in repeat 1: maximum errors may be wrong"
     assert {each.reason for each in results.expectations if each.verdict is U} == {told}
     assert results.verdict is U
 

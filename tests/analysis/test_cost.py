@@ -43,12 +43,12 @@ def lengths(results, first, last):
 
 def test_each_event_from_the_first_to_the_one_before_the_last_costs_once(tmp_path):
     results = analyse(run(tmp_path))
-    # 400 less h1's event, 10.4; half-widths: 0 of the clock, 1.2 and the rounding's 0.4.
+    # 400 less h1's event, 10.4; maximum errors: 0 of the clock, 1.2 and the rounding's 0.4.
     assert lengths(results, 0, 1) == [(390, 2)]
     # 600 less h2's event, 20.25.
     assert lengths(results, 1, 2) == [(580, 1)]
-    # 1000 less both, 30.65; 900 less the one that there was. The half-width of one host's stamps,
-    # 0, is less than what its rate may wander.
+    # 1000 less both, 30.65; 900 less the one that there was. The maximum error of one host's
+    # stamps, 0, is less than what its rate may wander.
     assert lengths(results, 0, 2) == [(969, 3), (890, 2)]
     hosts = {"h1": {"event_ns": 10.4, "err_ns": 1.2}, "h2": {"event_ns": 20.25, "err_ns": 0.5}}
     assert json.loads(results.to_json())["subtracted"] == {"hosts": hosts}

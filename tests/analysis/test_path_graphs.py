@@ -198,7 +198,7 @@ class Simulation:
         return self._width(node, source, message.err, message.ts, None)
 
     def _doubt(self, node: Node, long: int | None = None) -> None:
-        """What the half-widths leave open, from their definition."""
+        """What the maximum errors leave open, from their definition."""
         for source in node.inputs:
             arrivals = self.nodes[source].in_time
             for tick in node.messages:

@@ -66,7 +66,7 @@ RECEIVED = st.builds(
 
 
 def oracle(rows, index, each, consumer):
-    """For each message of a type: (latency, half-width), or None if it is lost."""
+    """For each message of a type: (latency, maximum error), or None if it is lost."""
     found = {}
     for repeat in (1, 2):
         for id in range(5):

@@ -20,7 +20,7 @@ def contradicting(number: int, at: int) -> dict[str, str]:
     what = (
         f"between 0.100 s and 1.200 s of the run its time and h{number + 1}'s contradict the "
         f"probes between the two, at {at} of 100 instants: the clock of one of them or of the "
-        "reference, or a stamp, is wrong, and half-widths of times between hosts may be"
+        "reference, or a stamp, is wrong, and maximum errors of times between hosts may be"
     )
     return {"host": f"h{number}", "file": "clock/probes", "what": what}
 

@@ -379,7 +379,7 @@ def test_age_is_of_the_newest_data_at_each_instant(tmp_path):
 
 
 def test_arrivals_whose_order_is_not_known_leave_ages_open(tmp_path):
-    """1 and 2 came within their half-widths: an update or two, the second of younger data."""
+    """1 and 2 came within their maximum errors: an update or two, the second of younger data."""
     rows = [*sent([0, 50, 70, 400]), *came({0: 100, 1: 310, 2: 300, 3: 500}, err=9)]
     hosts = [Host("h1", True, 0, 0.0), Host("h2", False, 9, None)]
     ages = ["way.age < 270ns for 60%", "way.age < 440ns for 50%", "way.age < 500ns"]

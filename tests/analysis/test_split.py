@@ -73,7 +73,7 @@ def test_the_three_parts_are_the_hop_and_each_has_its_statistics(tmp_path):
     assert split["before"]["err_ns"] == ERR["h1"] + ERR[ROUTER]
     assert split["after"]["err_ns"] == ERR[ROUTER] + ERR["h2"]
     # On the router only its rate counts: 50 ppm twice over the longest, rounded up, and 1 ns; or
-    # both stamps' half-widths where those are less.
+    # both stamps' maximum errors where those are less.
     longest = max(emulated for _, emulated, _ in parts)
     assert split["emulated"]["err_ns"] == min(2 * ERR[ROUTER], -(-longest * 100 // 10**6) + 1)
 

@@ -71,7 +71,7 @@ def test_hidden_messages_move_a_percentile_by_as_many_ranks():
 def test_nothing_is_measured_of_no_message():
     for statistic in STATISTICS:
         assert sample([]).bracket(statistic) is None
-    assert sample([]).largest_half_width is None
+    assert sample([]).largest_error is None
 
 
 def test_sums_are_exact_beyond_64_bits():

@@ -37,7 +37,7 @@ def test_deviation_agrees_with_plain_python_and_its_bracket_holds(tmp_path):
     lengths = [int(chance.gauss(50_000, 7_000)) for _ in range(400)]
     found = measure(of_lengths(tmp_path, lengths, err=90), "deviation")
     assert found.value == pytest.approx(statistics.pstdev(lengths), abs=0.1)
-    # Whatever the true lengths are within their half-widths (of one host: 1 ns and the wander).
+    # Whatever the true lengths are within their maximum errors (of one host: 1 ns and the wander).
     moved = [length + chance.choice((-1, 1)) for length in lengths]
     assert abs(statistics.pstdev(moved) - found.value) <= found.err
 

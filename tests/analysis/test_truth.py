@@ -1,6 +1,6 @@
 """No verdict contradicts what really happened, whatever errors, losses and drops hide of it.
 
-Worlds are made with their true times; stamps are off by up to their half-widths, some events are
+Worlds are made with their true times; stamps are off by up to their maximum errors, some events are
 missing from the trace. What is then concluded is compared with the truth, found by plain Python.
 """
 
@@ -49,7 +49,7 @@ class Message:
     hidden: tuple[bool, bool]
     """Whether the trace dropped either event."""
     off: tuple[int, int]
-    """By how much each stamp is wrong, in tenths of its half-width."""
+    """By how much each stamp is wrong, in tenths of its maximum error."""
 
 
 MESSAGES = st.lists(

@@ -121,7 +121,7 @@ def test_a_limit_within_the_clocks_error_is_unknown_and_says_why(tmp_path):
 
 
 def test_legs_are_alike_as_far_as_the_clocks_can_tell(tmp_path):
-    """A clock that is off makes one leg longer and the other shorter: both half-widths count."""
+    """A clock that is off makes one leg longer and the other shorter: both maximum errors count."""
     back = [event("b", "io", "ack"), event("a", "io", "acked")]
     rows = []
     for i in range(21):

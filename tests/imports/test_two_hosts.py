@@ -168,7 +168,8 @@ def test_a_path_of_ros_2_s_tracepoints(run: Path) -> None:
     table = pq.read_table(run / "base" / "1" / "tables" / "path-ros.parquet").to_pylist()
     assert len(table) == len(start) == COUNT
     decided = [row for row in table if not row["undecided"]]
-    # The two stamps are a millisecond apart, their half-widths microseconds where nothing disturbs.
+    # The two stamps are a millisecond apart, their maximum errors microseconds where nothing
+    # disturbs.
     assert len(decided) > COUNT / 2
     number = {row["ts_2"]: i for i, row in enumerate(table)}
     for row in decided:

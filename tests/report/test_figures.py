@@ -35,7 +35,7 @@ COLUMNS = {
 
 
 def made(n: int = N) -> pa.Table:
-    """Latencies, one in a thousand slow, with half-widths of which some are not known."""
+    """Latencies, one in a thousand slow, with maximum errors of which some are not known."""
     chance = random.Random(7)
     lengths = [int(chance.lognormvariate(10.6, 0.15)) for _ in range(n)]
     lengths = [each + (3_000_000 if chance.random() < 0.001 else 0) for each in lengths]

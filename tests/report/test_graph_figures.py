@@ -114,7 +114,7 @@ def parts(path: MessagePath) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("doubt", [False, True], ids=["exact", "doubtful"])
 @pytest.mark.parametrize("seed", range(8))
 def test_samples_are_what_was_simulated(tmp_path: Path, seed: int, doubt: bool) -> None:
-    """First uses with their half-widths, what became of the others, and the age at each use."""
+    """First uses with their maximum errors, what became of the others, and the age at each use."""
     simulations = [Simulation(seed, repeat, doubt) for repeat in (1, 2)]
     path, place = made_path(simulations[0])
     recorded(tmp_path, simulations, path, paths=[path])

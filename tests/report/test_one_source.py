@@ -124,7 +124,7 @@ def derived(told: dict[str, Any]) -> Iterator[float]:
 
 
 def stands_for(token: str, value: float) -> bool:
-    """Whether a text is this value, to the digits that it has; half-widths are rounded up."""
+    """Whether a text is this value, to the digits that it has; maximum errors are rounded up."""
     match = TOKEN.fullmatch(token)
     assert match is not None, token
     digits = match["number"].replace(" ", "")

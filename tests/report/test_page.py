@@ -217,8 +217,8 @@ def test_the_clocks_figures_draw_the_tables(made):
     knots = run.clock.order_by("host", "repeat", "ts").to_pyarrow().to_pylist()
     of_h2 = [row for row in knots if row["host"] == "h2"]
     widths = figures["clock-width"]["data"]
-    hard = [y for t in widths if t["name"] == "hard half-width" for y in t["y"]]
-    calibrated = [y for t in widths if t["name"] == "calibrated half-width" for y in t["y"]]
+    hard = [y for t in widths if t["name"] == "hard maximum error" for y in t["y"]]
+    calibrated = [y for t in widths if t["name"] == "calibrated error bound" for y in t["y"]]
     assert hard[: len(of_h2)] == [row["err_ns"] for row in of_h2] == [900] * 120
     assert calibrated[: len(of_h2)] == [row["calibrated_ns"] for row in of_h2]
     offsets = [t for t in figures["clock-realtime"]["data"] if t["mode"] == "markers"]

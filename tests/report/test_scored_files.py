@@ -45,7 +45,7 @@ def test_every_scenario_is_drawn_and_nothing_else(table, tmp_path):
     drawn = {path.name for path in tmp_path.iterdir() if path.suffix != ".csv"}
     assert drawn == {f"{n}.{kind}" for n in ("idle", "holdover") for kind in ("svg", "pdf", "png")}
     texts = {name: (tmp_path / f"{name}.svg").read_text() for name in ("idle", "holdover")}
-    for text in ("hard half-width", "calibrated half-width", "idle, offline", "idle, online"):
+    for text in ("hard maximum error", "calibrated error bound", "idle, offline", "idle, online"):
         assert text in texts["idle"]
     assert "holdover, offline" in texts["holdover"] and "online" not in texts["holdover"]
 

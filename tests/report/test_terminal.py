@@ -10,7 +10,7 @@ from test_patterns import ONE as PATTERN
 from test_patterns import good, measured
 
 from loopscope.analysis import analyse
-from loopscope.analysis.quantity_text import duration, half_width, number
+from loopscope.analysis.quantity_text import duration, maximum_error, number
 from loopscope.report import render_terminal
 from loopscope.report.rows import headings, interval_rows
 from loopscope.timeline import open_run
@@ -140,4 +140,4 @@ def test_durations_have_four_digits(ns, text):
     ],
 )
 def test_half_widths_are_rounded_up(ns, text):
-    assert half_width(ns) == text
+    assert maximum_error(ns) == text

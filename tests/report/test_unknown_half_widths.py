@@ -33,7 +33,7 @@ FALL = Fall("max", 1, 7, STEPS, 9000, None)
 
 
 def whiskers(axes: Any) -> list[float]:
-    """How long each half-width is that is drawn."""
+    """How long each maximum error is that is drawn."""
     bars = [each for each in axes.containers if isinstance(each, ErrorbarContainer)]
     lines = [line for bar in bars for line in bar[2] if isinstance(line, LineCollection)]
     return [float(np.ptp(segment[:, 0])) / 2 for line in lines for segment in line.get_segments()]
@@ -51,7 +51,7 @@ def test_a_waterfall_on_paper() -> None:
         "4.000 µs ±?", "3.000 µs", "2.000 µs"
     }  # fmt: skip
     told = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert told == ["between hosts", "on one host", "±?: half-width unknown"]
+    assert told == ["between hosts", "on one host", "±?: maximum error unknown"]
     known = file_figure(waterfall.chart([Fall("max", 1, 7, STEPS[1:], 5000, 500)]), 7.16)
     assert len(known.legends[0].get_texts()) == 2
 

@@ -122,7 +122,7 @@ def test_a_contradiction_is_loud(machine: Machine, results: Read) -> None:
     assert "its time and h2's contradict the probes between the two" in event["what"]
     assert any(event["what"] in problem for problem in found["problems"])
     told = machine.command("report", "runs/three/latest").stdout
-    assert "1 CONTRADICTED: half-widths may be wrong" in told
+    assert "1 CONTRADICTED: maximum errors may be wrong" in told
 
 
 def test_of_many_hosts_each_checks_few(machine: Machine, results: Read) -> None:

@@ -168,7 +168,7 @@ pub(super) fn table(outcomes: &[Outcome]) -> String {
         "scored instants in all: {offline} offline, {online} online; hard bounds wrong: {wrong}"
     ));
     line(format_args!(
-        "noise: half the difference of both ways' delays, of single exchanges. calib.: half-width \
+        "noise: half the difference of both ways' delays, of single exchanges. calib.: error bound \
          that claims {:.0} % of instants, medians as of the hard one. loops: by how much the times \
          of two followers differ, by the probes between the two; offline of the worst two.",
         100.0 * CLAIM

@@ -234,8 +234,8 @@ impl Scenario {
             let calibrated_limit = error_limit.map(|_| CALIBRATED_TO_ERROR * figures.error.p50_ns);
             let figures = [
                 ("error p99.9", figures.error.p999_ns, error_limit),
-                ("hard half-width", figures.hard_half_width_ns, self.half_width_ns),
-                ("calibrated half-width", figures.calibrated_half_width_ns, calibrated_limit),
+                ("hard maximum error", figures.hard_half_width_ns, self.half_width_ns),
+                ("calibrated error bound", figures.calibrated_half_width_ns, calibrated_limit),
             ];
             for (what, value_ns, limit) in figures {
                 let what = format!("{side} {what}");

@@ -187,7 +187,7 @@ pub fn contradiction(map: &ClockMap, peer: &str, survey: &Survey) -> Option<Cloc
     let what = format!(
         "its time and {peer}'s contradict the probes between the two, at {contradictions} of \
          {instants} instants: the clock of one of them or of the reference, or a stamp, is wrong, \
-         and half-widths of times between hosts may be"
+         and maximum errors of times between hosts may be"
     );
     Some(ClockEvent { clock: "counter".into(), kind: "contradiction", from, until, ns: None, what })
 }

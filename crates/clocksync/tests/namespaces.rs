@@ -202,7 +202,7 @@ fn truth_is_inside_the_width(name: &str, synthetic: bool, busy: bool) {
             assert_eq!(count as u64, sum.sent);
         }
         eprintln!(
-            "{name} {host}: error median {} max {} ns, half-width median {} max {} ns, {} of {} \
+            "{name} {host}: error median {} max {} ns, maximum error median {} max {} ns, {} of {} \
              answered, {} knots, drift {:.2} ppm, lost {:?}",
             median(errors.clone()),
             errors.iter().max().unwrap(),

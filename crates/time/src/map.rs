@@ -55,7 +55,8 @@ impl fmt::Display for MapError {
             MapError::Empty => write!(f, "a clock map needs at least one knot"),
             MapError::BadKnot(i) => write!(
                 f,
-                "knot {i} of the clock map is not after its predecessor or has no valid half-width"
+                "knot {i} of the clock map is not after its predecessor, or its maximum error is \
+                 not valid"
             ),
         }
     }

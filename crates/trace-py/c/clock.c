@@ -143,7 +143,7 @@ int clock_init(PyObject *module)
         {"best", "The guess, ns."},
         {"latest", "The truth is not after it, ns."},
         {"counter", "This machine's cycle counter there, ticks."},
-        {"calibrated", "Half-width around best that all but a small share lie within, ns."},
+        {"calibrated", "Error bound around best that all but a small share lie within, ns."},
         {"epoch", "Rises when a counter or the reference was disturbed."},
         {"status", "UNKNOWN, SYNCHRONISED or HOLDOVER."},
         {NULL, NULL},
@@ -157,7 +157,7 @@ int clock_init(PyObject *module)
     };
     static PyStructSequence_Field utc_fields[] = {
         {"offset", "UTC less global time, ns."},
-        {"error", "Half-width of it, ns."},
+        {"error", "Maximum error of it, ns."},
         {NULL, NULL},
     };
     static PyStructSequence_Desc time = {"loopscope_trace.clock.Time", "An instant.", time_fields, 7};

@@ -1,8 +1,8 @@
 """Statistics of intervals, each with the bracket in which its true value lies.
 
-Every interval x is known to within its half-width e, so each true interval lies in [x − e, x + e].
-Order statistics and the mean never decrease when a value grows; the statistic of all x − e and that
-of all x + e therefore enclose the true one.
+Every interval x is known to within its maximum error e, so each true interval lies in [x − e, x +
+e]. Order statistics and the mean never decrease when a value grows; the statistic of all x − e and
+that of all x + e therefore enclose the true one.
 
 Percentiles are by nearest rank: p99 of n values is the ⌈0.99·n⌉-th smallest, always a value that
 was measured.
@@ -64,26 +64,28 @@ def quantile(statistic: str) -> Fraction | None:
 
 
 class Sample:
-    """Intervals in ns with their half-widths, of the messages that were seen at both ends."""
+    """Intervals in ns with their maximum errors, of the messages that were seen at both ends."""
 
-    def __init__(self, intervals: Nanoseconds, half_widths: Nanoseconds, hidden: int = 0) -> None:
-        unknown = half_widths >= UNKNOWN_NS
+    def __init__(
+        self, intervals: Nanoseconds, maximum_errors: Nanoseconds, hidden: int = 0
+    ) -> None:
+        unknown = maximum_errors >= UNKNOWN_NS
         self.unknown = int(unknown.sum())
         """Number of intervals whose error is not known."""
-        width = np.where(unknown, 0, half_widths)
+        width = np.where(unknown, 0, maximum_errors)
         self._value = np.sort(intervals)
         self._low = np.sort(np.where(unknown, np.minimum(intervals, 0), intervals - width))
         # The unknown ones are the last, and never asked for.
         self._high = np.sort(np.where(unknown, np.iinfo(np.int64).max, intervals + width))
         self._hidden = hidden
-        # The standard deviation is a distance from the mean over √n, so errors of these half-widths
-        # move it by their root mean square at most; 0.1 ns is for rounding.
+        # The standard deviation is a distance from the mean over √n, so errors of these maximum
+        # errors move it by their root mean square at most; 0.1 ns is for rounding.
         squares = np.square(width, dtype=np.float64)
         self._reach = (
             Fraction(math.ceil(math.sqrt(squares.mean()) * 10) + 1, 10) if len(squares) else 0
         )
-        bounded = len(half_widths) and not self.unknown
-        self.largest_half_width = int(half_widths.max()) if bounded else None
+        bounded = len(maximum_errors) and not self.unknown
+        self.largest_error = int(maximum_errors.max()) if bounded else None
         """None where there is none, and where one is unknown."""
 
     def __len__(self) -> int:

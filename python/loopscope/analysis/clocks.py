@@ -165,7 +165,7 @@ def contradicted(
     measured: Mapping[str, MeasuredPath | MeasuredDag],
 ) -> list[ExpectationResult]:
     """The verdicts, none of them on times between hosts of which one is in a loop that contradicts
-    itself: a clock or a stamp of that loop is wrong by more than its half-width.
+    itself: a clock or a stamp of that loop is wrong by more than its maximum error.
     """
     wrong = [loop for loop in loops if loop.contradictions]
 
@@ -177,7 +177,7 @@ def contradicted(
             if len(hosts) > 1 and hosts & {loop.host, loop.peer}:
                 reason = (
                     f"the times of {loop.host} and {loop.peer} contradict each other in repeat "
-                    f"{loop.repeat}: half-widths may be wrong"
+                    f"{loop.repeat}: maximum errors may be wrong"
                 )
                 return replace(result, verdict=Verdict.UNKNOWN, reason=reason)
         return result

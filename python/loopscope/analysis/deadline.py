@@ -1,9 +1,9 @@
 """Deadlines that each of many cases has to meet, with allowed misses.
 
 A case is a message, an update of data or an interval. Each was met, was missed, or could be either
-within its half-width; at the edge of a time it may not belong at all. Events that the trace dropped
-leave more open (`Doubt`). A *resolution* settles all of that. PASS: the requirement holds in every
-resolution. FAIL: in none. UNKNOWN: in some.
+within its maximum error; at the edge of a time it may not belong at all. Events that the trace
+dropped leave more open (`Doubt`). A *resolution* settles all of that. PASS: the requirement holds
+in every resolution. FAIL: in none. UNKNOWN: in some.
 
 No resolution is enumerated. A requirement is a share of cases that must be met, and windows: at
 most m misses among any k in succession (the weakly hard constraint of Bernat, Burns and Llamosí
@@ -89,7 +89,7 @@ class Cases:
     value: Nanoseconds
     """`UNKNOWN_NS` where nothing is known of it."""
     err: Nanoseconds
-    """Half-width of `value`."""
+    """Maximum error of `value`."""
     lost: Mask
     """Those that have no value."""
     may_meet: Mask
@@ -148,9 +148,9 @@ def judge_table(
 ) -> Judgement:
     """Judges a table's rows, in the order of their starts.
 
-    Columns: `start` (ns), `latency` (ns; null: lost, a miss), `err` (ns, half-width of `latency`;
-    null: unknown), and where there are such `repeat` and `id`; whole numbers all. `op` is one of
-    `< <= > >=`.
+    Columns: `start` (ns), `latency` (ns; null: lost, a miss), `err` (ns, maximum error of
+    `latency`; null: unknown), and where there are such `repeat` and `id`; whole numbers all. `op`
+    is one of `< <= > >=`.
     """
     n = len(table)
 

@@ -36,7 +36,7 @@ class Case(Document):
     value_ns: int | None
     """None where it was lost or there is nothing to measure."""
     err_ns: int | None
-    """Half-width of the value; None where nothing bounds it."""
+    """Maximum error of the value; None where nothing bounds it."""
     undecided: bool
     """Else it was met or missed."""
     at_end: Annotated[bool, UNLESS_EMPTY] = False

@@ -3,7 +3,7 @@
 Messages are places in an event's `Occurrences`, so in order of time. What an event used of an input
 is a span of places there: one place where it follows or takes the latest, several in a window, none
 where nothing had come. The clock leaves a message's place before or after an instant open when both
-are within their half-width of each other; so there are two spans, of what surely was used and of
+are within their maximum error of each other; so there are two spans, of what surely was used and of
 what may have been. Where they differ it is not known what was used.
 """
 
@@ -123,8 +123,8 @@ def latest(
     nearest_ns: npt.NDArray[np.float64],
     nearest_input_ns: npt.NDArray[np.float64],
 ) -> Link:
-    """The newest that had come. `nearest_ns` as for `half_width`, by message of either."""
-    width = half_width(used, input, used.ts, nearest_ns)
+    """The newest that had come. `nearest_ns` as for `open_within`, by message of either."""
+    width = open_within(used, input, used.ts, nearest_ns)
     before = np.searchsorted(input.ts, used.ts - width, "left") - 1
     perhaps = np.searchsorted(input.ts, used.ts + width, "right") - 1
     # The newest one that surely had come, and those that may have come after it.
@@ -140,7 +140,7 @@ def latest(
 def tied(input: Occurrences, nearest_ns: npt.NDArray[np.float64]) -> tuple[Places, Places]:
     """For each message of an input: the first place, and the one after the last, of the messages
     that the clock cannot order against it."""
-    width = half_width(input, input, input.ts, nearest_ns)
+    width = open_within(input, input, input.ts, nearest_ns)
     return (
         np.searchsorted(input.ts, input.ts - width, "left"),
         np.searchsorted(input.ts, input.ts + width, "right"),
@@ -154,10 +154,10 @@ def window(
     nearest_ns: npt.NDArray[np.float64],
     wander: npt.NDArray[np.float64],
 ) -> Link:
-    """All that had come, `length_ns` ago at most. `nearest_ns` as for `half_width`, `wander` what
+    """All that had come, `length_ns` ago at most. `nearest_ns` as for `open_within`, `wander` what
     the rate may be off by over the window, ns."""
-    end = half_width(used, input, used.ts, nearest_ns)
-    begin = half_width(used, input, used.ts - length_ns, wander)
+    end = open_within(used, input, used.ts, nearest_ns)
+    begin = open_within(used, input, used.ts - length_ns, wander)
     start = used.ts - length_ns
     sure_start = np.searchsorted(input.ts, start + begin, "right")
     sure = Spans(
@@ -171,13 +171,13 @@ def window(
     return Link(sure, possible, np.zeros(len(used), np.bool_))
 
 
-def half_width(
+def open_within(
     used: Occurrences, input: Occurrences, at: Nanoseconds, most_ns: npt.NDArray[np.float64]
 ) -> Nanoseconds:
     """Distance from an instant within which a message's place before or after it is open, ns.
 
-    Both stamps' half-widths, the wider one's of the messages around the instant; `most_ns` (by the
-    user's message; NaN: nothing) where that is less, as it is between stamps of one clock.
+    Both stamps' maximum errors, the wider one's of the messages around the instant; `most_ns` (by
+    the user's message; NaN: nothing) where that is less, as it is between stamps of one clock.
     """
     if not len(input):
         return np.zeros(len(used), np.int64)

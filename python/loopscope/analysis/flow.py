@@ -32,7 +32,7 @@ class Sent:
     length: Nanoseconds
     """To the first use, 0 where there surely was none."""
     width: Nanoseconds
-    """Its half-width."""
+    """Its maximum error."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Used:
     age: Nanoseconds
     """Age of the oldest data that they used, ns; `UNKNOWN_NS` where they are not `made`."""
     width: Nanoseconds
-    """Its half-width."""
+    """Its maximum error."""
 
 
 Columns = TypeVar("Columns", Sent, Used)

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from loopscope.analysis.bounded_statistics import Sample
-from loopscope.analysis.half_width import COUNTER, NO_COUNTER, half_widths
 from loopscope.analysis.hop_decomposition_result import SPLIT_TIMES, PartResult, SplitResult
+from loopscope.analysis.maximum_error import COUNTER, NO_COUNTER, maximum_errors
 from loopscope.analysis.measured_links import ROUTER, ports
 from loopscope.analysis.messages import counters
 from loopscope.analysis.patterns import SLEW_PPM
@@ -182,12 +182,12 @@ class LinkEvents:
         err: Nanoseconds,
         own: Nanoseconds,
     ) -> Nanoseconds:
-        """Half-widths of intervals on the router: its rate's, where those are less. `own` is by how
-        much both ends may be from the readings of its counter that they were told by."""
+        """Maximum errors of intervals on the router: its rate's, where those are less. `own` is by
+        how much both ends may be from the readings of its counter that they were told by."""
         of_repeat = [self._counter.get(each, NO_COUNTER) for each in repeat.tolist()]
         one_host = np.ones(len(length), np.bool_)
         found: Nanoseconds = np.minimum(
-            err, half_widths(length, err, np.array(of_repeat, COUNTER), one_host) + own
+            err, maximum_errors(length, err, np.array(of_repeat, COUNTER), one_host) + own
         )
         return found
 
@@ -275,7 +275,7 @@ def _passed(hop: Mapping[str, npt.NDArray[Any]], carried: Relation) -> int:
 def _part(length: Nanoseconds, err: Nanoseconds) -> PartResult:
     sample = Sample(length, err)
     times = {name: _printed(sample.bracket(name)) for name in SPLIT_TIMES}
-    return PartResult(times, sample.largest_half_width)
+    return PartResult(times, sample.largest_error)
 
 
 def _printed(bracket: Bracket | None) -> int | float | None:

@@ -21,7 +21,7 @@ class PartResult(Document):
     times: Mapping[str, int | float | None]
     """Times by the names in `SPLIT_TIMES`, ns."""
     err_ns: int | None
-    """The largest half-width among them."""
+    """The largest maximum error among them."""
 
 
 @dataclass(frozen=True)

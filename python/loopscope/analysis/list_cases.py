@@ -65,7 +65,7 @@ def cases_of(requirement: Requirement, path: MeasuredPath, times: RepeatTimes) -
 
 
 def widened(cases: Cases, requirement: Requirement, by_ns: int) -> Cases:
-    """With half-widths so much larger, as far as the requirement is about a time."""
+    """With maximum errors so much larger, as far as the requirement is about a time."""
     if requirement.op is None or requirement.limit_ns is None:
         return cases
     more = compare(cases.value, cases.err + by_ns, requirement.op, requirement.limit_ns)
@@ -171,8 +171,8 @@ def _order(messages: Messages, ends: tuple[int, int], part: MeasuredInterval) ->
         surely_after[here][:-1] = np.minimum.accumulate(low)[::-1][1:]
     later = next_at != np.arange(len(rows))
     value = np.where(later, arrival - arrival[next_at], 0)
-    width = messages.half_widths_between(last, rows[next_at], last, rows)
-    # Where only their own half-widths bound stamps, another later one may be the earliest.
+    width = messages.errors_between(last, rows[next_at], last, rows)
+    # Where only their own maximum errors bound stamps, another later one may be the earliest.
     loose = width >= err + err[next_at]
     may_miss = later & ((value > -width) | (loose & (arrival + err > surely_after)))
     may_meet = ~later | (value <= width)
@@ -288,7 +288,7 @@ def _ages(
     perhaps = int(tied.sum()) + int(newer.sum())
     unsure = tied[updates]
     value = arrival[updates] - start[data]
-    err = messages.half_widths_between(first, rows[data], last, rows[updates])
+    err = messages.errors_between(first, rows[data], last, rows[updates])
     inside, edge = times.within(
         requirement.window,
         messages.repeat[rows[updates]],
@@ -327,7 +327,7 @@ def _ages(
 def _newer_or_not(messages: Messages, first: int, older: Rows, newer: Rows) -> Mask:
     """Where the clocks leave open which of two messages set out first."""
     apart = messages.ts[first][newer] - messages.ts[first][older]
-    unknown: Mask = np.abs(apart) <= messages.half_widths_between(first, older, first, newer)
+    unknown: Mask = np.abs(apart) <= messages.errors_between(first, older, first, newer)
     return unknown
 
 
@@ -424,7 +424,7 @@ def _tied(messages: Messages, event: int, rows: Rows) -> Mask:
     if len(rows) < 2:
         return tied
     before, after = rows[:-1], rows[1:]
-    near = messages.ts[event][after] - messages.ts[event][before] <= messages.half_widths_between(
+    near = messages.ts[event][after] - messages.ts[event][before] <= messages.errors_between(
         event, before, event, after
     )
     near &= messages.repeat[before] == messages.repeat[after]

@@ -12,7 +12,7 @@ import numpy as np
 from loopscope.analysis.bounded_statistics import Bracket, Exact, Sample
 from loopscope.analysis.hop_decomposition import HopDecompositions
 from loopscope.analysis.missing_events import UNACCOUNTED, Missing, missing_events
-from loopscope.analysis.quantity_text import duration, half_width, number
+from loopscope.analysis.quantity_text import duration, maximum_error, number
 from loopscope.analysis.regularity import regularity
 from loopscope.analysis.results import TIMES, IntervalResult, PathResult
 from loopscope.analysis.window import choices
@@ -142,7 +142,7 @@ class MeasuredInterval:
             lost=self.lost,
             duplicates=self.duplicates,
             times={name: printed(bracket) for name, bracket in brackets.items()},
-            err_ns=self.sample.largest_half_width,
+            err_ns=self.sample.largest_error,
         )
 
 
@@ -272,7 +272,7 @@ def path_problems(
                 f"were sent by more than the clock's error (worst: {path.key} {key} "
                 f"of repeat {intervals.repeat[worst]}, "
                 f"{duration(int(intervals.length[worst]))} "
-                f"{half_width(int(intervals.err[worst]))}); that error was too small"
+                f"{maximum_error(int(intervals.err[worst]))}); that error was too small"
             )
     return found
 

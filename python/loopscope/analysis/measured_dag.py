@@ -104,7 +104,7 @@ class MeasuredFlow(MeasuredInterval):
 
     @property
     def shown(self) -> Intervals:
-        """The intervals, with the half-widths that their statistics have."""
+        """The intervals, with the maximum errors that their statistics have."""
         return replace(self.intervals, err=self._widths(self.intervals.err))
 
     @property
@@ -197,7 +197,7 @@ class MeasuredFlow(MeasuredInterval):
             empty=self.empty,
             missing=self.missing.before + self.missing.after,
             times=times,
-            err_ns=self.sample.largest_half_width,
+            err_ns=self.sample.largest_error,
             age_ns=None if age is None else int(age.value),
             age_err_ns=None if age is None else age.err,
             rate_hz=None if rate is None else significant(rate),

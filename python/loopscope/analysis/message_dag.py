@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from loopscope.analysis.fan_in import Link, by_number, latest, tied, window
-from loopscope.analysis.half_width import (
+from loopscope.analysis.keys import PLAIN, Keys, read_graph_keys
+from loopscope.analysis.maximum_error import (
     COUNTER,
     NO_COUNTER,
-    half_widths,
+    maximum_errors,
     nearest,
     on_one_host,
 )
-from loopscope.analysis.keys import PLAIN, Keys, read_graph_keys
 from loopscope.analysis.messages import (
     Messages,
     Stamps,
@@ -219,15 +219,15 @@ class RepeatDag:
     def width(
         self, first: int, start: Places, last: int, end: Places, length: Nanoseconds
     ) -> Nanoseconds:
-        """Half-widths of the times between messages of two events."""
+        """Maximum errors of the times between messages of two events."""
         a, b = self.messages[first], self.messages[last]
         host = a.host[start]
-        return half_widths(
+        return maximum_errors(
             length, a.err[start] + b.err[end], self.counters[host], host == b.host[end]
         )
 
     def hop(self, number: int, end: Places) -> tuple[Nanoseconds, Nanoseconds, Mask]:
-        """Over an edge, of messages of its end: time, half-width, and whether there is one."""
+        """Over an edge, of messages of its end: time, maximum error, and whether there is one."""
         edge, link = self.path.edges[number], self.links[number]
         there = ~link.sure.empty[end] & ~link.undecided[end]
         start, stop = link.sure.start[end[there]], end[there]

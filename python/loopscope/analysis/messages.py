@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from loopscope.analysis.half_width import COUNTER, NO_COUNTER, half_widths
 from loopscope.analysis.keys import PLAIN, Keys, read_list_keys
+from loopscope.analysis.maximum_error import COUNTER, NO_COUNTER, maximum_errors
 from loopscope.analysis.occurrences import NOWHERE, Occurrences, read_occurrences
 from loopscope.analysis.path_table import ROWS, write_table
 from loopscope.analysis.regularity import Arrivals
@@ -43,7 +43,7 @@ class Intervals:
     """Global time at the first end."""
     length: Nanoseconds
     err: Nanoseconds
-    """Half-width of `length`."""
+    """Maximum error of `length`."""
     keys: Keys = PLAIN
     """Keys for which the ids stand."""
 
@@ -84,8 +84,8 @@ class Messages:
         begins: Mapping[int, int] | None = None,
     ) -> None:
         """`hosts` are the codes in the stamps. `keys` are what the ids stand for. `costs` are
-        what an event costs, ns and half-width, by repeat and host; to be subtracted. Every host of
-        a message has one then.
+        what an event costs, ns and maximum error, by repeat and host; to be subtracted. Every host
+        of a message has one then.
         """
         self.path = path
         if begins is None:
@@ -121,12 +121,13 @@ class Messages:
     def intervals(self, first: int, last: int, rows: slice = ALL) -> Intervals:
         """Intervals from one event (its index in the path) to another, of the messages in `rows`.
 
-        Costs that are to be subtracted take from the length, and their half-widths add to its own.
+        Costs that are to be subtracted take from the length, and their maximum errors add to its
+        own.
         """
         both = np.flatnonzero(self.seen[first][rows] & self.seen[last][rows]) + (rows.start or 0)
         start = self.ts[first][both]
         length = self.ts[last][both] - start
-        err = self.half_widths_between(first, both, last, both)
+        err = self.errors_between(first, both, last, both)
         if self._costs is not None:
             cost, spread = self._cost(first, last, both)
             whole = np.rint(cost)
@@ -143,16 +144,16 @@ class Messages:
             keys=self.keys,
         )
 
-    def half_widths_between(self, first: int, begins: Rows, last: int, ends: Rows) -> Nanoseconds:
-        """The half-widths of the times from the rows `begins` at event `first` to the rows `ends`
-        at event `last`, in ns, row by row; both rows of a pair are of one repeat."""
+    def errors_between(self, first: int, begins: Rows, last: int, ends: Rows) -> Nanoseconds:
+        """The maximum errors of the times from the rows `begins` at event `first` to the rows
+        `ends` at event `last`, in ns, row by row; both rows of a pair are of one repeat."""
         err = self.err[first][begins] + self.err[last][ends]
         host = self.host[first][begins]
         one_host = host == self.host[last][ends]
         if not one_host.any():
             return err
         length = self.ts[last][ends] - self.ts[first][begins]
-        return half_widths(length, err, self._counters[self.repeat[begins], host], one_host)
+        return maximum_errors(length, err, self._counters[self.repeat[begins], host], one_host)
 
     def chosen(self, rows: Mask) -> Messages:
         """Some of the messages."""

@@ -44,7 +44,7 @@ class FlowResult(Document):
     times: Mapping[str, int | float | None]
     """Times from a message to its first use, by the names in `TIMES`, ns."""
     err_ns: int | None
-    """The largest half-width among them; None where there are none and where one is unknown."""
+    """The largest maximum error among them; None where there are none and where one is unknown."""
     age_ns: int | None
     """The greatest age of the data at a use, and how far the true one may be from it."""
     age_err_ns: int | None

@@ -1,8 +1,8 @@
 """Message patterns: how late each type of message was at each of its consumers.
 
 A message's latency is from its *intended* send time, the stamp of its `sent` event less the event's
-`late_ns`, to its first `received` event at the consumer. The half-width is that of both stamps; of
-the intended time as well `within_ns`, which lies between the stamp and the clock's reading that
+`late_ns`, to its first `received` event at the consumer. The maximum error is that of both stamps;
+of the intended time as well `within_ns`, which lies between the stamp and the clock's reading that
 `late_ns` is from, and as much of `late_ns` as the kernel may slew the clock that measured it. Where
 several `sent` events have one id the last counts.
 """
@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from loopscope.analysis.bounded_statistics import Bracket, Sample
-from loopscope.analysis.half_width import COUNTER, NO_COUNTER, half_widths
+from loopscope.analysis.maximum_error import COUNTER, NO_COUNTER, maximum_errors
 from loopscope.analysis.messages import counters
 from loopscope.analysis.missing_events import UNACCOUNTED, Missing, missing_events
-from loopscope.analysis.quantity_text import duration, half_width, number
+from loopscope.analysis.quantity_text import duration, maximum_error, number
 from loopscope.analysis.results import PATTERN_TIMES, PatternResult, PatternRow
 from loopscope.analysis.verdict import Verdict, judge, overall
 from loopscope.columns import numpy_of
@@ -88,7 +88,7 @@ def measure_pattern(run: Run, pattern: Pattern) -> tuple[PatternResult, list[str
                 problems.append(
                     f"{name}: {number(int(early.sum()))} messages arrived before they were due by "
                     f"more than the clock's error (worst: {duration(int(found.length[worst]))} "
-                    f"{half_width(int(found.err[worst]))}); that error was too small"
+                    f"{maximum_error(int(found.err[worst]))}); that error was too small"
                 )
             rows.append(_row(each, consumer, found, missing))
     for (component, entity), n in dropped.items():
@@ -181,7 +181,7 @@ def _by_row(
     # Between the stamps first: only they are on counters, and only there one host's wander counts.
     between = of["received_ts"] - of["ts"]
     stamps = of["err_ns"] + of["received_err"]
-    err = half_widths(between, stamps, counter, hosts[0] == hosts[1])
+    err = maximum_errors(between, stamps, counter, hosts[0] == hosts[1])
     slew = np.ceil(np.abs(of["late_ns"]) * (SLEW_PPM / 1e6)).astype(np.int64)
     err = err + of["within_ns"] + slew
     length = of["received_ts"] - of["due"]

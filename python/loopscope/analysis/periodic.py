@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loopscope.analysis.deadline import Cases, Doubt, compare
-from loopscope.analysis.half_width import COUNTER, NO_COUNTER
 from loopscope.analysis.keys import PLAIN
+from loopscope.analysis.maximum_error import COUNTER, NO_COUNTER
 from loopscope.analysis.messages import by_host, counters, host_codes
 from loopscope.analysis.missing_events import missing_events
 from loopscope.analysis.occurrences import read_occurrences

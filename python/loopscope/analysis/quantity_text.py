@@ -21,10 +21,10 @@ def duration(ns: float) -> str:
 
 
 UNKNOWN_NS = 1 << 60
-"""Half-width of an instant of which nothing is known, as `loopscope_time::Bound::UNKNOWN`."""
+"""Maximum error of an instant of which nothing is known, as `loopscope_time::Bound::UNKNOWN`."""
 
 
-def half_width(ns: int) -> str:
+def maximum_error(ns: int) -> str:
     """Two significant digits, rounded up, so that what is printed holds: `± 3.1 µs`."""
     if ns >= UNKNOWN_NS:
         return "± unknown"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loopscope.analysis.bounded_statistics import Bracket
-from loopscope.analysis.half_width import half_widths
+from loopscope.analysis.maximum_error import maximum_errors
 from loopscope.analysis.missing_events import UNACCOUNTED
 from loopscope.analysis.quantity_text import UNKNOWN_NS
 
@@ -43,7 +43,7 @@ class Arrivals:
     host: npt.NDArray[np.int16]
     """Codes."""
     counter: npt.NDArray[np.void]
-    """Claims of each one's counter (`half_width.COUNTER`)."""
+    """Claims of each one's counter (`maximum_error.COUNTER`)."""
 
     @property
     def intervals(self) -> Rows:
@@ -51,11 +51,12 @@ class Arrivals:
         return np.flatnonzero(self.repeat[1:] == self.repeat[:-1])
 
     def lengths(self, at: Rows) -> tuple[Nanoseconds, Nanoseconds]:
-        """The lengths of some intervals and their half-widths, in ns."""
+        """The lengths of some intervals and their maximum errors, in ns."""
         return self._between(at, at + 1)
 
     def together(self, at: Rows) -> tuple[int, int]:
-        """The time that some intervals take, and its half-width: stamps within it do not count."""
+        """The time that some intervals take, and its maximum error: stamps within it do not
+        count."""
         apart = np.diff(at) != 1
         first, last = at[np.r_[True, apart][: len(at)]], at[np.r_[apart, True][: len(at)]] + 1
         length, err = self._between(first, last)
@@ -65,7 +66,7 @@ class Arrivals:
         length = self.ts[last] - self.ts[first]
         one_clock = self.host[first] == self.host[last]
         stamps = self.err[first] + self.err[last]
-        return length, half_widths(length, stamps, self.counter[first], one_clock)
+        return length, maximum_errors(length, stamps, self.counter[first], one_clock)
 
 
 def regularity(

@@ -50,7 +50,7 @@ class IntervalResult(Document):
     times: Mapping[str, int | float | None]
     """Times by the names in `TIMES`, ns, over the messages seen at both ends."""
     err_ns: int | None
-    """The largest half-width among them. No statistic is farther from its true value, as long as
+    """The largest maximum error among them. No statistic is farther from its true value, as long as
     the trace dropped nothing."""
     splits: Annotated[tuple[SplitResult, ...], INTERNAL] = ()
     """Parts of a hop where links' events were recorded, for each emulated link that it goes
@@ -242,16 +242,16 @@ class LoopResult(Document):
     unknown: int
     """Number of those without a residual."""
     covered: int
-    """Those inside their calibrated half-width."""
+    """Those inside their calibrated error bound."""
     contradictions: int
     """Those outside their hard one."""
     p50_ns: int | None
     p99_ns: int | None
     max_ns: int | None
     err_ns: int | None
-    """Median of the hard half-widths."""
+    """Median of the hard maximum errors."""
     calibrated_ns: int | None
-    """Median of the calibrated half-widths, ns."""
+    """Median of the calibrated error bounds, ns."""
     problem: str | None
     """Why nothing is known."""
 

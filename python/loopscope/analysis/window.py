@@ -78,7 +78,7 @@ class RepeatTimes:
         end: tuple[Nanoseconds, Nanoseconds] | None = None,
     ) -> tuple[Mask, Mask]:
         """Masks of what may lie in a window from its beginning to its `end` (None: at its
-        beginning), and what of that may not. Times with their half-widths."""
+        beginning), and what of that may not. Times with their maximum errors."""
         possible, sure = np.ones((2, len(repeat)), np.bool_)
         if window is None:
             return possible, ~sure
@@ -93,7 +93,7 @@ class RepeatTimes:
     def until(
         self, window: TimeWindow | None, path: MessagePath
     ) -> tuple[Nanoseconds, Nanoseconds]:
-        """The earlier of the window's end and the path's for each repeat, and the half-width."""
+        """The earlier of the window's end and the path's for each repeat, and the maximum error."""
         end = self.end(path)
         err = np.zeros_like(end)
         if window is None or window.until_ns is None:

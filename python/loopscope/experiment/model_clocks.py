@@ -49,7 +49,7 @@ class ClockExchange(Section):
     network: Literal["clock", "data"] = Field(
         default="clock",
         description="clock: the probes have a network of their own. data: they share that of the "
-        "messages, for hosts that have one only; emulated links delay them too, half-widths are "
+        "messages, for hosts that have one only; emulated links delay them too, maximum errors are "
         "those of such links, and the report says what they cost.",
     )
     rate: Annotated[float, Quantity(FREQUENCY, "0.1Hz", "1kHz")] = Field(
@@ -65,7 +65,7 @@ class ClockExchange(Section):
     within: Annotated[int | None, Quantity(DURATION, "1ns", "1h")] = Field(
         default=None,
         description="The first measured phase begins only when the time of every host is known "
-        "within this half-width, such as 2us. Default: whatever it is.",
+        "within this maximum error, such as 2us. Default: whatever it is.",
     )
     patience: Annotated[int, Quantity(DURATION, "0s", "1h")] = Field(
         default="30s",
@@ -76,7 +76,7 @@ class ClockExchange(Section):
         default="1ppm",
         validate_default=True,
         description="Assumed bound on the wander of an oscillator's rate during the run, such as "
-        "1ppm. The half-widths of times are true under this assumption.",
+        "1ppm. The maximum errors of times are true under this assumption.",
     )
     messages: list[Annotated[str, values.Reference("path")]] = Field(
         default=[],

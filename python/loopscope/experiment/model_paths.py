@@ -194,7 +194,7 @@ class Measure(Section):
         default=False,
         description="Whether the time that recording itself takes is subtracted from every "
         "interval: one event's cost, as measured on its host, for each event of the path from the "
-        "interval's first to the one before its last. Widens the half-widths.",
+        "interval's first to the one before its last. Widens the maximum errors.",
     )
 
     @classmethod

@@ -128,7 +128,7 @@ class Clocks:
 @dataclass(frozen=True)
 class ClockExchange:
     """Probes between the hosts: over which network, exchanges a second, exchanges in the first and
-    the last burst, the half-width that is waited for and how long, the assumed bound on an
+    the last burst, the maximum error that is waited for and how long, the assumed bound on an
     oscillator's wander, the paths whose messages bound the clocks too, and whether followers probe
     each other."""
 

@@ -115,7 +115,7 @@ class Pair(Options):
     takes = "the starts"
     gives = (
         "run, point, repeat, the key, `start`, `end`, `duration` (ns), `err_ns` (ns: the sum of "
-        "both ends' half-widths, unknown where one is; of two events of one host, where both "
+        "both ends' maximum errors, unknown where one is; of two events of one host, where both "
         "tables still have `host` and `counter`, what its counter claims (`hosts`), if that is "
         "less), and what `keep` names"
     )
@@ -125,7 +125,9 @@ class Pair(Options):
     )
     keep: By = Field(default=[], description="Further columns of the starts.")
     time: Time
-    width: Column = Field(default="err_ns", description="Column of the half-width of the time, ns.")
+    width: Column = Field(
+        default="err_ns", description="Column of the maximum error of the time, ns."
+    )
 
 
 class PathOf(Options):
@@ -135,8 +137,9 @@ class PathOf(Options):
     takes = "nothing: it stands first, in a pipeline without `from`"
     gives = (
         "run, point, repeat, `id` (and `key` where that is none of one whole number), `start`, "
-        "`start_err` (its half-width), `end`, `duration`, "
-        "`err_ns` (the duration's half-width), in ns; null where a message was not seen at an end"
+        "`start_err` (its maximum error), `end`, `duration`, "
+        "`err_ns` (the duration's maximum error), in ns; null where a message was not seen at an "
+        "end"
     )
     name: Annotated[str, values.Reference("path")] = Field(description="The path.")
     first: Annotated[str, event_values.Event()] | None = Field(
@@ -233,7 +236,8 @@ class StatisticsOf(Options):
     )
     of: Column = Field(description="Column of numbers.")
     width: Column = Field(
-        default="none", description="Column of its half-width, such as err_ns; none: it is exact."
+        default="none",
+        description="Column of its maximum error, such as err_ns; none: it is exact.",
     )
     by: By = Field(default=[], description="Statistics for each value of these.")
     statistics: Annotated[list[str], StatisticList()] = Field(
@@ -307,7 +311,7 @@ class Deadline(Options):
     )
     of: Column = Field(default="duration", description="Column of the interval, ns.")
     width: Column = Field(
-        default="err_ns", description="Column of its half-width, ns; none: it is exact."
+        default="err_ns", description="Column of its maximum error, ns; none: it is exact."
     )
     limit: Annotated[int, Quantity(DURATION, "1ns")] = Field(
         description="Met is what is below this, such as 5ms."
@@ -321,17 +325,17 @@ class Deadline(Options):
 
 
 class Narrate(Options):
-    """Writes a readable log: one line for each row in the order of time, with its half-width."""
+    """Writes a readable log: one line for each row in the order of time, with its maximum error."""
 
     gives = "run, point, repeat, the time, `line`; and a file NAME.txt"
     time: Time
     width: Column = Field(
-        default="err_ns", description="Column of the half-width of the time, ns; none: exact."
+        default="err_ns", description="Column of the maximum error of the time, ns; none: exact."
     )
     columns: Annotated[list[str], Columns()] | None = Field(
         default=None,
         description="What a line tells besides. Default: every column that is not null, but for "
-        "counter, pid, tid and cpu, instants and half-widths. A duration has that of err_ns.",
+        "counter, pid, tid and cpu, instants and maximum errors. A duration has that of err_ns.",
     )
 
 

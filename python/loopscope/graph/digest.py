@@ -26,7 +26,7 @@ DELTA = 5000
 
 
 class Digest:
-    """Values and their half-widths in ns. The same values in the same order give the same."""
+    """Values and their maximum errors in ns. The same values in the same order give the same."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -75,8 +75,8 @@ class Digest:
         return float(np.interp(share * self.count, x, y))
 
     def statistic(self, name: str, confidence: float) -> dict[str, float | None]:
-        """`value`, `low`, `high` (null where there is no interval), `err`: the largest half-width,
-        by which the clock moves none of these more."""
+        """`value`, `low`, `high` (null where there is no interval), `err`: the largest maximum
+        error, by which the clock moves none of these more."""
         low: float | None = None
         high: float | None = None
         z = NormalDist().inv_cdf(0.5 + confidence / 2)

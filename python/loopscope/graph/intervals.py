@@ -1,4 +1,4 @@
-"""Steps on instants and intervals, whose half-widths add."""
+"""Steps on instants and intervals, whose maximum errors add."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def _counted(context: Context, starts: ibis.Table, ends: ibis.Table, time: str, 
 
 
 def _narrowed(context: Context, made: ibis.Table) -> ibis.Table:
-    """Intervals between two stamps of one host's counter have the half-width that it claims for
-    them, where that is less, as in a path (`analysis.half_width`)."""
+    """Intervals between two stamps of one host's counter have the maximum error that it claims for
+    them, where that is less, as in a path (`analysis.maximum_error`)."""
     hosts = context.table("hosts", ("with",))
     # Runs of earlier versions do not say what processors are apart.
     apart = hosts["apart_ns"].fill_null(0) if "apart_ns" in hosts.columns else ibis.literal(0)
@@ -107,7 +107,7 @@ def _narrowed(context: Context, made: ibis.Table) -> ibis.Table:
 
 
 def added(one: Any, other: Any) -> Any:
-    """The sum of two half-widths, unknown where one is."""
+    """The sum of two maximum errors, unknown where one is."""
     unknown = ibis.literal(UNKNOWN_NS, "int64")
     return ((one >= unknown) | (other >= unknown)).ifelse(unknown, one + other)
 

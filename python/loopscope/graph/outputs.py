@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import ibis
 import pyarrow as pa
 
-from loopscope.analysis.quantity_text import duration, half_width
+from loopscope.analysis.quantity_text import duration, maximum_error
 from loopscope.export import write_batches
 from loopscope.graph.engine import ROWS, arrow_schema
 from loopscope.graph.mistake import WHOLE, Mistake, column, scope
@@ -68,7 +68,8 @@ def narrate(context: Context, table: ibis.Table, options: Options) -> ibis.Table
 
 
 _NOT_TOLD = ("counter", "pid", "tid", "cpu", "ts", "start", "end", "err_ns", "start_err")
-"""Columns that a line does not tell unless asked for them: the machine's, instants, half-widths."""
+"""Columns that a line does not tell unless asked for them: the machine's, instants, maximum
+errors."""
 
 
 def lines(
@@ -83,7 +84,7 @@ def lines(
             second, rest = divmod(row["_since"], 1_000_000_000)
             when = f"{second:6d}.{rest:09d} s"
             if row["_half"] != 0:
-                when += f" {'± unknown' if row['_half'] is None else half_width(row['_half'])}"
+                when += f" {'± unknown' if row['_half'] is None else maximum_error(row['_half'])}"
             half = row.get("err_ns") if "err_ns" not in told else None
             words = [_word(name, row[name], half) for name in told if row[name] is not None]
             rows.append({**{name: row[name] for name in within}, "line": "  ".join([when, *words])})
@@ -94,7 +95,7 @@ def _word(name: str, value: Any, half: int | None) -> str:
     if name in ("host", "process", "source"):
         return str(value)
     if name == "duration":
-        return f"{name} {duration(value)}" + (f" {half_width(half)}" if half is not None else "")
+        return f"{name} {duration(value)}" + (f" {maximum_error(half)}" if half is not None else "")
     return f"{name} {value}"
 
 

@@ -86,7 +86,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Whiskers:
-    """Half-widths around points; those that are NaN are not drawn."""
+    """Maximum errors around points; those that are NaN are not drawn."""
 
     x: Numbers
     y: Numbers
@@ -120,7 +120,7 @@ class Bars:
     texts: Sequence[str]
     """Printed at the bars."""
     details: Sequence[str]
-    """Half-widths as text, which the page shows under the pointer."""
+    """Maximum errors as text, which the page shows under the pointer."""
 
 
 @dataclass(frozen=True)

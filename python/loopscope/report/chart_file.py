@@ -123,7 +123,7 @@ def _legend(figure: Figure, chart: Chart, first: Axes, width: float) -> None:
         for panel in chart.panels for layer in panel.layers
     ):  # fmt: skip
         named["handles"].append(Patch(alpha=0))
-        named["labels"].append(f"{UNKNOWN}: half-width unknown")
+        named["labels"].append(f"{UNKNOWN}: maximum error unknown")
     if chart.legend == "above" or several:
         columns = max(1, int(width / 1.5))
         small = any(

@@ -345,7 +345,7 @@ def _histogram(layer: Histogram, x: Axis) -> Json:
 
 
 def _bars(layer: Bars, panel: Panel, rows: Any, known: bool) -> Json:
-    """Bars of which all half-widths are known or none is."""
+    """Bars of which all maximum errors are known or none is."""
     scale = panel.x.scale
     made: Json = {
         "type": "bar",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.quantity_text import UNKNOWN_NS, half_width
+from loopscope.analysis.quantity_text import UNKNOWN_NS, maximum_error
 from loopscope.report.axis import Axis, axis_of
 from loopscope.report.chart import Band, Chart, Hover, Layer, Panel, Row, Stripes, Trace
 from loopscope.report.clock_series import ClockDrawing, Mark
@@ -28,8 +28,8 @@ _OFFSETS = (
     "the time of events is unknown."
 )
 _WIDTHS = (
-    "How well each host's time is known: the hard half-width holds whatever the network did, the "
-    "calibrated one as often as it claims, of paths nearly alike both ways."
+    "How well each host's time is known: the hard maximum error holds whatever the network did, "
+    "the calibrated one as often as it claims, of paths nearly alike both ways."
 )
 _REALTIMES = (
     "How far each host's CLOCK_REALTIME was ahead of the reference's, ten readings a second; the "
@@ -63,7 +63,7 @@ def _offsets(hosts: Sequence[ClockDrawing]) -> Chart:
 
 
 def _widths(hosts: Sequence[ClockDrawing]) -> Chart:
-    """Hard and calibrated half-width over time."""
+    """Hard and calibrated error bound over time."""
     panels = []
     for host in hosts:
         known = [curve.err_ns[~np.isnan(curve.err_ns)] for curve in host.curves]
@@ -71,8 +71,8 @@ def _widths(hosts: Sequence[ClockDrawing]) -> Chart:
         layers: list[Layer] = [_stripes(host.disturbed)]
         for curve in host.curves:
             for name, ns, colour in (
-                ("hard half-width", curve.err_ns, BLUE),
-                ("calibrated half-width", curve.calibrated_ns, ORANGE),
+                ("hard maximum error", curve.err_ns, BLUE),
+                ("calibrated error bound", curve.calibrated_ns, ORANGE),
             ):
                 there = ~np.isnan(ns)
                 hover = Hover(f"%{{x:.3f}} s: ± %{{y}} {y.shown}")
@@ -120,7 +120,9 @@ def _banded(x: Floats, middle: Floats, half: Floats, axis: Axis, label: str) -> 
     """The band of the error, with a gap where it is unknown, then the points."""
 
     def details() -> list[str]:
-        return [half_width(UNKNOWN_NS if np.isnan(ns) else math.ceil(ns)) for ns in half.tolist()]
+        return [
+            maximum_error(UNKNOWN_NS if np.isnan(ns) else math.ceil(ns)) for ns in half.tolist()
+        ]
 
     hover = Hover(f"%{{x:.3f}} s: %{{y}} {axis.shown} %{{customdata}}", details)
     return [
@@ -146,8 +148,8 @@ def _map_rows(hosts: Sequence[ClockDrawing]) -> Iterable[Row]:
         "repeat",
         "time since the first probe (s)",
         "offset from the straight line (ns)",
-        "hard half-width (ns)",
-        "calibrated half-width (ns)",
+        "hard maximum error (ns)",
+        "calibrated error bound (ns)",
         "rate (ppm)",
     )
     for host in hosts:
@@ -158,7 +160,13 @@ def _map_rows(hosts: Sequence[ClockDrawing]) -> Iterable[Row]:
 
 
 def _realtime_rows(hosts: Sequence[ClockDrawing]) -> Iterable[Row]:
-    yield ("host", "repeat", "time since the first probe (s)", "ahead by (ns)", "half-width (ns)")
+    yield (
+        "host",
+        "repeat",
+        "time since the first probe (s)",
+        "ahead by (ns)",
+        "maximum error (ns)",
+    )
     for host in hosts:
         for each in host.realtime:
             yield from _lines(host, each.repeat, (each.seconds, each.offset_ns, each.err_ns))

@@ -34,7 +34,7 @@ class ClockCurve:
     deviation_ns: Floats
     """Offset from the straight line between the first and the last knot."""
     err_ns: Floats
-    """Hard half-width; NaN where unknown, as the next."""
+    """Hard maximum error; NaN where unknown, as the next."""
     calibrated_ns: Floats
     rate_ppm: Floats
     """Rate from this knot to the next, ppm; NaN on the last."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from loopscope.analysis.path_result import FlowResult, GraphResult
-from loopscope.analysis.quantity_text import duration, half_width, number, quantity
+from loopscope.analysis.quantity_text import duration, maximum_error, number, quantity
 from loopscope.analysis.results import Results
 from loopscope.report.link_rows import Row, Table
 from loopscope.report.rows import ABSENT, Cell
@@ -60,7 +60,7 @@ def _duration(ns: float | None) -> Cell:
 
 def _clock_error(flow: FlowResult) -> Cell:
     if flow.err_ns is not None:
-        return Cell(half_width(flow.err_ns), flow.err_ns)
+        return Cell(maximum_error(flow.err_ns), flow.err_ns)
     return Cell(ABSENT if flow.times["max"] is None else "unknown", None)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from loopscope.analysis.quantity_text import half_width, number
+from loopscope.analysis.quantity_text import maximum_error, number
 from loopscope.report.axis import Axis
 from loopscope.report.chart import SYMBOLS, Chart, Hover, Layer, Panel, Row, Trace, Whiskers
 from loopscope.report.palette import SERIES, series_colour
@@ -87,7 +87,7 @@ def _notes(plot: Plot) -> str:
     if np.isfinite(doubt).any() and np.nanmax(doubt) > 0 and plot.y.unit == "ns":
         unknown = int(np.isnan(doubt).sum())
         more = f", of {number(unknown)} unknown" if unknown else ""
-        text += f"Clock error {half_width(int(np.nanmax(doubt)))} at most{more}. "
+        text += f"Clock error {maximum_error(int(np.nanmax(doubt)))} at most{more}. "
     return text
 
 

@@ -32,7 +32,7 @@ class Kind:
     """Further options: texts."""
 
 
-_ERR = {"err": "hard half-width of it; null where unknown"}
+_ERR = {"err": "hard maximum error of it; null where unknown"}
 _SERIES = {"series": "a text or number: each has a colour of its own"}
 _KEY = {"series_label": "the title of the legend, with its unit"}
 _X = {"x_label": "what the axis shows, without the unit", "x_unit": "of the column, such as ns"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.quantity_text import UNKNOWN_NS, half_width, number
+from loopscope.analysis.quantity_text import UNKNOWN_NS, maximum_error, number
 from loopscope.columns import numpy_of
 from loopscope.report.axis import Axis, unit_of
 from loopscope.report.chart import FEW, Chart, Hover, Layer, Panel, Trace, Whiskers
@@ -32,7 +32,7 @@ their events."""
 _DOTS = 1200
 """Events of a lane that can be told apart."""
 _FEW = 40
-"""Events of a lane, up to which each has its half-width drawn."""
+"""Events of a lane, up to which each has its maximum error drawn."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,14 @@ class HostTimeline:
     total: int
     shown: int
     max_err_ns: int | None
-    """The largest half-width of an instant; None where one is unknown."""
+    """The largest maximum error of an instant; None where one is unknown."""
 
     @property
     def notes(self) -> str:
         shown = f"{number(self.total)} events"
         if self.shown < self.total:
             shown += f", {number(self.shown)} told apart"
-        doubt = "of some unknown" if self.max_err_ns is None else half_width(self.max_err_ns)
+        doubt = "of some unknown" if self.max_err_ns is None else maximum_error(self.max_err_ns)
         return f"{shown}; clock error {doubt}" + (" at most" if self.max_err_ns is not None else "")
 
 
@@ -263,7 +263,7 @@ def chart(timeline: HostTimeline) -> Chart:
         known = np.where(few & (err < UNKNOWN_NS), err, np.nan)
         layers.append(Whiskers(ts, lane, known, colour, sideways=True, shade=True))
         hover = Hover(f"{entity} at %{{x}} {unit} %{{customdata}}",
-                      lambda err=err: [half_width(each) for each in err.tolist()])  # type: ignore[misc]  # fmt: skip
+                      lambda err=err: [maximum_error(each) for each in err.tolist()])  # type: ignore[misc]  # fmt: skip
         layers.append(
             Trace(ts, lane, colour, entity, symbol="tick", size=8, picture=timeline.shown > FEW,
                   hover=hover)

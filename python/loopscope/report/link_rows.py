@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from loopscope.analysis.hop_decomposition_result import SPLIT_TIMES, PartResult, SplitResult
-from loopscope.analysis.quantity_text import duration, half_width, number
+from loopscope.analysis.quantity_text import duration, maximum_error, number
 from loopscope.analysis.results import IntervalResult, LinkResult, Results, Share
 from loopscope.report.rows import ABSENT, Cell
 
@@ -125,7 +125,7 @@ def _split(hop: IntervalResult, split: SplitResult) -> list[Row]:
 def _part(part: PartResult) -> tuple[Cell, ...]:
     times = (_time(part.times[name]) for name in SPLIT_TIMES)
     err = part.err_ns
-    width = _ABSENT if err is None else Cell(half_width(err), err)
+    width = _ABSENT if err is None else Cell(maximum_error(err), err)
     return (_EMPTY, _EMPTY, _EMPTY, *times, width)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.quantity_text import UNKNOWN_NS, half_width, number
+from loopscope.analysis.quantity_text import UNKNOWN_NS, maximum_error, number
 from loopscope.columns import numpy_of
 from loopscope.report.axis import Axis, axis_of
 from loopscope.report.chart import Chart, Histogram, Hover, Panel, Row, Symbol, Trace
@@ -116,7 +116,7 @@ def hops_chart(
         sampled = replace(sampled_of(part), name="time", without={})
         over = sampled_chart("scatter", sampled, detail, () if panels else marks)
         name = f"{part.intervals.first} → {part.intervals.last}"
-        title = f"{name} (clock error {half_width(int(part.intervals.err.max()))})"
+        title = f"{name} (clock error {maximum_error(int(part.intervals.err.max()))})"
         [left], n = over.panels, len(part.intervals.length)
         layers = [
             replace(e, picture=True, size=max(1.6, e.size)) if isinstance(e, Trace) else e

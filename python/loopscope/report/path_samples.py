@@ -56,7 +56,7 @@ class Sampled:
     unit: str
     table: pa.Table
     """`since` (ns, the first of its repeat), `value`, `repeat`, and of times between instants
-    `clock_error`, their half-width. In order of repeat and time."""
+    `clock_error`, their maximum error. In order of repeat and time."""
     origin: Mapping[int, int]
     """Instant from which `since` counts, by repeat."""
     without: Mapping[str, Instants] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from loopscope.analysis.deciding_cases import Case
-from loopscope.analysis.quantity_text import duration, half_width, number, quantity
+from loopscope.analysis.quantity_text import duration, maximum_error, number, quantity
 from loopscope.analysis.results import (
     TIMES,
     ClockEvent,
@@ -89,7 +89,7 @@ def measured(expectation: ExpectationResult) -> str:
         return quantity(value, expectation.unit)
     if not expectation.is_time:
         return number(int(value))
-    return duration(value) + (f" {half_width(err)}" if err is not None else "")
+    return duration(value) + (f" {maximum_error(err)}" if err is not None else "")
 
 
 SHOWN = 10
@@ -117,7 +117,7 @@ def _case(case: Case) -> str:
     elif case.value_ns is None:
         text = "seen more than once"
     else:
-        width = "± unknown" if case.err_ns is None else half_width(case.err_ns)
+        width = "± unknown" if case.err_ns is None else maximum_error(case.err_ns)
         text = f"{duration(case.value_ns)} {width}"
     text += " at the end" if case.at_end else ""
     return text + (" (undecided)" if case.undecided else "")
@@ -130,7 +130,7 @@ PATTERN_HEADINGS = ("type", "receiver", "n", "lost", "max", "target")
 def pattern_cells(row: PatternRow) -> tuple[Cell, ...]:
     """`t0-01 c1 100 0 1.204 ms ± 4.1 µs 40 ms`, a cell for each of `PATTERN_HEADINGS`."""
     slowest, target = row.times["max"], row.target_ns
-    spread = "" if row.err_ns is None else f" {half_width(row.err_ns)}"
+    spread = "" if row.err_ns is None else f" {maximum_error(row.err_ns)}"
     return (
         Cell(row.message_type, None),
         Cell(row.receiver, None),
@@ -198,7 +198,7 @@ def clock_line(clock: ClockResult) -> str:
     """`± 1.2 µs (3 messages of probes rejected)`."""
     if clock.reference:
         return "reference"
-    width = "error unknown" if clock.max_err_ns is None else half_width(clock.max_err_ns)
+    width = "error unknown" if clock.max_err_ns is None else maximum_error(clock.max_err_ns)
     rejected = f" ({number(clock.rejected)} messages of probes rejected)" if clock.rejected else ""
     return f"{width}{rejected}"
 
@@ -232,11 +232,11 @@ def loops_line(results: Results) -> str:
         )
         instants = sum(each.instants - each.unknown for _, each in known)
         covered = sum(each.covered for _, each in known) / instants
-        parts.append(f"{100 * covered:.0f} % of residuals inside their calibrated half-width")
+        parts.append(f"{100 * covered:.0f} % of residuals inside their calibrated error bound")
     if silent := len(results.clock.loops) - len(known):
         parts.append(f"nothing known of {number(silent)}")
     if contradicted := sum(each.contradictions > 0 for each in results.clock.loops):
-        parts.append(f"{number(contradicted)} CONTRADICTED: half-widths may be wrong")
+        parts.append(f"{number(contradicted)} CONTRADICTED: maximum errors may be wrong")
     return "; ".join(parts)
 
 
@@ -248,7 +248,7 @@ LOOP_HEADINGS = (
     "p50",
     "p99",
     "max",
-    "half-width",
+    "maximum error",
     "calibrated",
     "covered",
     "unknown",
@@ -285,7 +285,7 @@ def probes_line(results: Results) -> str:
 def cost_line(results: Results) -> str:
     """Time that was subtracted for each event; empty where nothing was."""
     hosts = (
-        f"{each.host} {duration(each.event_ns)} {half_width(math.ceil(each.err_ns))}"
+        f"{each.host} {duration(each.event_ns)} {maximum_error(math.ceil(each.err_ns))}"
         for each in results.subtracted or ()
     )
     return f"of each event subtracted: {', '.join(hosts)}" if results.subtracted else ""
@@ -300,7 +300,7 @@ def _interval_row(
 
 def _clock_error(result: IntervalResult) -> str:
     if result.err_ns is not None:
-        return half_width(result.err_ns)
+        return maximum_error(result.err_ns)
     return ABSENT if result.times["max"] is None else "unknown"
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.quantity_text import UNKNOWN_NS, half_width, number, quantity
+from loopscope.analysis.quantity_text import UNKNOWN_NS, maximum_error, number, quantity
 from loopscope.report.axis import Axis, axis_of, time_axis
 from loopscope.report.chart import (
     FEW,
@@ -111,7 +111,7 @@ def shown_points(samples: Samples, detail: Detail, axes: tuple[Axis, Axis]) -> l
 
 
 def _hover(series: Series, samples: Samples, detail: Detail, axes: tuple[Axis, Axis]) -> Hover:
-    """The sample's key and its half-width, should it have them."""
+    """The sample's key and its maximum error, should it have them."""
     unit = samples.columns["y"].unit
     named = detail.key is not None and "key" in series.values
 
@@ -367,7 +367,7 @@ def _checked(samples: Samples, asked: str) -> str:
 
 
 def _visible(samples: Samples, height: float, log: str) -> bool:
-    """Whether half-widths would be longer than a dot."""
+    """Whether maximum errors would be longer than a dot."""
     y, err = samples.every("y"), np.nan_to_num(samples.every("err"))
     if "y" in log:
         return bool(err.max() > float(y.min()) / 20)
@@ -392,8 +392,8 @@ def _doubt(samples: Samples) -> list[str]:
 
 def _doubt_text(half: float, unit: str) -> str:
     if math.isnan(half):
-        return half_width(UNKNOWN_NS)
-    return half_width(math.ceil(half)) if unit == "ns" else f"± {quantity(half, unit)}"
+        return maximum_error(UNKNOWN_NS)
+    return maximum_error(math.ceil(half)) if unit == "ns" else f"± {quantity(half, unit)}"
 
 
 def _number(options: Mapping[str, str], name: str) -> int | None:

@@ -38,7 +38,7 @@ def tail(series: Series, ranks: int, banded: bool = True) -> Tail:
     low = high = None
     if banded and "err" in series.values:
         err = series.values["err"]
-        # A value without a known half-width may be the least or the greatest.
+        # A value without a known maximum error may be the least or the greatest.
         ends = np.where(np.isnan(err), -np.inf, series.values["x"] - err)
         tops = np.where(np.isnan(err), np.inf, series.values["x"] + err)
         least, most = float(values[0]), float(values[-1])

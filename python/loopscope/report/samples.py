@@ -107,9 +107,9 @@ def read_samples(
 ) -> Samples:
     """The columns that `roles` name, by role; rows that lack one of them are left out.
 
-    A row of `series` without a text is of the series `none`. `err` may lack any: such a half-width
-    is unknown. Where `texts`, x may be text. Raises `FigureError` for a column that is not there
-    or no number.
+    A row of `series` without a text is of the series `none`. `err` may lack any: such a maximum
+    error is unknown. Where `texts`, x may be text. Raises `FigureError` for a column that is not
+    there or no number.
     """
     for role, name in roles.items():
         if name not in table.column_names:

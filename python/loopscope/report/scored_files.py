@@ -30,7 +30,7 @@ _SIDES = ("offline", "online")
 @dataclass(frozen=True)
 class Scored:
     """Estimates of one side at the instants of which it has one: their errors, and the
-    half-widths that it gave, in ns."""
+    maximum errors that it gave, in ns."""
 
     seconds: Floats
     error: Floats
@@ -92,8 +92,8 @@ def figure_of(scenario: str, sides: Mapping[str, Scored]) -> Figure:
 
 def _over_time(axes: Axes, scored: Scored, scale: float) -> None:
     for name, ns, colour in (
-        ("hard half-width", scored.hard, BLUE),
-        ("calibrated half-width", scored.calibrated, ORANGE),
+        ("hard maximum error", scored.hard, BLUE),
+        ("calibrated error bound", scored.calibrated, ORANGE),
         ("error against truth", abs(scored.error), SERIES[2]),
     ):
         kept = thin(ns, _POINTS)

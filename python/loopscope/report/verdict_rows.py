@@ -16,7 +16,7 @@ class VerdictRow:
     """Text of the experiment file, such as `loop.p99 < 5ms`."""
     verdict: Verdict
     measured: str
-    """The measured value and its half-width, such as `2.507 ms ± 85 ns`; empty for a pattern."""
+    """The measured value and its maximum error, such as `2.507 ms ± 85 ns`; empty for a pattern."""
     reason: str
     """Why it is UNKNOWN, or which of several hosts made it FAIL; else empty."""
     cases: str = ""

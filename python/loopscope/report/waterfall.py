@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loopscope.analysis.bounded_statistics import nearest_rank, quantile
-from loopscope.analysis.quantity_text import UNKNOWN_NS, duration, half_width, number
+from loopscope.analysis.quantity_text import UNKNOWN_NS, duration, maximum_error, number
 from loopscope.report.axis import Axis, unit_of
 from loopscope.report.chart import Bars, Chart, Panel
 from loopscope.report.palette import BLUE, ORANGE
@@ -28,8 +28,8 @@ USUAL = ("p50", "p99", "max")
 _COMPARED = 10_000
 """Largest number of keys that are compared with one that is not there."""
 UNKNOWN = "±?"
-"""Stands at a hop of which no half-width is known."""
-WHISKERS = f"Whiskers: half-width of each time, {UNKNOWN} where it is unknown."
+"""Stands at a hop of which no maximum error is known."""
+WHISKERS = f"Whiskers: maximum error of each time, {UNKNOWN} where it is unknown."
 CAPTION = (
     "The messages of the median, the p99 and the greatest response time, hop by hop. "
     f"{WHISKERS} loopscope figure RUN waterfall --message KEY draws any other."
@@ -53,7 +53,7 @@ class Step:
     start: int
     length: int
     err: int | None
-    """Half-width of the length; None where unknown."""
+    """Maximum error of the length; None where unknown."""
 
     @property
     def label(self) -> str:
@@ -89,7 +89,7 @@ class Fall:
             which = f"{self.what}: {which}"
         if self.total is None:
             return f"{which}, {self.fate}"
-        doubt = half_width(UNKNOWN_NS if self.err is None else self.err)
+        doubt = maximum_error(UNKNOWN_NS if self.err is None else self.err)
         reached = f", {self.reached}" if self.reached else ""
         return f"{which}, {duration(self.total)} {doubt}{reached}"
 
@@ -253,5 +253,5 @@ def _bars(steps: Sequence[Step], between_hosts: bool, label: str, colour: str) -
         colour=colour,
         label=label,
         texts=[t if e < UNKNOWN_NS else f"{t} {UNKNOWN}" for t, e in zip(texts, errs, strict=True)],
-        details=[half_width(err) for err in errs],
+        details=[maximum_error(err) for err in errs],
     )

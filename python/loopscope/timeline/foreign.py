@@ -22,7 +22,7 @@ class ForeignTrace:
     """Its path in the host's directory."""
     events: int
     unknown: int
-    """Events whose half-width is unknown."""
+    """Events whose maximum error is unknown."""
     lost: int | None
     """The most events of the tool's that are not in its tables; None: nothing bounds it, packets of
     it are missing or were not read."""

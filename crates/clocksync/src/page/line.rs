@@ -82,7 +82,8 @@ fn line(state: &State, words: &mut [u64; WORDS]) -> Result<(), OutOfRange> {
         nanoseconds("width before", state.below_ns, 2)?,
         nanoseconds("width after", state.above_ns, 2)?,
     );
-    words[word::FINE] = halves(fine, nanoseconds("calibrated half-width", state.calibrated_ns, 1)?);
+    words[word::FINE] =
+        halves(fine, nanoseconds("calibrated error bound", state.calibrated_ns, 1)?);
     words[word::APART] = nanoseconds("distance of processors", state.apart_ns, 0)?.into();
     Ok(())
 }

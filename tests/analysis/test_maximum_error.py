@@ -1,4 +1,4 @@
-"""Half-widths of times between stamps of one host, against the truth and their definitions."""
+"""Maximum errors of times between stamps of one host, against the truth and their definitions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loopscope.analysis.half_width import COUNTER, NO_COUNTER, half_widths, nearest, on_one_host
+from loopscope.analysis.maximum_error import (
+    COUNTER,
+    NO_COUNTER,
+    maximum_errors,
+    nearest,
+    on_one_host,
+)
 
 
 @settings(deadline=None)
@@ -15,13 +21,13 @@ def test_the_truth_between_two_processors_is_inside(shift, more, length, ppm):
     """The second stamp is of a processor whose counter is `shift` ns ahead."""
     measured, sums = np.array([length + shift]), np.array([10**9])
     counter = np.array([(ppm, abs(shift) + more)], COUNTER)
-    [width] = half_widths(measured, sums, counter, np.array([True]))
+    [width] = maximum_errors(measured, sums, counter, np.array([True]))
     assert abs(measured[0] - length) <= width
     alone = on_one_host(measured, np.array([(ppm, 0)], COUNTER))
     assert width == alone[0] + abs(shift) + more
-    assert half_widths(measured, sums, counter, np.array([False])) == sums
+    assert maximum_errors(measured, sums, counter, np.array([False])) == sums
     unknown = np.array([NO_COUNTER], COUNTER)
-    assert half_widths(measured, sums, unknown, np.array([True])) == sums
+    assert maximum_errors(measured, sums, unknown, np.array([True])) == sums
 
 
 @settings(deadline=None)

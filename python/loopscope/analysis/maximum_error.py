@@ -1,4 +1,4 @@
-"""Half-widths of the times between two stamps."""
+"""Maximum errors of the times between two stamps."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ known), and how far those of two processors may be apart, in whole ns (0: nobody
 NO_COUNTER = (np.nan, 0.0)
 
 
-def half_widths(
+def maximum_errors(
     length: Nanoseconds,
     sum_of_stamps: Nanoseconds,
     counter: npt.NDArray[np.void],
     one_host: npt.NDArray[np.bool_],
 ) -> Nanoseconds:
-    """Half-widths of intervals: both stamps' together; where both are of one host's `counter`
+    """Maximum errors of intervals: both stamps' together; where both are of one host's `counter`
     (`COUNTER`), what that one claims, if that is less."""
     wander = on_one_host(length, counter)
     return np.where(one_host & (wander < sum_of_stamps), wander, sum_of_stamps).astype(np.int64)
 
 
 def on_one_host(length: Any, counter: npt.NDArray[np.void]) -> npt.NDArray[np.float64]:
-    """Half-widths of intervals Δ between two stamps of one host: 2·drift·Δ, rounded up, what its
+    """Maximum errors of intervals Δ between two stamps of one host: 2·drift·Δ, rounded up, what its
     processors' counters are apart, as the stamps may be of two, and 1 ns. NaN: not known."""
     wander = np.ceil(2e-6 * counter["drift_ppm"] * np.abs(length))
     found: npt.NDArray[np.float64] = wander + counter["apart_ns"] + 1
@@ -41,7 +41,7 @@ def on_one_host(length: Any, counter: npt.NDArray[np.void]) -> npt.NDArray[np.fl
 
 def nearest(counter: npt.NDArray[np.void]) -> npt.NDArray[np.float64]:
     """Distance within which the order of two stamps of a host is open, ns: the greatest Δ that is
-    no more than its half-width (`on_one_host`). NaN where the drift is not known."""
+    no more than its maximum error (`on_one_host`). NaN where the drift is not known."""
     share = 2e-6 * counter["drift_ppm"]
     with np.errstate(divide="ignore", invalid="ignore"):
         found = np.ceil((2 + counter["apart_ns"]) / (1 - share)) - 1
