@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from loopscope.testbed._proto import agent_pb2 as pb
 
 from loopscope.control.components import Limit
 from loopscope.control.failure import ComponentsFailed, PhaseTimedOut, RunFailed, printable
@@ -20,6 +19,7 @@ from loopscope.control.progress import Silent
 from loopscope.control.repeat import Repeat
 from loopscope.experiment import load
 from loopscope.testbed import AgentError
+from loopscope.testbed._proto import agent_pb2 as pb
 
 
 class VirtualTime(asyncio.SelectorEventLoop):
