@@ -66,7 +66,6 @@ CRATES: dict[str, set[str]] = {
 
 # What each Python package may import, of our own.
 PACKAGES: dict[str, set[str]] = {
-    "columns": set(),
     "extras": set(),
     "files": set(),
     "strict_json": set(),
@@ -75,8 +74,8 @@ PACKAGES: dict[str, set[str]] = {
     "timeline": {"experiment", "files", "layout", "strict_json"},
     "testbed": {"strict_json"},
     "phase": set(),
-    "analysis": {"columns", "timeline", "experiment", "layout", "strict_json"},
-    "report": {"analysis", "columns", "timeline", "experiment", "extras", "files", "strict_json"},
+    "analysis": {"timeline", "experiment", "layout", "strict_json"},
+    "report": {"analysis", "timeline", "experiment", "extras", "files", "strict_json"},
     "export": {"analysis", "timeline", "experiment", "layout"},
     "graph": {
         "analysis",

@@ -26,7 +26,6 @@ from loopscope.analysis.results import (
 )
 from loopscope.analysis.verdict import Verdict, judge
 from loopscope.analysis.window import bracket_of
-from loopscope.columns import numpy_of
 from loopscope.experiment import Expectation, Requirement
 from loopscope.experiment.expect_lines import EVERY_HOST
 from loopscope.experiment.statistic_names import COUNTS
@@ -56,9 +55,9 @@ def realtime_offsets(run: Run) -> dict[str, RealtimeOffset]:
     chosen = run.relation("foreign_clocks").filter("clock = 'realtime'")
     rows = chosen.project("repeat, host, offset_ns, offset_err_ns").to_arrow_table()
     host = np.array(rows["host"].to_pylist(), dtype=object)
-    known = numpy_of(pc.and_(rows["offset_ns"].is_valid(), rows["offset_err_ns"].is_valid()))
-    offset, err = (numpy_of(rows[name].fill_null(0)) for name in ("offset_ns", "offset_err_ns"))
-    repeat = numpy_of(rows["repeat"])
+    known = pc.and_(rows["offset_ns"].is_valid(), rows["offset_err_ns"].is_valid()).to_numpy()
+    offset, err = (rows[name].fill_null(0).to_numpy() for name in ("offset_ns", "offset_err_ns"))
+    repeat = rows["repeat"].to_numpy()
     found = {}
     for name in host_codes(run):
         here = host == name

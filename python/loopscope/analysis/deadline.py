@@ -44,7 +44,6 @@ import numpy as np
 from loopscope.analysis.deciding_cases import Case, CaseCounts
 from loopscope.analysis.quantity_text import UNKNOWN_NS
 from loopscope.analysis.verdict import Verdict
-from loopscope.columns import numpy_of
 from loopscope.experiment import Allowed
 
 if TYPE_CHECKING:
@@ -157,13 +156,13 @@ def judge_table(
     def column(name: str, default: npt.NDArray[np.int64], null: int = 0) -> npt.NDArray[np.int64]:
         if name not in table.column_names:
             return default
-        found: npt.NDArray[np.int64] = numpy_of(table[name].fill_null(null)).astype(np.int64)
+        found: npt.NDArray[np.int64] = table[name].fill_null(null).to_numpy().astype(np.int64)
         return found
 
     start = column("start", np.arange(n))
     repeat, number = column("repeat", np.ones(n, np.int64)), column("id", np.arange(n))
     order = np.lexsort((number, start, repeat))
-    lost = numpy_of(table["latency"].is_null())
+    lost = table["latency"].is_null().to_numpy()
     cases = timed(
         repeat=repeat[order],
         id=number[order],

@@ -22,7 +22,6 @@ from loopscope.analysis.messages import counters
 from loopscope.analysis.patterns import SLEW_PPM
 from loopscope.analysis.quantity_text import number
 from loopscope.analysis.results import LinkResult
-from loopscope.columns import numpy_of
 from loopscope.experiment.measures import fields_of
 from loopscope.timeline import RunError
 from loopscope.timeline.relation import literal
@@ -153,7 +152,7 @@ class LinkEvents:
         )
         rows_of_hop = self._run.relation_of(pa.table(hop))
         on_the_way = _candidates(rows_of_hop, carried).to_arrow_table()
-        column = {name: numpy_of(on_the_way[name]) for name in on_the_way.column_names}
+        column = {name: on_the_way[name].to_numpy() for name in on_the_way.column_names}
         once = column["packets"] == 1
         row = column["row"][once]
         came, came_err, left, left_err, own = (
@@ -258,7 +257,7 @@ def _passed(hop: Mapping[str, npt.NDArray[Any]], carried: Relation) -> int:
     """Number of rows of `hop` that any packet may have been, whatever its number."""
     columns = ("repeat", "came", "came_err", "left", "left_err")
     packets = carried.to_arrow_table()
-    repeat, came, came_err, left, left_err = (numpy_of(packets[name]) for name in columns)
+    repeat, came, came_err, left, left_err = (packets[name].to_numpy() for name in columns)
     count = 0
     for each in np.unique(repeat):
         of_repeat, here = repeat == each, hop["repeat"] == each

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loopscope.columns import numpy_of
 from loopscope.timeline import UnknownTableError
 from loopscope.timeline.relation import literal
 
@@ -143,24 +142,24 @@ def read_occurrences(
         chosen.append(f"(CASE host {codes} END + {other})::SMALLINT AS host")
     names = {name: f"_field_{number}" for number, name in enumerate(fields)}
     rows = here.project(", ".join([*chosen, *names.values()])).to_arrow_table()
-    ts, err = numpy_of(rows["ts"]), numpy_of(rows["err"])
+    ts, err = rows["ts"].to_numpy(), rows["err"].to_numpy()
     if of_one:
         one = hosts[at[0][0]] + (0 if at[0][1] else len(hosts)) if at else 0
         host: npt.NDArray[np.int16] = np.broadcast_to(np.int16(one), len(ts))
     else:
-        host = numpy_of(rows["host"])
+        host = rows["host"].to_numpy()
     if key is None:
         in_time = np.lexsort((host, -err, ts))
         id: Integers = np.empty(len(ts), np.int64)
         id[in_time] = np.arange(len(ts))
     else:
-        id = numpy_of(rows["id"])
+        id = rows["id"].to_numpy()
     columns = {name: _column(rows[column]) for name, column in names.items()}
     return Occurrences(id, ts, err, host, columns)
 
 
 def _column(values: Any) -> Column:
-    return Column(numpy_of(values.fill_null(0)), numpy_of(values.is_valid()))
+    return Column(values.fill_null(0).to_numpy(), values.is_valid().to_numpy())
 
 
 def _increases(values: Integers) -> bool:

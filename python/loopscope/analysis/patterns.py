@@ -22,7 +22,6 @@ from loopscope.analysis.missing_events import UNACCOUNTED, Missing, missing_even
 from loopscope.analysis.quantity_text import duration, maximum_error, number
 from loopscope.analysis.results import PATTERN_TIMES, PatternResult, PatternRow
 from loopscope.analysis.verdict import Verdict, judge, overall
-from loopscope.columns import numpy_of
 from loopscope.experiment import Expectation, MessageType, Pattern
 from loopscope.timeline import Run, RunError, UnknownTableError
 from loopscope.timeline.relation import INTEGERS, column_types
@@ -170,11 +169,11 @@ def _by_row(
     messages: pa.Table, counters: dict[tuple[int, str], tuple[float, float]]
 ) -> dict[tuple[int, str], _Latencies]:
     """Latencies by type and consumer."""
-    index = numpy_of(messages["message_type"])
+    index = messages["message_type"].to_numpy()
     consumer = np.array(messages["consumer"].to_pylist(), dtype=object)
-    seen = numpy_of(messages["received_ts"].is_valid())
+    seen = messages["received_ts"].is_valid().to_numpy()
     columns = ("due", "ts", "late_ns", "within_ns", "err_ns", "received_ts", "received_err")
-    of = {name: numpy_of(messages[name].fill_null(0)) for name in columns}
+    of = {name: messages[name].fill_null(0).to_numpy() for name in columns}
     hosts = [np.array(messages[name].to_pylist(), dtype=object) for name in ("host", "received_on")]
     sent_on = zip(messages["repeat"].to_pylist(), hosts[0], strict=True)
     counter = np.array([counters.get(key, NO_COUNTER) for key in sent_on], COUNTER)

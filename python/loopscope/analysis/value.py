@@ -14,7 +14,6 @@ from loopscope.analysis.keys import read_keys
 from loopscope.analysis.missing_events import UNACCOUNTED
 from loopscope.analysis.quantity_text import number as shown
 from loopscope.analysis.results import ValueResult
-from loopscope.columns import numpy_of
 from loopscope.timeline import RunError, UnknownTableError
 from loopscope.timeline.relation import NUMBERS, column_types, identifier, literal
 
@@ -142,7 +141,7 @@ def read_samples(run: Run, value: Value) -> Samples:
         .order("repeat, ts, per, x")
         .to_arrow_table()
     )
-    repeat, ts, x, number = (numpy_of(rows[name]) for name in ("repeat", "ts", "x", "per"))
+    repeat, ts, x, number = (rows[name].to_numpy() for name in ("repeat", "ts", "x", "per"))
     if per is not None:
         repeat, ts, x = _added(repeat, ts, x, number)
     kept: list[npt.NDArray[np.intp]] = [np.empty(0, dtype=np.intp)]

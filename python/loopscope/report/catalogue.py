@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from loopscope.analysis.messages import Messages
-from loopscope.columns import numpy_of
 from loopscope.experiment import quantity
 from loopscope.report import figures
 from loopscope.report.canvas import FORMATS, WIDTHS, Format, Width, save, write_csv
@@ -307,7 +306,7 @@ def _mean_deviation(source: FigureSource, of: str, choice: Choice) -> Chart:
     table = pa.table(
         {
             "x": pa.array(at if numbers else [str(each) for each in at]).take(of_point),
-            "value": np.concatenate([numpy_of(part.table["value"]) for part in parts]),
+            "value": np.concatenate([part.table["value"].to_numpy() for part in parts]),
             "others": pa.array(others).take(of_point),
         }
     )
@@ -317,7 +316,7 @@ def _mean_deviation(source: FigureSource, of: str, choice: Choice) -> Chart:
         # Each label says which parameters it is of.
         columns |= {"series": "others", "series_label": ""}
     if sampled.bounded:
-        err = np.concatenate([numpy_of(part.table["clock_error"]) for part in parts])
+        err = np.concatenate([part.table["clock_error"].to_numpy() for part in parts])
         table = table.append_column("clock_error", pa.array(err))
         columns["err"] = "clock_error"
     if choice.log is not None:

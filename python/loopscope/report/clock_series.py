@@ -11,7 +11,6 @@ import numpy as np
 from loopscope.analysis.allan import allan_deviation
 from loopscope.analysis.quantity_text import UNKNOWN_NS
 from loopscope.analysis.results import Results
-from loopscope.columns import numpy_of
 from loopscope.report.decimation import thin
 from loopscope.timeline import Run
 
@@ -141,13 +140,13 @@ def read_clock_drawings(run: Run, results: Results) -> tuple[ClockDrawing, ...]:
 def _columns(table: pa.Table) -> dict[str, npt.NDArray[Any]]:
     column: dict[str, npt.NDArray[Any]] = {
         "host": np.array(table["host"].to_pylist(), dtype=object),
-        "repeat": numpy_of(table["repeat"]),
-        "ts": numpy_of(table["ts"]),
+        "repeat": table["repeat"].to_numpy(),
+        "ts": table["ts"].to_numpy(),
     }
     for name in ("offset_ns", "rate_ppm", "epoch"):
-        column[name] = numpy_of(table[name].cast("float64").fill_null(np.nan))
+        column[name] = table[name].cast("float64").fill_null(np.nan).to_numpy()
     for name in ("err_ns", "calibrated_ns"):
-        width = numpy_of(table[name])
+        width = table[name].to_numpy()
         column[name] = np.where(width >= UNKNOWN_NS, np.nan, width.astype(np.float64))
     return column
 
@@ -187,7 +186,7 @@ def _realtime(run: Run, begin: Mapping[int, int]) -> dict[str, tuple[OffsetCurve
     columns = ["repeat", "host", "ts", "offset_ns", "offset_err_ns"]
     table = chosen.project(", ".join(columns)).order("host, repeat, ts").to_arrow_table()
     hosts = np.array(table["host"].to_pylist(), dtype=object)
-    repeats, ts, offset, err = (numpy_of(table[name]) for name in columns if name != "host")
+    repeats, ts, offset, err = (table[name].to_numpy() for name in columns if name != "host")
     found: dict[str, tuple[OffsetCurve, ...]] = {}
     for host, repeat in sorted(set(zip(hosts.tolist(), repeats.tolist(), strict=True))):
         here = np.flatnonzero((hosts == host) & (repeats == repeat))

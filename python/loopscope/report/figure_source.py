@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.columns import numpy_of
 from loopscope.experiment.grammar import ExpressionError
 from loopscope.experiment.statistic_names import Subject, parse_subject
 from loopscope.report.path_samples import (
@@ -266,7 +265,7 @@ class FigureSource:
         values = events.project(f"repeat, ts, {identifier(name)} AS value")
         rows = values.filter("value IS NOT NULL").order("repeat, ts, value")
         found = rows.to_arrow_table()
-        columns = (numpy_of(found[column]) for column in ("repeat", "ts", "value"))
+        columns = (found[column].to_numpy() for column in ("repeat", "ts", "value"))
         unit = self._unit(table.replace(".", ":", 1), name)
         label = name.replace("_", " ").removesuffix(" ns")
         return Sampled(text, label, text, "events", unit, *_from_first(*columns))
@@ -297,7 +296,7 @@ def chosen(
 ) -> Sampled:
     """The samples of one repeat in a stretch of time. Raises `FigureError` if there are none."""
     table = sampled.table
-    repeats, since = (numpy_of(table[name]) for name in ("repeat", "since"))
+    repeats, since = (table[name].to_numpy() for name in ("repeat", "since"))
     keep = _within(repeats, since, repeat, from_ns, until_ns)
     if not keep.any():
         raise FigureError(f"{sampled.text}: nothing is left of it, in this time and repeat")

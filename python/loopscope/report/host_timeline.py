@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loopscope.analysis.quantity_text import UNKNOWN_NS, maximum_error, number
-from loopscope.columns import numpy_of
 from loopscope.report.axis import Axis, unit_of
 from loopscope.report.chart import FEW, Chart, Hover, Layer, Panel, Trace, Whiskers
 from loopscope.report.decimation import seen
@@ -156,8 +155,8 @@ def read_timeline(run: Run, results: Results, window: Window) -> HostTimeline:
         total += len(events)
         names = (events[each].cast(pa.string()) for each in ("host", "process"))
         lanes = pc.binary_join_element_wise(*names, "\0").combine_chunks().dictionary_encode()
-        code = numpy_of(lanes.indices)
-        ts, err = (numpy_of(events[each]) for each in ("ts", "err_ns"))
+        code = lanes.indices.to_numpy()
+        ts, err = (events[each].to_numpy() for each in ("ts", "err_ns"))
         unknown |= bool((err >= UNKNOWN_NS).any())
         widest = max(widest, int(err.max()))
         for number_of_lane, lane in enumerate(lanes.dictionary.to_pylist()):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loopscope.analysis.quantity_text import UNKNOWN_NS, maximum_error, number
-from loopscope.columns import numpy_of
 from loopscope.report.axis import Axis, axis_of
 from loopscope.report.chart import Chart, Histogram, Hover, Panel, Row, Symbol, Trace
 from loopscope.report.marks import Mark
@@ -204,7 +203,7 @@ def _pattern_rows(result: PatternResult) -> Iterator[Row]:
 def _distribution(sampled: Sampled) -> Chart:
     """The histogram of all repeats together; on a logarithmic axis where bars of equal width would
     leave most of the axis to one message in a hundred."""
-    values = numpy_of(sampled.table["value"])
+    values = sampled.table["value"].to_numpy()
     median, p99 = np.quantile(values, [0.5, 0.99])
     tailed = p99 > _TAILED * median
     log = "x" if tailed and values.min() > 0 else "none"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loopscope.analysis.quantity_text import number
-from loopscope.columns import numpy_of
 from loopscope.report import figures
 from loopscope.report.chart import Chart, Row, TopTicks
 from loopscope.report.marks import Mark, strokes_over
@@ -90,7 +89,7 @@ _LOST = 1000
 
 def _with_strokes(chart: Chart, sampled: Sampled, marks: Sequence[Mark]) -> Chart:
     """The chart with events during the run; in the CSV the column `series` names them."""
-    since = numpy_of(sampled.table["since"]) / 1e9
+    since = sampled.table["since"].to_numpy() / 1e9
     drawn = set(sampled.table["repeat"].unique().to_pylist())
     origin = {repeat: at for repeat, at in sampled.origin.items() if repeat in drawn}
     strokes = strokes_over(marks, origin, sampled.hosts, float(since.min()), float(since.max()))

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopscope.analysis.quantity_text import UNKNOWN_NS, number
-from loopscope.columns import numpy_of
 from loopscope.experiment.problem import nearest
 from loopscope.report.axis import places
 
@@ -177,7 +176,7 @@ def _series(rows: pa.Table, name: str | None, numbers: Mapping[str, Numbers]) ->
 def _encoded(column: pa.ChunkedArray) -> tuple[list[Any], npt.NDArray[np.int32]]:
     """The values, in the order in which they first appear, and for each row which it is."""
     found = column.combine_chunks().dictionary_encode()
-    return found.dictionary.to_pylist(), numpy_of(found.indices)
+    return found.dictionary.to_pylist(), found.indices.to_numpy()
 
 
 def _numbers(
@@ -190,7 +189,7 @@ def _numbers(
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
         instant = pa.types.is_timestamp(kind)
         to = pa.timestamp("ns") if instant else pa.duration("ns")
-        values = numpy_of(column.cast(to).cast(pa.int64()))
+        values = column.cast(to).cast(pa.int64()).to_numpy()
         values = values - values.min() if instant else values
         return values, replace(as_told, unit="ns", instant=instant)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
@@ -206,9 +205,9 @@ def _numbers(
         raise FigureError(f"{role}: {as_told.name} is {kind}: a number is needed")
     if pa.types.is_integer(kind) and kind != pa.uint64():
         filled = column.fill_null(UNKNOWN_NS) if role == "err" else column
-        values = numpy_of(filled.cast(pa.int64()))
+        values = filled.cast(pa.int64()).to_numpy()
     else:
-        values = numpy_of(column.cast(pa.float64()))
+        values = column.cast(pa.float64()).to_numpy()
     return values - values.min() if as_told.instant else values, as_told
 
 
