@@ -26,8 +26,7 @@ def remedy(extra: str) -> str:
 
 
 def missing_extra(error: BaseException) -> MissingExtraError | None:
-    """The error for a person, where an import failed because an extra is not installed; else
-    None."""
+    """The error for a person where an import lacked an extra that is not installed; else None."""
     if isinstance(error, MissingExtraError):
         return error
     module = (getattr(error, "name", None) or "").partition(".")[0]

@@ -1,5 +1,7 @@
-"""Text files that are there whole or not at all, in UTF-8 whatever the locale says, and room on a
-disk that is kept for them."""
+"""Text files that are there whole or not at all, and room on a disk that is kept for them.
+
+They are UTF-8 whatever the locale says.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Where tables are in the directory of a repeat, a recording or an import
-(`schema/run-directory.md`)."""
+"""Places of tables in the directory of a repeat, a recording or an import.
+
+`schema/run-directory.md` describes them.
+"""
 
 from __future__ import annotations
 

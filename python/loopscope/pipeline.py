@@ -82,9 +82,10 @@ class Judged:
 def run(
     experiment: Experiment, source: bytes, runs: Path, progress: Progress, stop: bool = False
 ) -> Judged:
-    """Measures an experiment, or each point of its sweep, into a new directory below ``runs``, and
-    judges it. ``source`` is the experiment file; ``stop`` ends a sweep at the first point that
-    fails.
+    """Measures an experiment, or each point of its sweep, and judges it.
+
+    The run goes into a new directory below ``runs``. ``source`` is the experiment file; ``stop``
+    ends a sweep at the first point that fails.
 
     Raises RunFailed and RunInterrupted, which say where what was measured is; OSError where the
     run's directory cannot be made.
@@ -161,8 +162,9 @@ def make_timelines(path: Path, point: str, progress: Progress) -> None:
 
 
 def judge(path: Path, point: str | None, progress: Progress) -> Judged:
-    """Judges a run whose time line exists, or one point of it; writes its path tables, results,
-    analyses, page and figures.
+    """Judges a run whose time line exists, or one point of it.
+
+    Writes its path tables, results, analyses, page and figures.
 
     Raises RunError.
     """

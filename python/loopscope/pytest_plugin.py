@@ -70,8 +70,10 @@ class Runner:
     def __call__(
         self, experiment: str | Path | Experiment, params: Mapping[str, Any] | None = None
     ) -> Run | Sweep:
-        """The run of an experiment: a file, from pytest's root directory on if it is relative, or
-        an experiment built in Python.
+        """The run of an experiment.
+
+        The experiment is a file, from pytest's root directory on if it is relative, or built in
+        Python.
 
         Raises what `loopscope.run` raises; of a run that failed in an earlier test the same
         again.

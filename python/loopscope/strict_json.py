@@ -8,14 +8,15 @@ from typing import Any
 
 
 def to_json(value: Any, **layout: Any) -> str:
-    """The value as JSON text; `layout` are options of `json.dumps`. Raises ValueError where a
-    number is not finite."""
+    """The value as JSON text; `layout` are options of `json.dumps`.
+
+    Raises ValueError where a number is not finite.
+    """
     return json.dumps(value, allow_nan=False, **layout)
 
 
 def to_json_or_null(value: Any, **layout: Any) -> tuple[str, int]:
-    """The value as JSON text with null for each number that is not finite, and how many these
-    are."""
+    """The value as JSON text, null for each number that is not finite, and how many these are."""
     try:
         return to_json(value, **layout), 0
     except ValueError:

@@ -15,8 +15,9 @@ _SAMPLES = 4096
 
 
 def allan_deviation(seconds: Floats, offset_ns: Floats) -> tuple[Floats, Floats]:
-    """Averaging times in s, each twice the one before, and the deviation at each, from an offset
-    that is known at rising instants and linear between them.
+    """Averaging times in s, each twice the one before, and the deviation at each.
+
+    The offset is known at rising instants and linear between them.
 
     The longest is a third of the time; nothing of fewer than four instants, or of no time at all.
     """

@@ -1,5 +1,7 @@
-"""The clocks of a run: offsets of the hosts' other clocks, events of any clock, and which of these
-would have counted."""
+"""The clocks of a run: offsets of hosts' other clocks, and events of any clock.
+
+`falsified` says which events of clocks would have counted.
+"""
 
 from __future__ import annotations
 
@@ -163,8 +165,10 @@ def contradicted(
     judged: Sequence[ExpectationResult],
     measured: Mapping[str, MeasuredPath | MeasuredDag],
 ) -> list[ExpectationResult]:
-    """The verdicts, none of them on times between hosts of which one is in a loop that contradicts
-    itself: a clock or a stamp of that loop is wrong by more than its maximum error.
+    """The verdicts; those on times of hosts whose clocks contradict each other become UNKNOWN.
+
+    Such a host is in a loop that contradicts itself: a clock or a stamp of that loop is wrong by
+    more than its maximum error.
     """
     wrong = [loop for loop in loops if loop.contradictions]
 
@@ -212,8 +216,11 @@ def falsified(
     measured: Mapping[str, MeasuredPath | MeasuredDag],
     times: RepeatTimes,
 ) -> list[str]:
-    """For each host whose CLOCK_REALTIME was set in the run, the verdicts on times between it and
-    others that could have been different, had its events been stamped by that clock."""
+    """Texts about verdicts that depend on a CLOCK_REALTIME that was set in the run, one for a host.
+
+    They name the verdicts on times between this host and others that could have been different, had
+    its events been stamped by that clock.
+    """
     steps: dict[str, int] = {}
     for event in events:
         if event.clock == "realtime" and event.least_ns is not None and event.most_ns is not None:

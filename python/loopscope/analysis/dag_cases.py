@@ -38,8 +38,10 @@ if TYPE_CHECKING:
 def cases_of(
     requirement: Requirement, path: MeasuredPath | MeasuredDag, times: RepeatTimes
 ) -> Cases:
-    """Those of the requirement's window. Raises `ValueError` where the path has no such part, or
-    where the part cannot meet it."""
+    """Those of the requirement's window.
+
+    Raises `ValueError` where the path has no such part, or where the part cannot meet it.
+    """
     if isinstance(path, MeasuredPath):
         return cases_of_list(requirement, path, times)
     hop = requirement.hop
@@ -112,8 +114,7 @@ def _ages(requirement: Requirement, flow: MeasuredFlow, times: RepeatTimes) -> C
 
 
 def _open(cases: Cases) -> Cases:
-    """The cases with all of them open: a dropped message may have been used in place of any
-    other."""
+    """The cases, all open: a dropped message may have been used in place of any other."""
     return replace(
         cases,
         open=np.ones(len(cases), np.bool_),

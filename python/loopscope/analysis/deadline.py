@@ -79,8 +79,10 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Cases:
-    """One entry per case in each array, in the order of repeats and time. Every case `may_meet` or
-    `may_miss`, or both."""
+    """One entry per case in each array, in the order of repeats and time.
+
+    Every case `may_meet` or `may_miss`, or both.
+    """
 
     repeat: npt.NDArray[np.int32]
     id: npt.NDArray[np.int64]
@@ -134,8 +136,11 @@ class Judgement:
     verdict: Verdict
     counts: CaseCounts
     deciding: tuple[Case, ...]
-    """The first `LISTED` of those that decided: the misses of a FAIL, worst first, or of its first
-    window that is too full; what an UNKNOWN leaves open; the misses that a PASS allowed."""
+    """The first `LISTED` of the cases that decided.
+
+    These are the misses of a FAIL, worst first, or of its first window that is too full; what an
+    UNKNOWN leaves open; the misses that a PASS allowed.
+    """
     deciding_count: int
     """Number of all cases that decided."""
     broken: str | None
@@ -321,8 +326,10 @@ class _Resolution:
         return int((self._open & (self._is_missed == missed)).sum())
 
     def crowded(self, row: MissesIn, missed: int, changed: int) -> bool:
-        """Whether a window is too full, once `missed` more misses are put into it and `changed` of
-        its other cases are missed as well."""
+        """Whether a window is too full, once more cases are missed.
+
+        `missed` more misses are put into it, and `changed` of its other cases are missed as well.
+        """
         needed = row.most + 1 - missed - changed
         if needed <= 0:
             return True
@@ -330,8 +337,10 @@ class _Resolution:
         return len(_too_near(places, needed, row.of - missed)) > 0
 
     def mendable(self, rows: Sequence[MissesIn], changed: int, met: int) -> bool:
-        """Whether no window is too full, once `changed` of the open misses were met and `met` more
-        met cases are put in."""
+        """Whether no window is too full, once more cases are met.
+
+        `changed` of the open misses were met then, and `met` more met cases are put in.
+        """
         longest = max((row.of for row in rows), default=0)
         places = self._places(longest)
         can_change = self._open[self._is_missed]

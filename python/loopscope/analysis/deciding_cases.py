@@ -10,8 +10,10 @@ from loopscope.analysis.document import UNLESS_EMPTY, Document
 
 @dataclass(frozen=True)
 class CaseCounts(Document):
-    """Numbers of cases of each kind, at the maximum errors given and with the trace's dropped
-    events."""
+    """Numbers of cases of each kind.
+
+    They hold at the maximum errors given and with the trace's dropped events.
+    """
 
     met: int
     """At least so many were."""

@@ -1,5 +1,7 @@
-"""Serialisation of results as JSON: pydantic serialises the dataclasses by their fields, in their
-order."""
+"""Serialisation of results as JSON.
+
+Pydantic serialises the dataclasses by their fields, in their order.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,10 @@ UNLESS_EMPTY = Field(exclude_if=lambda value: not value)
 
 
 class Document:
-    """A dataclass that is a JSON object. Its field `times`, a mapping of statistics, becomes
-    one entry `<name>_ns` for each statistic."""
+    """A dataclass that is a JSON object.
+
+    Its field `times`, a mapping of statistics, becomes one entry `<name>_ns` for each statistic.
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
         arbitrary_types_allowed=True, ser_json_inf_nan="constants"
@@ -52,8 +56,10 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def keyed_by(key: str) -> WrapSerializer:
-    """Marks a tuple of results that is an object in the JSON: the attribute `key` of each result
-    to the result."""
+    """Marks a tuple of results that is an object in the JSON: `key` of each result to the result.
+
+    `key` is the name of an attribute.
+    """
 
     def document(
         results: Sequence[Any], serialise: SerializerFunctionWrapHandler

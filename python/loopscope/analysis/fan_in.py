@@ -55,8 +55,10 @@ class Spans:
     def onto(
         self, values: npt.NDArray[Any], size: int, reduce: np.ufunc, nothing: int
     ) -> npt.NDArray[Any]:
-        """For each of the input's `size` messages: the least (or greatest) value of the messages
-        whose spans it is in; `nothing` for a message that is in no span."""
+        """The least (or greatest) value of the messages in whose spans each of the input is.
+
+        The input has `size` messages; a message that is in no span has `nothing`.
+        """
         width = self.stop - self.start
         widest = int(width.max(initial=0)).bit_length() - 1
         level = np.full(size, nothing, values.dtype)
@@ -138,8 +140,10 @@ def latest(
 
 
 def tied(input: Occurrences, nearest_ns: npt.NDArray[np.float64]) -> tuple[Places, Places]:
-    """For each message of an input: the first place, and the one after the last, of the messages
-    that the clock cannot order against it."""
+    """The messages of an input that the clock cannot order against each one of them.
+
+    For each message: the first place, and the one after the last.
+    """
     width = open_within(input, input, input.ts, nearest_ns)
     return (
         np.searchsorted(input.ts, input.ts - width, "left"),
@@ -154,8 +158,10 @@ def window(
     nearest_ns: npt.NDArray[np.float64],
     wander: npt.NDArray[np.float64],
 ) -> Link:
-    """All that had come, `length_ns` ago at most. `nearest_ns` as for `open_within`, `wander` what
-    the rate may be off by over the window, ns."""
+    """All that had come, `length_ns` ago at most.
+
+    `nearest_ns` as for `open_within`, `wander` what the rate may be off by over the window, ns.
+    """
     end = open_within(used, input, used.ts, nearest_ns)
     begin = open_within(used, input, used.ts - length_ns, wander)
     start = used.ts - length_ns

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 
 
 def unsupported_requests(run: Run, experiment: Experiment) -> Iterator[str]:
-    """Paths that were to bound clocks or to trigger, and have events that came into the run when it
-    had ended, with stamps of another clock than the counter."""
+    """Paths that were to bound clocks or to trigger, and could not.
+
+    They have events that came into the run when it had ended, with stamps of another clock than the
+    counter.
+    """
     theirs = {table for each in run.foreign for table in each.tables}
     for path in experiment.paths:
         foreign = [str(event) for event in path.events if event.table in theirs]

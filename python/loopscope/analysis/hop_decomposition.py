@@ -70,8 +70,10 @@ class LinkEvents:
             }
 
     def splits(self, messages: Messages) -> HopDecompositions:
-        """The splits of the messages between neighbouring events, for each emulated link that they
-        went over."""
+        """The splits of the messages' hops at each emulated link that they went over.
+
+        A hop is between neighbouring events.
+        """
         path = messages.path
         over = [self._over(messages, *ends) for ends in path.hops]
         if not any(over):
@@ -133,8 +135,10 @@ class LinkEvents:
         link: tuple[str, str],
         rows: npt.NDArray[np.bool_],
     ) -> tuple[SplitResult, bool]:
-        """`rows` are those of the messages at both ends that went over this link. And whether none
-        was seen on it, though packets passed while most of them were on their way."""
+        """`rows` are those of the messages at both ends that went over this link.
+
+        And whether none was seen on it, though packets passed while most of them were on their way.
+        """
         both = messages.seen[first] & messages.seen[last]
         intervals = messages.intervals(first, last)
         start, end = messages.ts[first][both][rows], messages.ts[last][both][rows]
@@ -181,8 +185,11 @@ class LinkEvents:
         err: Nanoseconds,
         own: Nanoseconds,
     ) -> Nanoseconds:
-        """Maximum errors of intervals on the router: its rate's, where those are less. `own` is by
-        how much both ends may be from the readings of its counter that they were told by."""
+        """Maximum errors of intervals on the router: its rate's, where those are less.
+
+        `own` is by how much both ends may be from the readings of its counter that they were told
+        by.
+        """
         of_repeat = [self._counter.get(each, NO_COUNTER) for each in repeat.tolist()]
         one_host = np.ones(len(length), np.bool_)
         found: Nanoseconds = np.minimum(
@@ -192,8 +199,11 @@ class LinkEvents:
 
 
 def _packets(run: Run) -> Relation:
-    """One row for each packet that went through a link: when the kernel saw it come, and when the
-    first of its copies was given to the device."""
+    """One row for each packet that went through a link.
+
+    It has the instants when the kernel saw the packet come, and when the first of its copies was
+    given to the device.
+    """
     link = 'repeat, "from", "to"'
     came = _router_table(run, ENQUEUED).project(
         f"{link}, number, id, ts AS came, err_ns AS came_err, own AS came_own"
@@ -213,8 +223,9 @@ def _packets(run: Run) -> Relation:
 
 
 def _router_table(run: Run, name: str) -> Relation:
-    """The events of a link with the kernel's part of `err_ns` added to the counter's: an event is
-    reported `ago_ns` later, and the kernel may slew its clock meanwhile.
+    """The events of a link with the kernel's part of `err_ns` added to the counter's.
+
+    An event is reported `ago_ns` later, and the kernel may slew its clock meanwhile.
 
     Raises `RunError` where the stamps are still those of the telling.
     """
@@ -242,8 +253,10 @@ def _names(run: Run, hosts: Mapping[int, list[str]]) -> Relation:
 
 
 def _candidates(hop: Relation, carried: Relation) -> Relation:
-    """The number of packets that a row of `hop` may have been, and the first, where there is
-    any."""
+    """The number of packets that a row of `hop` may have been, and the first.
+
+    Rows without any are left out.
+    """
     joined = hop.join(carried, "repeat, id").filter(
         'came >= not_before - came_err AND "left" <= not_after + left_err'
     )

@@ -114,8 +114,11 @@ def judge_event(expectation: Expectation, run: Run, times: RepeatTimes) -> Expec
 def judge_number(
     expectation: Expectation, bracket: Bracket | None, doubt: str, nothing: str
 ) -> ExpectationResult:
-    """`doubt` is what leaves it open, for before the span that is left; `nothing` why there is no
-    number at all."""
+    """Judges an expectation of one number by the bracket that the number lies in.
+
+    `doubt` says what leaves the verdict open, for before the span that is left; `nothing` why there
+    is no number at all.
+    """
     assert expectation.stat is not None
     verdict = Verdict.UNKNOWN if bracket is None else judge_bracket(expectation, bracket)
     reason = nothing if bracket is None else None

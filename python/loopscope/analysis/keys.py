@@ -38,16 +38,20 @@ class Keys:
     """The numbers of a key's values; the same value has the same number in every table."""
 
     types: tuple[str, ...] = ()
-    """SQL's, of the key's fields, so that different tables compare; none where each value is its
-    own number."""
+    """SQL's types of the key's fields, so that different tables compare.
+
+    Empty where each value is its own number.
+    """
     values: pa.Table | None = None
     """A row for each number, a column for each field."""
 
     def numbered(
         self, run: Run, table: Relation, key: str, name: str, required: bool = True
     ) -> Relation:
-        """A table of a run with the number of its key in a further column. Rows without a key are
-        left out where it is `required`, else they have a null."""
+        """A table of a run with the number of its key in a further column.
+
+        Rows without a key are left out where it is `required`, else they have a null.
+        """
         if self.values is None:
             made = table.project(f"*, {identifier(key)}::BIGINT AS {name}")
             return made.filter(f"{name} IS NOT NULL") if required else made
@@ -70,21 +74,27 @@ class Keys:
         return shown([column[number].as_py() for column in self.values.columns])
 
     def numbers_of(self, text: str) -> list[int]:
-        """The numbers of the values that `shown` writes so: none where there is no such value,
-        several where fields hold what separates fields."""
+        """The numbers of the values that `shown` writes so.
+
+        Empty where there is no such value, several where fields hold what separates fields.
+        """
         if self.values is not None:
             return [i for i, each in enumerate(self._texts) if each == text]
         number = int(text) if re.fullmatch("-?[0-9]{1,19}", text) else _MOST + 1
         return [number] if abs(number) <= _MOST else []
 
     def column(self, numbers: npt.NDArray[np.int64] | pa.Array) -> pa.Array | None:
-        """The values that have some numbers, for a table (several fields as one text); None where
-        the numbers say it themselves."""
+        """The values that have some numbers, for a table; several fields are one text.
+
+        None where the numbers say it themselves.
+        """
         return None if self.values is None else self._column.take(pa.array(numbers))
 
     def lowest_bits(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
-        """The lowest 64 bits of the values that have some numbers; None where they are not of one
-        whole number."""
+        """The lowest 64 bits of the values that have some numbers.
+
+        None where they are not of one whole number.
+        """
         if self.values is None:
             return numbers
         if self.types != (_LARGE,):
@@ -166,8 +176,10 @@ def read_list_keys(run: Run, path: MessagePath) -> Keys:
 
 
 def read_graph_keys(run: Run, path: MessagePath) -> Mapping[tuple[int, str], Keys]:
-    """The keys of a branching path, by event and key: those of its own messages, and those of
-    the messages that its fields name."""
+    """The keys of a branching path, by event and key.
+
+    They are those of its own messages, and those of the messages that its fields name.
+    """
     alike: list[set[tuple[int, str]]] = [
         {(event, key)} for event, key in enumerate(path.keys) if key is not None
     ]

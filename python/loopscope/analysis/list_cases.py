@@ -126,8 +126,10 @@ def cut_off(
     start: Nanoseconds,
     err: Nanoseconds,
 ) -> tuple[Mask, Mask]:
-    """For each message that did not come: whether its deadline may have passed before the `end` of
-    its repeat, and whether it may not have."""
+    """The lost messages whose deadline may have passed before the `end` of their repeat.
+
+    The second mask is of those whose deadline may not have passed.
+    """
     left = end[repeat] - start
     return left + err >= limit_ns, left - err < limit_ns
 
@@ -157,8 +159,7 @@ def _before(
 
 
 def _order(messages: Messages, ends: tuple[int, int], part: MeasuredInterval) -> tuple[Cases, Rows]:
-    """The value of a message is by how much it arrived after the earliest of those that were sent
-    later."""
+    """Cases of order: a message's value is its delay after the earliest of those sent later."""
     first, last = ends
     rows = np.flatnonzero(messages.seen[first] & messages.seen[last])
     rows = rows[np.lexsort((messages.ts[first][rows], messages.repeat[rows]))]
@@ -333,8 +334,10 @@ def _newer_or_not(messages: Messages, first: int, older: Rows, newer: Rows) -> M
 
 @dataclass(frozen=True)
 class _AtTheEnd:
-    """The age when the run or the window ended, an entry for each repeat in which
-    that surely was a miss."""
+    """Ages when the run or the window ended.
+
+    There is an entry for each repeat in which that surely was a miss.
+    """
 
     rows: Rows
     """The newest messages that had arrived; where none had, the first ones that set out."""

@@ -93,11 +93,12 @@ class MeasuredInterval:
         return "the clock's error leaves"
 
     def settling(self) -> int | None:
-        """Settling time: the time from the first message, ns, to the first
-        message of the first 50 in succession of which 45 are within 5 % of the largest excursion
-        from the median of the messages of the second half of the time, or between the p1 and p99 of
-        those where that is wider. Of several repeats the longest; None where one has too few
-        messages.
+        """Settling time: the time from the first message to the first one that is settled, ns.
+
+        Settled is the first message of the first 50 in succession of which 45 are within 5 % of the
+        largest excursion from the median of the messages of the second half of the time, or between
+        the p1 and p99 of those where that is wider. Of several repeats the longest; None where one
+        has too few messages.
         """
         longest = 0
         for repeat in np.unique(self.intervals.repeat):
@@ -158,8 +159,10 @@ class MeasuredLoop(MeasuredInterval):
         return super().bracket(stat)
 
     def _asymmetry(self) -> Bracket | None:
-        """Difference of the medians of the way there and the way back. What one host's clock
-        is off by lengthens one and shortens the other."""
+        """Difference of the medians of the way there and the way back.
+
+        What one host's clock is off by lengthens one and shortens the other.
+        """
         if self.legs[0] is self.legs[1]:
             raise ValueError("a path of one hop has no way back that could be alike")
         there, back = self.legs[0].bracket("p50"), self.legs[1].bracket("p50")
@@ -199,8 +202,10 @@ class MeasuredPath:
     def windowed(
         self, hop: Hop | None, window: TimeWindow, times: RepeatTimes
     ) -> list[MeasuredInterval]:
-        """The loop, or a part, of the messages that set out in a window, in every way that its
-        edges leave open."""
+        """The loop, or a part, of the messages that set out in a window.
+
+        There is one for every way that the window's edges leave open.
+        """
         messages, found = self.messages, []
         set_out = (messages.ts[0], messages.err[0])
         for rows, unseen in choices(*times.within(window, messages.repeat, set_out)):

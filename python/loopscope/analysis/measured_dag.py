@@ -37,8 +37,10 @@ if TYPE_CHECKING:
 
 
 class MeasuredFlow(MeasuredInterval):
-    """The messages of one event towards a later one. The interval of a message ends with its first
-    use there; the ages are of every use."""
+    """The messages of one event towards a later one.
+
+    The interval of a message ends with its first use there; the ages are of every use.
+    """
 
     def __init__(
         self,
@@ -69,8 +71,10 @@ class MeasuredFlow(MeasuredInterval):
         self.doubtful = bool(self.missing.before + self.missing.after) and any(
             map(graph.chooses, edges)
         )
-        """Whether an event that is missing from the trace may have been what was used, or the first
-        that used it."""
+        """Whether an event that is missing from the trace may change what was used.
+
+        It may have been what was used, or the first that used it.
+        """
         sent, used = self.sent, self.used
         reached = sent.fate == Fate.USED
         self.intervals = Intervals(
@@ -238,8 +242,11 @@ class MeasuredDag:
     def windowed(
         self, hop: Hop | None, window: TimeWindow, times: RepeatTimes
     ) -> list[MeasuredFlow]:
-        """The loop, or a part: the messages that were at its first event in a window, and what was
-        used at its last one in it, in ways that cover all that the window's edges leave open."""
+        """The loop, or a part, in a window, in ways that cover what its edges leave open.
+
+        It is of the messages that were at its first event in the window, and of what was used at
+        its last one in it.
+        """
         ends = self.messages.path.loop if hop is None else (hop.start, hop.end)
         whole = self.loop if hop is None else self.part(ends)
         sent, used = (

@@ -188,6 +188,9 @@ def _loss(loss: Mapping[str, Any] | None) -> tuple[float | None, float]:
 
 
 def _clustering(memory: float, part: float) -> float:
-    """Variance of a sum against that of independent terms, where the correlation over k packets is
-    part · memory^k: 1 + 2 · part · memory / (1 − memory). Not below 1: no interval is narrower."""
+    """Variance of a sum against that of independent terms.
+
+    The correlation over k packets is part · memory^k: 1 + 2 · part · memory / (1 − memory). Not
+    below 1: no interval is narrower.
+    """
     return max(1.0, 1 + 2 * part * memory / (1 - memory)) if memory < 1 else math.inf

@@ -245,8 +245,10 @@ class RepeatDag:
         return np.repeat(spans.start, width) + within, np.repeat(np.arange(len(width)), width)
 
     def ways(self, event: int, places: Sequence[int], ends: Iterable[int]) -> list[list[Pair]]:
-        """For each of some messages of an event: all edges on its way to its first use at the
-        events `ends`, or as far as it came."""
+        """The edges that some messages of an event went over, to their first use at `ends`.
+
+        `ends` are events. Of a message that was not used there, the edges as far as it came.
+        """
         found: list[set[Pair]] = [set() for _ in places]
         wanted = {each for end in ends for each in self.path.between(event, end)} - {event}
         for end in sorted(wanted, reverse=True):
@@ -306,8 +308,11 @@ class MessageDag:
         self._clocks = (hosts, counters)
 
     def along(self, way: Sequence[int]) -> Messages:
-        """The messages of the first of some events, each of which leads to the next ones, with
-        their stamps at all of them: those of the first message there that was made of each."""
+        """The messages of the first of some events with their stamps at all of them.
+
+        Each event leads to the next ones; the stamps are of the first message there that was made
+        of each.
+        """
         first = way[0]
         stamps = [
             [_first_made(graph, first, event) for graph in self.repeats.values()] for event in way
@@ -336,8 +341,11 @@ class MessageDag:
         return any(len(each.messages[event]) for each in self.repeats.values())
 
     def chooses(self, number: int) -> bool:
-        """Whether a message that goes over an edge may be used several times there, or others be
-        used instead. Where a new number was never given twice to one message it is not."""
+        """Whether a message that goes over an edge may be used several times there.
+
+        Or others may be used instead. Where a new number was never given twice to one message it is
+        not.
+        """
         links = (each.links[number] for each in self.repeats.values())
         return self.path.edges[number].use != "key" or any(link.repeated for link in links)
 
@@ -367,8 +375,7 @@ class MessageDag:
 def read_graph(
     run: Run, path: MessagePath, only: int | None = None
 ) -> tuple[MessageDag, list[str]]:
-    """The messages of a branching path, of all repeats or of one, and what is wrong with
-    them.
+    """The messages of a branching path, of all repeats or of one, and what is wrong with them.
 
     Raises `RunError` where an event does not have its key or a field that holds a number.
     """

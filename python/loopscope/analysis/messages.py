@@ -83,9 +83,10 @@ class Messages:
         keys: Keys = PLAIN,
         begins: Mapping[int, int] | None = None,
     ) -> None:
-        """`hosts` are the codes in the stamps. `keys` are what the ids stand for. `costs` are
-        what an event costs, ns and maximum error, by repeat and host; to be subtracted. Every host
-        of a message has one then.
+        """`hosts` are the codes in the stamps.
+
+        `keys` are what the ids stand for. `costs` are what an event costs, ns and maximum error, by
+        repeat and host; to be subtracted. Every host of a message has one then.
         """
         self.path = path
         if begins is None:
@@ -145,8 +146,11 @@ class Messages:
         )
 
     def errors_between(self, first: int, begins: Rows, last: int, ends: Rows) -> Nanoseconds:
-        """The maximum errors of the times from the rows `begins` at event `first` to the rows
-        `ends` at event `last`, in ns, row by row; both rows of a pair are of one repeat."""
+        """The maximum errors of the times between messages of two events, in ns, row by row.
+
+        From the rows `begins` at event `first` to the rows `ends` at event `last`; both rows of a
+        pair are of one repeat.
+        """
         err = self.err[first][begins] + self.err[last][ends]
         host = self.host[first][begins]
         one_host = host == self.host[last][ends]
@@ -298,8 +302,10 @@ def host_codes(run: Run) -> dict[str, int]:
 
 
 def counters(run: Run) -> dict[tuple[int, str], tuple[float, float]]:
-    """Claims of each host's counter (`COUNTER`), by repeat and host. Runs of earlier versions do
-    not say what its processors' are apart."""
+    """Claims of each host's counter (`COUNTER`), by repeat and host.
+
+    Runs of earlier versions do not say what its processors' are apart.
+    """
     return {
         (row["repeat"], row["host"]): (row["drift_ppm"], row.get("apart_ns") or 0.0)
         for row in run.relation("hosts").to_arrow_table().to_pylist()
@@ -314,8 +320,10 @@ def by_host(
     dtype: npt.DTypeLike = np.float64,
     none: Any = np.nan,
 ) -> npt.NDArray[Any]:
-    """Values by repeat and the code of a host; `none` where there is none, and for other clocks
-    than its counter."""
+    """Values by repeat and the code of a host.
+
+    `none` where there is none, and for other clocks than its counter.
+    """
     found = np.full((repeats + 1, 2 * len(hosts)), np.array(none, dtype))
     for (repeat, host), value in values.items():
         if repeat <= repeats and host in hosts:

@@ -35,8 +35,10 @@ class Missing:
 
 
 def missing_events(run: Run, component: str, entity: str) -> int:
-    """The most occurrences of an entity at a component that may be missing from the time line, of
-    all repeats."""
+    """The most occurrences of an entity that may be missing from the time line, of all repeats.
+
+    They are those at one component.
+    """
     total = 0
     table = entity.replace(":", ".", 1)
     cut_short = unfinished(run)
@@ -88,9 +90,11 @@ def contradictions(run: Run) -> list[str]:
 
 
 def without_account(run: Run) -> list[str]:
-    """Hosts whose components' events are in no account although other hosts' are: a sum over all
-    accounts is without them. Of the router nothing may be recorded, as where the kernel moves the
-    packets."""
+    """Hosts whose components' events are in no account although other hosts' are.
+
+    A sum over all accounts is without them. Of the router nothing may be recorded, as where the
+    kernel moves the packets.
+    """
     recorded = any(any(each.glob("hosts/*/loss.json")) for each in run.repeats.values())
     return [
         f"{host.name}, repeat {repeat}: there is no account of its events, because nothing of them "

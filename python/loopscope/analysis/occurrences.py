@@ -45,8 +45,11 @@ class Occurrences:
         host: npt.NDArray[np.int16],
         fields: Mapping[str, Column] | None = None,
     ) -> None:
-        """Takes occurrences in any order. Where stamps tie, the least certain one counts, so that
-        the result does not depend on that order."""
+        """Takes occurrences in any order.
+
+        Where stamps tie, the least certain one counts, so that the result does not depend on that
+        order.
+        """
         in_order: Places | None = None
         self._ids = id
         if not _increases(id):

@@ -17,13 +17,17 @@ TIMES = ("min", "mean", "p50", "p99", "max")
 @dataclass(frozen=True)
 class FlowResult(Document):
     """The messages from one event to a later one: over an edge, or from a beginning to an end.
-    `sent == used + superseded + lost + unused + undecided`, exactly."""
+
+    `sent == used + superseded + lost + unused + undecided`, exactly.
+    """
 
     first: Annotated[str, Field(serialization_alias="from")]
     last: Annotated[str, Field(serialization_alias="to")]
     how: str
-    """Rule by which the later event uses the earlier one: `frame`, `latest by time` …; empty from
-    end to end."""
+    """Rule by which the later event uses the earlier one: `frame`, `latest by time` …
+
+    Empty from end to end.
+    """
     sent: int
     received: int
     used: int

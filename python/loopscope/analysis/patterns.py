@@ -216,8 +216,10 @@ def _received(run: Run, pattern: Pattern, problems: list[str]) -> Relation:
 
 
 def _one_of_each(events: Relation, pairs: Relation, message: str, order: str) -> Relation:
-    """Those of `events` that are of a type and a process of `pairs`, and of each message the first
-    in an order."""
+    """The first of each message in an order.
+
+    Only those of `events` that are of a type and a process of `pairs`.
+    """
     ranked = _joined(events, pairs, "message_type", "process").project(
         f"*, row_number() OVER (PARTITION BY {message} ORDER BY {order}) AS place"
     )

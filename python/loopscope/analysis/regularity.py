@@ -55,8 +55,7 @@ class Arrivals:
         return self._between(at, at + 1)
 
     def together(self, at: Rows) -> tuple[int, int]:
-        """The time that some intervals take, and its maximum error: stamps within it do not
-        count."""
+        """The time that some intervals take, and its maximum error; stamps within do not count."""
         apart = np.diff(at) != 1
         first, last = at[np.r_[True, apart][: len(at)]], at[np.r_[apart, True][: len(at)]] + 1
         length, err = self._between(first, last)

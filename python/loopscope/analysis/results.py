@@ -50,14 +50,18 @@ class IntervalResult(Document):
     times: Mapping[str, int | float | None]
     """Times by the names in `TIMES`, ns, over the messages seen at both ends."""
     err_ns: int | None
-    """The largest maximum error among them. No statistic is farther from its true value, as long as
-    the trace dropped nothing."""
+    """The largest maximum error among them.
+
+    No statistic is farther from its true value, as long as the trace dropped nothing.
+    """
     splits: Annotated[tuple[SplitResult, ...], INTERNAL] = ()
-    """Parts of a hop where links' events were recorded, for each emulated link that it goes
-    over."""
+    """Parts of a hop where links' events were recorded, for each emulated link that it goes over.
+    """
     by_repeat: Annotated[Mapping[int, IntervalResult] | None, OPTIONAL] = None
-    """Results of each repeat alone, where there are several: those of all together hide how
-    they differ."""
+    """Results of each repeat alone, where there are several.
+
+    Those of all together hide how they differ.
+    """
 
 
 def _hops(hops: Sequence[IntervalResult]) -> list[dict[str, Any]]:
@@ -78,8 +82,10 @@ class PathResult(Document):
     loop: IntervalResult
     hops: Annotated[tuple[IntervalResult, ...], PlainSerializer(_hops)]
     unsplit: Annotated[str | None, OPTIONAL] = None
-    """Why its hops are not split at the emulated links that they go over; None where they are, or
-    go over none."""
+    """Why its hops are not split at the emulated links that they go over.
+
+    None where they are, or go over none.
+    """
 
     @model_serializer(mode="wrap")
     def _with_loop(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -128,16 +134,20 @@ class ExpectationResult(Document):
     measured: int | float | None
     """ns, a number of messages or, of a value, in `unit`; None where nothing was measured."""
     err_ns: int | None
-    """Maximum error of `measured`; None for numbers of messages, where nothing
-    was measured and where nothing bounds it."""
+    """Maximum error of `measured`.
+
+    None for numbers of messages, where nothing was measured and where nothing bounds it.
+    """
     is_time: Annotated[bool, INTERNAL]
     reason: str | None
     """Why it is UNKNOWN; which of several hosts made it FAIL."""
     unit: Annotated[str | None, OPTIONAL] = None
     """Unit of a value, "" for a count; None where this is about a path."""
     counts: CaseCounts | None = None
-    """Where each message, update or interval has to meet something; `measured` is the number of
-    those that were missed."""
+    """Numbers of the cases where each message, update or interval has to meet something.
+
+    `measured` is the number of those that were missed.
+    """
     deciding: tuple[Case, ...] = ()
     """Cases that decided the verdict, most telling first, at most `deadline.LISTED`."""
     deciding_count: int = 0
@@ -227,8 +237,11 @@ class ClockEvent(Document):
 
 @dataclass(frozen=True)
 class LoopResult(Document):
-    """Agreement of two followers' times with the probes between the two, in a repeat: the
-    residuals of the loop over the reference. Times are None where no instant has a residual."""
+    """Agreement of two followers' times with the probes between the two, in a repeat.
+
+    The residuals are of the loop over the reference. Times are None where no instant has a
+    residual.
+    """
 
     repeat: int
     host: str

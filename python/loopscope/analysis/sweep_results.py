@@ -71,8 +71,7 @@ class SweepResults:
 
     @property
     def without(self) -> list[PointResult]:
-        """The points that there is nothing to be said of: they failed, or were not run to their
-        end."""
+        """The points without results: they failed, or were not run to their end."""
         return [point for point in self.points if point.error is not None]
 
     @property

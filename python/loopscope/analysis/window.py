@@ -77,8 +77,11 @@ class RepeatTimes:
         begin: tuple[Nanoseconds, Nanoseconds],
         end: tuple[Nanoseconds, Nanoseconds] | None = None,
     ) -> tuple[Mask, Mask]:
-        """Masks of what may lie in a window from its beginning to its `end` (None: at its
-        beginning), and what of that may not. Times with their maximum errors."""
+        """Masks of what may lie in a window, and of what of that may not.
+
+        A row is from its beginning to its `end` (None: at its beginning). Times with their maximum
+        errors.
+        """
         possible, sure = np.ones((2, len(repeat)), np.bool_)
         if window is None:
             return possible, ~sure
@@ -144,8 +147,9 @@ def choices(possible: Mask, unsure: Mask) -> list[tuple[Mask, int]]:
 def bracket_of(
     expectation: Expectation, path: MeasuredPath | MeasuredDag, times: RepeatTimes
 ) -> tuple[MeasuredInterval, Bracket | None]:
-    """The part of a path that an expectation of one number is about, and what the number lies in
-    whichever messages its window has; None where there is nothing to measure.
+    """The part of a path that an expectation of one number is about, and its bracket.
+
+    The bracket holds whichever messages its window has; None where there is nothing to measure.
 
     Raises `ValueError` where the path has no such part or statistic.
     """

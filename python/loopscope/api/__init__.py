@@ -95,8 +95,9 @@ def run(
 def check(
     experiment: str | Path | Experiment, params: Mapping[str, Any] | None = None
 ) -> list[Problem]:
-    """The mistakes and warnings of an experiment, as `loopscope check` finds them; empty for a good
-    one. It runs nothing.
+    """The mistakes and warnings of an experiment, as `loopscope check` finds them.
+
+    Empty for a good one. It runs nothing.
 
     Args:
         experiment: An experiment or analysis file, or an `Experiment` built in Python.

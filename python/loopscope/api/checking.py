@@ -19,8 +19,9 @@ from loopscope.experiment.document import read
 
 
 def load(file: Path, overrides: Mapping[str, str], text: str | None = None) -> Experiment:
-    """The plan of an experiment file, whose analyses are checked too. ``text`` is the file's where
-    there is no file.
+    """The plan of an experiment file, whose analyses are checked too.
+
+    ``text`` is the file's where there is no file.
 
     Raises ExperimentErrors.
     """
@@ -37,8 +38,10 @@ def load(file: Path, overrides: Mapping[str, str], text: str | None = None) -> E
 def check(
     file: Path, overrides: Mapping[str, str], text: str | None = None
 ) -> tuple[list[Problem], Experiment | None]:
-    """The problems of an experiment or analysis file, warnings among them, and the plan, None where
-    one is an error or the file is an analysis file. ``text`` is the file's where there is no file.
+    """The problems of an experiment or analysis file, warnings among them, and the plan.
+
+    The plan is None where a problem is an error or the file is an analysis file. ``text`` is the
+    file's where there is no file.
     """
     if text is None:
         if is_graph(file):

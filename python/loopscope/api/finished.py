@@ -40,8 +40,10 @@ class RunPath:
 
     name: str
     messages: ibis.Table
-    """One row per message: `id`, `ts_0`, `ts_1`, … at each event and `latency` (ns), with their
-    maximum errors; null where the message was not seen."""
+    """One row per message: `id`, `ts_0`, `ts_1`, … at each event, and `latency` (ns).
+
+    Each has its maximum error; null where the message was not seen.
+    """
     hops: ibis.Table
     """One row per message and hop that it has made, as `Run.hops` has them."""
 

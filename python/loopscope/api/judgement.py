@@ -18,8 +18,10 @@ class ExpectationsFailed(AssertionError):
 
 
 class ExpectationsUnknown(AssertionError):
-    """No expectation of a run is FAIL, and at least one is UNKNOWN, or none was stated. The text
-    says why."""
+    """No expectation of a run is FAIL, and at least one is UNKNOWN, or none was stated.
+
+    The text says why.
+    """
 
 
 def assert_passed(title: str, judged: Sequence[tuple[str, Results]], report: Path) -> None:

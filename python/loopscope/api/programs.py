@@ -19,8 +19,10 @@ Keys = tuple[str | int, ...]
 
 
 def problems_of_programs(file: Path, experiment: Experiment) -> list[Problem]:
-    """Programs that are not there or cannot be executed, and, as warnings, events that a program
-    does not have; of scripts and their interpreters nothing is known."""
+    """Programs that are not there or cannot be executed, and events that a program does not have.
+
+    The latter are warnings; of scripts and their interpreters nothing is known.
+    """
     folder = file.absolute().parent
     programs = {each.name: _find(each, folder) for each in experiment.components}
     found = []

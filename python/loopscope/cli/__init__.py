@@ -92,8 +92,10 @@ def _options(
 
 
 def _speak_utf8() -> None:
-    """In an ASCII locale too: terminals know it, results have µ and → in them, and what the host
-    side prints is UTF-8 anyway."""
+    """Has stdout and stderr write UTF-8 where the locale is ASCII.
+
+    Terminals know it, results have µ and → in them, and what the host side prints is UTF-8 anyway.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name == "ascii":
             # Names of files come as what is no text there, and go out as the bytes that they were.

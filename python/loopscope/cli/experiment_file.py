@@ -26,8 +26,10 @@ def overrides(params: list[str]) -> dict[str, str]:
 
 
 def load_or_end(file: Path, params: list[str], as_json: bool = False) -> Experiment:
-    """The experiment, or exit 2 with all that is wrong with its file; ``as_json``: on stdout too,
-    as one object."""
+    """The experiment, or exit 2 with all that is wrong with its file.
+
+    ``as_json``: on stdout too, as one object.
+    """
     from loopscope.api.checking import load
 
     try:

@@ -21,8 +21,10 @@ def binary() -> Path:
 
 
 def attend(words: Sequence[str | Path], descriptors: Sequence[int] = ()) -> int:
-    """Runs ``loopscope-host WORDS`` to its end, whatever this program is told; its exit code, as a
-    shell tells it. It gets these descriptors."""
+    """Runs ``loopscope-host WORDS`` to its end, whatever this program is told.
+
+    Returns its exit code, as a shell tells it. It gets these descriptors.
+    """
     from loopscope.testbed import dormant
 
     program = binary()

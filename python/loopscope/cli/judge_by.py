@@ -14,8 +14,9 @@ from loopscope.timeline import JUDGED_BY, read_manifest, read_specification, wri
 
 
 def judge_by(run: Path, file: Path | None) -> None:
-    """Has the run judged from now on by what a file measures, expects, draws and analyses; None: by
-    the experiment that was run.
+    """Has the run judged from now on by what a file measures, expects, draws and analyses.
+
+    None: by the experiment that was run.
 
     Ends with exit 2 where the file is wrong or of another sweep.
     """

@@ -153,8 +153,10 @@ def _print_json(batches: pa.RecordBatchReader) -> None:
 
 
 def _json(value: Any) -> Any:
-    """The value in JSON's types: whole sums are numbers (DuckDB's have 128 bits), bytes are
-    hexadecimal."""
+    """The value in JSON's types.
+
+    Whole sums are numbers (DuckDB's have 128 bits), bytes are hexadecimal.
+    """
     if isinstance(value, dict):
         return {key: _json(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

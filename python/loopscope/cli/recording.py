@@ -155,8 +155,9 @@ def streams_file(streams: Sequence[Stream]) -> Iterator[int]:
 def run_host(
     verb: str, words: Sequence[str | Path], streams: Sequence[Stream] | None = None
 ) -> int:
-    """Runs a verb of the host side that records; what it returned, as a shell tells it. What was
-    recorded until an interrupt is kept.
+    """Runs a verb of the host side that records; what it returned, as a shell tells it.
+
+    What was recorded until an interrupt is kept.
 
     ``streams`` is None where the host side knows them.
     """

@@ -16,8 +16,11 @@ from loopscope.report.interval_csv import write_csv
 
 
 def show(judged: Judged, form: Literal["text", "json", "csv"] = "text") -> None:
-    """Prints table, verdicts, loss and the report's place, or the results as JSON, or the table of
-    paths and hops as CSV; on stderr what could not be made or written."""
+    """Prints table, verdicts, loss and the report's place.
+
+    Or the results as JSON, or the table of paths and hops as CSV. Prints on stderr what could not
+    be made or written.
+    """
     if form == "json":
         typer.echo(judged.results.to_json(), nl=False)
     elif form == "csv":

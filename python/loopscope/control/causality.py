@@ -18,8 +18,9 @@ Bounds = dict[str, list[tuple[bool, int, int]]]
 
 
 def messages_of(experiment: Experiment, made: Path) -> Bounds:
-    """The messages between a follower and the reference of the paths that ``clock.messages`` names,
-    by their keys, from the folder in which a repeat's time line was made.
+    """The messages between a follower and the reference of the paths of ``clock.messages``.
+
+    They are told by their keys, from the folder in which a repeat's time line was made.
 
     A key that occurs twice at one end is left out: which of them belongs to which is not known.
     """

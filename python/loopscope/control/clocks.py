@@ -108,8 +108,10 @@ class HostClocks:
         return host.data_address if on_data else host.clock_address
 
     async def start_mesh(self) -> None:
-        """Has followers probe each other too. What of that cannot begin is noted: no time rests on
-        it."""
+        """Has followers probe each other too.
+
+        What of that cannot begin is noted: no time rests on it.
+        """
         if not self._exchange.mesh or len(self._followers) < 2:
             return
         plan = probe_plan.peers([host.name for host in self._followers])
@@ -162,8 +164,10 @@ class HostClocks:
         }
 
     async def stop(self) -> dict[str, Any] | None:
-        """Ends the probes and reports those that were lost; what they have put on their network,
-        None where they never began."""
+        """Ends the probes and reports those that were lost.
+
+        Returns what they have put on their network; None where they never began.
+        """
         # A host stops after those whose last bursts it answers: followers, then the reference.
         await self._each(self._stop_peers, self._probing_peers)
         await self._each(self._stop_clock, self._running[1:])

@@ -71,8 +71,11 @@ class State:
 
     @property
     def last_lines(self) -> tuple[str, ...]:
-        """The last lines of both streams, as they came. The two race each other, so what a failing
-        program says on stderr keeps its place whatever it still prints on stdout."""
+        """The last lines of both streams, as they came.
+
+        The two race each other, so what a failing program says on stderr keeps its place whatever
+        it still prints on stdout.
+        """
         room = LAST_LINES - len(self.stderr)
         kept = sorted([*list(self.stdout)[-room:], *self.stderr])
         return tuple(line for _, line in kept)

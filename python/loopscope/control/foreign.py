@@ -48,8 +48,10 @@ def sources(experiment: Experiment, repeat: Path) -> list[ForeignSource]:
 
 
 def add(repeat: Path, trace: Path, host: str, name: str, clock: str | None) -> Path:
-    """Copies a trace into a repeat, from where its tables are made with the others; its folder
-    there. Raises CannotAdd, and OSError where it cannot be copied."""
+    """Copies a trace into a repeat, and returns its folder there.
+
+    Tables are made of it with the others. Raises CannotAdd, and OSError where it cannot be copied.
+    """
     hosts = sorted(each.name for each in (repeat / "hosts").iterdir() if each.is_dir())
     if host not in hosts:
         raise CannotAdd(f"the run has no host {host!r}; it has: {', '.join(hosts)}")

@@ -21,8 +21,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interruption:
-    """Effect of signals on a run: the first one cancels the work, which then collects what was
-    measured; the second one cancels that; the third one leaves all to the agents."""
+    """Effect of signals on a run.
+
+    The first one cancels the work, which then collects what was measured; the second one cancels
+    that; the third one leaves all to the agents.
+    """
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -38,6 +41,7 @@ class Interruption:
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Result of ``work()``, also where it came to its end although it was ``asked`` to stop.
+
         Raises RunInterrupted where it did not.
 
         Where an event loop runs already, as in a notebook, the work has a thread of its own. Python
@@ -100,8 +104,10 @@ class Interruption:
         return await task
 
     def _take_received(self) -> None:
-        """Does what an interrupt asked for that came before the loop took signals, or that another
-        thread received."""
+        """Does what an interrupt asked for that no loop has taken.
+
+        It came before the loop took signals, or another thread received it.
+        """
         if self._received:
             self._received = False
             self._interrupt()

@@ -31,8 +31,10 @@ class ProbeLosses:
     _remarks: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
 
     def lose(self, kind: str, subject: str, what: str, sent: int, lost: Mapping[str, int]) -> None:
-        """``subject`` lost probes. ``what`` they are is told where it has a line of its own, else
-        ``kind``."""
+        """``subject`` lost probes.
+
+        ``what`` they are is told where it has a line of its own, else ``kind``.
+        """
         # A follower asks again if it gets no session because others ask at the same time.
         lost = {cause: count for cause, count in lost.items() if cause != "unknown-session"}
         if lost:

@@ -1,5 +1,7 @@
-"""The plan of clock probes: which host probes which, and how often. Its size grows with the number
-of hosts, not with its square."""
+"""The plan of clock probes: which host probes which, and how often.
+
+Its size grows with the number of hosts, not with its square.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ BURSTS = 8
 
 
 def peers(followers: Sequence[str]) -> dict[str, list[str]]:
-    """The followers that each follower probes, all of them before it in ``followers``; those that
-    probe nobody are left out.
+    """The followers that each follower probes, all of them before it in ``followers``.
+
+    Those that probe nobody are left out.
 
     Up to seven followers all check each other. Of more, each checks those that are 1, 2 and 4
     places away on the ring of all followers (a circulant graph). Any one of them may fail and the

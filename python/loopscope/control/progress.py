@@ -15,8 +15,10 @@ class Progress(Protocol):
         """A new stage of the run begins; ``text`` is for people."""
 
     def amount(self, done: int, total: int) -> None:
-        """Takes note of the bytes that are done, of those that the stage reads; called some ten
-        times a second. What it raises ends the stage."""
+        """Takes note of the bytes that are done, of those that the stage reads.
+
+        It is called some ten times a second. What it raises ends the stage.
+        """
 
     def phase(self, name: str, timeout_s: float, measured: bool) -> None:
         """A phase of the experiment begins."""

@@ -62,8 +62,11 @@ def testbed(experiment: Experiment, run_id: str, directory: Path) -> LocalTestbe
 
 @dataclass(frozen=True)
 class Executed:
-    """Report of a repeat: each phase's seconds, the phase in which a component ended
-    that was to go on, and whether the hosts had each other's Ethernet addresses from the start."""
+    """Report of a repeat.
+
+    Each phase's seconds, the phase in which a component ended that was to go on, and whether the
+    hosts had each other's Ethernet addresses from the start.
+    """
 
     phases: dict[str, float]
     left: dict[str, str]

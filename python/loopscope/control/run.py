@@ -20,8 +20,9 @@ def measure(
     progress: Progress,
     interruption: Interruption,
 ) -> None:
-    """Runs the experiment as often as it asks for, each time into a folder of the point, which is
-    the sweep's ``number``-th.
+    """Runs the experiment as often as it asks for, each time into a folder of the point.
+
+    The point is the sweep's ``number``-th.
 
     Raises RunFailed, RunInterrupted, and OSError, which names the file.
     """

@@ -67,8 +67,10 @@ class RunDirectory:
         return path
 
     def describe(self, point: str = BASE, **entries: Any) -> None:
-        """Adds to what is said of the run, or of a point of its sweep, which has a file of its own:
-        there may be many. Points are described one after the other."""
+        """Adds to the description of the run, or of a point of its sweep.
+
+        A point has a file of its own: there may be many. Points are described one after the other.
+        """
         if point == BASE:
             self._manifest.update(entries)
             write_whole(self.path / "manifest.json", _document(self._manifest))
@@ -145,8 +147,9 @@ class RunDirectory:
 
 
 def settle(repeat: Path) -> None:
-    """Makes what the hosts left in a repeat's directory a part of the run: who may read the run may
-    read it, and of what programs left only files stay.
+    """Makes what the hosts left in a repeat's directory a part of the run.
+
+    Who may read the run may read it, and of what programs left only files stay.
     """
     _open_to_readers(repeat)
     for files in repeat.glob("hosts/*/components/*/files"):
@@ -154,8 +157,10 @@ def settle(repeat: Path) -> None:
 
 
 def _open_to_readers(repeat: Path) -> None:
-    """Agents keep private what they write. Nobody else can write there, but in the programs' own
-    folders, which are left alone."""
+    """Agents keep private what they write.
+
+    Nobody else can write there, but in the programs' own folders, which are left alone.
+    """
     readers = repeat.stat().st_mode & 0o055
     for place, folders, names in os.walk(repeat / "hosts"):
         folder = Path(place)
@@ -179,8 +184,10 @@ def _keep_files_only(files: Path) -> None:
 
 
 def mark_killed(run: Path) -> None:
-    """Writes down of a run whose controller was killed that it was: of the run and of the point
-    that it was at. Raises OSError."""
+    """Writes down that a run's controller was killed, in the run and in the point that it was at.
+
+    Raises OSError.
+    """
     for file in (run / "manifest.json", *run.glob(f"*/{POINT}")):
         said = json.loads(file.read_text(encoding="utf-8"))
         if said.get("status") == "running":

@@ -15,8 +15,9 @@ _PREFIX = ".timeline-"
 
 @contextmanager
 def drafted(directory: Path) -> Iterator[Path]:
-    """A folder in which to make ``timeline/``, ``tables/`` and ``hosts/*/clock/estimates/`` of a
-    directory. They take the place of earlier ones at the end, unless that is an exception; then
+    """A folder in which to make ``timeline/``, ``tables/`` and ``hosts/*/clock/estimates/``.
+
+    They take the place of earlier ones of a directory at the end, unless that is an exception; then
     nothing has changed.
 
     What a killed process left of its own is removed.

@@ -22,8 +22,10 @@ Each = Callable[[Callable[[Any], None], Sequence[Any]], None]
 
 
 def make_timeline(experiment: Experiment, repeat: Path, progress: Progress) -> None:
-    """Solves the clocks of a repeat and makes its ``timeline/`` and ``tables/``, again where its
-    messages are to bound the clocks. What other tools recorded is on it too.
+    """Solves the clocks of a repeat and makes its ``timeline/`` and ``tables/``.
+
+    They are made again where its messages are to bound the clocks. What other tools recorded is on
+    it too.
 
     Raises RunFailed where the streams cannot be read.
     """
@@ -109,8 +111,10 @@ def _conclude(job: _Job) -> None:
 
 @contextmanager
 def _aside(draft: str) -> Iterator[Path]:
-    """A folder of a piece's own, whose files go into the draft, each at once, when it is done: what
-    another attempt has put there is the same."""
+    """A folder of a piece's own, whose files go into the draft when it is done.
+
+    Each goes there at once; what another attempt has put there is the same.
+    """
     with tempfile.TemporaryDirectory(prefix=".piece-", dir=draft) as own:
         yield Path(own)
         for file in sorted(Path(own).rglob("*")):

@@ -1,5 +1,8 @@
-"""Files that hosts had no room for, accounts of losses among them: written when all hosts are done,
-because each then has given back what it had set aside on the same disk."""
+"""Files that hosts had no room for, accounts of losses among them.
+
+They are written when all hosts are done, because each then has given back what it had set aside on
+the same disk.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,10 @@ from loopscope.testbed._proto import agent_pb2 as pb
 
 
 def write_unwritten(hosts: Path, replies: Mapping[str, pb.FinishTraceReply]) -> Iterator[str]:
-    """Writes what each host's reply has of such files into the host's folder below `hosts`. Yields
-    a text for each: that it is there after all, or why not and what is lost with it."""
+    """Writes what each host's reply has of such files into the host's folder below `hosts`.
+
+    Yields a text for each: that it is there after all, or why not and what is lost with it.
+    """
     for host, reply in sorted(replies.items()):
         for name, content in sorted(reply.unwritten.items()):
             file = hosts / host / name

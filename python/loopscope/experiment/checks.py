@@ -46,8 +46,11 @@ def names(root: Tree, file: str) -> Names:
 def validated(
     section: type[_Section], root: Tree, file: str, known: Names | None = None
 ) -> tuple[_Section | None, list[Problem]]:
-    """The model of a file, None where its values are wrong one by one, and everything that is wrong
-    with it. ``known`` are the names that it may refer to; None: those that it gives."""
+    """The model of a file, and everything that is wrong with it.
+
+    The model is None where values are wrong one by one. ``known`` are the names that the file may
+    refer to; None: those that it gives.
+    """
     read = None
     found: list[Problem] = []
     try:

@@ -120,8 +120,10 @@ def _at_points(problem: Problem, names: Sequence[str]) -> Problem:
 
 
 def _in_order(problems: list[Problem], file: str) -> list[Problem]:
-    """The problems in the order of their places, each once: an alias repeats none. Other files'
-    come last."""
+    """The problems in the order of their places, each once: an alias repeats none.
+
+    Other files' come last.
+    """
     files = list(dict.fromkeys([file, *(problem.file for problem in problems)]))
     once: dict[tuple[int, int, int, str], Problem] = {}
     for problem in problems:
@@ -131,8 +133,10 @@ def _in_order(problems: list[Problem], file: str) -> list[Problem]:
 
 
 def place_in(path: str | Path, keys: Sequence[str | int]) -> tuple[int, int]:
-    """Line and column of what keys lead to in a file, as far as they do; its beginning where it
-    cannot be read."""
+    """Line and column of what keys lead to in a file, as far as they do.
+
+    The file's beginning where it cannot be read.
+    """
     text, _ = read(path)
     tree = None
     if text is not None:

@@ -14,8 +14,11 @@ _MARGIN_NS = 200_000_000
 
 
 def default_ns(emulation: plan.Emulation | None, paths: Sequence[Path]) -> int:
-    """Default of `drain`, ns: the time for which links can hold a message, behind full queues, with
-    all jitter, by their slowest settings, over as many links as a path has one after the other."""
+    """Default of `drain`, ns: the time for which links can hold a message.
+
+    It is behind full queues, with all jitter, by their slowest settings, over as many links as a
+    path has one after the other.
+    """
     if emulation is None:
         return _MARGIN_NS
     held = {

@@ -98,8 +98,10 @@ def document(experiment: plan.Experiment, ports: Sequence[Mapping[str, str]]) ->
 
 
 def check_links(at: Place, keys: Collection[str]) -> None:
-    """Reports mistakes in the names of links and in what their settings are together; ``at`` is the
-    network, of which ``keys`` are no links."""
+    """Reports mistakes in the names of links and in what their settings are together.
+
+    ``at`` is the network, of which ``keys`` are no links.
+    """
     first: dict[Pair, Mark] = {}
     for key, link in at.entries():
         if key in keys:
@@ -200,8 +202,10 @@ def _is_asked_for(network: Place | None) -> bool:
 def _mistake(
     state: dict[str, Any], device_mtu: int | None, is_netem: bool
 ) -> tuple[str, str] | None:
-    """A setting and what is wrong with it, in the link model's own words, so that what is right
-    here is right there."""
+    """A setting and what is wrong with it, in the link model's own words.
+
+    So what is right here is right there.
+    """
     from loopscope import _native
 
     given = {name: value for name, value in state.items() if value is not None}

@@ -9,8 +9,10 @@ from .place import Place
 
 
 def check_recorded(at: Place, event: str, at_key: bool = False) -> None:
-    """Reports an event (``group:name``, perhaps with a component) that no pattern of the main
-    stream records, as far as that is known."""
+    """Reports an event (``group:name``) that no pattern of the main stream records.
+
+    It may have a component; nothing is reported where the patterns are not known.
+    """
     entity = event.rpartition("/")[2]
     patterns = _recorded(at.whole)
     if patterns is None or not re.fullmatch(f"{event_values.EVENT}:{event_values.EVENT}", entity):
@@ -22,8 +24,10 @@ def check_recorded(at: Place, event: str, at_key: bool = False) -> None:
 
 
 def _recorded(root: Place) -> list[str] | None:
-    """The patterns of what is recorded; None: everything, or not readable, or other tools record
-    too."""
+    """The patterns of what is recorded.
+
+    None: everything, or not readable, or other tools record too.
+    """
     if any(component.get("traces") for _, component in root.entries("components")):
         return None
     given = root.get("trace", "user")

@@ -105,8 +105,10 @@ def parse_line(
 
 
 def event_of(text: str) -> str | None:
-    """The event that a line is about, as written; None where it is about something else or cannot
-    be read."""
+    """The event that a line is about, as written.
+
+    None where it is about something else or cannot be read.
+    """
     try:
         tree = parse("expectation", text, "expectation")
     except Unreadable:

@@ -18,8 +18,11 @@ NAME: Final = "NAME"
 
 
 class Section(BaseModel):
-    """A mapping with fixed keys. Each key is defined by its annotation (type, unit, what is
-    allowed), its default and its description; ``check`` has what concerns several keys."""
+    """A mapping with fixed keys.
+
+    Each key is defined by its annotation (type, unit, what is allowed), its default and its
+    description; ``check`` has what concerns several keys.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -35,7 +38,9 @@ class Section(BaseModel):
     @classmethod
     def sections(cls) -> Iterator[tuple[str, tuple[str | int, ...], type[Section]]]:
         """The sections below: the key that leads there, what is below that key, and the section.
-        Other keys than the fixed ones are NAME."""
+
+        Other keys than the fixed ones are NAME.
+        """
         hints = get_type_hints(cls, include_extras=True)
         for name, field in cls.model_fields.items():
             for place, section in _within(hints[name]):
@@ -61,8 +66,10 @@ def _within(annotation: Any) -> Iterator[tuple[tuple[str | int, ...], type[Secti
 
 
 def word_or_mapping(form: str) -> Discriminator:
-    """Whether a value is text (tag ``<word>``) or a mapping (``<mapping>``); ``form`` refuses
-    anything else."""
+    """The tag of a value: ``<word>`` of text, ``<mapping>`` of a mapping.
+
+    ``form`` refuses anything else.
+    """
 
     def kind(value: object) -> str | None:
         return (

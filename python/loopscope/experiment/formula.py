@@ -98,8 +98,10 @@ Node = Column | Constant | Call
 
 
 def parse(text: str, use: Use = "row") -> Node:
-    """The nodes of a formula. Raises ExpressionError where it is none, or asks for what ``use`` has
-    not."""
+    """The nodes of a formula.
+
+    Raises ExpressionError where it is none, or asks for what ``use`` has not.
+    """
     if not text.strip():
         raise ExpressionError("the formula is empty")
     try:

@@ -74,8 +74,10 @@ class Unreadable(ExpressionError):
 
 
 def parse(start: Start, text: str, what: str) -> Any:
-    """The syntax tree of an expression, a `lark.Tree`; ``what`` names it in messages. Raises
-    Unreadable."""
+    """The syntax tree of an expression, a `lark.Tree`; ``what`` names it in messages.
+
+    Raises Unreadable.
+    """
     from lark import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
     interactive: Any = _lark().parse_interactive(text, start)
@@ -113,8 +115,10 @@ def _is_token(value: object) -> bool:
 
 
 def _either(terminals: set[str]) -> str:
-    """Alternatives that could stand in a place, for people. Of a formula's words only those that no
-    operator or value stands for."""
+    """Alternatives that could stand in a place, for people.
+
+    Of a formula's words only those that no operator or value stands for.
+    """
     if "COLUMN" in terminals:
         terminals = {"COLUMN", "NUMBER", "STRING", "LPAR"}
     elif "PLUS" in terminals:

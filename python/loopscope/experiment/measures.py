@@ -113,8 +113,10 @@ class Path:
 
     @property
     def loop(self) -> tuple[int, int]:
-        """Indexes of the first and the last event; of a branching path, of the first that it begins
-        with and an end of that."""
+        """Indexes of the first and the last event.
+
+        Of a branching path, of the first that it begins with and an end of that.
+        """
         return self.ends[0] if self.edges else (0, len(self.events) - 1)
 
     @property
@@ -200,9 +202,11 @@ class Hop:
 
 @dataclass(frozen=True)
 class TimeWindow:
-    """Window from ``after_ns`` on and before ``until_ns`` (None: to the end), counted from the
-    first occurrence in the repeat of any event that a path begins with or that is expected
-    something of."""
+    """Window from ``after_ns`` on and before ``until_ns`` (None: to the end).
+
+    Time counts from the first occurrence in the repeat of any event that a path begins with or that
+    is expected something of.
+    """
 
     after_ns: int
     until_ns: int | None = None
@@ -241,8 +245,10 @@ class MissesIn:
 
 @dataclass(frozen=True)
 class Allowed:
-    """The misses that are allowed; none by default. At least ``met_ppb`` of 10⁹ cases are met, and
-    every one of ``rows`` holds."""
+    """The misses that are allowed; none by default.
+
+    At least ``met_ppb`` of 10⁹ cases are met, and every one of ``rows`` holds.
+    """
 
     met_ppb: int | None = None
     rows: tuple[MissesIn, ...] = ()
@@ -279,9 +285,12 @@ class Requirement:
 
 @dataclass(frozen=True)
 class Value:
-    """A number in ``unit`` ("": a count): ``stat`` of ``field`` times ``scale`` over an entity's
-    events. ``component`` None: those of all. Events with the same value of the field ``per`` count
-    as one, with their sum; of each repeat's, the first and the last so many are left out."""
+    """A number in ``unit`` ("": a count): ``stat`` of ``field`` over an entity's events.
+
+    The field's values are multiplied by ``scale``. ``component`` None: the events of all. Events
+    with the same value of the field ``per`` count as one, with their sum; of each repeat's, the
+    first and the last so many are left out.
+    """
 
     name: str
     component: str | None
@@ -308,8 +317,11 @@ class Value:
 
 @dataclass(frozen=True)
 class Statistic:
-    """A statistic of a path's part ``hop`` (None: all of it). ``stat`` None: ``path`` is the name
-    of a value or, over time, the messages are meant; ``age`` over time: those of every use."""
+    """A statistic of a path's part ``hop`` (None: all of it).
+
+    ``stat`` None: ``path`` is the name of a value or, over time, the messages are meant; ``age``
+    over time: those of every use.
+    """
 
     text: str
     path: str
@@ -319,8 +331,10 @@ class Statistic:
 
 @dataclass(frozen=True)
 class Figure:
-    """``y`` against the swept parameter ``x``, a line for each value of ``series``; where ``x`` is
-    ``time``, y over the run, a panel for each point. Of the points whose parameters are ``only``'s.
+    """A figure of ``y`` against a swept parameter ``x``, a line for each value of ``series``.
+
+    Where ``x`` is ``time``, y over the run, a panel for each point. Of the points whose parameters
+    are ``only``'s.
     """
 
     name: str

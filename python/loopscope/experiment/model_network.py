@@ -33,8 +33,10 @@ class MessageNumber(Section):
 
 
 class Network(Section):
-    """The data links; the clock network is left alone. Other keys are links: `A -> B` for one
-    direction, `A <-> B` for both."""
+    """The data links; the clock network is left alone.
+
+    Other keys are links: `A -> B` for one direction, `A <-> B` for both.
+    """
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Link]

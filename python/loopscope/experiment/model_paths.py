@@ -246,8 +246,7 @@ def graphs(paths: Tree | None) -> dict[str, Shape | None]:
 
 
 def not_watched(root: Tree, name: str | None) -> str | None:
-    """Why no host can tell while the run goes on that a path's message is late; None where one
-    can."""
+    """Why no host can tell during the run that a path's message is late; None where one can."""
     path = child(child(child(root, "measure"), "paths"), name or "")
     if is_graph(path):
         return f"the path {name!r} branches: only a list of events can trigger"

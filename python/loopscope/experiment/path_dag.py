@@ -60,8 +60,10 @@ class Shape:
     edges: Mapping[tuple[str, str], Use]
 
     def uses(self, first: str, last: str) -> set[Use]:
-        """Ways in which the events from one to another use earlier ones; empty where nothing leads
-        from the one to the other."""
+        """Ways in which the events from one to another use earlier ones.
+
+        Empty where nothing leads from the one to the other.
+        """
         behind, ahead = {last}, {first}
         for _ in self.edges:
             behind |= {start for start, end in self.edges if end in behind}
@@ -126,8 +128,9 @@ def before(steps: Sequence[Step]) -> dict[str, list[str]]:
 def graph(
     steps: Sequence[Step], key: str, host_of: Mapping[str, str | None]
 ) -> tuple[Graph, list[Mistake]]:
-    """The graph of steps whose events differ, and what is wrong with it. Where something is, the
-    graph is of what could be read.
+    """The graph of steps whose events differ, and what is wrong with it.
+
+    Where something is, the graph is of what could be read.
 
     ``key`` numbers the messages of sources that say nothing else; ``host_of`` are the components',
     None where one cannot be read.

@@ -46,8 +46,10 @@ class Place:
         return set(self.tree.items) if isinstance(self.tree, MappingTree) else set()
 
     def get(self, *keys: str | int) -> Place | None:
-        """The place to which these keys and indexes lead, one after the other; None where there is
-        none."""
+        """The place to which these keys and indexes lead, one after the other.
+
+        None where there is none.
+        """
         place = self
         for key in keys:
             tree = child(place.tree, key)

@@ -64,8 +64,10 @@ Readiness = PhasesReady | StartedReady | LineReady | PortReady | ExitReady
 
 @dataclass(frozen=True)
 class ForeignTrace:
-    """Recording of another tool in a component's working directory. ``clock`` None: the one that
-    it names."""
+    """Recording of another tool in a component's working directory.
+
+    ``clock`` None: the one that it names.
+    """
 
     path: str
     clock: str | None
@@ -118,7 +120,9 @@ class RealtimeStep:
 @dataclass(frozen=True)
 class Clocks:
     """The hosts' clocks: as they are, or (``synthetic``) hidden behind ones made from ``seed``.
-    ``realtime``: steps of CLOCK_REALTIME, by host."""
+
+    ``realtime``: steps of CLOCK_REALTIME, by host.
+    """
 
     mode: Literal["plain", "synthetic"]
     seed: int | None
@@ -127,10 +131,12 @@ class Clocks:
 
 @dataclass(frozen=True)
 class ClockExchange:
-    """Probes between the hosts: over which network, exchanges a second, exchanges in the first and
-    the last burst, the maximum error that is waited for and how long, the assumed bound on an
-    oscillator's wander, the paths whose messages bound the clocks too, and whether followers probe
-    each other."""
+    """Settings of the probes between the hosts.
+
+    Over which network, exchanges a second, exchanges in the first and the last burst, the maximum
+    error that is waited for and how long, the assumed bound on an oscillator's wander, the paths
+    whose messages bound the clocks too, and whether followers probe each other.
+    """
 
     network: Literal["clock", "data"]
     rate_hz: float
@@ -144,8 +150,10 @@ class ClockExchange:
 
 @dataclass(frozen=True)
 class LinkStep:
-    """A change of some of a link's settings (None: to the default), so long after the beginning of
-    the first measured phase."""
+    """A change of some of a link's settings (None: to the default).
+
+    It comes so long after the beginning of the first measured phase.
+    """
 
     at_ns: int
     set: dict[str, Any]
@@ -263,8 +271,10 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class Graph:
-    """Pipelines in an order in which each comes after those that it takes; ``modules`` are the
-    texts of the Python files that their steps call, by name."""
+    """Pipelines in an order in which each comes after those that it takes.
+
+    ``modules`` are the texts of the Python files that their steps call, by name.
+    """
 
     pipelines: tuple[Pipeline, ...] = ()
     modules: dict[str, str] = field(default_factory=dict)
@@ -311,8 +321,10 @@ class Experiment:
 
     @property
     def seeds(self) -> dict[str, Any]:
-        """Seeds of all that is drawn by chance and can be drawn again: hidden clocks, links, the
-        components whose configuration has one."""
+        """Seeds of all that is drawn by chance and can be drawn again.
+
+        Those of hidden clocks, links, and the components whose configuration has one.
+        """
         found: dict[str, Any] = {}
         if self.clocks.seed is not None:
             found["clocks"] = self.clocks.seed
@@ -322,8 +334,11 @@ class Experiment:
         return {**found, "components": of_programs} if of_programs else found
 
     def of_repeat(self, number: int) -> Experiment:
-        """The experiment as its repeat of this number (from 1) runs it: with seeds of its own, so
-        that repeats are samples of their own. The first one has those of the file."""
+        """The experiment as its repeat of this number (from 1) runs it.
+
+        It has seeds of its own, so that repeats are samples of their own. The first one has those
+        of the file.
+        """
         clocks, network = self.clocks, self.network
         if clocks.seed is not None:
             clocks = dataclasses.replace(clocks, seed=seeds.of_repeat(clocks.seed, number))
@@ -348,8 +363,10 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Point:
-    """One combination of swept parameters, and the experiment with them; its table, figures and
-    points are left to the whole. ``name`` is fit for a folder."""
+    """One combination of swept parameters, and the experiment with them.
+
+    Its table, figures and points are left to the whole. ``name`` is fit for a folder.
+    """
 
     name: str
     params: dict[str, Scalar]

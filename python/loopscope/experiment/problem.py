@@ -37,8 +37,10 @@ class ExperimentErrors(Exception):
 
 
 def format_problem(problem: Problem) -> str:
-    """``FILE:LINE:COLUMN: message (did you mean …?)``, one line; without a file the dotted path
-    stands for the place."""
+    """The problem in one line: ``FILE:LINE:COLUMN: message (did you mean …?)``.
+
+    Without a file the dotted path stands for the place.
+    """
     warning = "warning: " if problem.severity == "warning" else ""
     hint = f" (did you mean {problem.hint}?)" if problem.hint else ""
     place = f"{problem.file}:{problem.line}:{problem.column}"

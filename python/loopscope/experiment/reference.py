@@ -1,5 +1,6 @@
-"""The reference page of the experiment file: every key with its type, units, default, example and
-description, made from the models.
+"""The reference page of the experiment file, made from the models.
+
+It has every key with its type, units, default, example and description.
 
 ``python -m loopscope.experiment.reference > docs/reference/experiment-file.md`` writes it.
 """
@@ -53,8 +54,10 @@ class SectionReference:
 
 @dataclass(frozen=True)
 class _Type:
-    """Meaning of an annotation for people; ``below`` are the sections in it, with what is added
-    to the place of the key."""
+    """Meaning of an annotation for people.
+
+    ``below`` are the sections in it, with what is added to the place of the key.
+    """
 
     kind: str
     example: str

@@ -106,8 +106,10 @@ def _pipeline(name: str, given: pipelines.Pipeline) -> plan.Pipeline:
 
 
 def _same(kind: type[_Planned], section: Section, **others: Any) -> _Planned:
-    """An object of the plan that has the values of a section, besides ``others``. A key is called
-    in the plan as in the file, with its unit behind it: ``timeout_ns``."""
+    """An object of the plan that has the values of a section, besides ``others``.
+
+    A key is called in the plan as in the file, with its unit behind it: ``timeout_ns``.
+    """
     for name in (each.name for each in fields(kind) if each.name not in others):
         value = getattr(section, _UNIT.sub("", name))
         others[name] = tuple(value) if isinstance(value, list) else value

@@ -19,8 +19,10 @@ _DRAWS: Final = (
 
 
 def takes_default(argv: Sequence[str]) -> bool:
-    """Whether a command is one of loopscope's load programs that draw by chance and its command
-    line gives no seed."""
+    """Whether a command is a load program of loopscope's that gives no seed.
+
+    Only those count that draw by chance; the seed would be in the command line.
+    """
     if any(word == "--seed" or word.startswith("--seed=") for word in argv):
         return False
     programs = (i for i, word in enumerate(argv) if word.rsplit("/", 1)[-1] == "loopscope-host")
@@ -30,8 +32,10 @@ def takes_default(argv: Sequence[str]) -> bool:
 
 
 def of_repeat(seed: int, repeat: int) -> int:
-    """The seed of a repeat (from 1) that follows from the file's: the first has the file's own, the
-    others a hash of it below 2⁶³."""
+    """The seed of a repeat (from 1) that follows from the file's.
+
+    The first has the file's own, the others a hash of it below 2⁶³.
+    """
     if repeat == 1:
         return seed
     digest = hashlib.sha256(f"{seed} repeat {repeat}".encode()).digest()

@@ -1,5 +1,7 @@
-"""Readers of statements about measurements: lines of ``expect``, statistics of figures and
-tables, statistics of values. For use in the models' annotations."""
+"""Readers of statements about measurements, for use in the models' annotations.
+
+Statements are lines of ``expect``, statistics of figures and tables, statistics of values.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +51,7 @@ class Expectation(Rule):
 
 
 def _check_message_line(line: MessageLine, names: Names) -> None:
-    """Refuses a line about what the file does not give, and one that a branching path cannot
-    meet."""
+    """Refuses a line about what the file does not give, or that a branching path cannot meet."""
     if line.kind == "every":
         event_values.Event().read(line.subject, names)
         return
@@ -72,8 +73,10 @@ def _check_message_line(line: MessageLine, names: Names) -> None:
 
 
 def _check_part(path: str, ends: tuple[str, str] | None, stat: str | None, names: Names) -> None:
-    """Refuses a statistic (None: the messages) of what is no part of a path that the file gives, or
-    of a part that has none."""
+    """Refuses a statistic (None: the messages) of what has none.
+
+    That is no part of a path that the file gives, or a part without it.
+    """
     uses = _uses(path, ends, names)
     if stat == "asymmetry":
         _check_round_trip(path, ends, names)
@@ -92,8 +95,10 @@ def _check_part(path: str, ends: tuple[str, str] | None, stat: str | None, names
 def _uses(
     path: str, ends: tuple[str, str] | None, names: Names, either_way: bool = False
 ) -> set[Use]:
-    """Ways in which the events of a part of a path use earlier ones; empty where that cannot be
-    read. Refuses what is no part of a path that the file gives."""
+    """Ways in which the events of a part of a path use earlier ones.
+
+    Empty where that cannot be read. Refuses what is no part of a path that the file gives.
+    """
     graph = names.graphs.get(path)
     if ends is None:
         if graph is None:
@@ -152,8 +157,10 @@ def _check_round_trip(
 
 @dataclass(frozen=True)
 class StatisticName:
-    """A statistic as written; ``stat`` None: the name of a value, or a path or a part of one, whose
-    messages are meant."""
+    """A statistic as written.
+
+    ``stat`` None: the name of a value, or a path or a part of one, whose messages are meant.
+    """
 
     text: str
     path: str

@@ -1,5 +1,7 @@
-"""Names of what was measured: ``PATH.STAT``, ``PATH[EVENT -> EVENT].STAT``, ``EVENT.STAT``, or the
-name of a value, as they are written in ``expect``, ``table`` and ``figures``."""
+"""Names of what was measured, as they are written in ``expect``, ``table`` and ``figures``.
+
+``PATH.STAT``, ``PATH[EVENT -> EVENT].STAT``, ``EVENT.STAT``, or the name of a value.
+"""
 
 from __future__ import annotations
 

@@ -145,8 +145,10 @@ class StatisticList(Rule):
 
 
 PERCENTILE = "p[0-9]{1,2}|p9[0-9]{2,}"
-"""The third digit and those after it are decimals: p999 is 99.9 %. Below p90 they are not meant,
-and p100 would be 10 %."""
+"""The third digit and those after it are decimals: p999 is 99.9 %.
+
+Below p90 they are not meant, and p100 would be 10 %.
+"""
 
 
 def _is_percentile(given: str) -> bool:

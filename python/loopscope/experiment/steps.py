@@ -38,8 +38,11 @@ Time = Annotated[
 
 
 class Options(Section):
-    """Options of a step; where ``short`` is set, that option alone may stand in their place, and
-    where it is the ``only`` one it does."""
+    """Options of a step.
+
+    Where ``short`` is set, that option alone may stand in their place, and where it is the ``only``
+    one it does.
+    """
 
     short: ClassVar[str | None] = None
     only: ClassVar[bool] = False
@@ -110,7 +113,9 @@ class Derive(Options):
 
 class Pair(Options):
     """Makes intervals of instants: the n-th start of a key with its n-th end, in each repeat.
-    Starts without an end stay, with null in `end`, `duration` and `err_ns`."""
+
+    Starts without an end stay, with null in `end`, `duration` and `err_ns`.
+    """
 
     takes = "the starts"
     gives = (
@@ -175,8 +180,11 @@ class Window(Options):
 
 
 class Resample(Options):
-    """Makes one row of each stretch of time, counted from the table's first row in each repeat;
-    also of stretches without rows, between the first and the last."""
+    """Makes one row of each stretch of time.
+
+    Stretches count from the table's first row in each repeat; those without rows, between the first
+    and the last, have one too.
+    """
 
     gives = "run, point, repeat, `by`, `start` (ns), and the columns derived"
     every: Annotated[int, Quantity(DURATION, "1ns")] = Field(
@@ -227,7 +235,8 @@ class StatisticsOf(Options):
     Percentiles are by nearest rank. Groups of at most `memory` rows are resampled (`bootstrap`:
     percentiles of the statistics of resamples); of larger ones percentiles are those of a t-digest,
     with the interval between the ranks that the binomial distribution gives, and the mean's is the
-    normal one (`t-digest`); their deviation has none."""
+    normal one (`t-digest`); their deviation has none.
+    """
 
     gives = (
         "`by`, `of`, `statistic`, `value`, `low` and `high` (the confidence interval), `err` (how "
@@ -302,8 +311,10 @@ class Merge(Options):
 
 
 class Deadline(Options):
-    """Counts the rows that met a limit, missed it, and those of which the width leaves it open, as
-    `expect` does. A row without a time is a message that was lost, and missed it."""
+    """Counts the rows that met a limit, missed it, and those of which the width leaves it open.
+
+    It counts as `expect` does. A row without a time is a message that was lost, and missed it.
+    """
 
     gives = (
         "`by`, `limit` (ns), `count`, `met`, `missed`, `undecided`, `allowed` (misses), `verdict` "
@@ -369,9 +380,11 @@ class Export(Options):
 
 
 class Python(Options):
-    """A step of your own: a function in a .py file in this file's folder. It gets the Ibis table
-    and the options and gives an Ibis table; or, with `columns`, an iterator of Arrow record batches
-    and the options, and gives batches with these columns."""
+    """A step of your own: a function in a .py file in this file's folder.
+
+    It gets the Ibis table and the options and gives an Ibis table; or, with `columns`, an iterator
+    of Arrow record batches and the options, and gives batches with these columns.
+    """
 
     short = "call"
     gives = "what the function gives"

@@ -72,8 +72,10 @@ def swept(root: Tree) -> dict[str, tuple[str, ...]]:
 
 
 def expand(root: Tree, overrides: AbstractMapping[str, str], file: str) -> Expansion:
-    """Every point: a grid's in the order of its lists, the last parameter's values fastest; of a
-    list of points and grids one after the other, each point once.
+    """Every point of a sweep, each once.
+
+    Those of a grid come in the order of its lists, the last parameter's values fastest; those of a
+    list of points and grids one after the other.
 
     An override of a parameter that a grid sweeps takes the list's place: its values, with commas
     between them.

@@ -49,8 +49,10 @@ class Names:
     folder: Path = Path()
 
     def refer(self, what: str, name: str) -> None:
-        """Refuses the name of a host, component, phase, path or swept parameter that the file does
-        not give."""
+        """Refuses a name that the file does not give.
+
+        It is of a host, component, phase, path or swept parameter.
+        """
         known = self.swept if what == "swept parameter" else getattr(self, what + "s")
         if known is not None and name not in known:
             wrong(f"there is no {what} {name!r}", nearest(name, known))

@@ -190,8 +190,10 @@ class _Writer:
     # Tracks
 
     def _process(self, place: tuple[Any, ...]) -> int:
-        """The track of a program on a host, or of a path. Process numbers are the trace's own,
-        since hosts have the same ones."""
+        """The track of a program on a host, or of a path.
+
+        Process numbers are the trace's own, since hosts have the same ones.
+        """
         key = ("process", *place[:3])
         if key not in self._tracks:
             packet, uuid = self._track(key)

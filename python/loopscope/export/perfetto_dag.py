@@ -1,5 +1,7 @@
-"""A branching path in a Perfetto trace: slices of messages and of edges, and flows
-from each message to those that were made of it."""
+"""A branching path in a Perfetto trace.
+
+It has slices of messages and of edges, and flows from each message to those that were made of it.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Slice:
-    """A slice on a track of this name, or on a further one where slices overlap, in the order of
-    begins."""
+    """A slice on a track of this name, or on a further one where slices overlap.
+
+    Slices come in the order of their begins.
+    """
 
     track: str
     name: str
@@ -38,8 +42,11 @@ class Slice:
 
 
 def slices(graph: RepeatDag, repeat: int, keys: Sequence[Keys]) -> Iterator[Slice]:
-    """One for each message of every beginning, until its last first use; then one for each message
-    and edge over which it was used, until its first use. `keys` are by event."""
+    """Slices of messages and of edges.
+
+    One for each message of every beginning, until its last first use; then one for each message and
+    edge over which it was used, until its first use. `keys` are by event.
+    """
     for source in graph.path.sources:
         yield from _messages(graph, repeat, source, keys[source])
     for edge in graph.path.edges:
@@ -88,8 +95,10 @@ def _known(err: int) -> int | None:
 
 
 class GraphFlows:
-    """Ties each message's event to those of the messages that surely were made of it: a flow for
-    each two, so that branches and joins have an arrow each."""
+    """Ties each message's event to those of the messages that surely were made of it.
+
+    There is a flow for each two, so that branches and joins have an arrow each.
+    """
 
     def __init__(self, first: int, graph: RepeatDag, keys: Sequence[Keys]) -> None:
         """Flows are numbered from `first` on; `keys` by event."""

@@ -52,8 +52,10 @@ def write_batches(batches: pa.RecordBatchReader, form: str, file: Path) -> None:
 
 
 def printable(batches: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """The batches with texts for values that CSV has no form for: lists and structs as Python
-    writes them, bytes as hexadecimal digits."""
+    """The batches with texts for values that CSV has no form for.
+
+    Lists and structs are as Python writes them, bytes are hexadecimal digits.
+    """
     import pyarrow as pa
 
     odd = {each.name for each in batches.schema if not _has_form(each.type)}

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Product:
-    """Output of a step for a file. ``kind`` is `table`, `figure` or `log`; ``options`` are the
-    step's."""
+    """Output of a step for a file.
+
+    ``kind`` is `table`, `figure` or `log`; ``options`` are the step's.
+    """
 
     kind: str
     name: str
@@ -230,7 +232,9 @@ def _step(step: AnalysisStep, table: ibis.Table | None, context: Context) -> ibi
 
 
 def natural_order(table: ibis.Table) -> tuple[str, ...]:
-    """Run, point, repeat, time, then every other column: no two orders of the rows are possible,
-    but where rows are the same."""
+    """The columns by which rows are put in order: run, point, repeat, time, then every other one.
+
+    No two orders of the rows are possible then, but where rows are the same.
+    """
     first = [*scope(table), *(name for name in ("ts", "start") if name in table.columns)]
     return (*first, *(name for name in table.columns if name not in first))

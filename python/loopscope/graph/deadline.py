@@ -55,8 +55,10 @@ def deadline(context: Context, table: ibis.Table, options: Options) -> ibis.Tabl
 def judged(
     batches: Batches, by: Sequence[str], options: Options, types: Mapping[str, str]
 ) -> Batches:
-    """The verdicts on the columns `_value` and `_width` (ns), a row for each group. The batches are
-    in the order of ``by``; `_row` is 0 in a row that stands for none."""
+    """The verdicts on the columns `_value` and `_width` (ns), a row for each group.
+
+    The batches are in the order of ``by``; `_row` is 0 in a row that stands for none.
+    """
     from loopscope.graph.engine import arrow_schema
 
     tally: Tally | None = None

@@ -75,8 +75,10 @@ class Digest:
         return float(np.interp(share * self.count, x, y))
 
     def statistic(self, name: str, confidence: float) -> dict[str, float | None]:
-        """`value`, `low`, `high` (null where there is no interval), `err`: the largest maximum
-        error, by which the clock moves none of these more."""
+        """The statistic as `value`, `low`, `high` (null where there is no interval) and `err`.
+
+        `err` is the largest maximum error, by which the clock moves none of these more.
+        """
         low: float | None = None
         high: float | None = None
         z = NormalDist().inv_cdf(0.5 + confidence / 2)

@@ -35,8 +35,10 @@ class Engine(Protocol):
 
     @property
     def spreads(self) -> bool:
-        """Whether several processes share its work: then work for `each` is best given in small
-        pieces."""
+        """Whether several processes share its work.
+
+        Then work for `each` is best given in small pieces.
+        """
         ...
 
     def stored(self, name: str, table: Stored) -> ibis.Table:
@@ -46,9 +48,11 @@ class Engine(Protocol):
     def mapped(
         self, table: ibis.Table, by: Sequence[str], function: Function, types: Mapping[str, str]
     ) -> ibis.Table:
-        """The table that a function makes of the table's batches. Rows that are alike in ``by``
-        come to the same call one after the other, in the order of all columns; what a call sees
-        besides them is not said."""
+        """The table that a function makes of the table's batches.
+
+        Rows that are alike in ``by`` come to the same call one after the other, in the order of all
+        columns; what a call sees besides them is not said.
+        """
         ...
 
     def kept(self, table: ibis.Table) -> ibis.Table:
@@ -56,10 +60,12 @@ class Engine(Protocol):
         ...
 
     def each(self, work: Callable[[Any], None], items: Sequence[Any]) -> None:
-        """Does the work for each item, on files that are there for all of the engine; returns when
-        all is done. Where the engine spreads, an item is a task of its own, in any of its processes
-        and at any time; one whose process died is done again, so that whatever the work leaves must
-        be the same then. Nothing comes back. Raises GraphError with the reason of one that failed.
+        """Does the work for each item, on files that are there for all of the engine.
+
+        Returns when all is done. Where the engine spreads, an item is a task of its own, in any of
+        its processes and at any time; one whose process died is done again, so that whatever the
+        work leaves must be the same then. Nothing comes back. Raises GraphError with the reason of
+        one that failed.
         """
         ...
 
@@ -74,8 +80,10 @@ def arrow_schema(types: Mapping[str, str]) -> pa.Schema:
 
 
 def applied(function: Function, batches: Batches, schema: pa.Schema) -> Batches:
-    """The batches that a function makes of batches, with the schema's types. It is not called
-    without rows: which calls have none depends on the engine."""
+    """The batches that a function makes of batches, with the schema's types.
+
+    It is not called without rows: which calls have none depends on the engine.
+    """
     given = (batch for batch in batches if batch.num_rows)
     first = next(given, None)
     if first is not None:

@@ -51,8 +51,10 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Written:
-    """Files that a step left. ``columns`` are its table's, with their types; ``problem`` says why
-    there is no file."""
+    """Files that a step left.
+
+    ``columns`` are its table's, with their types; ``problem`` says why there is no file.
+    """
 
     kind: str
     name: str
@@ -109,8 +111,10 @@ def read_inputs(paths: Sequence[Path], point: str | None = None) -> Inputs:
 
 
 def notes_of(graph: Graph, source: Inputs) -> list[str]:
-    """Inputs that are in no output of a pipeline: runs that are given twice, and repeats
-    that lack a table which it takes."""
+    """Inputs that are in no output of a pipeline.
+
+    Runs that are given twice, and repeats that lack a table which it takes.
+    """
     context = _context(graph, source, Types(), closed=True)
     for _ in walk(graph, context):
         pass
@@ -140,8 +144,10 @@ def check(graph: Graph, source: Inputs) -> list[Found]:
 
 
 def check_before(graph: Graph, experiment: Experiment | None) -> list[Found]:
-    """Every mistake that can be seen before there is a run. Without an experiment nothing is known
-    of paths."""
+    """Every mistake that can be seen before there is a run.
+
+    Without an experiment nothing is known of paths.
+    """
     tables: dict[str, Stored] = {}
     paths: dict[str, MessagePath] | None = None
     if experiment is not None:
@@ -163,8 +169,9 @@ def make(
     folder: Path,
     seen: Callable[[str], None],
 ) -> list[Written]:
-    """Carries a checked graph out into ``folder``, which it replaces. ``seen`` is told of each
-    file's name before it is written.
+    """Carries a checked graph out into ``folder``, which it replaces.
+
+    ``seen`` is told of each file's name before it is written.
 
     Raises GraphError where the rows do not allow it, OSError where the folder cannot be written.
     """
@@ -205,8 +212,10 @@ def make(
 
 @contextmanager
 def _drafted(folder: Path) -> Iterator[Path]:
-    """A folder to write into, which takes the place of ``folder`` in the end; nothing stays of it
-    where that fails."""
+    """A folder to write into, which takes the place of ``folder`` in the end.
+
+    Nothing stays of it where that fails.
+    """
     draft = folder.with_name(f".{folder.name}.unfinished")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
@@ -243,8 +252,7 @@ def _write(product: Product, engine: Engine, draft: Path, folder: Path) -> Writt
 
 @contextmanager
 def _engine_errors(of: str) -> Iterator[None]:
-    """Translates an engine's errors about rows that it cannot compute, as numbers beyond 64
-    bits."""
+    """Translates an engine's errors about rows that it cannot compute, as beyond 64 bits."""
     try:
         yield
     except (FigureError, GraphError, OSError):

@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 
 
 def row_value(table: ibis.Table, text: str, keys: Iterable[Key], *kinds: Kind) -> Value:
-    """A formula over each row. Raises Mistake where it does not fit the table, or its values are
-    not of these kinds."""
+    """A formula over each row.
+
+    Raises Mistake where it does not fit the table, or its values are not of these kinds.
+    """
     made = _Translation(table, keys).value(parse(text))
     return _of_kind(made, text, keys, kinds)
 
@@ -41,8 +43,10 @@ def row_value(table: ibis.Table, text: str, keys: Iterable[Key], *kinds: Kind) -
 def group_value(
     table: ibis.Table, text: str, keys: Iterable[Key], by: Sequence[str], here: str | None = None
 ) -> Value:
-    """A formula over a group of rows that are alike in ``by``; where there is a column ``here``,
-    rows with 0 in it stand for none."""
+    """A formula over a group of rows that are alike in ``by``.
+
+    Where there is a column ``here``, rows with 0 in it stand for none.
+    """
     node = parse(text, "aggregate")
     _one_value_each(node, by, text, keys)
     translation = _Translation(table, keys, "aggregate", here=here)
@@ -52,8 +56,10 @@ def group_value(
 def window_value(
     table: ibis.Table, text: str, keys: Iterable[Key], frame: Any, neighbours: Any
 ) -> Value:
-    """A formula over windows: ``frame`` for what is made of its rows, ``neighbours`` for the rows
-    before and after."""
+    """A formula over windows.
+
+    ``frame`` is for what is made of its rows, ``neighbours`` for the rows before and after.
+    """
     translation = _Translation(table, keys, "window", frame, neighbours)
     return _of_kind(translation.value(parse(text, "window")), text, keys, ())
 
@@ -225,8 +231,10 @@ def floor_to(value: Value, step: int) -> Value:
 
 
 def whole_ratio(value: Value, by: Value) -> Value:
-    """The quotient cut off towards zero, exact as long as it has fewer than 51 bits: what is
-    divided is a multiple, so that the real quotient rounds to the right one."""
+    """The quotient cut off towards zero, exact as long as it has fewer than 51 bits.
+
+    What is divided is a multiple, so that the real quotient rounds to the right one.
+    """
     divisor = by.nullif(_ZERO)
     return ((value - value % divisor).cast("float64") / divisor).round().cast("int64")
 

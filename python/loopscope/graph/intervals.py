@@ -77,8 +77,11 @@ def _counted(context: Context, starts: ibis.Table, ends: ibis.Table, time: str, 
 
 
 def _narrowed(context: Context, made: ibis.Table) -> ibis.Table:
-    """Intervals between two stamps of one host's counter have the maximum error that it claims for
-    them, where that is less, as in a path (`analysis.maximum_error`)."""
+    """Intervals, with less than the sum of both ends' errors where one host's counter claims less.
+
+    It claims a maximum error of intervals between two of its stamps, as in a path
+    (`analysis.maximum_error`).
+    """
     hosts = context.table("hosts", ("with",))
     # Runs of earlier versions do not say what processors are apart.
     apart = hosts["apart_ns"].fill_null(0) if "apart_ns" in hosts.columns else ibis.literal(0)

@@ -50,9 +50,11 @@ def join(context: Context, table: ibis.Table, options: Options) -> ibis.Table:
 
 
 def as_of(context: Context, table: ibis.Table, options: Options) -> ibis.Table:
-    """Join by time, computed with ranks, since engines do not agree on such joins: the largest rank
-    of the other table's rows that come before a row, both tables in one order, is that of the last
-    one."""
+    """Join by time, computed with ranks, since engines do not agree on such joins.
+
+    The largest rank of the other table's rows that come before a row, both tables in one order, is
+    that of the last one.
+    """
     other = context.table(options["with"], ("with",))
     time = options["time"]
     other_time = options["other"] or time

@@ -23,16 +23,20 @@ class GraphError(Exception):
 
 
 def refused_if(condition: Any, why: Any, else_: Any) -> Any:
-    """An expression of whole numbers that fails on rows for which a condition holds, with a text;
-    `reason` finds it. Both engines fail alike where a text is taken for a number."""
+    """An expression of whole numbers that fails with a text on rows for which a condition holds.
+
+    `reason` finds it. Both engines fail alike where a text is taken for a number.
+    """
     import ibis
 
     return condition.ifelse((ibis.literal(_REFUSED) + why + "'").cast("int64"), else_)
 
 
 def reason(error: Exception) -> str:
-    """Cause of an engine's error, in a line. For one on an executor it stands between
-    stacks of Java's and Python's."""
+    """Cause of an engine's error, in a line.
+
+    For one on an executor it stands between stacks of Java's and Python's.
+    """
     if refused := re.search(rf"{_REFUSED}([^']*)'", str(error)):
         return refused[1]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -48,8 +52,10 @@ def reason(error: Exception) -> str:
 
 
 class Mistake(Exception):
-    """A mistake in a step. ``keys`` lead to it from the step's options; ``hint`` is the
-    nearest right spelling."""
+    """A mistake in a step.
+
+    ``keys`` lead to it from the step's options; ``hint`` is the nearest right spelling.
+    """
 
     def __init__(self, message: str, keys: Iterable[Key] = (), hint: str | None = None) -> None:
         super().__init__(message)
@@ -118,8 +124,11 @@ def scope(table: ibis.Table) -> list[str]:
 
 
 def repeats(table: ibis.Table, of: str = "the table") -> list[str]:
-    """The columns of ``SCOPE``, for a step that goes by time: the times of two repeats are of two
-    stretches, and have no order. Raises Mistake where one of them is not there."""
+    """The columns of ``SCOPE``, for a step that goes by time.
+
+    The times of two repeats are of two stretches, and have no order. Raises Mistake where one of
+    them is not there.
+    """
     for name in SCOPE:
         if name not in table.columns:
             raise Mistake(

@@ -68,15 +68,17 @@ def narrate(context: Context, table: ibis.Table, options: Options) -> ibis.Table
 
 
 _NOT_TOLD = ("counter", "pid", "tid", "cpu", "ts", "start", "end", "err_ns", "start_err")
-"""Columns that a line does not tell unless asked for them: the machine's, instants, maximum
-errors."""
+"""Columns that a line does not tell unless asked for them: the machine's, instants, maximum errors.
+"""
 
 
 def lines(
     batches: Batches, within: Sequence[str], told: Sequence[str], types: Mapping[str, str]
 ) -> Batches:
-    """The columns ``within`` and a `line` for each row, of `_since` and `_half` (ns) and what is
-    told."""
+    """The rows of a readable log: the columns ``within``, and a `line`.
+
+    It is made of `_since` and `_half` (ns) and what is told.
+    """
     schema = arrow_schema(types)
     for batch in batches:
         rows = []

@@ -45,8 +45,10 @@ COLUMNS = {
 def statistics_of(
     batches: Batches, by: Sequence[str], options: Mapping[str, Any], types: Mapping[str, str]
 ) -> Batches:
-    """The statistics of `_value` and `_width` (ns; none: exact), one a row, of each group. The
-    batches are in the order of ``by``."""
+    """The statistics of `_value` and `_width` (ns; none: exact), one a row, of each group.
+
+    The batches are in the order of ``by``.
+    """
     from loopscope.graph.engine import arrow_schema
 
     schema = arrow_schema(types)
@@ -178,8 +180,10 @@ def _rank(name: str, n: int) -> int:
 def _interval(
     values: Values, name: str, confidence: float, options: Mapping[str, Any]
 ) -> tuple[float | None, float | None]:
-    """Confidence interval by resampling sorted values. None of the extremes: resamples never exceed
-    them."""
+    """Confidence interval by resampling sorted values.
+
+    None of the extremes: resamples never exceed them.
+    """
     n, draws = len(values), options["resamples"]
     if name in ("min", "max") or n < 2:
         return None, None

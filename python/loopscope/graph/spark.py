@@ -31,9 +31,11 @@ _DDL = {"int64": "bigint", "float64": "double", "string": "string", "boolean": "
 
 
 class Spark:
-    """``master`` is as Spark writes it: local[2], spark://HOST:PORT. ``shared`` is a folder where
-    all executors can write what sinks take. Use as a context manager. Raises GraphError where Spark
-    is not there."""
+    """``master`` is as Spark writes it: local[2], spark://HOST:PORT.
+
+    ``shared`` is a folder where all executors can write what sinks take. Use as a context manager.
+    Raises GraphError where Spark is not there.
+    """
 
     spreads = True
 

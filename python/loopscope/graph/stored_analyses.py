@@ -41,7 +41,9 @@ class Made:
 
 def make_kept(run: Path, seen: Callable[[str], None]) -> Made:
     """Makes the graph of a run's experiment, and those whose output is in the run, on this machine.
-    ``seen`` is told of each file before it is written."""
+
+    ``seen`` is told of each file before it is written.
+    """
     made = Made()
     try:
         if not (graphs := graphs_of(run)):
@@ -67,8 +69,10 @@ def make_kept(run: Path, seen: Callable[[str], None]) -> Made:
 
 
 def graphs_of(run: Path) -> dict[str, tuple[Graph, Path]]:
-    """The graph of a run's experiment, and those whose output is in the run, by name, each with
-    the place that its mistakes are told of. Raises GraphError where one cannot be read."""
+    """The graph of a run's experiment, and those whose output is in the run, by name.
+
+    Each has the place that its mistakes are told of. Raises GraphError where one cannot be read.
+    """
     graphs = {name: (graph, run / FOLDER / name) for name, graph in kept_graphs(run)}
     experiment = read_specification(run, read_manifest(run))
     if experiment and experiment.analyse.pipelines:
@@ -87,8 +91,10 @@ def placed(file: Path, mistakes: Sequence[Found]) -> list[Problem]:
 
 
 def kept_graphs(run: Path) -> Iterator[tuple[str, Graph]]:
-    """The graphs whose output is in a run's directory, by name. Raises GraphError where one cannot
-    be read."""
+    """The graphs whose output is in a run's directory, by name.
+
+    Raises GraphError where one cannot be read.
+    """
     for file in sorted((run / FOLDER).glob("[!.]*/graph.json")):
         try:
             document = json.loads(file.read_text(encoding="utf-8"))

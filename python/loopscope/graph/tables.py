@@ -38,8 +38,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Stored:
-    """A table in files. ``types`` are Ibis's, of all its columns in order. ``units`` are of columns
-    whose names do not say it."""
+    """A table in files.
+
+    ``types`` are Ibis's, of all its columns in order. ``units`` are of columns whose names do not
+    say it.
+    """
 
     parts: tuple[Part, ...]
     types: Mapping[str, str]
@@ -152,8 +155,10 @@ def _types(table: str, parts: Sequence[Part]) -> dict[str, str]:
 
 
 def _large(footer: pq.FileMetaData, unsigned: set[str]) -> set[str]:
-    """Columns with whole numbers of 2^63 and more, which no engine's numbers hold: they are texts
-    of digits, and still keys."""
+    """Columns with whole numbers of 2^63 and more, which no engine's numbers hold.
+
+    They are texts of digits, and still keys.
+    """
     if not footer.num_row_groups:
         return set()
     first = footer.row_group(0)
@@ -169,8 +174,7 @@ def _large(footer: pq.FileMetaData, unsigned: set[str]) -> set[str]:
 
 
 def _held_as(given: pa.DataType) -> str:
-    """Type in which engines hold a column: whole numbers with 64 bits, reals with double
-    precision."""
+    """Type in which engines hold a column: whole numbers of 64 bits, reals of double precision."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(given):

@@ -55,8 +55,11 @@ def by_name(names: Iterable[str], known: Units) -> dict[str, Unit]:
 def after(
     step: AnalysisStep, names: Iterable[str], before: Units, of_table: Callable[[str], Units]
 ) -> dict[str, Unit]:
-    """The units of the columns ``names`` that a step gives; ``of_table`` has those of the other
-    tables that it takes, by name. Raises Mistake where a formula puts different units together."""
+    """The units of the columns ``names`` that a step gives.
+
+    ``of_table`` has those of the other tables that it takes, by name. Raises Mistake where a
+    formula puts different units together.
+    """
     options = step.options
     found: dict[str, Unit] = {**before, **_OWN.get(step.kind, {})}
     if step.kind == "where":
@@ -88,8 +91,11 @@ def after(
 
 
 def _of_column(name: str, text: str, units: Units, use: Use, keys: tuple[Key, ...]) -> Unit:
-    """The unit of what a formula derives. A name such as late_ms decides; of one such as latency
-    it is used where nothing in the formula has a unit."""
+    """The unit of what a formula derives.
+
+    A name such as late_ms decides; of one such as latency it is used where nothing in the formula
+    has a unit.
+    """
     found = _of_formula(text, units, use, keys)
     if said := unit_of_suffix(name):
         return said

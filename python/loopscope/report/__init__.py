@@ -32,8 +32,9 @@ def render_sweep(results: SweepResults, console: Console | None = None) -> None:
 
 
 def write_report(run: Run, results: Results, own: Sequence[Drawn] = ()) -> Path:
-    """Writes `report.html`, and the experiment's `own` figures besides as files; returns the page's
-    path. `loopscope.report.catalogue` draws the page's figures as files.
+    """Writes `report.html`, and the experiment's `own` figures besides as files.
+
+    Returns the page's path. `loopscope.report.catalogue` draws the page's figures as files.
 
     Raises `OSError` where the run directory cannot be written.
     """
@@ -59,8 +60,10 @@ def write_sweep(path: Path, results: SweepResults, own: Sequence[Drawn]) -> Path
 
 
 def show_analyses(run: Path) -> None:
-    """Puts the analyses that a run holds into its `report.html`, if it has one. Raises `OSError`
-    where that cannot be written."""
+    """Puts the analyses that a run holds into its `report.html`, if it has one.
+
+    Raises `OSError` where that cannot be written.
+    """
     from loopscope.report.analyses import fill
 
     fill(run)

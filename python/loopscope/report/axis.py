@@ -87,8 +87,10 @@ def time_axis(name: str, since: Floats) -> Axis:
 
 
 def in_legend(name: str) -> str:
-    """A name as a legend can have it: Matplotlib leaves out those that begin with an underscore, as
-    the router's does."""
+    """A name as a legend can have it.
+
+    Matplotlib leaves out those that begin with an underscore, as the router's does.
+    """
     return f" {name}" if name.startswith("_") else name
 
 

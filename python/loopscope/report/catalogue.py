@@ -80,8 +80,10 @@ class Wanted:
 
 
 def parse(source: FigureSource, words: Sequence[str], choice: Choice) -> list[Wanted]:
-    """`ccdf loop rate waterfall` as figures: a kind, then what it is to be of; without that, all
-    that suits it. Nothing given: every figure of the run.
+    """The figures that words ask for, such as `ccdf loop rate waterfall`.
+
+    A kind, then what it is to be of; without that, all that suits it. Nothing given: every figure
+    of the run.
 
     Raises `FigureError` with the nearest right spelling, and for a choice that none of the figures
     heeds.
@@ -109,8 +111,11 @@ def figures_of(source: FigureSource) -> Path:
 def places(
     source: FigureSource, wanted: Wanted, folder: Path | None
 ) -> list[tuple[FigureSource, Path]]:
-    """Sources of a figure and folders of its files: of a sweep for each point, but for what
-    compares points. `folder` is a person's choice. Raises `FigureError`."""
+    """Sources of a figure and folders of its files.
+
+    Those of a sweep for each point, but for what compares points. `folder` is a person's choice.
+    Raises `FigureError`.
+    """
     if not source.swept or wanted.kind in (OWN, "mean-deviation"):
         return [(source, figures_of(source) if folder is None else folder)]
     return [
@@ -167,8 +172,10 @@ def _parsed(source: FigureSource, words: Sequence[str]) -> list[Wanted]:
 
 
 def everything(source: FigureSource) -> Iterator[Wanted]:
-    """Each kind of all that suits it, but of samples only the paths from end to end; then the
-    experiment's own."""
+    """Every figure of a run: each kind of all that suits it, then the experiment's own.
+
+    Of samples only the paths from end to end.
+    """
     if source.swept:
         yield from (Wanted("mean-deviation", each) for each in source.wholes)
         yield from (Wanted(OWN, name) for name in source.own)
@@ -185,8 +192,10 @@ def everything(source: FigureSource) -> Iterator[Wanted]:
 
 
 def draw(source: FigureSource, wanted: Wanted, directory: Path, choice: Choice) -> tuple[Path, ...]:
-    """Writes a figure and its numbers, returns the files. Raises `FigureError`, and `OSError` where
-    files cannot be written."""
+    """Writes a figure and its numbers, returns the files.
+
+    Raises `FigureError`, and `OSError` where files cannot be written.
+    """
     chart = chart_of(source, wanted, choice)
     directory.mkdir(parents=True, exist_ok=True)
     figure = file_figure(chart, WIDTHS[choice.width])

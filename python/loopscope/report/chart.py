@@ -80,8 +80,10 @@ class Band:
     colour: str
     label: str = ""
     sideways: bool = False
-    """Whether `along` is of the vertical axis and the others are of the horizontal one: a staircase
-    then, on which each value holds from its place to the next."""
+    """Whether `along` is of the vertical axis and the others are of the horizontal one.
+
+    It is a staircase then, on which each value holds from its place to the next.
+    """
 
 
 @dataclass(frozen=True)

@@ -190,8 +190,10 @@ def _scale(axes: Axes, axis: Any, shown: Axis, bars: bool) -> None:
 
 
 def _strokes(axes: Axes, strokes: Strokes, axis: Axis, numbered: bool) -> None:
-    """Thin lines behind the data. Where numbers are drawn, the range of the axis must not change
-    afterwards."""
+    """Thin lines behind the data.
+
+    Where numbers are drawn, the range of the axis must not change afterwards.
+    """
     if not strokes:
         return
     low, high = axes.get_xlim()

@@ -41,8 +41,10 @@ class ClockCurve:
 
 @dataclass(frozen=True)
 class OffsetCurve:
-    """Offset of a host's CLOCK_REALTIME from the reference's in one repeat, positive where it is
-    ahead."""
+    """Offset of a host's CLOCK_REALTIME from the reference's in one repeat.
+
+    Positive where it is ahead.
+    """
 
     repeat: int
     seconds: Floats
@@ -52,8 +54,10 @@ class OffsetCurve:
 
 @dataclass(frozen=True)
 class AllanCurve:
-    """The Allan deviation of a host's counter against the reference's, in the longest epoch of one
-    repeat."""
+    """The Allan deviation of a host's counter against the reference's.
+
+    It is of the longest epoch of one repeat.
+    """
 
     repeat: int
     tau_s: Floats

@@ -1,5 +1,7 @@
-"""Single messages of a branching path, with every edge that they went over: what the
-waterfall shows of them."""
+"""Single messages of a branching path, as the waterfall shows them.
+
+They have every edge that they went over.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,11 @@ class _Sent:
 def usual(
     graph: MeasuredDag, repeat: int | None = None, ends: Ends | None = None
 ) -> tuple[Fall, ...]:
-    """The messages of the median, p99 and greatest time, of every repeat or of one; nothing where
-    none arrived. `ends` None: of all beginnings, to the last of the ends that each reached."""
+    """The messages of the median, p99 and greatest time, of every repeat or of one.
+
+    Nothing where none arrived. `ends` None: of all beginnings, to the last of the ends that
+    each reached.
+    """
     parts = list(_sent(graph, ends))
     part = np.concatenate([np.full(len(each.id), i) for i, each in enumerate(parts)])
     row = np.concatenate([np.arange(len(each.id)) for each in parts])
@@ -69,8 +74,10 @@ def usual(
 def named(
     graph: MeasuredDag, key: str, repeat: int | None, ends: Ends | None = None
 ) -> tuple[Fall, ...]:
-    """The message with this key, of every beginning, of every repeat or of one. Raises
-    `FigureError`."""
+    """The message with this key, of every beginning, of every repeat or of one.
+
+    Raises `FigureError`.
+    """
     parts = list(_sent(graph, ends))
     found: list[Fall] = []
     for each in parts:

@@ -83,8 +83,9 @@ def cells(values: npt.NDArray[Any], number: int) -> Indices:
 def histogram_of(
     values: npt.NDArray[Any], bins: int | None = None, logarithmic: bool = False
 ) -> Counts:
-    """Counts in bins of equal width, by the rule of Freedman and Diaconis within limits, or in as
-    many bins as are given.
+    """Counts in bins of equal width.
+
+    The bins are by the rule of Freedman and Diaconis within limits, or as many as are given.
 
     A tail of at most 1 % above p99, or below p1, is left out and counted where it would take more
     than a third of the axis. Where `logarithmic`, bins have an equal width in the logarithm of the

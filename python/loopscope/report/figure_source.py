@@ -117,8 +117,10 @@ class FigureSource:
 
     @property
     def wholes(self) -> list[str]:
-        """Every path from end to end, of a branching one from each beginning to each end, and the
-        age of data there."""
+        """Every path from end to end, and the age of data there.
+
+        Of a branching one from each beginning to each end.
+        """
         every = [(path, ends) for path in self.paths.values() for ends in path.ends]
         ages = [text_of(*each) + AGE for each in every if joins(*each)]
         return [*(text_of(*each) for each in every), *ages]
@@ -179,9 +181,10 @@ class FigureSource:
         return graphs[path] if path in graphs else self.results.messages[path]
 
     def samples(self, text: str) -> Sampled:
-        """The samples that `text` names: those of a path, `PATH[EVENT -> EVENT]`, with `.age` the
-        age of the data there, a value, or a field of events as `group:name.field` or
-        `component/group:name.field`.
+        """The samples that `text` names.
+
+        It is a path, `PATH[EVENT -> EVENT]`, with `.age` the age of the data there, a value, or a
+        field of events as `group:name.field` or `component/group:name.field`.
 
         Raises `FigureError` where the run has no such thing, or nothing was seen of it.
         """
@@ -200,8 +203,10 @@ class FigureSource:
         return found
 
     def part(self, text: str) -> tuple[MessagePath, tuple[int, int]]:
-        """The path and the two of its events that `PATH` or `PATH[EVENT -> EVENT]` names. Raises
-        `FigureError`."""
+        """The path and the two of its events that `PATH` or `PATH[EVENT -> EVENT]` names.
+
+        Raises `FigureError`.
+        """
         part = _part_of(text)
         if part is None or part.stat:
             raise FigureError(missing("path", text, self.wholes))

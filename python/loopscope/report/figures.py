@@ -138,8 +138,10 @@ def draw(
 def chart(
     kind: str, table: pa.Table, columns: Mapping[str, str], detail: Detail | None = None
 ) -> Chart:
-    """The chart that ``draw`` draws, for callers that add to it. ``columns`` may have the role
-    ``key``: numbers of samples."""
+    """The chart that ``draw`` draws, for callers that add to it.
+
+    ``columns`` may have the role ``key``: numbers of samples.
+    """
     from loopscope.report.sample_charts import KINDS as CHARTS
     from loopscope.report.sample_charts import Detail
 

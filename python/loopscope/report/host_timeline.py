@@ -1,5 +1,7 @@
-"""Time line of each host, program by program: the events of a stretch of time and the ways of
-messages between them."""
+"""Time line of each host, program by program.
+
+It has the events of a stretch of time and the ways of messages between them.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,10 @@ if TYPE_CHECKING:
     from loopscope.timeline import Run
 
 _WAYS = 300
-"""Largest number of messages whose ways are drawn, on a branching path over each edge; of more only
-their events."""
+"""Largest number of messages whose ways are drawn; of more only their events are.
+
+On a branching path it counts for each edge.
+"""
 _DOTS = 1200
 """Events of a lane that can be told apart."""
 _FEW = 40
@@ -53,8 +57,10 @@ class HostTimeline:
     entities: tuple[str, ...]
     marks: tuple[Mark, ...]
     ways: tuple[tuple[tuple[int, int], ...], ...]
-    """Way of each message: instant and lane of each event of its path; on a branching path those of
-    each edge that one went over."""
+    """Way of each message: instant and lane of each event of its path.
+
+    On a branching path those of each edge that one went over.
+    """
     origin_ns: int
     """The window's beginning, after the run's first event."""
     span_ns: int
@@ -122,8 +128,10 @@ def _with_margins(repeat: int, begin: int, end: int) -> Window:
 
 
 def whole(run: Run, repeat: int) -> Window:
-    """Window from a repeat's first event to its last. Raises `FigureError` where none was
-    recorded."""
+    """Window from a repeat's first event to its last.
+
+    Raises `FigureError` where none was recorded.
+    """
     begin, end = [], []
     for name in run.tables:
         here = run.relation(name).filter(f"repeat = {repeat}")
@@ -137,8 +145,10 @@ def whole(run: Run, repeat: int) -> Window:
 
 
 def read_timeline(run: Run, results: Results, window: Window) -> HostTimeline:
-    """With the ways of the messages of all paths. Raises `FigureError` where no event lies in the
-    window."""
+    """With the ways of the messages of all paths.
+
+    Raises `FigureError` where no event lies in the window.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -14,9 +14,11 @@ _ENDS = ("path", "repeat", "hop", "from", "to")
 
 
 def write_csv(results: Results | SweepResults, file: TextIO) -> None:
-    """Writes a row for each path and each of its hops, and for each repeat of a path where there
-    are several. ``repeat`` is empty in rows of all repeats, ``hop`` is empty in rows of whole
-    paths. The rows of a sweep begin with the point's parameters; a point without results has none.
+    """Writes a row for each path and each of its hops.
+
+    And one for each repeat of a path where there are several. ``repeat`` is empty in rows of all
+    repeats, ``hop`` is empty in rows of whole paths. The rows of a sweep begin with the point's
+    parameters; a point without results has none.
 
     Raises OSError.
     """

@@ -41,8 +41,10 @@ def tables(results: Results) -> list[Table]:
 
 
 def _links(results: Results) -> Table:
-    """A row for each link that packets came to, for each of its settings; plain wires that dropped
-    nothing are left out."""
+    """A row for each link that packets came to, for each of its settings.
+
+    Plain wires that dropped nothing are left out.
+    """
     shown = {
         (link.sender, link.receiver)
         for link in results.links
@@ -96,8 +98,10 @@ def _segment(link: LinkResult) -> Segment:
 
 
 def _ends(links: Sequence[LinkResult]) -> dict[Segment, int]:
-    """Ends of each link's settings, in ns since the first measured phase began; those of
-    the last ones, which held until the end, are left out."""
+    """Ends of each link's settings, in ns since the first measured phase began.
+
+    Those of the last ones, which held until the end, are left out.
+    """
     ordered = sorted(map(_segment, links))
     return {each: after[3] for each, after in pairwise(ordered) if each[:3] == after[:3]}
 

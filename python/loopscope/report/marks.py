@@ -1,5 +1,7 @@
-"""Events of a run that are marked on figures over time: links that changed, flight recorders
-that were triggered. No drawing here."""
+"""Events of a run that are marked on figures over time. No drawing here.
+
+They are links that changed and flight recorders that were triggered.
+"""
 
 from __future__ import annotations
 
@@ -77,8 +79,11 @@ class Strokes:
         return found
 
     def caption(self, forms: Mapping[str, str], named: bool = True) -> str:
-        """One sentence for each kind: how it is drawn (`forms`), how many, and if `named` what each
-        numbered one is."""
+        """One sentence for each kind of marks.
+
+        It says how they are drawn (`forms`), how many there are, and if `named` what each numbered
+        one is.
+        """
         parts = []
         for kind, strokes, ticks in self.kinds():
             form = _TICKS if ticks else forms[kind]
@@ -109,8 +114,10 @@ def caption_of(panels: Sequence[Strokes], forms: Mapping[str, str], named: bool)
 
 
 def read_marks(run: Run) -> tuple[Mark, ...]:
-    """Every change of a link and every trigger, in the order of time. Raises `RunError` where the
-    account of the links cannot be read."""
+    """Every change of a link and every trigger, in the order of time.
+
+    Raises `RunError` where the account of the links cannot be read.
+    """
     found = [*_changes(run), *_triggers(run)]
     return tuple(sorted(found, key=lambda mark: (mark.repeat, mark.ts)))
 
@@ -122,9 +129,11 @@ def strokes_over(
     least: float,
     most: float,
 ) -> Strokes:
-    """The marks for a figure that shows the seconds from `least` to `most`, which count from the
-    `origin` of each repeat; None of the `hosts`: all are of interest. Repeats without an origin
-    have none."""
+    """The marks for a figure that shows the seconds from `least` to `most`.
+
+    They count from the `origin` of each repeat; repeats without an origin have none. None of the
+    `hosts`: all are of interest.
+    """
     span = max(most - least, 1e-9)
     placed = []
     for mark in marks:

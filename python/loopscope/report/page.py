@@ -72,8 +72,10 @@ def own_figures(own: Sequence[Drawn], figures: PageFigures) -> list[PageFigure]:
 def _path_figures(
     path: MessagePath, results: Results, marks: Sequence[Mark], among: int, figures: PageFigures
 ) -> Iterator[PageFigure | str]:
-    """Figures of a path, and paragraphs that say why one is missing. `among`: how many ends all
-    paths have."""
+    """Figures of a path, and paragraphs that say why one is missing.
+
+    `among`: how many ends all paths have.
+    """
     parts = parts_of(results, path)
     hops = hops_chart(results, path, parts, marks)
     arrived = [ends for ends in path.ends if len(parts[ends].intervals.length)]

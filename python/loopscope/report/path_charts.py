@@ -60,8 +60,10 @@ def end_charts(
     marks: Sequence[Mark],
     among: int,
 ) -> Iterator[NamedChart]:
-    """Charts from one beginning of a path, of which messages arrived, to one end. `parts` are those
-    of the path; `among`: how many ends all paths of the page have."""
+    """Charts from one beginning of a path, of which messages arrived, to one end.
+
+    `parts` are those of the path; `among`: how many ends all paths of the page have.
+    """
     part = parts[ends]
     ages = ages_of(results, path.name, ends) if joins(path, ends) else None
     way = f", {part.intervals.first} → {part.intervals.last}"
@@ -201,8 +203,11 @@ def _pattern_rows(result: PatternResult) -> Iterator[Row]:
 
 
 def _distribution(sampled: Sampled) -> Chart:
-    """The histogram of all repeats together; on a logarithmic axis where bars of equal width would
-    leave most of the axis to one message in a hundred."""
+    """The histogram of all repeats together.
+
+    It has a logarithmic axis where bars of equal width would leave most of the axis to one message
+    in a hundred.
+    """
     values = sampled.table["value"].to_numpy()
     median, p99 = np.quantile(values, [0.5, 0.99])
     tailed = p99 > _TAILED * median

@@ -55,8 +55,11 @@ class Sampled:
     """Noun for the samples, in the plural."""
     unit: str
     table: pa.Table
-    """`since` (ns, the first of its repeat), `value`, `repeat`, and of times between instants
-    `clock_error`, their maximum error. In order of repeat and time."""
+    """The samples' table, in order of repeat and time.
+
+    `since` (ns, the first of its repeat), `value`, `repeat`, and of times between instants
+    `clock_error`, their maximum error.
+    """
     origin: Mapping[int, int]
     """Instant from which `since` counts, by repeat."""
     without: Mapping[str, Instants] = field(default_factory=dict)
@@ -135,8 +138,10 @@ def part_of(results: Results, path: str, ends: tuple[int, int]) -> Part:
 
 
 def ages_of(results: Results, path: str, ends: tuple[int, int]) -> Part:
-    """The age of the data of one event at each use by another. Raises `ValueError` where data has
-    none there."""
+    """The age of the data of one event at each use by another.
+
+    Raises `ValueError` where data has none there.
+    """
     graph = results.graph_messages.get(path)
     if graph is None or not (flow := graph.part(ends)).joins:
         raise ValueError("age is drawn where an event joins, of the data that it uses")

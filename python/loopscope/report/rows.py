@@ -97,8 +97,7 @@ SHOWN = 10
 
 
 def deciding(expectation: ExpectationResult) -> str:
-    """Cases that decided a FAIL or UNKNOWN, `id 17 at 3.214 s: 12.31 ms ± 1.2 µs; …`; else
-    empty."""
+    """Cases that decided a FAIL or UNKNOWN: `id 17 at 3.214 s: 12.31 ms ± 1.2 µs; …`; or empty."""
     if expectation.verdict is Verdict.PASS:
         return ""
     several = any(each.repeat > 1 for each in expectation.deciding)
@@ -218,8 +217,10 @@ def clock_event_cells(event: ClockEvent) -> tuple[str, ...]:
 
 
 def loops_line(results: Results) -> str:
-    """Agreement of followers' times with the probes between them, of the farthest pair of all
-    repeats; empty where none probed."""
+    """Agreement of followers' times with the probes between them, of the farthest pair.
+
+    It is of all repeats; empty where none probed.
+    """
     if not results.clock.loops:
         return ""
     known = [(each.p99_ns, each) for each in results.clock.loops if each.p99_ns is not None]

@@ -349,8 +349,10 @@ def _axis_of(column: Column, values: Numbers, logarithmic: bool) -> Axis:
 
 
 def _logarithmic(samples: Samples, options: Mapping[str, str]) -> str:
-    """The axes that are logarithmic: as asked, else y where its greatest value would flatten the
-    others."""
+    """The axes that are logarithmic.
+
+    As asked, else y where its greatest value would flatten the others.
+    """
     asked = options.get("log")
     y = samples.every("y")
     if asked is None:

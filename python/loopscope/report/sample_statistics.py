@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tail:
-    """Numbers of `total` that are at least `value`, for as many values as a line needs: every one
-    of the largest, and evenly in their logarithm of the others."""
+    """Numbers of `total` that are at least `value`, for as many values as a line needs.
+
+    They are every one of the largest, and of the others some evenly in their logarithm.
+    """
 
     value: Numbers
     count: Numbers
@@ -65,8 +67,11 @@ class Point:
 
 
 def grouped(series: Series) -> list[Point]:
-    """Mean and deviation of y at each x. Whole numbers are added exactly, and others exactly before
-    they are rounded, so the order of rows does not matter."""
+    """Mean and deviation of y at each x.
+
+    Whole numbers are added exactly, and others exactly before they are rounded, so the order of
+    rows does not matter.
+    """
     x, y = series.values["x"], series.values["y"]
     err = series.values.get("err")
     order = np.argsort(x, kind="stable")

@@ -59,8 +59,10 @@ def sampled_chart(
 
 
 def _with_others(chart: Chart, sampled: Sampled, marked: bool) -> Chart:
-    """The chart with messages that have no number: where `marked`, along the top at the time of a
-    loss."""
+    """The chart with messages that have no number.
+
+    Where `marked`, they are along the top at the time of a loss.
+    """
     others = {what: each for what, each in sampled.without.items() if len(each)}
     lost = np.sort(others.pop("lost").since) if "lost" in others else np.empty(0, np.int64)
     notes = [f"{number(len(each))} {what}" for what, each in others.items()]

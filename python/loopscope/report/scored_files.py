@@ -29,8 +29,10 @@ _SIDES = ("offline", "online")
 
 @dataclass(frozen=True)
 class Scored:
-    """Estimates of one side at the instants of which it has one: their errors, and the
-    maximum errors that it gave, in ns."""
+    """Estimates of one side at the instants of which it has one.
+
+    Their errors, and the maximum errors that it gave, in ns.
+    """
 
     seconds: Floats
     error: Floats
@@ -48,8 +50,10 @@ def draw_scored(folder: Path) -> None:
 
 
 def read_scored(file: Path) -> dict[str, Scored]:
-    """Content of a scenario's table, by side, without sides that have no estimate; empty for a
-    file that is no such table."""
+    """Content of a scenario's table, by side, without sides that have no estimate.
+
+    Empty for a file that is no such table.
+    """
     with file.open(newline="", encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
     found = {}

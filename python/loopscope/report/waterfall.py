@@ -95,8 +95,10 @@ class Fall:
 
 
 def usual(messages: Messages, repeat: int | None = None) -> tuple[Fall, ...]:
-    """The messages of the median, p99 and greatest time, of every repeat or of one; nothing where
-    none arrived."""
+    """The messages of the median, p99 and greatest time, of every repeat or of one.
+
+    Nothing where none arrived.
+    """
     loop = messages.intervals(*messages.path.loop)
     order = np.lexsort((loop.id, loop.repeat, loop.length))
     found = ranked(order if repeat is None else order[loop.repeat[order] == repeat])
@@ -122,8 +124,10 @@ def named(messages: Messages, key: str, repeat: int | None) -> tuple[Fall, ...]:
 
 
 def with_key(messages: Messages, key: str, repeat: int | None) -> npt.NDArray[np.bool_]:
-    """The messages with this key, of every repeat or of one. Raises `FigureError` where there are
-    none."""
+    """The messages with this key, of every repeat or of one.
+
+    Raises `FigureError` where there are none.
+    """
     here: npt.NDArray[np.bool_] = np.isin(messages.id, messages.keys.numbers_of(key))
     if repeat is not None:
         here &= messages.repeat == repeat

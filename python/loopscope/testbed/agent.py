@@ -69,8 +69,11 @@ class Agent:
     async def start_clock_reference(
         self, address: str, key: bytes, *, realtime_step: tuple[int, int] | None
     ) -> int:
-        """Answers the probes of who has ``key`` on ``address``; the port. ``realtime_step``: after
-        how many ns loopscope sees CLOCK_REALTIME set, and by how many ns forward."""
+        """Answers the probes of who has ``key`` on ``address``; the port.
+
+        ``realtime_step``: after how many ns loopscope sees CLOCK_REALTIME set, and by how many ns
+        forward.
+        """
         reference = pb.ClockReference(address=address)
         step = _step(realtime_step)
         request = pb.StartClockRequest(reference=reference, key=key, realtime_step=step)
@@ -112,8 +115,10 @@ class Agent:
         return port
 
     async def probe_peers(self, peers: Mapping[str, str], rate_hz: float) -> None:
-        """Has the host probe other hosts besides the reference, by name at "address:port", each
-        ``rate_hz`` times a second."""
+        """Has the host probe other hosts besides the reference, each ``rate_hz`` times a second.
+
+        They are given by name, at "address:port".
+        """
         named = [pb.ClockPeer(name=name, address=at) for name, at in peers.items()]
         await self._ask("ProbePeers", pb.ProbePeersRequest(peers=named, rate_hz=rate_hz), 10)
 

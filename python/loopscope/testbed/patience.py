@@ -28,8 +28,9 @@ async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
 
 
 async def to_the_end(work: Coroutine[Any, Any, T], interruptions: int | None = None) -> T:
-    """Result of ``work``, although this is cancelled meanwhile: so many times (None: any number
-    of times); one time more cancels the work as well.
+    """Result of ``work``, although this is cancelled meanwhile.
+
+    So many times (None: any number of times); one time more cancels the work as well.
     """
     task = asyncio.ensure_future(work)
     while not task.done():

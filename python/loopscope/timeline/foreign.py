@@ -1,5 +1,7 @@
-"""Traces of other tools from a run's hosts: ``foreign`` of ``summary.json``
-(`schema/run-directory.md`)."""
+"""Traces of other tools from a run's hosts: ``foreign`` of ``summary.json``.
+
+`schema/run-directory.md` describes it.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,10 @@ class ForeignTrace:
     unknown: int
     """Events whose maximum error is unknown."""
     lost: int | None
-    """The most events of the tool's that are not in its tables; None: nothing bounds it, packets of
-    it are missing or were not read."""
+    """The most events of the tool's that are not in its tables.
+
+    None: nothing bounds it, packets of it are missing or were not read.
+    """
     tables: tuple[str, ...]
 
 

@@ -1,5 +1,7 @@
-"""Account of each process of the events it emitted: `hosts/<host>/loss.json`
-(`schema/trace.md`)."""
+"""Account of each process of the events it emitted: `hosts/<host>/loss.json`.
+
+`schema/trace.md` describes it.
+"""
 
 from __future__ import annotations
 

@@ -24,8 +24,11 @@ KILLED = "killed"
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """The run's manifest; empty where it has none. Where it is judged by another
-    file than it was measured with, `experiment` is as that says and `judged_by` names the file."""
+    """The run's manifest; empty where it has none.
+
+    Where it is judged by another file than it was measured with, `experiment` is as that says and
+    `judged_by` names the file.
+    """
     file, judged = path / "manifest.json", path / JUDGED_BY
     if not file.exists():
         return {}
@@ -86,8 +89,10 @@ def read_point(path: Path, manifest: Mapping[str, Any], point: str) -> dict[str,
 
 
 def goes_on(path: Path) -> bool:
-    """Whether somebody still writes into a run: its controller, or agents that outlive it for as
-    long as it takes to end the programs."""
+    """Whether somebody still writes into a run.
+
+    Its controller, or agents that outlive it for as long as it takes to end the programs.
+    """
     return any(map(_is_held, (path, *_repeats(path))))
 
 

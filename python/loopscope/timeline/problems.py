@@ -32,9 +32,11 @@ class Problem:
 
 
 def problem_lines(found: Mapping[int, Sequence[Mapping[str, str]]]) -> tuple[str, ...]:
-    """The problems of each repeat (`problems` of ``summary.json``) as lines. Where more than `FEW`
-    loops of two hosts and the reference failed, they are one line with the worst and their names;
-    so are those that contradict themselves."""
+    """The problems of each repeat (`problems` of ``summary.json``) as lines.
+
+    Where more than `FEW` loops of two hosts and the reference failed, they are one line with the
+    worst and their names; so are those that contradict themselves.
+    """
     plain: list[Problem] = []
     failed: list[tuple[float, str, Problem]] = []
     contradicting: list[tuple[float, str, Problem]] = []

@@ -22,8 +22,10 @@ class Recording(Run):
 
 
 class AllPoints(Run):
-    """Every point of a sweep that has tables, with the columns `point` and `repeat`. A repeat here
-    is the name of the point and the number of the repeat. Raises `RunError` where no point has any.
+    """Every point of a sweep that has tables, with the columns `point` and `repeat`.
+
+    A repeat here is the name of the point and the number of the repeat. Raises `RunError` where no
+    point has any.
     """
 
     _scope = ("point", "repeat")

@@ -138,8 +138,10 @@ class Run:
 
     @property
     def incomplete(self) -> str | None:
-        """Status of a run that did not end well: `failed`, `interrupted`, `killed`, or
-        `running`. None for a run that is whole."""
+        """Status of a run that did not end well: `failed`, `interrupted`, `killed`, or `running`.
+
+        None for a run that is whole.
+        """
         status = self.manifest.get("status", "complete")
         return None if status == "complete" else str(status)
 
@@ -153,8 +155,10 @@ class Run:
         return dict(sorted(found.items()))
 
     def table(self, name: str) -> ibis.Table:
-        """The time line of one event class, `group.name`, each repeat in the order of time. Raises
-        `UnknownTableError`."""
+        """The time line of one event class, `group.name`, each repeat in the order of time.
+
+        Raises `UnknownTableError`.
+        """
         return self._view(*self._event_files(name))
 
     def relation(self, name: str) -> Relation:
@@ -171,8 +175,10 @@ class Run:
         return self._connection.from_arrow(table)
 
     def files_in_order(self, name: str, repeat: int, spool: Path) -> list[Path]:
-        """The files of a repeat's table, one after the other in the order of time: its own, or one
-        that is written into the folder `spool`."""
+        """The files of a repeat's table, one after the other in the order of time.
+
+        They are its own, or one that is written into the folder `spool`.
+        """
         files = self.tables[name][repeat]
         if not self._overlap(name, repeat):
             return files
@@ -206,8 +212,10 @@ class Run:
 
     @property
     def hops(self) -> ibis.Table:
-        """One row per message and hop that it has made: `path`, `hop` (from 0), `repeat`, `id`,
-        `start` (global ns), `duration`, `err_ns`. Raises `RunError` where no path was measured.
+        """One row per message and hop that it has made.
+
+        Columns: `path`, `hop` (from 0), `repeat`, `id`, `start` (global ns), `duration`, `err_ns`.
+        Raises `RunError` where no path was measured.
         """
         if not self.path_tables:
             raise RunError(f"{self.path}: no path was measured, so there are no hops")
@@ -361,8 +369,10 @@ class Run:
         return self._view(*self._own_files(name))
 
     def _event_files(self, name: str) -> tuple[str, str, Mapping[int, list[Path]]]:
-        """Group and name of an event class, and its files of each repeat. Raises
-        `UnknownTableError`."""
+        """Group and name of an event class, and its files of each repeat.
+
+        Raises `UnknownTableError`.
+        """
         if name not in self.tables:
             known = ", ".join(self.tables) or "none"
             raise UnknownTableError(f"{self.path}: no table {name}; it has: {known}")
@@ -412,8 +422,10 @@ class Run:
 
 
 def hops_of(paths: Mapping[str, ibis.Table], scope: Sequence[str]) -> ibis.Table:
-    """The hops of the messages of some paths, one at least: the columns `scope`, then as
-    `Run.hops` has them."""
+    """The hops of the messages of some paths, one at least.
+
+    They have the columns `scope`, then those of `Run.hops`.
+    """
     import ibis
 
     parts = []
