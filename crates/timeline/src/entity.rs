@@ -51,6 +51,7 @@ impl Entities {
     pub fn add_group(&mut self, group: &str, description: &str) {
         self.groups.entry(group.to_owned()).or_insert_with(|| description.to_owned());
     }
+
     /// The table of those that `has_rows` (`group:name`).
     pub fn table(&self, has_rows: impl Fn(&str) -> bool) -> Result<RecordBatch, ArrowError> {
         let text = |text: &String| (!text.is_empty()).then(|| text.clone());

@@ -59,7 +59,8 @@ pub(crate) fn find(
             }
         };
         if context.sequence != next_sequence {
-            let what = format!("packet {} follows packet {next_sequence}", context.sequence);
+            let what =
+                format!("packet {} is where packet {next_sequence} should be", context.sequence);
             damage.push((offset, what));
         }
         next_sequence = context.sequence.wrapping_add(1);

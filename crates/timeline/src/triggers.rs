@@ -2,7 +2,7 @@
 //! line.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -55,12 +55,14 @@ pub(crate) struct Trigger {
 pub(crate) fn of_host(host: &Host) -> (Vec<Trigger>, Vec<Problem>) {
     let (mut found, mut problems) = (Vec::new(), Vec::new());
     let folder = host.dir.join("streams");
-    let mut names: Vec<String> = match fs::read_dir(&folder) {
-        Ok(entries) => {
-            let folders = entries.flatten().filter(|entry| entry.path().is_dir());
-            folders.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    let mut names = match folders(&folder) {
+        Ok(names) => names,
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        Err(error) => {
+            let what = format!("cannot be read: {error}; the triggers of its streams are missing");
+            problems.push(Problem { host: host.name.clone(), file: "streams".into(), what });
+            Vec::new()
         }
-        Err(_) => Vec::new(),
     };
     names.sort();
     let streams =
@@ -117,6 +119,18 @@ pub(crate) fn of_host(host: &Host) -> (Vec<Trigger>, Vec<Problem>) {
         }));
     }
     (found, problems)
+}
+
+/// The names of the folders in a folder.
+fn folders(folder: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.path().is_dir() {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    Ok(names)
 }
 
 /// A file of JSON; `None` where there is none. The error says what is wrong with it.

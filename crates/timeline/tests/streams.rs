@@ -205,6 +205,21 @@ fn damage_is_said_with_its_place() {
     assert_eq!(ints(&sent(out.path()), "id"), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 18, 19]);
 }
 
+/// A packet that is missing is said by its number; those around it are read.
+#[test]
+fn a_missing_packet_is_said() {
+    let out = tempfile::tempdir().unwrap();
+    let dir = out.path().join("h");
+    let records: Vec<Written> = (0..20u64).map(|i| (0, i, i.cast_signed(), Vec::new())).collect();
+    let mut stream = packets(0, &records);
+    let sizes: Vec<usize> = Packets::new(&stream).map(|each| each.unwrap().0.packet_size).collect();
+    stream.drain(sizes[0]..sizes[0] + sizes[1]);
+    host(&dir, &[], &[stream]);
+    let summary = build(&[(dir, plain())], out.path());
+    assert_eq!(summary.problems[0].what, "packet 2 is where packet 1 should be");
+    assert_eq!(ints(&sent(out.path()), "id"), [0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19]);
+}
+
 /// Each byte of a stream changed, and the stream cut at each: no crash, and a record that is not there
 /// is never missed in silence.
 #[test]

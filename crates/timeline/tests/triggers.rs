@@ -142,6 +142,17 @@ fn what_is_wrong_with_a_list_is_a_problem_and_the_others_are_kept() {
     assert_eq!(texts(&table, "stream"), some(&["main", "few"]));
 }
 
+/// A folder of streams that cannot be read is not taken for none.
+#[test]
+fn a_folder_that_cannot_be_read_is_a_problem() {
+    let dir = tempfile::tempdir().unwrap();
+    host(&dir.path().join("a"), &[4_000]);
+    fs::write(dir.path().join("a/streams"), "no folder").unwrap();
+    let (_, said, _) = written(dir.path(), vec![("a", plain())]);
+    assert_eq!(said.len(), 1, "{said:#?}");
+    assert!(said[0].starts_with("a: streams: cannot be read: Not a directory"), "{said:#?}");
+}
+
 #[test]
 fn a_run_without_flight_recorders_has_an_empty_table() {
     let dir = tempfile::tempdir().unwrap();
