@@ -38,7 +38,9 @@ impl FromStr for Address {
         let mut bytes = [0; 6];
         let mut parts = text.split(':');
         for byte in &mut bytes {
-            let part = parts.next().filter(|part| part.len() == 2).ok_or_else(wrong)?;
+            // A sign would be read as part of a number.
+            let digits = |part: &&str| part.len() == 2 && !part.starts_with('+');
+            let part = parts.next().filter(digits).ok_or_else(wrong)?;
             *byte = u8::from_str_radix(part, 16).map_err(|_| wrong())?;
         }
         if parts.next().is_some() { Err(wrong()) } else { Ok(Address(bytes)) }
@@ -68,7 +70,9 @@ mod tests {
         let address: Address = "02:00:00:00:0A:ff".parse().unwrap();
         assert_eq!(address, Address([2, 0, 0, 0, 10, 255]));
         assert_eq!(address.to_string(), "02:00:00:00:0a:ff");
-        for wrong in ["", "02:00:00:00:00", "02:00:00:00:00:00:00", "2:0:0:0:0:0", "02-00", "xx"] {
+        let signed = "02:00:00:00:00:+1";
+        let parts = ["02:00:00:00:00", "02:00:00:00:00:00:00", "2:0:0:0:0:0", "02-00"];
+        for wrong in ["", "xx", signed].into_iter().chain(parts) {
             let problem = wrong.parse::<Address>().unwrap_err();
             assert!(problem.contains("02:00:00:00:00:01"), "{problem}");
         }
