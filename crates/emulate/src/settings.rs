@@ -152,7 +152,7 @@ pub struct Settings {
     pub loss: Option<Loss>,
     /// Probability that a packet is doubled.
     pub duplicate: f64,
-    /// Probability that one random bit of a packet's IP payload is flipped.
+    /// Probability that one random bit of a packet, behind its Ethernet header, is flipped.
     pub corrupt: f64,
     /// Bits per second, of Ethernet frames without preamble and check sequence: a bucket of tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -215,7 +215,7 @@ pub enum Loss {
         #[serde(default = "one")]
         bad: f64,
     },
-    /// Every so-manieth packet, beginning with the `every`th.
+    /// One packet in every `every`, beginning with the `every`th.
     Periodic {
         /// At least 1.
         every: u64,

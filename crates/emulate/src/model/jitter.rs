@@ -22,7 +22,7 @@ impl Shape {
             Shape::Uniform => 1.0 - 2.0 * above,
             Shape::Normal => -normal::quantile(above),
             Shape::Pareto => {
-                // Standard deviation of a gamma distribution with shape 3 and scale 1: mean 3/2,
+                // Standard deviation of a Pareto distribution with shape 3 and scale 1: mean 3/2,
                 // variance 3/4.
                 const DEVIATION: f64 = 0.866_025_403_784_438_6;
                 (1.0 / libm::cbrt(above) - 1.5) / DEVIATION
