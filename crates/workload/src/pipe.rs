@@ -127,8 +127,8 @@ fn source(args: &SourceArgs) -> impl FnMut(&Phase, &Config) -> Result<Values> {
         let settings = Settings::new(config, &["to", "count", "period", "size"])?;
         match phase.name.as_str() {
             "connect" => {
-                // All before the connection, so that a bad setting is reported to the waiting peer
-                // first.
+                // All are read before the connection: a bad setting ends the program before its peer
+                // has seen it.
                 let count = settings.number("count", args.count, 1, NUMBER_LIMIT)?;
                 let period = settings.duration("period", args.period)?;
                 let size = settings.size("size", args.size, NUMBER_BYTES, SIZE_LIMIT)?;

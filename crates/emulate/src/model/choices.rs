@@ -30,7 +30,7 @@ pub(crate) struct OfCopy {
 pub(crate) struct Onward {
     /// Past the line.
     pub skips: bool,
-    /// Normal deviate of the jitter.
+    /// Deviate of the jitter: mean 0, standard deviation 1; of uniform jitter between -1 and 1.
     pub deviate: f64,
 }
 

@@ -19,7 +19,7 @@ use crate::mover::bpf::STAMP;
 /// What bursts of all senders together may fill before the mover looks: at a million frames per
 /// second 64 ms.
 const RECEIVE_ALL: u32 = 1 << 16;
-/// Most frames that one of them may fill.
+/// The most of these frames that one port has.
 const RECEIVE_MOST: u32 = 8192;
 const RECEIVE_LEAST: u32 = 1024;
 /// Sent at once are fewer.
