@@ -148,9 +148,12 @@ fn a_folder_that_cannot_be_read_is_a_problem() {
     let dir = tempfile::tempdir().unwrap();
     host(&dir.path().join("a"), &[4_000]);
     fs::write(dir.path().join("a/streams"), "no folder").unwrap();
-    let (_, said, _) = written(dir.path(), vec![("a", plain())]);
-    assert_eq!(said.len(), 1, "{said:#?}");
-    assert!(said[0].starts_with("a: streams: cannot be read: Not a directory"), "{said:#?}");
+    let mut timeline = Timeline::new();
+    timeline.add_host(&dir.path().join("a"), "a", plain()).unwrap();
+    let summary = timeline.write(dir.path(), &mut |_, _| true).unwrap();
+    let [problem] = &summary.problems[..] else { panic!("{:#?}", summary.problems) };
+    assert_eq!((problem.host.as_str(), problem.file.as_str()), ("a", "streams"));
+    assert!(problem.what.starts_with("cannot be read: Not a directory"), "{problem:?}");
 }
 
 #[test]
