@@ -380,7 +380,7 @@ class Run:
         return group, event, self.tables[name]
 
     def _own_files(self, name: str) -> tuple[str, str, Mapping[int, list[Path]]]:
-        """As `_event_files`, of one of `TABLES`, whose group is `main`. Raises `RunError`."""
+        """Group (`main`), name and files of each repeat of one of `TABLES`. Raises `RunError`."""
         files = {repeat: [layout.table(each, name)] for repeat, each in self.repeats.items()}
         for file, *_ in files.values():
             if not file.exists():
