@@ -40,8 +40,11 @@ const LONGEST: usize = 8 * FEWEST;
 const LAST: usize = 6;
 /// Messages with as little room as the first one that show that it was no accident.
 const REPEATED: usize = 3;
-/// Standard errors that a delay must have moved by.
+/// Standard errors that a delay must have moved by; of a step more, if few messages tell it.
 const SIGNIFICANT: f64 = 4.0;
+/// Stretches of messages before a step, at least, that tell by how much a stretch's delays differ from
+/// those of the next one.
+const STRETCHES: usize = 4;
 /// Shares of a direction's messages, the quickest ones, whose longest delay is compared.
 const SHARES: [f64; 2] = [0.125, 0.25];
 /// Stamps' errors go on from one message to the next, so that messages count for fewer than they
@@ -279,19 +282,32 @@ impl Steps {
         let [slowest, fastest] = self.bounds.rates();
         let slope = 0.5 * (slowest + fastest);
         let other = if held.way == Way::Forward { Way::Back } else { Way::Forward };
-        let delays = |of: &mut dyn Iterator<Item = &Constraint>| {
-            Delays::new(of.filter(|c| c.way == other).take(held.wanted), fewest, slope)
-        };
-        let before = delays(&mut self.recent.iter().chain(&held.earlier).rev());
-        let after = delays(&mut held.messages.iter());
-        let (Some(before), Some(after)) = (before, after) else { return Verdict::Open };
+        let all_before = self.recent.iter().chain(&held.earlier).rev();
+        let all_before: Vec<&Constraint> = all_before.filter(|c| c.way == other).collect();
+        let all_after: Vec<&Constraint> =
+            held.messages.iter().filter(|c| c.way == other).take(held.wanted).collect();
+        let before = &all_before[..all_before.len().min(held.wanted)];
+        if before.len().min(all_after.len()) < fewest {
+            return Verdict::Open;
+        }
+        let (before, after) = (Delays::new(before, slope), Delays::new(&all_after, slope));
         let [moved, error] = after.since(&before);
         // What the wander allows is no step.
-        let error = SIGNIFICANT * error + 0.5 * (fastest - slowest) * (after.x - before.x).abs();
+        let wander = 0.5 * (fastest - slowest) * (after.x - before.x).abs();
+        let beyond_chance = SIGNIFICANT * error + wander;
         let [first, .., size] = held.sizes;
-        if moved + error < if size > 0.0 { size } else { first } {
-            Verdict::Same
-        } else if moved >= error.max(0.5 * size) && moved <= 2.0 * size + error && size > 0.0 {
+        if moved + beyond_chance < if size > 0.0 { size } else { first } {
+            return Verdict::Same;
+        }
+        // A load that comes and goes shifts the delays of successive messages together. Where one
+        // direction becomes quicker and the other slower by chance, that looks like a step. So a
+        // step has to move the delays by more than they move from stretch to stretch without one,
+        // and by more still if only few messages show it.
+        let length = all_after.len().min(all_before.len() / STRETCHES);
+        let usual = error.max(usual_move(&all_before, length, slope));
+        let short = 1.0 + FEWEST as f64 / all_after.len() as f64;
+        let least = (short * SIGNIFICANT * usual + wander).max(0.5 * size);
+        if size > 0.0 && moved >= least && moved <= 2.0 * size + beyond_chance {
             Verdict::Stepped
         } else {
             Verdict::Open
@@ -373,23 +389,17 @@ struct Delays {
 }
 
 impl Delays {
-    /// `None` if there are fewer than so many.
-    fn new<'a>(
-        of: impl Iterator<Item = &'a Constraint>,
-        fewest: usize,
-        slope: f64,
-    ) -> Option<Delays> {
+    /// Of messages of one direction, one at least.
+    fn new(of: &[&Constraint], slope: f64) -> Delays {
         let mut sum = 0.0;
         let mut delays: Vec<f64> = of
+            .iter()
             .map(|c| {
                 sum += c.edge.x;
                 let left = c.edge.y - slope * c.edge.x;
                 if c.way == Way::Forward { left } else { -left }
             })
             .collect();
-        if delays.len() < fewest {
-            return None;
-        }
         delays.sort_unstable_by(f64::total_cmp);
         let count = delays.len() as f64;
         let quick = SHARES.map(|share| {
@@ -399,7 +409,7 @@ impl Delays {
             let error = (share * (1.0 - share) / count).sqrt() / density;
             [of(share), CORRELATED * error]
         });
-        Some(Delays { quick, x: sum / count })
+        Delays { quick, x: sum / count }
     }
 
     /// By how much they became longer, and the standard error of that, ns.
@@ -408,6 +418,18 @@ impl Delays {
         let moved = all.map(|(now, then)| [now[0] - then[0], now[1].hypot(then[1])]);
         moved.min_by(|a, b| a[1].total_cmp(&b[1])).expect("there are shares")
     }
+}
+
+/// Root mean square of what the delays move by from one stretch of `length` messages to the next, ns;
+/// 0 where a stretch would have too few to say.
+fn usual_move(messages: &[&Constraint], length: usize, slope: f64) -> f64 {
+    if length < LAST {
+        return 0.0;
+    }
+    let stretches: Vec<Delays> =
+        messages.chunks_exact(length).map(|stretch| Delays::new(stretch, slope)).collect();
+    let moves: Vec<f64> = stretches.windows(2).map(|pair| pair[0].since(&pair[1])[0]).collect();
+    (moves.iter().map(|moved| moved * moved).sum::<f64>() / moves.len() as f64).sqrt()
 }
 
 impl Constraint {

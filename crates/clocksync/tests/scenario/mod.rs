@@ -42,7 +42,7 @@ impl Random {
     }
 
     /// Exponential.
-    fn tail(&mut self, mean: f64) -> f64 {
+    pub fn tail(&mut self, mean: f64) -> f64 {
         -mean * (1.0 - self.unit()).ln()
     }
 
