@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from judged_tables import judge_table
 
 from loopscope.analysis import Verdict
-from loopscope.analysis.deadline import LISTED, PPB, Cases, Doubt, judge, judge_table
+from loopscope.analysis.deadline import LISTED, PPB, Cases, Doubt, judge
 from loopscope.experiment import Allowed, MissesIn
 
 P, F, U = Verdict.PASS, Verdict.FAIL, Verdict.UNKNOWN

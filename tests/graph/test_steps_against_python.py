@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from judged_tables import judge_table
 from small_tables import TYPES, Row, alike, made_of
 
-from loopscope.analysis.deadline import judge_table
 from loopscope.experiment import Allowed
 from loopscope.graph.engine import DuckDB
 

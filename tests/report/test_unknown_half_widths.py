@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from judged_tables import judge_table
 from matplotlib.collections import LineCollection
 from matplotlib.container import ErrorbarContainer
 
-from loopscope.analysis.deadline import judge_table
 from loopscope.experiment import Allowed
 from loopscope.report import waterfall
 from loopscope.report.axis import Axis

@@ -48,7 +48,6 @@ from loopscope.experiment import Allowed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    import pyarrow as pa
 
     from loopscope.analysis.bounded_statistics import Nanoseconds
     from loopscope.experiment import MissesIn
@@ -145,41 +144,6 @@ class Judgement:
     """Number of all cases that decided."""
     broken: str | None
     """Result of a FAIL by a share or a window, for people; else None."""
-
-
-def judge_table(
-    table: pa.Table, op: str, limit_ns: int, allowed: Allowed, doubt: Doubt = Doubt()
-) -> Judgement:
-    """Judges a table's rows, in the order of their starts.
-
-    Columns: `start` (ns), `latency` (ns; null: lost, a miss), `err` (ns, maximum error of
-    `latency`; null: unknown), and where there are such `repeat` and `id`; whole numbers all. `op`
-    is one of `< <= > >=`.
-    """
-    n = len(table)
-
-    def column(name: str, default: npt.NDArray[np.int64], null: int = 0) -> npt.NDArray[np.int64]:
-        if name not in table.column_names:
-            return default
-        found: npt.NDArray[np.int64] = table[name].fill_null(null).to_numpy().astype(np.int64)
-        return found
-
-    start = column("start", np.arange(n))
-    repeat, number = column("repeat", np.ones(n, np.int64)), column("id", np.arange(n))
-    order = np.lexsort((number, start, repeat))
-    lost = table["latency"].is_null().to_numpy()
-    cases = timed(
-        repeat=repeat[order],
-        id=number[order],
-        time=start[order],
-        value=column("latency", start)[order],
-        err=column("err", np.zeros(n, np.int64), UNKNOWN_NS)[order],
-        lost=lost[order],
-        op=op,
-        limit=limit_ns,
-        doubt=doubt,
-    )
-    return judge(cases, allowed)
 
 
 def timed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -78,8 +78,6 @@ TEXT = Kind("text")
 TRUTH = Kind("true or false")
 OTHER = Kind("a list or bytes")
 NOTHING = Kind("null")
-TYPES: Mapping[Kind, str] = {WHOLE: "int64", REAL: "float64", TEXT: "string", TRUTH: "boolean"}
-"""Type of each kind, as Ibis names it, in the columns of tables."""
 
 
 def kind_of(dtype: dt.DataType) -> Kind:
