@@ -389,7 +389,7 @@ struct Delays {
 }
 
 impl Delays {
-    /// Of messages of one direction, one at least.
+    /// Delays of messages of one direction; there is at least one.
     fn new(of: &[&Constraint], slope: f64) -> Delays {
         let mut sum = 0.0;
         let mut delays: Vec<f64> = of
