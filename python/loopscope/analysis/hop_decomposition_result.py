@@ -26,7 +26,7 @@ class PartResult(Document):
 
 @dataclass(frozen=True)
 class SplitResult(Document):
-    """A hop over an emulated link: of each message before + emulated + after is the hop's time."""
+    """A hop over an emulated link: times before, on and after it add up to the time of the hop."""
 
     sender: Annotated[str, Field(serialization_alias="from")]
     receiver: Annotated[str, Field(serialization_alias="to")]

@@ -396,7 +396,11 @@ def _axis(axis: Axis, upright: bool) -> Json:
     made: Json = {"title": {"text": "<br>".join(map(_plain, textwrap.wrap(axis.label, 50)))}}
     if axis.logarithmic:
         made |= {"type": "log", "dtick": "D2" if axis.decades < 2.5 else 1}
-        made["exponentformat"] = "power" if axis.decades > 0 and axis.least < 1e-6 else "none"
+        if axis.decades > 0 and axis.least < 1e-6:
+            made["exponentformat"] = "power"
+        else:
+            # Without a format Plotly writes 5 for 50, and 10,000 next to 1000.
+            made["tickformat"] = "~g"
     elif axis.limits is None and axis.from_zero:
         made["rangemode"] = "nonnegative" if axis.from_zero == "beyond" else "tozero"
     if axis.limits is not None:

@@ -81,9 +81,9 @@ def _splits(results: Results) -> Table:
         title="Where the network's time goes",
         headings=("matched", "not seen", "ambiguous", *SPLIT_TIMES, "clock error"),
         rows=tuple(rows),
-        note="Of each message before + emulated + after is the hop's time. Messages that were not "
-        "seen on the link (TCP may put several into one packet), or whose number several packets "
-        "had, are in none of the three.",
+        note="The three times of a message add up to its time on the hop. They leave out messages "
+        "that were not seen on the link (TCP may put several into one packet), and those whose "
+        "number several packets had.",
     )
 
 
