@@ -12,7 +12,7 @@ test: export PROPTEST_RNG_SEED = 20071213
 PYTHON := .venv/bin/python
 RELEASE := $(CARGO_TARGET_DIR)/release
 WHEELS := build/wheels
-PROTO := python/loopscope/testbed/_proto/agent_pb2.py
+PROTO := python/loopscope/provider/_proto/agent_pb2.py
 
 C_SOURCES := $(wildcard crates/trace/c/*.c crates/clock/c/*.c crates/phase/c/*.c)
 C_HEADERS := $(wildcard include/loopscope/*.h crates/trace/c/*.h crates/clock/c/*.h crates/phase/c/*.h)
@@ -68,8 +68,8 @@ $(LIB)/libloopscope.a: $(C_SOURCES) $(C_HEADERS) Makefile
 
 $(PROTO): proto/agent.proto | setup
 	@mkdir -p $(@D) && touch $(@D)/__init__.py
-	$(PYTHON) -m grpc_tools.protoc -Iloopscope/testbed/_proto=proto \
-	  --python_out=python --pyi_out=python --grpc_python_out=python loopscope/testbed/_proto/agent.proto
+	$(PYTHON) -m grpc_tools.protoc -Iloopscope/provider/_proto=proto \
+	  --python_out=python --pyi_out=python --grpc_python_out=python loopscope/provider/_proto/agent.proto
 
 $(WHEELS)/.done: $(RUST_SOURCES) $(PYTHON_SOURCES) $(PROTO) | setup
 	@mkdir -p $(WHEELS) && rm -f $(WHEELS)/loopscope-*.whl

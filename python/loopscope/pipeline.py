@@ -91,17 +91,21 @@ def run(
     run's directory cannot be made.
     """
     from loopscope.control import measure
+    from loopscope.testbed import provider
 
+    hosts = provider(experiment)
     directory = RunDirectory(runs, experiment, source, __version__)
     interruption = Interruption(progress)
     with directory.being_made(progress):
         if not experiment.points:
-            measure(experiment, directory, BASE, 0, progress, interruption)
+            measure(experiment, hosts, directory, BASE, 0, progress, interruption)
             make_timelines(directory.path, BASE, progress)
         for number, point in enumerate(experiment.points, start=1):
             progress.point(f"point {number} of {len(experiment.points)}: {point.name}")
             with directory.point_being_made(point, progress, interruption):
-                measure(point.experiment, directory, point.name, number, progress, interruption)
+                measure(
+                    point.experiment, hosts, directory, point.name, number, progress, interruption
+                )
                 make_timelines(directory.path, point.name, progress)
             if stop and directory.failed_points:
                 break

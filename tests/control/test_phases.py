@@ -18,8 +18,8 @@ from loopscope.control.failure import ComponentsFailed, PhaseTimedOut, RunFailed
 from loopscope.control.progress import Silent
 from loopscope.control.repeat import Repeat
 from loopscope.experiment import load
-from loopscope.testbed import AgentError
-from loopscope.testbed._proto import agent_pb2 as pb
+from loopscope.provider import AgentError
+from loopscope.provider._proto import agent_pb2 as pb
 
 
 class VirtualTime(asyncio.SelectorEventLoop):
@@ -89,7 +89,7 @@ def drive(
     async def main() -> None:
         agents = Agent(), Agent()
         hosts = {
-            name: SimpleNamespace(name=name, agent=agent, data_address=f"10.0.0.{i}")
+            name: SimpleNamespace(name=name, agent=agent, addresses={"data": f"10.0.0.{i}"})
             for i, (name, agent) in enumerate(zip(experiment.hosts, agents, strict=True), 1)
         }
         bed: Any = SimpleNamespace(hosts=hosts, router=None)

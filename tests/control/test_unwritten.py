@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from loopscope.control.unwritten import write_unwritten
-from loopscope.testbed._proto import agent_pb2 as pb
+from loopscope.provider._proto import agent_pb2 as pb
 from loopscope.timeline.loss import read_loss
 
 SUMS = {"emitted": 30, "recorded": 10, "dropped": 20, "torn": 0}

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from loopscope import _native
-from loopscope.testbed._proto import agent_pb2 as pb
+from loopscope.provider._proto import agent_pb2 as pb
 
 GOLDEN = Path(__file__).resolve().parents[2] / "schema" / "golden"
 
@@ -97,6 +97,7 @@ def test_the_controllers_messages() -> None:
     event = pb.Event(
         component="node1",
         at_monotonic_ns=1_234_567_890_123,
+        at=pb.GlobalInstant(global_ns=9_876_543_210, within_ns=1_250),
         exited=pb.Exited(signal=9, stdout_left_out=7),
     )
     hold(GOLDEN / "agent" / "event.bin", event.SerializeToString(deterministic=True))

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from loopscope.testbed.patience import within
+from loopscope.provider.patience import within
 
 
 @pytest.mark.parametrize("turns", range(6))

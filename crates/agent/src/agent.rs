@@ -21,8 +21,9 @@ pub struct Options {
     /// A directory to make before all else, and to remove at the end; `socket` and `dir` may lie
     /// in it.
     pub scratch: Option<PathBuf>,
-    /// The Unix socket that it answers on.
-    pub socket: PathBuf,
+    /// The Unix socket that it answers on; `None`: it has one connection, over standard input and
+    /// output, and ends with it.
+    pub socket: Option<PathBuf>,
     /// Where it writes `hosts/<host>/`. It holds a shared lock on it while it lives.
     pub dir: PathBuf,
     /// The host that it is; none: it only makes testbeds.
@@ -94,7 +95,7 @@ pub enum AgentError {
 pub(crate) struct Agent {
     pub(crate) program: PathBuf,
     pub(crate) host: Option<Arc<Host>>,
-    /// `None` for an agent inside a testbed.
+    /// `None` for the agent of a host.
     pub(crate) machine: Option<Machine>,
     pub(crate) ends: mpsc::UnboundedSender<&'static str>,
     pub(crate) ledger: Arc<Ledger>,

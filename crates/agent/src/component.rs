@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use crate::account::Account;
 use crate::dialogue::EnterError;
-use crate::events::{EventSender, monotonic_ns};
+use crate::events::{EventSender, Moment, monotonic_ns};
 use crate::ledger::Note;
 use crate::output::{self, Log};
 use crate::phase_link::PhaseLink;
@@ -245,7 +245,8 @@ impl Supervisor {
                 }
             }
         };
-        let ended_ns = monotonic_ns();
+        let ended_at = Moment::now();
+        let ended_ns = ended_at.monotonic_ns();
         ended.send_replace(true);
         for tail in self.tails {
             // The ones after the first have had the same second already.
@@ -272,7 +273,7 @@ impl Supervisor {
         }
         let stopped_by_us = asked.is_some();
         let exited = Exited { how, stopped_by_us, stdout_left_out, stderr_left_out };
-        self.sender.send_last(What::Exited(exited));
+        self.sender.send_last(ended_at, What::Exited(exited));
         over.send_replace(true);
     }
 

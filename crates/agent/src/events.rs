@@ -2,10 +2,31 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use loopscope_time::Counter;
+use loopscope_time::source::read_counter;
 use nix::time::{ClockId, clock_gettime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use crate::global::GlobalClock;
 use crate::proto::{Event, event::What};
+
+/// An instant on the two clocks that an event is stamped with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    monotonic_ns: i64,
+    counter: Counter,
+}
+
+impl Moment {
+    pub(crate) fn now() -> Moment {
+        Moment { monotonic_ns: monotonic_ns(), counter: read_counter() }
+    }
+
+    /// CLOCK_MONOTONIC in nanoseconds.
+    pub(crate) fn monotonic_ns(self) -> i64 {
+        self.monotonic_ns
+    }
+}
 
 /// CLOCK_MONOTONIC in nanoseconds.
 pub(crate) fn monotonic_ns() -> i64 {
@@ -21,12 +42,14 @@ pub(crate) fn monotonic_ns() -> i64 {
 pub(crate) struct Events {
     sender: UnboundedSender<Option<Event>>,
     receiver: Mutex<Option<UnboundedReceiver<Option<Event>>>>,
+    global: GlobalClock,
 }
 
 impl Events {
-    pub(crate) fn new() -> Events {
+    /// `global`: the clock that they are stamped with.
+    pub(crate) fn new(global: GlobalClock) -> Events {
         let (sender, receiver) = unbounded_channel();
-        Events { sender, receiver: Mutex::new(Some(receiver)) }
+        Events { sender, receiver: Mutex::new(Some(receiver)), global }
     }
 
     /// The events; `None` among them is the end. Only the first caller gets them.
@@ -43,7 +66,7 @@ impl Events {
     /// Sends the events of `component`.
     pub(crate) fn sender(&self, component: &str) -> EventSender {
         let channel = Mutex::new(Some(self.sender.clone()));
-        EventSender { component: component.to_owned(), channel }
+        EventSender { component: component.to_owned(), channel, global: self.global.clone() }
     }
 }
 
@@ -52,24 +75,31 @@ impl Events {
 pub(crate) struct EventSender {
     component: String,
     channel: Mutex<Option<UnboundedSender<Option<Event>>>>,
+    global: GlobalClock,
 }
 
 impl EventSender {
+    /// Sends what happens now.
     pub(crate) fn send(&self, what: What) {
-        self.send_one(what, false);
+        self.send_one(Moment::now(), what, false);
     }
 
-    /// No later message is sent.
-    pub(crate) fn send_last(&self, what: What) {
-        self.send_one(what, true);
+    /// Sends what happened at a moment; no later message is sent.
+    pub(crate) fn send_last(&self, at: Moment, what: What) {
+        self.send_one(at, what, true);
     }
 
-    fn send_one(&self, what: What, last: bool) {
+    fn send_one(&self, at: Moment, what: What, last: bool) {
         // Locked until it is sent, so that nothing follows the last one.
         let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(to) = channel.as_ref() else { return };
         let component = self.component.clone();
-        let event = Event { component, at_monotonic_ns: monotonic_ns(), what: Some(what) };
+        let event = Event {
+            component,
+            at_monotonic_ns: at.monotonic_ns,
+            at: self.global.stamp(at.counter),
+            what: Some(what),
+        };
         // Without a receiver the watcher has gone; the logs have it all.
         let _ = to.send(Some(event));
         if last {

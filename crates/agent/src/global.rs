@@ -12,7 +12,7 @@ use crate::proto;
 
 /// Takes instants of the true counter, which no other host may know of, to the global clock and
 /// back. What leaves goes through the hidden clock, what comes in through its inverse.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct GlobalClock {
     synthetic: Option<SyntheticClock>,
     /// `None` before the exchange.
@@ -29,14 +29,20 @@ impl GlobalClock {
         *lock(&self.online) = Some(online);
     }
 
+    /// An instant of the true counter as other hosts are told of it; `None` if unknown.
+    pub(crate) fn stamp(&self, at: Counter) -> Option<proto::GlobalInstant> {
+        let at = self.synthetic.map_or(at, |clock| clock.apply(at));
+        let online = lock(&self.online).clone()?;
+        let (global, bound) = lock(&online).to_global(at)?;
+        Some(proto::GlobalInstant { global_ns: global.0, within_ns: bound.ns() })
+    }
+
     /// A message's first event as other hosts are told of it; `None` before the exchange.
     pub(crate) fn encode(&self, departure: Departure) -> Option<proto::Departure> {
         // An event of the host itself is one instant.
         let Departure { id, lo: at, .. } = departure;
-        let at = self.synthetic.map_or(at, |clock| clock.apply(at));
-        let online = lock(&self.online).clone()?;
-        let (global, bound) = lock(&online).to_global(at)?;
-        Some(proto::Departure { id, global_ns: global.0, within_ns: bound.ns() })
+        let proto::GlobalInstant { global_ns, within_ns } = self.stamp(at)?;
+        Some(proto::Departure { id, global_ns, within_ns })
     }
 
     /// Status of the clock at an instant of the true counter, and its maximum error there; `None`

@@ -103,7 +103,8 @@ impl Host {
         ledger: Arc<Ledger>,
         clock: HostClock,
     ) -> Host {
-        let (events, components, ports) = (Events::new(), Mutex::default(), Ports::default());
+        let events = Events::new(clock.global());
+        let (components, ports) = (Mutex::default(), Ports::default());
         let trace = TraceFolders { state: Trace::Idle, folders: 0, controlled: false };
         let trace = Arc::new(Mutex::new(trace));
         Host { name, folder, events, clock, namespace, program, ledger, components, ports, trace }

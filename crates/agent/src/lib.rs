@@ -41,6 +41,7 @@ mod service;
 #[path = "../../../tests/skip.rs"]
 mod skip;
 mod spawn;
+mod stdio;
 pub mod testbed;
 mod trace;
 mod variables;

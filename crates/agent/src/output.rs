@@ -199,11 +199,12 @@ impl State {
 mod tests {
     use super::*;
     use crate::events::Events;
+    use crate::global::GlobalClock;
 
     /// The part of numbered lines that is kept, in the log and by the watcher.
     async fn kept(lines: usize, limit: Option<u64>) -> (String, Vec<String>, u64) {
         let folder = tempfile::tempdir().unwrap();
-        let events = Events::new();
+        let events = Events::new(GlobalClock::new(None));
         let sender = Arc::new(events.sender("c"));
         let log = Arc::new(Log::create(folder.path(), false, limit).unwrap());
         let text: String = (0..lines).map(|i| format!("line {i}\n")).collect();

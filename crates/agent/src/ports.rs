@@ -94,6 +94,7 @@ fn local_ports(table: &str, state: Option<&str>) -> Vec<u16> {
 mod tests {
     use super::*;
     use crate::events::Events;
+    use crate::global::GlobalClock;
 
     #[test]
     fn only_listening_tcp_counts_and_any_bound_udp() {
@@ -108,7 +109,7 @@ mod tests {
     async fn each_port_is_told_to_who_waits_for_it() {
         let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let udp = std::net::UdpSocket::bind("[::1]:0").unwrap();
-        let (events, ports) = (Events::new(), Ports::default());
+        let (events, ports) = (Events::new(GlobalClock::new(None)), Ports::default());
         let (_living, running) = watch::channel(false);
         let (_dead, over) = watch::channel(true);
         let wait = |name: &str, port, ended: &watch::Receiver<bool>| {

@@ -1,4 +1,4 @@
-//! An agent's process: its socket, its signals, and its end.
+//! An agent's process: its connections, its signals, and its end.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::stat::{Mode, umask};
+use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Mutex, mpsc};
 use tokio_stream::wrappers::UnixListenerStream;
+use tokio_stream::{Stream, StreamExt as _};
 use tonic::transport::Server;
 
 use crate::agent::{Agent, AgentError, Options};
@@ -24,7 +26,10 @@ use crate::processes::Identity;
 use crate::proto::agent_server::AgentServer;
 use crate::service::Service;
 use crate::testbed::is_name;
-use crate::{dialogue, namespace, spawn, view};
+use crate::{dialogue, namespace, spawn, stdio, view};
+
+/// After so much silence of the controller a host ends what it does for it.
+const SILENCE: Duration = Duration::from_secs(15);
 
 /// Lives until standard input ends, a signal comes or the controller shuts it down. What could not
 /// be undone, for people.
@@ -38,8 +43,11 @@ pub fn run(options: Options) -> Result<Vec<String>, AgentError> {
         std::path::absolute(path)
             .map_err(|source| AgentError::Path { path: path.to_owned(), source })
     };
-    let (socket, dir) = (absolute(&options.socket)?, absolute(&options.dir)?);
-    check_socket_path(&socket).map_err(|e: MachineError| AgentError::Socket(e.to_string()))?;
+    let (socket, dir) =
+        (options.socket.as_deref().map(absolute).transpose()?, absolute(&options.dir)?);
+    if let Some(socket) = &socket {
+        check_socket_path(socket).map_err(|e: MachineError| AgentError::Socket(e.to_string()))?;
+    }
     // From here on other users' programs may run.
     spawn::keep_private();
     // Before there are other threads: they would stay behind.
@@ -59,7 +67,7 @@ pub fn run(options: Options) -> Result<Vec<String>, AgentError> {
         Some(_) => Ledger::join(&state_dir, &run)?,
         None => Ledger::create(&state_dir, &run, controller()?)?,
     });
-    let outcome = live(options, &socket, &dir, state_dir, &ledger);
+    let outcome = live(options, socket.as_deref(), &dir, state_dir, &ledger);
     if outcome.is_err() {
         // No other process would undo it; the error that is reported is the one that led here.
         ledger.undo();
@@ -69,7 +77,7 @@ pub fn run(options: Options) -> Result<Vec<String>, AgentError> {
 
 fn live(
     options: Options,
-    socket: &Path,
+    socket: Option<&Path>,
     dir: &Path,
     state_dir: PathBuf,
     ledger: &Arc<Ledger>,
@@ -83,7 +91,7 @@ fn live(
     let host = options.host.as_ref().map(|name| open_host(name, dir, &options, ledger));
     let agent = Agent {
         host: host.transpose()?,
-        machine: options.netns.is_none().then(|| Machine {
+        machine: socket.filter(|_| options.host.is_none()).map(|socket| Machine {
             dir: dir.to_owned(),
             program: options.program.clone(),
             sockets: socket.parent().unwrap_or(Path::new("/")).to_owned(),
@@ -96,25 +104,42 @@ fn live(
         closed: Mutex::default(),
         ledger: ledger.clone(),
     };
-    let listener = listen(socket, ledger)?;
+    let listener = socket.map(|path| listen(path, ledger)).transpose()?;
     let _held = hold(dir).map_err(|source| AgentError::Path { path: dir.to_owned(), source })?;
-    watch_stdin(ends);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(serve(Arc::new(agent), listener, &mut reasons))
+    runtime.block_on(async {
+        let agent = Arc::new(agent);
+        let Some(listener) = listener else {
+            let (connection, stdio) = stdio::connect(ends)?;
+            // After it there is no other, and no end of them either.
+            let connections = tokio_stream::once(Ok(connection)).chain(tokio_stream::pending());
+            let problems = serve(agent, connections, Some(SILENCE), &mut reasons).await;
+            stdio.finish();
+            return problems;
+        };
+        watch_stdin(ends);
+        let connections = UnixListenerStream::new(tokio::net::UnixListener::from_std(listener)?);
+        // The reader of standard output may have gone.
+        let _ = io::stdout().write_all(READY).and_then(|()| io::stdout().flush());
+        serve(agent, connections, None, &mut reasons).await
+    })
 }
 
+/// `silence`: how long a client may say nothing, asked or unasked, until its connection is closed.
 async fn serve(
     agent: Arc<Agent>,
-    listener: UnixListener,
+    connections: impl Stream<Item = io::Result<UnixStream>> + Send + 'static,
+    silence: Option<Duration>,
     reasons: &mut mpsc::UnboundedReceiver<&'static str>,
 ) -> Result<Vec<String>, AgentError> {
-    let connections = UnixListenerStream::new(tokio::net::UnixListener::from_std(listener)?);
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let mut server = tokio::spawn(
         Server::builder()
+            .http2_keepalive_interval(silence.map(|silence| silence / 3))
+            .http2_keepalive_timeout(silence.map(|silence| silence * 2 / 3))
             .add_service(
                 AgentServer::new(Service::new(agent.clone()))
                     .max_decoding_message_size(2 * dialogue::LIMIT_TO_PROGRAM),
@@ -124,8 +149,6 @@ async fn serve(
                 let _ = stopped.await;
             }),
     );
-    // The reader of standard output may have gone.
-    let _ = io::stdout().write_all(READY).and_then(|()| io::stdout().flush());
     tokio::select! {
         _ = reasons.recv() => {}
         _ = terminate.recv() => {}

@@ -280,7 +280,8 @@ mod tests {
     /// Each departure is told once, in messages of bounded size; what cannot be timed is counted.
     #[test]
     fn departures_are_told_or_counted() {
-        let (events, global) = (Events::new(), GlobalClock::new(None));
+        let global = GlobalClock::new(None);
+        let events = Events::new(global.clone());
         let mut reporter = HostReporter::new(events.sender(""), global.clone());
         let departures: Vec<Departure> = (0..10_000)
             .map(|id| Departure { id, lo: Counter(id as u64), hi: Counter(id as u64) })

@@ -56,6 +56,8 @@ fn the_agent_understands_the_controllers_bytes() {
 
     let event = proto::Event::decode(&golden("event.bin")[..]).unwrap();
     assert_eq!((event.component.as_str(), event.at_monotonic_ns), ("node1", 1_234_567_890_123));
+    let at = proto::GlobalInstant { global_ns: 9_876_543_210, within_ns: 1_250 };
+    assert_eq!(event.at, Some(at));
     let Some(proto::event::What::Exited(exited)) = &event.what else { panic!("{event:?}") };
     assert_eq!(exited.how, Some(proto::exited::How::Signal(9)));
     assert!(!exited.stopped_by_us);

@@ -9,23 +9,27 @@ use loopscope_agent::agent::Options;
 use loopscope_agent::ledger;
 use loopscope_agent::server;
 
-/// Serve the agent protocol on a Unix socket, for the controller.
+/// Serve the agent protocol on a Unix socket, or on standard input and output, for the controller.
 ///
 /// Writes "ready" to standard output once the socket answers. Lives as long as standard input is
 /// open: when that ends, or on SIGTERM or SIGINT, it ends its components, undoes everything it did
-/// to the machine, and exits.
+/// to the machine, and exits. On standard input and output it also ends when the controller says
+/// nothing for 15 s.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// A directory to make first and to remove at the end, for the socket and DIR to lie in
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
     /// The socket to make (mode 0600; at most 107 bytes; must not exist)
-    #[arg(long, value_name = "PATH")]
-    socket: PathBuf,
+    #[arg(long, value_name = "PATH", required_unless_present = "stdio")]
+    socket: Option<PathBuf>,
+    /// Answer on standard input and output instead, as the host's agent
+    #[arg(long, conflicts_with = "socket", requires = "host")]
+    stdio: bool,
     /// Where to write the host's part of the run directory, hosts/<host>/
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// The host that this agent is; without it, it only makes local testbeds
+    /// The host that this agent is; without it, it only makes testbeds
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
     /// The run that this agent belongs to [default: a random one]
@@ -46,8 +50,18 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let Arguments { scratch, socket, dir, host, run, netns, clock_netns, names, synthetic_seed } =
-        arguments;
+    let Arguments {
+        scratch,
+        socket,
+        stdio: _,
+        dir,
+        host,
+        run,
+        netns,
+        clock_netns,
+        names,
+        synthetic_seed,
+    } = arguments;
     let program = std::env::current_exe().context("cannot find out which binary this is")?;
     let state_dir = ledger::state_dir();
     let options = Options {

@@ -15,8 +15,8 @@ from loopscope.control.probe_losses import ProbeLosses
 from loopscope.control.progress import Progress
 from loopscope.control.router import NAME as ROUTER
 from loopscope.experiment import ClockExchange, Clocks, quantity
-from loopscope.testbed import Host
-from loopscope.testbed._proto import agent_pb2 as pb
+from loopscope.provider import CLOCK, DATA, Host, Network
+from loopscope.provider._proto import agent_pb2 as pb
 
 ANY_ADDRESS = "0.0.0.0"
 # Between looks at the clocks that a run waits for.
@@ -64,7 +64,8 @@ class HostClocks:
         self._progress.stage("synchronising clocks")
         self._began = time.monotonic()
         # The router itself has no data link: it is answered on the other network.
-        address = ANY_ADDRESS if self._on_data else reference.clock_address
+        networks = {self._network(host) for host in self._hosts.values()}
+        address = ANY_ADDRESS if len(networks) > 1 else self._probed_at(reference)
         # The key is of this run alone: nobody else on the network can pass for one of its hosts.
         key = secrets.token_bytes(32)
         steps = {name: (step.at_ns, step.by_ns) for name, step in self._settings.realtime.items()}
@@ -81,13 +82,11 @@ class HostClocks:
             )
 
         async def follow(host: Host) -> None:
-            its = reference.clock_address
-            if self._on_data and host.name != ROUTER:
-                its = reference.data_address
+            its = reference.addresses[self._network(host)]
             async with self._bursts:
                 await host.agent.start_clock_follower(
                     self._probed_at(host),
-                    f"{its}:{port}",
+                    endpoint(its, port),
                     key,
                     rate_hz=rate_hz,
                     burst=exchange.burst,
@@ -103,9 +102,12 @@ class HostClocks:
         """Exchanges a second of each follower with the reference."""
         return probe_plan.rate_hz(self._exchange.rate_hz, len(self._hosts) - 1)
 
+    def _network(self, host: Host) -> Network:
+        """The network that a host's probes take."""
+        return DATA if self._on_data and DATA in host.addresses else CLOCK
+
     def _probed_at(self, host: Host) -> str:
-        on_data = self._on_data and host.name != ROUTER
-        return host.data_address if on_data else host.clock_address
+        return host.addresses[self._network(host)]
 
     async def start_mesh(self) -> None:
         """Has followers probe each other too.
@@ -120,7 +122,7 @@ class HostClocks:
         answering: dict[str, str] = {}
 
         async def answer(host: Host) -> None:
-            answering[host.name] = f"{self._probed_at(host)}:{await host.agent.answer_peers()}"
+            answering[host.name] = endpoint(self._probed_at(host), await host.agent.answer_peers())
 
         async def probe(host: Host) -> None:
             peers = {name: answering[name] for name in plan[host.name] if name in answering}
@@ -221,6 +223,11 @@ class HostClocks:
             "seconds": time.monotonic() - self._began,
             "hosts": dict(sorted(self._probes.items())),
         }
+
+
+def endpoint(address: str, port: int) -> str:
+    """Address and port as one text; an IPv6 address in brackets (RFC 3986, section 3.2.2)."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _reading(reading: pb.ReadClockReply) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from loopscope.control.failure import (
     ComponentFailure,
     ComponentsFailed,
+    Instant,
     PhaseTimedOut,
     RunFailed,
     describe_exit,
@@ -20,8 +21,8 @@ from loopscope.control.failure import (
 )
 from loopscope.control.router import LINKS
 from loopscope.experiment import Component, ExitReady, LineReady, PhasesReady, PortReady
-from loopscope.testbed._proto import agent_pb2 as pb
-from loopscope.testbed.patience import within
+from loopscope.provider._proto import agent_pb2 as pb
+from loopscope.provider.patience import within
 
 LAST_LINES = 40
 
@@ -59,7 +60,7 @@ class State:
     stopped_by_us: bool = False
     left_out: dict[str, int] = field(default_factory=dict)
     """Bytes that were not kept of ``stdout`` and ``stderr``, where there are any."""
-    failed_at_ns: int | None = None
+    failed_at: Instant | None = None
     lines: int = 0
     stdout: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
     stderr: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=LAST_LINES // 2))
@@ -137,7 +138,7 @@ class Components:
             state.values.update(json.loads(event.phase_done.values_json or "{}"))
         elif what == "phase_failed":
             state.error = printable(event.phase_failed.error)
-            state.failed_at_ns = state.failed_at_ns or event.at_monotonic_ns
+            state.failed_at = state.failed_at or _instant(state.spec.host, event)
         elif what == "ready":
             state.ready = True
         elif what == "exited":
@@ -152,7 +153,7 @@ class Components:
                 state.signal = event.exited.signal
             else:
                 state.code = event.exited.code
-            state.failed_at_ns = state.failed_at_ns or event.at_monotonic_ns
+            state.failed_at = state.failed_at or _instant(state.spec.host, event)
         async with self._changed:
             self._changed.notify_all()
 
@@ -202,14 +203,16 @@ class Components:
 
     def cannot_start(self, spec: Component, phase: str, why: str) -> ComponentsFailed:
         """The failure of a component that could not be started at all."""
-        failure = ComponentFailure(spec.name, spec.host, phase, spec.argv, why, at_ns=0)
+        failure = ComponentFailure(
+            spec.name, spec.host, phase, spec.argv, why, Instant(spec.host, monotonic_ns=0)
+        )
         return ComponentsFailed([failure], self._running())
 
     def _failures(self, phase: str, pending: Sequence[str]) -> list[ComponentFailure]:
         failures = []
         for name, state in self.states.items():
             what = state.failure(name in pending)
-            if what is not None:
+            if what is not None and state.failed_at is not None:
                 failures.append(
                     ComponentFailure(
                         component=name,
@@ -217,7 +220,7 @@ class Components:
                         phase=phase,
                         command=state.spec.argv,
                         what=what,
-                        at_ns=state.failed_at_ns or 0,
+                        at=state.failed_at,
                         last_lines=state.last_lines,
                     )
                 )
@@ -247,3 +250,10 @@ class Components:
         if others:
             lines.append(f"stopped because of that: {', '.join(others)}")
         return PhaseTimedOut(phase, limit.seconds, waiting, lines)
+
+
+def _instant(host: str, event: pb.Event) -> Instant:
+    if not event.HasField("at"):
+        return Instant(host, event.at_monotonic_ns)
+    at, within = event.at.global_ns, event.at.within_ns
+    return Instant(host, event.at_monotonic_ns, at - within, at + within)

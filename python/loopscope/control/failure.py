@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 
 class RunFailed(Exception):
@@ -36,6 +37,37 @@ def describe_exit(code: int | None, signal_number: int | None) -> str:
 
 
 @dataclass(frozen=True)
+class Instant:
+    """When a host's agent saw something."""
+
+    host: str
+    monotonic_ns: int
+    """CLOCK_MONOTONIC of the host: orders what happened on it."""
+    earliest_ns: float = -inf
+    latest_ns: float = inf
+    """Bounds on the global clock; infinite where the host's time is unknown."""
+
+    def surely_before(self, other: Instant) -> bool:
+        """Whether it was before the other one, whatever the errors of the clocks."""
+        if self.host == other.host:
+            return self.monotonic_ns < other.monotonic_ns
+        return self.latest_ns < other.earliest_ns
+
+
+def in_order(failures: Iterable[ComponentFailure]) -> list[ComponentFailure]:
+    """Failures so that nothing comes before what was surely earlier."""
+    left = sorted(failures, key=lambda failure: (failure.at.latest_ns, failure.at.monotonic_ns))
+    ordered = []
+    while left:
+        free = (each for each in left if not any(other.at.surely_before(each.at) for other in left))
+        # Instants that contradict each other are of a host that reports what cannot be.
+        first = next(free, left[0])
+        left.remove(first)
+        ordered.append(first)
+    return ordered
+
+
+@dataclass(frozen=True)
 class ComponentFailure:
     """One component's failure."""
 
@@ -44,7 +76,7 @@ class ComponentFailure:
     phase: str
     command: Sequence[str]
     what: str
-    at_ns: int
+    at: Instant
     # None: it never ran.
     last_lines: Sequence[str] | None = None
 
@@ -65,15 +97,17 @@ class ComponentFailure:
 
 
 class ComponentsFailed(RunFailed):
-    """At least one component failed; ``failures`` in the order in which they did."""
+    """At least one component failed; ``failures`` in the order in which they did, if known."""
 
     def __init__(self, failures: Sequence[ComponentFailure], stopped: Sequence[str]) -> None:
-        self.failures = sorted(failures, key=lambda failure: failure.at_ns)
+        self.failures = in_order(failures)
         self.stopped = list(stopped)
         first, *later = self.failures
         lines = first.lines()
         for failure in later:
-            lines.append(f"after that, {failure.component} on {failure.host}: {failure.what}")
+            known = first.at.surely_before(failure.at)
+            when = "after that" if known else "before or after that (the clocks do not tell)"
+            lines.append(f"{when}, {failure.component} on {failure.host}: {failure.what}")
         if self.stopped:
             lines.append(f"stopped because of that: {', '.join(self.stopped)}")
         super().__init__("\n".join(lines))

@@ -25,14 +25,24 @@ from loopscope.experiment import (
     Phase,
     PhasesReady,
     PortReady,
+    files_to_send,
     quantity,
     streams_of_host,
 )
 from loopscope.files import reserve, write_whole
+from loopscope.provider import (
+    CLOCK,
+    DATA,
+    AgentError,
+    Host,
+    Provider,
+    Request,
+    Testbed,
+    TestbedError,
+)
+from loopscope.provider._proto import agent_pb2 as pb
+from loopscope.provider.patience import to_the_end, within
 from loopscope.strict_json import to_json
-from loopscope.testbed import AgentError, Host, LocalTestbed, TestbedError
-from loopscope.testbed._proto import agent_pb2 as pb
-from loopscope.testbed.patience import to_the_end, within
 
 # Components that come before the first phase have this long to become ready.
 START_TIMEOUT_S = 10.0
@@ -44,19 +54,20 @@ RESERVE = ".reserve"
 RESERVE_BYTES = 1 << 20
 
 
-def testbed(experiment: Experiment, run_id: str, directory: Path) -> LocalTestbed:
-    """The experiment's testbed, not yet made, whose hosts write into ``directory``."""
-    return LocalTestbed(
-        run_id,
-        experiment.hosts,
-        directory,
-        data_network=experiment.network.data,
-        clock_network=experiment.network.clock,
-        data_mtu=experiment.network.mtu,
-        synthetic_seed=experiment.clocks.seed,
-        router=router.is_needed(experiment),
-        probes_on_data=experiment.clock.network == "data",
+def _request(experiment: Experiment, run_id: str, directory: Path) -> Request:
+    """The testbed that the experiment needs, whose hosts write into ``directory``."""
+    network = experiment.network
+    return Request(
+        run_id=run_id,
+        hosts=experiment.hosts,
+        directory=directory,
         folder=experiment.folder,
+        files=files_to_send(experiment),
+        networks={DATA: network.data, CLOCK: network.clock},
+        data_mtu=network.mtu,
+        hidden_clocks=experiment.clocks.seed,
+        router=router.is_needed(experiment),
+        probes_on_data=experiment.clock.network == DATA,
     )
 
 
@@ -75,18 +86,19 @@ class Executed:
 
 async def execute(
     experiment: Experiment,
+    provider: Provider,
     run_id: str,
     directory: Path,
     progress: Progress,
     interruption: Interruption,
 ) -> Executed:
-    """Runs the experiment once, its files in ``directory``.
+    """Runs the experiment once on the provider's hosts, its files in ``directory``.
 
     Whatever happens, components are ended, their files are closed, and the testbed is removed.
     Raises RunFailed with the first cause.
     """
     progress.stage(f"making {len(experiment.hosts)} hosts")
-    bed = testbed(experiment, run_id, directory)
+    bed = provider(_request(experiment, run_id, directory))
     reserve(directory / RESERVE, RESERVE_BYTES)
     try:
         async with bed:
@@ -112,14 +124,16 @@ async def execute(
 class Repeat:
     """A run in progress on a testbed that exists."""
 
-    def __init__(self, experiment: Experiment, bed: LocalTestbed, progress: Progress) -> None:
+    def __init__(self, experiment: Experiment, bed: Testbed, progress: Progress) -> None:
         self._experiment = experiment
+        self._bed = bed
         self._hosts = dict(bed.hosts)
-        self._router = bed.router
+        self._router: Host | None = None
         self._links: list[Component] = []
         if bed.router is not None:
-            self._links = [router.links(experiment, bed.hosts, bed.router)]
-            self._hosts[bed.router.name] = bed.router
+            self._links = [router.links(experiment, bed.router)]
+            self._router = bed.router.host
+            self._hosts[self._router.name] = self._router
         self._progress = progress
         self._components = Components([*self._links, *experiment.components])
         self._watchers: list[asyncio.Task[None]] = []
@@ -202,6 +216,7 @@ class Repeat:
         if self._emulates_clock:
             await self._each(self._end, routers)
         await self._each(self._finish_trace)
+        await self._bed.fetch()
         (directory / RESERVE).unlink(missing_ok=True)
         for line in write_unwritten(directory / "hosts", self._finished):
             self._progress.note(line)
@@ -403,7 +418,7 @@ class Repeat:
 
     async def _enter(self, components: Sequence[Component], phase: Phase) -> None:
         """Tells components to begin a phase, all at the same time."""
-        peers = self._components.peers(lambda host: self._hosts[host].data_address)
+        peers = self._components.peers(lambda host: self._hosts[host].addresses[DATA])
         peers_json = to_json(peers)
 
         async def enter(spec: Component) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from loopscope.experiment import (
     Component,
     Experiment,
@@ -12,7 +10,7 @@ from loopscope.experiment import (
     main_stream,
     streams_document,
 )
-from loopscope.testbed import Host
+from loopscope.provider import Router
 
 # No name in an experiment file begins with _.
 LINKS = "_links"
@@ -25,17 +23,17 @@ def is_needed(experiment: Experiment) -> bool:
     return experiment.network.emulation is not None
 
 
-def links(experiment: Experiment, hosts: Mapping[str, Host], router: Host) -> Component:
+def links(experiment: Experiment, router: Router) -> Component:
     """The component that moves packets between the hosts, through the experiment's links."""
     return Component(
         name=LINKS,
-        host=router.name,
+        host=router.host.name,
         argv=("loopscope-host", "emulate"),
         config=links_document(
             experiment,
             [
-                {"host": host.name, "device": host.port, "address": host.data_link_address}
-                for host in hosts.values()
+                {"host": port.host, "device": port.device, "address": port.link_address}
+                for port in router.ports
             ],
         ),
         env={},

@@ -10,10 +10,12 @@ from loopscope.control.progress import Progress
 from loopscope.control.repeat import execute
 from loopscope.control.rundir import BASE, RunDirectory, settle
 from loopscope.experiment import Experiment
+from loopscope.provider import Provider
 
 
 def measure(
     experiment: Experiment,
+    provider: Provider,
     directory: RunDirectory,
     point: str,
     number: int,
@@ -21,6 +23,8 @@ def measure(
     interruption: Interruption,
 ) -> None:
     """Runs the experiment as often as it asks for, each time into a folder of the point.
+
+    Each repeat has hosts of its own from the provider.
 
     The point is the sweep's ``number``-th.
 
@@ -39,7 +43,7 @@ def measure(
             progress.stage(f"repeat {repeat} of {experiment.repeat}")
             token += f"{'r' if prefix else ''}{repeat:x}"
         path = directory.repeat(repeat, point)
-        work = partial(execute, seeded[repeat - 1], token, path, progress, interruption)
+        work = partial(execute, seeded[repeat - 1], provider, token, path, progress, interruption)
         try:
             executed = interruption.run(work)
         finally:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from loopscope.files import write_whole
-from loopscope.testbed._proto import agent_pb2 as pb
+from loopscope.provider._proto import agent_pb2 as pb
 
 
 def write_unwritten(hosts: Path, replies: Mapping[str, pb.FinishTraceReply]) -> Iterator[str]:

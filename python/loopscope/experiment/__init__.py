@@ -43,6 +43,7 @@ from .plan import (
     LineReady,
     Link,
     LinkStep,
+    Machine,
     Network,
     PathTrigger,
     Phase,
@@ -57,6 +58,7 @@ from .plan import (
     StreamFilter,
 )
 from .problem import ExperimentErrors, Problem, format_problem
+from .sent_files import files_to_send
 from .streams import main_stream, streams_document, streams_of_host
 
 if TYPE_CHECKING:
@@ -88,6 +90,7 @@ __all__ = [
     "LineReady",
     "Link",
     "LinkStep",
+    "Machine",
     "MessagePath",
     "MessageType",
     "MissesIn",
@@ -114,6 +117,7 @@ __all__ = [
     "check",
     "check_pattern",
     "described",
+    "files_to_send",
     "format_problem",
     "from_manifest",
     "from_text",

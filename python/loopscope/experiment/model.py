@@ -18,6 +18,7 @@ from .file_section import Section, word_or_mapping
 from .model_clocks import ClockExchange, SyntheticClocks
 from .model_components import Component
 from .model_figures import Figure, a_path, statistics_at
+from .model_machines import FilePattern, Machine, check_machines
 from .model_network import Network, check_subnets
 from .model_paths import Measure
 from .model_phases import Phase, check_phases
@@ -46,12 +47,24 @@ class ExperimentFile(Section):
         description="Name; also of the folder of its runs."
     )
     description: Text = Field(default="", description="What it is for, in a sentence.")
-    testbed: Literal["local"] = Field(
+    testbed: Literal["local", "ssh"] = Field(
         default="local",
-        description="Where the hosts come from: local makes each a network namespace.",
+        description="Where the hosts come from: local makes each a network namespace of this "
+        "machine, ssh takes machines that are there, by their names or as `machines` says.",
     )
     hosts: list[Annotated[str, values.Name("a host", 20)]] = Field(
         min_length=1, description="Names of the hosts. The first is the reference of time."
+    )
+    machines: dict[Annotated[str, values.Reference("host")], Machine] = Field(
+        default={},
+        description="How the machines of hosts are reached with `testbed: ssh`; of no effect with "
+        "another testbed.",
+    )
+    send: list[Annotated[str, FilePattern()]] = Field(
+        default=[],
+        description="Files that the hosts get before the run with `testbed: ssh`: files and "
+        "folders in this file's folder, or patterns such as config/*.yaml. Words of `run` that "
+        "begin with ./ and name a file are sent anyway. With `testbed: local` they are there.",
     )
     clocks: Annotated[
         Annotated[Literal["plain", "synthetic"], Tag("<word>")]
@@ -143,6 +156,7 @@ class ExperimentFile(Section):
         at.report_repeated("host", [(host.text, host) for host in at.elements("hosts")])
         _check_idle_hosts(at)
         check_subnets(at)
+        check_machines(at)
         check_phases(at)
         for item in at.elements("expect"):
             if event := expect_lines.event_of(item.text or ""):

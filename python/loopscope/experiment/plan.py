@@ -149,6 +149,23 @@ class ClockExchange:
 
 
 @dataclass(frozen=True)
+class Machine:
+    """How the machine of a host is reached over SSH; None: as ssh has it.
+
+    ``data`` and ``clock`` are its IP addresses on the networks of messages and of clock probes,
+    None: the one that the SSH connection arrives at.
+    """
+
+    address: str
+    user: str | None = None
+    port: int | None = None
+    jump: str | None = None
+    key: str | None = None
+    data: str | None = None
+    clock: str | None = None
+
+
+@dataclass(frozen=True)
 class LinkStep:
     """A change of some of a link's settings (None: to the default).
 
@@ -289,12 +306,13 @@ class Experiment:
     ``group:name``: what the main stream records; ``streams`` are the others. ``points`` are those
     of the sweep, in order, none where nothing is swept; the experiment itself is then the file with
     its parameters as they stand. ``folder`` is that of the file, absolute, where relative paths of
-    commands begin; empty: the current one.
+    commands begin; empty: the current one. ``machines`` are those of testbed ssh, by host; ``send``
+    are patterns of the files that they get.
     """
 
     name: str
     description: str
-    testbed: Literal["local"]
+    testbed: Literal["local", "ssh"]
     hosts: tuple[str, ...]
     clocks: Clocks
     clock: ClockExchange
@@ -316,6 +334,8 @@ class Experiment:
     points: tuple[Point, ...] = ()
     warnings: tuple[Problem, ...] = ()
     folder: str = ""
+    machines: Mapping[str, Machine] = field(default_factory=dict)
+    send: tuple[str, ...] = ()
     drain_ns: int = 0
     version: Literal[1] = MANIFEST_VERSION
 

@@ -15,6 +15,7 @@ from . import (
     model_clocks,
     model_components,
     model_figures,
+    model_machines,
     model_paths,
     model_phases,
     model_trace,
@@ -85,6 +86,10 @@ def resolve(
         figures=tuple(_figure(name, figure, events) for name, figure in file.figures.items()),
         analyse=graph(file.analyse, modules),
         warnings=tuple(warnings),
+        machines={name: _machine(name, file.machines.get(name)) for name in file.hosts}
+        if file.testbed == "ssh"
+        else {},
+        send=tuple(file.send),
         drain_ns=drain.default_ns(emulation, paths) if file.drain is None else file.drain,
     )
 
@@ -124,6 +129,12 @@ def _clocks(clocks: str | model_clocks.SyntheticClocks) -> plan.Clocks:
     if clocks == "synthetic":
         return plan.Clocks("synthetic", model_clocks.SyntheticSettings().seed)
     return plan.Clocks("plain", None)
+
+
+def _machine(host: str, machine: model_machines.Machine | None) -> plan.Machine:
+    if machine is None:
+        return plan.Machine(host)
+    return _same(plan.Machine, machine, address=machine.address or host)
 
 
 def _component(

@@ -1,30 +1,20 @@
-"""Where hosts come from, and how their agents are reached.
-
-What needs gRPC is imported at first use: it comes with the extra `testbed`.
-"""
+"""Where hosts come from: the providers of testbeds."""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
 
-from loopscope.testbed.program import TestbedError, dormant, host_binary
+from loopscope.experiment import Experiment
+from loopscope.provider import Provider, TestbedError
+from loopscope.testbed.program import dormant, host_binary
 
-if TYPE_CHECKING:
-    from loopscope.testbed.agent import Agent, AgentError
-    from loopscope.testbed.local import Host, LocalTestbed
-
-__all__ = ["Agent", "AgentError", "Host", "LocalTestbed", "TestbedError", "dormant", "host_binary"]
-
-_AT_FIRST_USE: Final = {
-    "Agent": "agent",
-    "AgentError": "agent",
-    "Host": "local",
-    "LocalTestbed": "local",
-}
+__all__ = ["TestbedError", "dormant", "host_binary", "provider"]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _AT_FIRST_USE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_AT_FIRST_USE[name]}"), name)
+def provider(experiment: Experiment) -> Provider:
+    """The provider of the testbed that an experiment names.
+
+    It is imported at first use: it needs gRPC, which comes with the extra `testbed`.
+    """
+    made: Provider = import_module(f"{__name__}.{experiment.testbed}").provide(experiment)
+    return made

@@ -5,94 +5,60 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from loopscope.testbed._proto import agent_pb2 as pb
-from loopscope.testbed.agent import Agent, AgentError
-from loopscope.testbed.patience import to_the_end, within
-from loopscope.testbed.program import TestbedError, dormant, host_binary
+from loopscope.experiment import Experiment
+from loopscope.provider import (
+    CLOCK,
+    DATA,
+    Host,
+    Network,
+    Provider,
+    Request,
+    Router,
+    RouterPort,
+    Testbed,
+    TestbedError,
+)
+from loopscope.provider._proto import agent_pb2 as pb
+from loopscope.provider.agent import Agent, AgentError
+from loopscope.provider.patience import within
+from loopscope.testbed.program import dormant, host_binary
 
 
-@dataclass(frozen=True)
-class Host:
-    """A host of the testbed."""
+class LocalTestbed(Testbed):
+    """Hosts made by the machine's agent.
 
-    name: str
-    data_address: str
-    clock_address: str
-    namespace: str
-    port: str
-    """The device of the router that its data link ends at."""
-    data_link_address: str
-    """Ethernet address of its own end of it."""
-    agent: Agent
-
-
-class LocalTestbed:
-    """Hosts made by the machine's agent. ``async with`` makes them and removes them.
-
-    Each writes ``hosts/<host>/`` into ``directory``, so that what was measured stays, whichever
-    process is killed. With a ``router`` the data links end at it; else they are one bridge.
-    ``probes_on_data``: clock probes share them. Relative paths in commands begin in ``folder``,
-    else in the current one. ``problems`` lists afterwards what could not be removed.
+    With a router the data links end at it; else they are one bridge.
     """
 
-    def __init__(
-        self,
-        run_id: str,
-        hosts: Sequence[str],
-        directory: Path,
-        *,
-        data_network: str,
-        clock_network: str,
-        data_mtu: int | None = None,
-        synthetic_seed: int | None = None,
-        router: bool = False,
-        probes_on_data: bool = False,
-        folder: str = "",
-    ) -> None:
-        self._run_id = run_id
-        self._directory = directory.absolute()
+    def __init__(self, request: Request) -> None:
+        super().__init__()
+        self._run_id = request.run_id
+        self._directory = request.directory.absolute()
         self._request = pb.BuildTestbedRequest(
-            hosts=list(hosts),
-            data_network=data_network,
-            clock_network=clock_network,
-            data_mtu=data_mtu or 0,
-            synthetic_seed=synthetic_seed,
-            router=router,
-            probes_on_data=probes_on_data,
-            working_directory=folder or os.getcwd(),
+            hosts=list(request.hosts),
+            data_network=request.networks[DATA],
+            clock_network=request.networks[CLOCK],
+            data_mtu=request.data_mtu or 0,
+            synthetic_seed=request.hidden_clocks,
+            router=request.router,
+            probes_on_data=request.probes_on_data,
+            working_directory=request.folder or os.getcwd(),
             path=os.environ.get("PATH", os.defpath),
         )
         self._log: IO[bytes] | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._agent: Agent | None = None
-        self.hosts: dict[str, Host] = {}
-        self.router: Host | None = None
-        self.knows_neighbours = False
-        """Whether every host has the others' Ethernet addresses from the start."""
-        self.problems: list[str] = []
 
-    async def __aenter__(self) -> LocalTestbed:
+    async def make(self) -> None:
+        """Starts the machine's agent, which makes the hosts."""
         if os.geteuid() != 0:
             raise TestbedError(
                 "the local testbed makes network namespaces, which needs root.\n"
                 "  Run it with: sudo loopscope run …"
             )
-        try:
-            await self._build()
-        except BaseException:
-            await to_the_end(self._remove())
-            raise
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await to_the_end(self._remove())
-
-    async def _build(self) -> None:
         # Made and removed by the agent, through its ledger: it outlives neither of us.
         scratch = Path(tempfile.gettempdir()) / f"loopscope-{self._run_id}"
         socket = scratch / "machine.sock"
@@ -133,7 +99,10 @@ class LocalTestbed:
         self.hosts = {host.name: _host(host) for host in made.hosts}
         self.knows_neighbours = made.neighbours
         if made.HasField("router"):
-            self.router = _host(made.router)
+            ports = [
+                RouterPort(each.name, each.port, each.data_link_address) for each in made.hosts
+            ]
+            self.router = Router(_host(made.router), ports)
 
     async def _wait_until_ready(self) -> None:
         assert self._process is not None and self._process.stdout is not None
@@ -155,8 +124,12 @@ class LocalTestbed:
         self._log.seek(0)
         return self._log.read().decode(errors="replace").strip()
 
-    async def _remove(self) -> None:
-        for host in (*self.hosts.values(), *([self.router] if self.router else [])):
+    async def fetch(self) -> None:
+        """Does nothing: the hosts have written there themselves."""
+
+    async def remove(self) -> None:
+        """Has the machine's agent undo its ledger, and ends it."""
+        for host in (*self.hosts.values(), *([self.router.host] if self.router else [])):
             await host.agent.close()
         if self._agent is not None:
             try:
@@ -182,12 +155,12 @@ class LocalTestbed:
 
 
 def _host(made: pb.TestbedHost) -> Host:
-    return Host(
-        name=made.name,
-        data_address=made.data_address,
-        clock_address=made.clock_address,
-        namespace=made.namespace,
-        port=made.port,
-        data_link_address=made.data_link_address,
-        agent=Agent(made.name, made.agent_socket),
-    )
+    addresses: dict[Network, str] = {CLOCK: made.clock_address}
+    if made.data_address:
+        addresses[DATA] = made.data_address
+    return Host(made.name, Agent(made.name, made.agent_socket), addresses)
+
+
+def provide(_: Experiment) -> Provider:
+    """The provider of an experiment's hosts, which need no machines."""
+    return LocalTestbed

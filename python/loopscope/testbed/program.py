@@ -7,11 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-
-class TestbedError(Exception):
-    """The testbed could not be made; the text says why and what to do."""
-
-    __test__ = False  # its name makes pytest take it for a test
+from loopscope.provider import TestbedError
 
 
 def dormant() -> dict[str, str]:

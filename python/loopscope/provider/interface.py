@@ -1,0 +1,128 @@
+"""What control asks of a testbed, and what it gets, whatever kind of testbed it is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from loopscope.provider.patience import to_the_end
+
+if TYPE_CHECKING:
+    from loopscope.provider.agent import Agent
+
+Network = Literal["data", "clock"]
+"""The network of the programs' messages, and the one of the clock probes."""
+DATA: Final = "data"
+CLOCK: Final = "clock"
+
+
+class TestbedError(Exception):
+    """The testbed could not be made; the text says why and what to do."""
+
+    __test__ = False  # its name makes pytest take it for a test
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host that exists, and whose agent answers."""
+
+    name: str
+    agent: Agent
+    addresses: Mapping[Network, str]
+    """Its own IP address on each network that it is on."""
+
+
+@dataclass(frozen=True)
+class RouterPort:
+    """An end of a data link at the router."""
+
+    host: str
+    """The host at the other end."""
+    device: str
+    """Its network device on the router."""
+    link_address: str
+    """Ethernet address of the other end."""
+
+
+@dataclass(frozen=True)
+class Router:
+    """The host at which the data links of all others end."""
+
+    host: Host
+    ports: Sequence[RouterPort]
+
+
+@dataclass(frozen=True)
+class Request:
+    """The testbed that a repeat of an experiment needs."""
+
+    run_id: str
+    """Unique among all runs on the machines; letters, digits, ``-``, ``_`` and ``.``."""
+    hosts: Sequence[str]
+    """Names, the clocks' reference first."""
+    directory: Path
+    """What hosts write is in ``hosts/<host>/`` in it at the end: they write there themselves where
+    they can, so that it stays, whichever process is killed."""
+    folder: str
+    """Where relative paths in commands begin; empty: in the current directory."""
+    files: Sequence[Path]
+    """The files in ``folder`` that hosts need which do not have it, relative to it."""
+    networks: Mapping[Network, str]
+    """The IPv4 networks, in CIDR notation, from which hosts get addresses where they have none."""
+    data_mtu: int | None
+    """MTU of the data links, bytes; None: as the kernel has it."""
+    hidden_clocks: int | None
+    """Seed of clocks that only loopscope sees, one for each host; None: plain clocks."""
+    router: bool
+    """Whether the data links have to end at a router; else all hosts share one network."""
+    probes_on_data: bool
+    """Whether clock probes go over the data links."""
+
+
+class Testbed(ABC):
+    """Hosts that exist while the context lasts, whatever ends it.
+
+    ``__init__`` takes the request and makes nothing.
+    """
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        self.hosts: dict[str, Host] = {}
+        """By name, in the order of the request."""
+        self.router: Router | None = None
+        """Where the request asks for one."""
+        self.knows_neighbours = False
+        """Whether every host has the others' Ethernet addresses from the start."""
+        self.problems: list[str] = []
+        """What could not be removed, for people."""
+
+    @abstractmethod
+    async def make(self) -> None:
+        """Makes the hosts, or as many of them as it can. Raises TestbedError."""
+
+    @abstractmethod
+    async def fetch(self) -> None:
+        """Brings what hosts wrote elsewhere into the request's directory; fills ``problems``."""
+
+    @abstractmethod
+    async def remove(self) -> None:
+        """Removes all that ``make`` made, however far it came; fills ``problems``."""
+
+    async def __aenter__(self) -> Testbed:
+        try:
+            await self.make()
+        except BaseException:
+            await to_the_end(self.remove())
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await to_the_end(self.remove())
+
+
+Provider = Callable[[Request], Testbed]
+"""The testbed of a request, not yet made."""

@@ -1,0 +1,76 @@
+"""A Unix socket for the client of an agent that speaks over a process's input and output."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from asyncio.subprocess import Process
+from pathlib import Path
+
+from loopscope.provider.patience import within
+from loopscope.testbed.ssh_machine import END_S, skip_to_mark
+
+CHUNK = 1 << 16
+
+
+class Relay:
+    """Passes bytes on between one connection to a socket and a process."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._server: asyncio.Server | None = None
+        self._passing: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def listen(cls, socket: Path, process: Process) -> Relay:
+        """A relay that has one connection, the first, on ``socket``."""
+        relay = cls(process)
+        relay._server = await asyncio.start_unix_server(relay._connected, socket)
+        return relay
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._passing is not None:
+            writer.close()
+            return
+        self._passing = asyncio.current_task()
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            await skip_to_mark(process.stdout)
+            there = asyncio.ensure_future(_copy(reader, process.stdin))
+            back = asyncio.ensure_future(_copy(process.stdout, writer))
+            # When one side has ended, the other has nobody to speak to.
+            await asyncio.wait({there, back}, return_when=asyncio.FIRST_COMPLETED)
+            there.cancel()
+            back.cancel()
+            await asyncio.wait({there, back})
+        except EOFError:
+            pass
+        finally:
+            process.stdin.close()
+            writer.close()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await within(END_S, process.wait())
+
+    async def close(self) -> None:
+        """Ends the process, by its input or by force, and the socket."""
+        if self._server is not None:
+            self._server.close()
+        process = self._process
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            await within(END_S, process.wait())
+        except asyncio.TimeoutError:
+            process.kill()
+            await process.wait()
+        if self._passing is not None:
+            await asyncio.wait({self._passing})
+
+
+async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    # An error is an end: the side that it comes from is gone.
+    with contextlib.suppress(OSError):
+        while data := await source.read(CHUNK):
+            target.write(data)
+            await target.drain()

@@ -1,0 +1,226 @@
+"""A machine over the system's ssh: one connection for a shell, files there and back, an agent."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import tempfile
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from pathlib import Path
+from typing import IO
+
+from loopscope.experiment import Machine
+from loopscope.provider import TestbedError
+from loopscope.provider.patience import within
+from loopscope.testbed.program import dormant
+from loopscope.testbed.unpack import unpack
+
+# A line after which output is that of our command: a shell's start files may print before it.
+MARK = "loopscope-begins-here"
+# For the connection and the login, and for a short command.
+LOGIN_S = 30.0
+SHORT_S = 10.0
+# For a process to end whose input is closed.
+END_S = 2.0
+# No question can be answered, nothing is forwarded, only known hosts are trusted. A connection on
+# which nothing arrives is closed after 15 s.
+OPTIONS = [
+    *("-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=10"),
+    *("-o", "ForwardAgent=no", "-o", "ForwardX11=no", "-o", "ClearAllForwardings=yes"),
+    *("-o", "PermitLocalCommand=no", "-o", "RemoteCommand=none", "-o", "RequestTTY=no"),
+    *("-o", "ControlPersist=no", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
+]
+# What ssh prints, and what to do about it.
+REMEDIES = {
+    "IDENTIFICATION HAS CHANGED": "its host key is not the one that is known. If the machine was "
+    "set up anew, remove the old key with ssh-keygen -R, then connect once by hand: {by_hand}",
+    "Host key verification failed": "its host key is not known. Connect once by hand, to compare "
+    "and accept it: {by_hand}",
+    "Permission denied": "it refuses the login, which has to work without a question: give a key "
+    "(`key:` in `machines`, ~/.ssh/config), and a key with a passphrase to ssh-agent. By hand: "
+    "{by_hand}",
+}
+
+
+class SshMachine:
+    """A machine, not yet connected to. Every method raises TestbedError."""
+
+    def __init__(self, host: str, machine: Machine, control: Path) -> None:
+        """``control``: where the socket is made that the sessions share."""
+        self.host = host
+        to = []
+        for option, value in (("-l", machine.user), ("-p", machine.port), ("-J", machine.jump)):
+            to += [option, str(value)] if value is not None else []
+        if machine.key is not None:
+            to += ["-i", os.path.expanduser(machine.key), "-o", "IdentitiesOnly=yes"]
+        to.append(machine.address)
+        self._by_hand = shlex.join(["ssh", *to])
+        self._ssh = ["ssh", *OPTIONS, "-S", str(control)]
+        self._to = to
+        self._messages: IO[bytes] = tempfile.TemporaryFile()
+        self._shell: Process | None = None
+
+    @property
+    def _printed(self) -> str:
+        # Not by the file's position, which those that write have too.
+        return os.pread(self._messages.fileno(), 1 << 16, 0).decode(errors="replace")
+
+    @property
+    def last_words(self) -> str:
+        """The end of what ssh, and programs over it, printed as errors."""
+        text = [line.strip() for line in self._printed.split("\n") if line.strip()]
+        return "; ".join("".join(c for c in line if c.isprintable()) for line in text[-3:])
+
+    def error(self, what: str) -> TestbedError:
+        """An error of this machine, with the remedy where ssh said something that is known."""
+        for known, remedy in REMEDIES.items():
+            if known in self._printed:
+                return TestbedError(f"host {self.host}: {remedy.format(by_hand=self._by_hand)}")
+        because = f": {self.last_words}" if self.last_words else ""
+        return TestbedError(f"host {self.host}: {what}{because}")
+
+    async def _start(self, *words: str, stdin: int = PIPE, stdout: int = PIPE) -> Process:
+        # In a session of its own: Ctrl-C is for the run, which ends it in order.
+        return await asyncio.create_subprocess_exec(
+            *self._ssh,
+            *words,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=self._messages,
+            env=dormant(),
+            start_new_session=True,
+        )
+
+    async def connect(self) -> None:
+        """Logs in. The connection lasts until it is closed, or this process is gone."""
+        self._shell = await self._start("-M", *self._to, "exec sh")
+        await self.ask("true", LOGIN_S)
+
+    async def ask(self, script: str, timeout_s: float = SHORT_S) -> list[str]:
+        """Runs a script of one line in the machine's shell; the lines that it prints."""
+        shell = self._shell
+        assert shell is not None and shell.stdin is not None and shell.stdout is not None
+        end = f"{MARK}-end"
+        try:
+            shell.stdin.write(
+                f"echo; echo {MARK}; ( {script} ) </dev/null 2>&1; "
+                f"printf '\\n%s %s\\n' {end} $?\n".encode()
+            )
+            await shell.stdin.drain()
+            lines = await within(timeout_s, _lines(shell.stdout, end))
+        except asyncio.TimeoutError:
+            raise self.error(f"it does not answer within {timeout_s:.0f} s") from None
+        except (OSError, EOFError):
+            await self._gone(shell)
+            raise self.error("the connection is lost") from None
+        status = lines.pop().rpartition(" ")[2]
+        if status != "0":
+            said = "; ".join(lines[-3:])
+            raise TestbedError(f"host {self.host}: {script.split(' ')[0]} failed: {said}")
+        return lines
+
+    async def _gone(self, process: Process) -> None:
+        """Waits until a process has ended that is about to, so that its last words are there."""
+        try:
+            await within(END_S, process.wait())
+        except asyncio.TimeoutError:
+            process.kill()
+            await process.wait()
+
+    async def run(self, script: str, stdin: bytes = b"") -> None:
+        """Runs a script over a session of its own, with that as its standard input."""
+        process = await self._session(script)
+        try:
+            printed, _ = await process.communicate(stdin)
+        finally:
+            await _end(process)
+        if process.returncode != 0:
+            said = printed.decode(errors="replace").strip().rpartition("\n")[2]
+            raise self.error(f"it ended with exit status {process.returncode}, saying {said!r}")
+
+    async def start(self, script: str) -> Process:
+        """Starts a script over a session of its own, which prints MARK before anything else."""
+        return await self._session(script)
+
+    async def _session(self, script: str, stdin: int = PIPE, stdout: int = PIPE) -> Process:
+        command = f"exec sh -c {shlex.quote(f'echo; echo {MARK}; {script}')}"
+        return await self._start(*self._to, command, stdin=stdin, stdout=stdout)
+
+    async def fetch(self, folder: str, name: str, into: Path) -> int:
+        """Copies ``folder/name`` to ``into/name``; the bytes of its files.
+
+        Raises UnpackError, tarfile.TarError and OSError besides.
+        """
+        readable, writable = os.pipe()
+        try:
+            process = await self._session(
+                f"exec tar -C {shlex.quote(folder)} -cf - {shlex.quote(name)}", DEVNULL, writable
+            )
+        except BaseException:
+            os.close(readable)
+            raise
+        finally:
+            os.close(writable)
+        # A thread, because tarfile reads as a file does. It ends when the process does.
+        reading = asyncio.ensure_future(asyncio.to_thread(_unpack, readable, into, name))
+        try:
+            size = await asyncio.shield(reading)
+        except EOFError:
+            await self._gone(process)
+            raise self.error("the connection is lost") from None
+        finally:
+            if not reading.done():
+                process.kill()
+            await asyncio.wait({reading})
+            await _end(process)
+        if process.returncode != 0:
+            raise self.error("tar failed")
+        return size
+
+    async def close(self) -> None:
+        """Ends the connection."""
+        if self._shell is not None:
+            await _end(self._shell)
+            self._shell = None
+
+
+async def skip_to_mark(stream: asyncio.StreamReader) -> None:
+    """Reads up to MARK. Raises EOFError where it does not come."""
+    while (line := await stream.readline()).strip() != MARK.encode():
+        if not line:
+            raise EOFError
+
+
+async def _lines(stream: asyncio.StreamReader, end: str) -> list[str]:
+    """The lines that are not empty, to the one that begins with ``end``. Raises EOFError."""
+    await skip_to_mark(stream)
+    lines: list[str] = []
+    while not lines or not lines[-1].startswith(end):
+        line = await stream.readline()
+        if not line:
+            raise EOFError
+        if text := line.decode(errors="replace").strip():
+            lines.append("".join(c for c in text if c.isprintable()))
+    return lines
+
+
+def _unpack(descriptor: int, into: Path, name: str) -> int:
+    with open(descriptor, "rb") as stream:
+        while (line := stream.readline(1 << 16)).strip() != MARK.encode():
+            if not line:
+                raise EOFError
+        return unpack(stream, into, name)
+
+
+async def _end(process: Process) -> None:
+    """Ends a process: its input closes; if that does not do, it is killed."""
+    if process.returncode is not None:
+        return
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        await within(END_S, process.wait())
+    except asyncio.TimeoutError:
+        process.kill()
+        await process.wait()

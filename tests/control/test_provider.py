@@ -1,0 +1,139 @@
+"""A run on hosts that only the test knows: control needs nothing but the provider's interface."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from loopscope import __version__
+from loopscope.control import BASE, Interruption, RunDirectory, RunFailed, Silent, measure
+from loopscope.experiment import load
+from loopscope.provider import Host, Request, Testbed, TestbedError
+from loopscope.provider._proto import agent_pb2 as pb
+
+FILE = """
+name: simulated
+hosts: [h1, h2, h3]
+phases: [{name: connect, timeout: 5s}, {name: run, timeout: 5s, measured: true}]
+components:
+  a: {host: h1, run: a}
+  b: {host: h3, run: b}
+"""
+
+
+class SimulatedAgent:
+    """An agent whose components speak the phase protocol, and do at once what they are asked."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+        self.events: asyncio.Queue[pb.Event] = asyncio.Queue()
+
+    def __getattr__(self, name: str) -> Any:
+        async def ask(*words: Any, **_: Any) -> Any:
+            self.log.append(" ".join([name, *(w for w in words[:2] if isinstance(w, str))]))
+            return REPLIES.get(name)
+
+        return ask
+
+    async def watch(self) -> AsyncIterator[pb.Event]:
+        while True:
+            yield await self.events.get()
+
+    async def start(self, component: str, *_: Any, **__: Any) -> None:
+        hello = pb.PhaseHello(phases=["connect", "run"])
+        self.events.put_nowait(pb.Event(component=component, phase_hello=hello))
+        self.events.put_nowait(pb.Event(component=component, ready=pb.Ready()))
+
+    async def enter_phase(self, component: str, phase: str, measured: bool, peers: str) -> None:
+        self.log.append(f"{component} {phase} {json.loads(peers)['b']['address']}")
+        done = pb.PhaseDone(phase=phase)
+        self.events.put_nowait(pb.Event(component=component, phase_done=done))
+
+
+REPLIES: dict[str, Any] = {
+    "hello": __version__,
+    "read_clock": pb.ReadClockReply(half_width_ns=1000),
+    "stop_clock": pb.StopClockReply(),
+    "stop_peers": [],
+    "finish_trace": pb.FinishTraceReply(),
+}
+
+
+class Simulated(Testbed):
+    """Hosts without machines."""
+
+    def __init__(self, request: Request, log: list[str], fails: bool = False) -> None:
+        super().__init__()
+        self.request, self.log, self.fails = request, log, fails
+
+    async def make(self) -> None:
+        for number, name in enumerate(self.request.hosts, start=1):
+            (self.request.directory / "hosts" / name).mkdir(parents=True)
+            agent: Any = SimulatedAgent(self.log)
+            self.hosts[name] = Host(
+                name, agent, {"data": f"192.0.2.{number}", "clock": f"198.51.100.{number}"}
+            )
+        if self.fails:
+            raise TestbedError("no power in the rack")
+
+    async def fetch(self) -> None:
+        self.log.append("fetched")
+
+    async def remove(self) -> None:
+        self.log.append(f"removed {', '.join(self.hosts)}")
+        self.problems.append("h2 does not answer")
+
+
+class Noting(Silent):
+    """Keeps the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def run(folder: Path, fails: bool = False) -> tuple[list[str], list[str], RunDirectory]:
+    """Runs FILE on simulated hosts; what their agents were asked, notes, and the directory."""
+    file = folder / "simulated.yaml"
+    file.write_text(FILE)
+    experiment = load(file)
+    log: list[str] = []
+    progress = Noting()
+    directory = RunDirectory(folder, experiment, file.read_bytes(), __version__)
+    interruption = Interruption(progress)
+
+    def provider(request: Request) -> Testbed:
+        return Simulated(request, log, fails)
+
+    try:
+        measure(experiment, provider, directory, BASE, 0, progress, interruption)
+    except RunFailed as error:
+        log.append(f"failed: {error}")
+    return log, progress.notes, directory
+
+
+def test_a_run_needs_nothing_of_its_hosts_but_the_interface(tmp_path: Path) -> None:
+    log, notes, directory = run(tmp_path)
+    entered = [line for line in log if line.startswith(("a ", "b "))]
+    assert sorted(entered[:2]) == ["a connect 192.0.2.3", "b connect 192.0.2.3"]
+    assert sorted(entered[2:]) == ["a run 192.0.2.3", "b run 192.0.2.3"]
+    assert "start_clock_reference 198.51.100.1" in log
+    followers = [line for line in log if line.startswith("start_clock_follower")]
+    assert followers == [
+        f"start_clock_follower 198.51.100.{host} 198.51.100.1:None" for host in (2, 3)
+    ]
+    assert log.count("finish_trace") == 3
+    assert log[-2:] == ["fetched", "removed h1, h2, h3"]
+    assert notes == ["h2 does not answer"]
+    assert directory.measured == 1
+
+
+def test_hosts_that_could_not_all_be_made_are_removed(tmp_path: Path) -> None:
+    log, notes, _ = run(tmp_path, fails=True)
+    assert log == ["removed h1, h2, h3", "failed: no power in the rack"]
+    assert notes == ["h2 does not answer"]

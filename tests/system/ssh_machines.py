@@ -1,0 +1,201 @@
+"""Machines with a real sshd each, as network namespaces with a user of their own."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from machine import BIN, Machine
+
+USER = "rider"
+NETWORK = "192.0.2"
+# What a machine has of its own: nothing that is on the desk but its programs and libraries.
+OWN = ("/home", "/run", "/tmp", "/dev/shm")
+SSHD = """
+Port 22
+ListenAddress 0.0.0.0
+HostKey /home/sshd/host_key
+PidFile none
+UsePAM no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+AllowStreamLocalForwarding no
+AllowTcpForwarding no
+MaxStartups 100
+"""
+
+
+def run(*words: str | Path, check: bool = True) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 0 or not check, (words, done.stdout, done.stderr)
+    return done.stdout
+
+
+class SshMachines(Machine):
+    """A desk and machines on one network. ``loopscope`` is run on the desk, as root."""
+
+    def __init__(self, directory: Path, hosts: tuple[str, ...]) -> None:
+        super().__init__(directory)
+        self.hosts = hosts
+        self.token = f"lstest-{os.getpid()}-{time.monotonic_ns() % 10**6}"
+        self.keys = directory / "keys"
+        self.keys.mkdir()
+        self.config = directory / "ssh_config"
+        self.known = directory / "known_hosts"
+        self.sshd: dict[str, subprocess.Popen[str]] = {}
+
+    def namespace(self, name: str) -> str:
+        return f"{self.token}-{name}"
+
+    def address(self, host: str) -> str:
+        return f"{NETWORK}.{11 + self.hosts.index(host)}"
+
+    def make(self) -> None:
+        switch = self.namespace("switch")
+        run("ip", "netns", "add", switch)
+        run("ip", "-n", switch, "link", "add", "bridge", "type", "bridge")
+        run("ip", "-n", switch, "link", "set", "bridge", "up")
+        self._plug("desk", f"{NETWORK}.1")
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.keys / "id")
+        known, config = [], [f"UserKnownHostsFile {self.known}", f"IdentityFile {self.keys}/id"]
+        for host in self.hosts:
+            self._plug(host, self.address(host))
+            key = self.keys / host
+            run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
+            known.append(f"{self.address(host)} {Path(f'{key}.pub').read_text()}")
+            config += [f"Host {host}", f"  HostName {self.address(host)}", f"  User {USER}"]
+        self.known.write_text("".join(known))
+        self.config.write_text("\n".join(config) + "\n")
+        for host in self.hosts:
+            self.boot(host)
+        for host in self.hosts:
+            self.wait(host)
+
+    def _plug(self, name: str, address: str) -> None:
+        own, switch = self.namespace(name), self.namespace("switch")
+        run("ip", "netns", "add", own)
+        run(
+            *("ip", "-n", switch, "link", "add", name, "type", "veth"),
+            *("peer", "name", "eth0", "netns", own),
+        )
+        run("ip", "-n", switch, "link", "set", name, "master", "bridge", "up")
+        run("ip", "-n", own, "address", "add", f"{address}/24", "dev", "eth0")
+        run("ip", "-n", own, "link", "set", "eth0", "up")
+        run("ip", "-n", own, "link", "set", "lo", "up")
+
+    def boot(self, host: str) -> None:
+        """Starts a machine's sshd."""
+        script = self.directory / f"boot-{host}"
+        config = self.directory / "sshd_config"
+        config.write_text(SSHD)
+        passwd = self.directory / "passwd"
+        passwd.write_text(
+            "root:*:0:0::/root:/bin/sh\nsshd:*:100:65534::/run/sshd:/usr/sbin/nologin\n"
+            f"{USER}:*:4711:4711::/home/{USER}:/bin/bash\n"
+        )
+        script.write_text(f"""set -eu
+mount --make-rprivate /
+mount -t tmpfs -o mode=755 tmpfs /home
+mkdir /home/sshd /home/{USER} /home/{USER}/.ssh
+cp {self.keys}/{host} /home/sshd/host_key
+chmod 600 /home/sshd/host_key
+cp {config} /home/sshd/sshd_config
+cp {self.keys}/id.pub /home/{USER}/.ssh/authorized_keys
+echo 'echo this machine greets everybody' >/home/{USER}/.bashrc
+chown -R 4711:4711 /home/{USER}
+mount --bind {passwd} /etc/passwd
+{"".join(f"mount -t tmpfs -o mode=1777 tmpfs {place}; " for place in OWN[1:])}
+mkdir /run/sshd
+exec env -i PATH=/usr/bin:/bin /usr/sbin/sshd -D -e -f /home/sshd/sshd_config
+""")
+        log = open(self.directory / f"sshd-{host}.log", "a")
+        self.sshd[host] = subprocess.Popen(
+            ["ip", "netns", "exec", self.namespace(host), "unshare", "-m", "sh", script],
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def wait(self, host: str) -> None:
+        """Waits until the machine's sshd listens."""
+        end = time.monotonic() + 10
+        while ":22 " not in run("ip", "netns", "exec", self.namespace(host), "ss", "-tln"):
+            assert time.monotonic() < end, (self.directory / f"sshd-{host}.log").read_text()
+            time.sleep(0.05)
+
+    def on(self, host: str, command: str, check: bool = True) -> str:
+        """Output of a shell command on a machine, in its own view of files, as root."""
+        return run(
+            *("nsenter", "-t", str(self.sshd[host].pid), "-m", "-n", "sh", "-c", command),
+            check=check,
+        )
+
+    def cut(self, host: str) -> None:
+        """Takes a machine off the network."""
+        run("ip", "-n", self.namespace("switch"), "link", "set", host, "down")
+
+    def processes_of(self, host: str) -> list[str]:
+        """Commands of the user's processes on a machine, without those of sshd."""
+        pids = run("ip", "netns", "pids", self.namespace(host)).split()
+        commands = (Path(f"/proc/{pid}/cmdline") for pid in pids)
+        texts = [c.read_bytes().replace(b"\0", b" ").decode() for c in commands if c.exists()]
+        return [text for text in texts if text and "sshd" not in text]
+
+    def remove(self) -> None:
+        names = ["switch", "desk", *self.hosts]
+        for name in names:
+            for pid in run("ip", "netns", "pids", self.namespace(name), check=False).split():
+                run("kill", "-KILL", pid, check=False)
+        for process in self.sshd.values():
+            process.wait()
+        for name in names:
+            run("ip", "netns", "delete", self.namespace(name), check=False)
+
+    def on_desk(self, *words: str | Path) -> list[str | Path]:
+        """The words of a command that is run on the desk."""
+        view = (
+            f"mount --bind {self.config} /etc/ssh/ssh_config && exec {shlex.join(map(str, words))}"
+        )
+        return ["ip", "netns", "exec", self.namespace("desk"), "unshare", "-m", "sh", "-c", view]
+
+    def command(
+        self, *words: str | Path, timeout_s: float = 300
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.on_desk(BIN / "loopscope", *words),
+            cwd=self.directory,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout_s,
+        )
+
+    def start(self, *words: str | Path) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.on_desk(BIN / "loopscope", *words),
+            cwd=self.directory,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def leftovers(self) -> list[str]:
+        """What runs left, on the desk and on the machines."""
+        left = super().leftovers()
+        for host in self.hosts:
+            if self.sshd[host].poll() is None:
+                left += [f"process on {host}: {each}" for each in self.processes_of(host)]
+                runs = f"/home/{USER}/.local/state/loopscope/runs"
+                find = f"find {runs} -mindepth 1; find /dev/shm /tmp ! -type d"
+                found = self.on(host, find, check=False).split("\n")
+                left += [f"on {host}: {each}" for each in found if each]
+        left += [str(path) for path in Path(tempfile.gettempdir()).glob("loopscope-*")]
+        return left

@@ -1,0 +1,106 @@
+"""Runs on machines over SSH: real sshd processes in namespaces, a user without root."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ssh_machines import SshMachines
+
+pytestmark = pytest.mark.usefixtures("root")
+
+Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
+
+PIPELINE = """
+name: pipeline
+testbed: {testbed}
+hosts: [h1, h2, h3]
+clocks: synthetic
+params: {{count: 300}}
+components:
+  source: {{host: h1, run: loopscope-host pipe source,
+           with: {{to: node1, count: $count, period: 2ms, size: 6B}}}}
+  node1: {{host: h2, run: loopscope-host pipe node, with: {{to: node2}}}}
+  node2: {{host: h3, run: loopscope-host pipe node, with: {{to: sink}}}}
+  sink: {{host: h1, run: loopscope-host pipe sink}}
+phases:
+  - {{name: listen, timeout: 5s}}
+  - {{name: connect, timeout: 5s}}
+  - {{name: run, measured: true, timeout: 60s}}
+trace: {{user: ["pipe:*"]}}
+measure:
+  paths:
+    loop: {{key: id, events: [source/pipe:sent, node1/pipe:received, node2/pipe:received,
+                            sink/pipe:received]}}
+expect: [loop.count == $count, loop.lost == 0, loop < 1s]
+"""
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[SshMachines]:
+    """Three machines; afterwards nothing may be left on them or on the desk."""
+    made = SshMachines(tmp_path, ("h1", "h2", "h3"))
+    try:
+        made.make()
+        yield made
+        left = made.leftovers()
+        assert not left, f"left behind: {left}"
+    finally:
+        made.remove()
+
+
+@pytest.mark.parametrize("testbed", ["ssh", "local"])
+def test_the_same_loop_is_judged_on_any_testbed(
+    machines: SshMachines, results: Read, testbed: str
+) -> None:
+    file = machines.write("pipeline.yaml", PIPELINE.format(testbed=testbed))
+    done = machines.command("run", file, "--json")
+    assert done.returncode == 0, done.stderr
+    read = results(done)
+    assert read["verdict"] == "PASS"
+    repeat = machines.directory / "runs/pipeline/latest/base/1"
+    for host in machines.hosts:
+        # The hidden clocks are far apart, so that only what the probes found brings them together.
+        assert (repeat / "hosts" / host / "env.json").exists()
+        assert (repeat / "hosts" / host / "trace").is_dir()
+
+
+PROGRAM = """#!/usr/bin/python3
+import sys, time
+import loopscope_trace
+from parts.words import GREETING
+print(GREETING, open(sys.argv[1]).read().strip(), flush=True)
+tick = loopscope_trace.event("loop", "tick")
+for i in range(50):
+    tick(i)
+    time.sleep(0.001)
+"""
+
+
+def test_a_program_and_its_files_that_exist_only_on_the_desk(
+    machines: SshMachines, results: Read
+) -> None:
+    machines.write("ticker", PROGRAM).chmod(0o755)
+    machines.write("settings.txt", "five\n")
+    (machines.directory / "parts").mkdir()
+    machines.write("parts/words.py", "GREETING = 'set to'\n")
+    file = machines.write(
+        "ticking.yaml",
+        "name: ticking\ntestbed: ssh\nhosts: [h2]\nsend: [parts]\n"
+        "phases: [{name: run, timeout: 20s, measured: true}]\n"
+        "components:\n"
+        "  ticker: {host: h2, run: ./ticker ./settings.txt, ready: {exit: 0}, start: run}\n"
+        "trace: {user: ['loop:*']}\n"
+        "expect: [ticker/loop:tick.rate > 1Hz]\n",
+    )
+    done = machines.command("run", file, "--json")
+    assert done.returncode == 0, done.stderr
+    assert results(done)["verdict"] == "PASS"
+    repeat = machines.directory / "runs/ticking/latest/base/1"
+    component = repeat / "hosts/h2/components/ticker"
+    assert (component / "stdout.log").read_text() == "set to five\n"
+    assert json.loads((component / "exit.json").read_text())["code"] == 0
