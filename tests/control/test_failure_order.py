@@ -1,4 +1,4 @@
-"""Which failure comes first: on one host by its own clock, between hosts as far as clocks tell."""
+"""Failures stand in the order of their causes: on one host by its clock, else as clocks tell."""
 
 from __future__ import annotations
 

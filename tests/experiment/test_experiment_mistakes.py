@@ -58,7 +58,7 @@ MISTAKES = {
     "host twice": ("[h1, h2]", "[h1, h2, «h1]", "given twice: first on line 2", None),
     "no hosts": ("[h1, h2]", "«[]", "at least 1 entry", None),
     "unknown host": ("host: h2", "host: «h22", "no host 'h22'", "h2"),
-    "testbed": ("hosts: [", "testbed: «shh\nhosts: [", "'shh' is not known here", None),
+    "testbed": ("hosts: [", "testbed: «shh\nhosts: [", "'shh' is not known here", "ssh"),
     "clocks word": ("hosts: [", "clocks: «sythetic\nhosts: [", "not known", "synthetic"),
     "clocks key": (
         "hosts: [",

@@ -76,7 +76,7 @@ class SshTestbed(Testbed):
         """Logs in everywhere, sends what is missing, and starts the agents."""
         if shutil.which("ssh") is None:
             raise TestbedError("testbed ssh needs the program ssh: install openssh-client")
-        # Of this user alone; in the shortest place, because names of sockets have 107 bytes.
+        # This user's alone; in the shortest place, because names of sockets have 107 bytes.
         self._scratch = Path(tempfile.mkdtemp(prefix="loopscope-"))
         names = list(self._request.hosts)
         made = await asyncio.gather(*map(self._make_one, names), return_exceptions=True)
