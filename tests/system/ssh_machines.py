@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import tempfile
 import time
@@ -47,6 +48,10 @@ class SshMachines(Machine):
         self.config = directory / "ssh_config"
         self.known = directory / "known_hosts"
         self.sshd: dict[str, subprocess.Popen[str]] = {}
+        # What commands make for a time: other tests have theirs elsewhere, and names of sockets are
+        # too short for the test's directory.
+        self.scratch = Path(tempfile.mkdtemp(prefix="lstest-"))
+        self.environment["TMPDIR"] = str(self.scratch)
 
     def namespace(self, name: str) -> str:
         return f"{self.token}-{name}"
@@ -155,6 +160,7 @@ exec env -i PATH=/usr/bin:/bin /usr/sbin/sshd -D -e -f /home/sshd/sshd_config
             process.wait()
         for name in names:
             run("ip", "netns", "delete", self.namespace(name), check=False)
+        shutil.rmtree(self.scratch)
 
     def on_desk(self, *words: str | Path) -> list[str | Path]:
         """The words of a command that is run on the desk."""
@@ -197,5 +203,5 @@ exec env -i PATH=/usr/bin:/bin /usr/sbin/sshd -D -e -f /home/sshd/sshd_config
                 find = f"find {runs} -mindepth 1; find /dev/shm /tmp ! -type d"
                 found = self.on(host, find, check=False).split("\n")
                 left += [f"on {host}: {each}" for each in found if each]
-        left += [str(path) for path in Path(tempfile.gettempdir()).glob("loopscope-*")]
+        left += map(str, self.scratch.iterdir())
         return left

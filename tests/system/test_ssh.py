@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -104,3 +105,54 @@ def test_a_program_and_its_files_that_exist_only_on_the_desk(
     component = repeat / "hosts/h2/components/ticker"
     assert (component / "stdout.log").read_text() == "set to five\n"
     assert json.loads((component / "exit.json").read_text())["code"] == 0
+
+
+SLEEPER = (
+    "name: sleeper\ntestbed: ssh\nhosts: [h1, h2]\n{machines}"
+    "phases: [{{name: run, timeout: 60s, measured: true}}]\n"
+    "components:\n"
+    "  pump: {{host: h1, run: sleep 1000}}\n"
+    "  valve: {{host: h2, run: sleep 40, ready: {{exit: 0}}, start: run}}\n"
+)
+
+
+def failing(machines: SshMachines, settings: str = "") -> str:
+    """Message of a run that cannot begin."""
+    given = f"machines: {{h2: {{{settings}}}}}\n" if settings else ""
+    done = machines.command("run", machines.write("sleeper.yaml", SLEEPER.format(machines=given)))
+    assert done.returncode == 4, done.stderr
+    return done.stderr
+
+
+def test_a_machine_that_cannot_be_used_says_why_and_what_to_do(machines: SshMachines) -> None:
+    said = failing(machines, "port: 23")
+    assert "host h2: " in said and "Connection refused" in said
+    said = failing(machines, "user: nobody")
+    assert "host h2: it refuses the login" in said and "ssh -l nobody h2" in said
+    known = machines.known.read_text()
+    machines.known.write_text(known.replace(machines.address("h2"), "192.0.2.99"))
+    assert "host h2: its host key is not known" in failing(machines)
+    lines = known.splitlines()
+    lines[1] = f"{machines.address('h2')} {lines[0].partition(' ')[2]}"
+    machines.known.write_text("\n".join(lines) + "\n")
+    assert "host h2: its host key is not the one that is known" in failing(machines)
+
+
+def test_a_machine_that_falls_silent_is_named_and_cleans_up_by_itself(
+    machines: SshMachines,
+) -> None:
+    run = machines.start("run", machines.write("sleeper.yaml", SLEEPER.format(machines="")))
+    assert run.stderr is not None
+    while "phase run" not in run.stderr.readline():
+        assert run.poll() is None
+    machines.cut("h2")
+    began = time.monotonic()
+    _, said = run.communicate(timeout=100)
+    assert "host h2: it has said nothing for 5 s" in said
+    assert "what it measured stays there" in said
+    assert run.returncode == 4
+    while any("loopscope-host" in each or "sleep" in each for each in machines.processes_of("h2")):
+        assert time.monotonic() - began < 60, machines.processes_of("h2")
+        time.sleep(0.2)
+    # What it measured is there, which is no leftover.
+    machines.on("h2", "rm -r /home/rider/.local/state/loopscope/runs/*")

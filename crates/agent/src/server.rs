@@ -30,6 +30,8 @@ use crate::{dialogue, namespace, spawn, stdio, view};
 
 /// After so much silence of the controller a host ends what it does for it.
 const SILENCE: Duration = Duration::from_secs(15);
+/// So often a host asks the controller for a sign of life, by which it gives one itself.
+const HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// Lives until standard input ends, a signal comes or the controller shuts it down. What could not
 /// be undone, for people.
@@ -138,8 +140,8 @@ async fn serve(
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let mut server = tokio::spawn(
         Server::builder()
-            .http2_keepalive_interval(silence.map(|silence| silence / 3))
-            .http2_keepalive_timeout(silence.map(|silence| silence * 2 / 3))
+            .http2_keepalive_interval(silence.map(|_| HEARTBEAT))
+            .http2_keepalive_timeout(silence.map(|silence| silence - HEARTBEAT))
             .add_service(
                 AgentServer::new(Service::new(agent.clone()))
                     .max_decoding_message_size(2 * dialogue::LIMIT_TO_PROGRAM),

@@ -32,31 +32,16 @@ class Agent:
         host: str,
         socket: Path | str,
         *,
-        silence_s: float | None = None,
         lost: Callable[[], str] = lambda: "its agent is gone",
     ) -> None:
-        """Connects at the first request.
-
-        After ``silence_s`` in which nothing comes from a host of another machine, the connection
-        counts as lost; None: it cannot be silent. ``lost`` says why a connection has ended.
-        """
+        """Connects at the first request. ``lost`` says why the connection has ended."""
         self.host = host
-        self._silence_s = silence_s
         self._lost = lost
-        self._silent = False
         # Rust's http refuses the default authority, which is the socket's escaped path.
         options = [
             ("grpc.default_authority", "localhost"),
             ("grpc.max_receive_message_length", MAX_MESSAGE),
         ]
-        if silence_s is not None:
-            # It is asked for a sign of life after two fifths of the time, and has the others.
-            options += [
-                ("grpc.keepalive_time_ms", int(400 * silence_s)),
-                ("grpc.keepalive_timeout_ms", int(600 * silence_s)),
-                ("grpc.keepalive_permit_without_calls", 1),
-                ("grpc.http2.max_pings_without_data", 0),
-            ]
         self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=options)
         self._stub: Any = AgentStub(self._channel)  # type: ignore[no-untyped-call]
 
@@ -229,10 +214,6 @@ class Agent:
         details = error.details() or str(error.code().name)
         if error.code() != grpc.StatusCode.UNAVAILABLE:
             return details
-        # All requests after that find the connection closed.
-        self._silent = self._silent or "keepalive" in details or "ping timeout" in details
-        if self._silent:
-            return f"it has said nothing for {self._silence_s:g} s; its network or it may be down"
         return self._lost()
 
 

@@ -11,12 +11,19 @@ from loopscope.provider.patience import within
 from loopscope.testbed.ssh_machine import END_S, skip_to_mark
 
 CHUNK = 1 << 16
+# An agent asks for a sign of life every second, which is one of its own.
+SILENCE_S = 5.0
 
 
 class Relay:
-    """Passes bytes on between one connection to a socket and a process."""
+    """Passes bytes on between one connection to a socket and a process.
+
+    It ends when either side ends, and when nothing has come from the process for SILENCE_S, after
+    which ``silent`` is set.
+    """
 
     def __init__(self, process: Process) -> None:
+        self.silent = False
         self._process = process
         self._server: asyncio.Server | None = None
         self._passing: asyncio.Task[None] | None = None
@@ -38,7 +45,7 @@ class Relay:
         try:
             await skip_to_mark(process.stdout)
             there = asyncio.ensure_future(_copy(reader, process.stdin))
-            back = asyncio.ensure_future(_copy(process.stdout, writer))
+            back = asyncio.ensure_future(self._back(process.stdout, writer))
             # When one side has ended, the other has nobody to speak to.
             await asyncio.wait({there, back}, return_when=asyncio.FIRST_COMPLETED)
             there.cancel()
@@ -51,6 +58,15 @@ class Relay:
             writer.close()
             with contextlib.suppress(asyncio.TimeoutError):
                 await within(END_S, process.wait())
+
+    async def _back(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            try:
+                while data := await within(SILENCE_S, source.read(CHUNK)):
+                    target.write(data)
+                    await target.drain()
+            except asyncio.TimeoutError:
+                self.silent = True
 
     async def close(self) -> None:
         """Ends the process, by its input or by force, and the socket."""

@@ -30,7 +30,7 @@ from loopscope.provider import (
 )
 from loopscope.provider.agent import Agent, AgentError
 from loopscope.testbed import kit
-from loopscope.testbed.relay import Relay
+from loopscope.testbed.relay import SILENCE_S, Relay
 from loopscope.testbed.ssh_machine import SshMachine
 from loopscope.testbed.unpack import UnpackError
 
@@ -152,13 +152,15 @@ class SshTestbed(Testbed):
         )
         assert self._scratch is not None
         socket = self._scratch / f"{name}.sock"
-        remote.relay = await Relay.listen(socket, process)
+        relay = remote.relay = await Relay.listen(socket, process)
 
         def lost() -> str:
+            if relay.silent:
+                return f"it has said nothing for {SILENCE_S:g} s; its network or it may be down"
             words = remote.machine.last_words
             return "its agent is gone" + (f": {words}" if words else "")
 
-        client = Agent(name, socket, silence_s=5, lost=lost)
+        client = Agent(name, socket, lost=lost)
         data = self._machines[name].data or _server_address(connection)
         if data is None:
             raise TestbedError(f"host {name}: it does not tell its address; give `data` of it")
