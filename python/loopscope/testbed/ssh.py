@@ -203,8 +203,8 @@ class SshTestbed(Testbed):
             await host.agent.close()
         if remote.relay is not None:
             await remote.relay.close()
-        # Without an agent nothing was measured.
-        if remote.folder and (remote.fetched or remote.process is None):
+        # Where not all hosts came to be, nothing was measured.
+        if remote.folder and (remote.fetched or host is None):
             try:
                 await remote.machine.ask(f"rm -rf {shlex.quote(remote.folder)}")
             except TestbedError as error:

@@ -18,9 +18,12 @@ from loopscope.testbed.unpack import unpack
 
 # A line after which output is that of our command: a shell's start files may print before it.
 MARK = "loopscope-begins-here"
-# For the connection and the login, and for a short command.
+# For the connection and the login, between looks whether that is done, and for a short command.
 LOGIN_S = 30.0
+LOOK_S = 0.01
 SHORT_S = 10.0
+# Exit status of ssh where it has failed itself.
+LOST = 255
 # For a process to end whose input is closed.
 END_S = 2.0
 # No question can be answered, nothing is forwarded, only known hosts are trusted. A connection on
@@ -56,10 +59,12 @@ class SshMachine:
             to += ["-i", os.path.expanduser(machine.key), "-o", "IdentitiesOnly=yes"]
         to.append(machine.address)
         self._by_hand = shlex.join(["ssh", *to])
-        self._ssh = ["ssh", *OPTIONS, "-S", str(control)]
+        self._control = control
         self._to = to
+        # A session has the connection that is there or none at all.
+        self._over = ["-o", "ProxyCommand=exec false", machine.address]
         self._messages: IO[bytes] = tempfile.TemporaryFile()
-        self._shell: Process | None = None
+        self._connection: Process | None = None
 
     @property
     def _printed(self) -> str:
@@ -83,7 +88,10 @@ class SshMachine:
     async def _start(self, *words: str, stdin: int = PIPE, stdout: int = PIPE) -> Process:
         # In a session of its own: Ctrl-C is for the run, which ends it in order.
         return await asyncio.create_subprocess_exec(
-            *self._ssh,
+            "ssh",
+            *OPTIONS,
+            "-S",
+            self._control,
             *words,
             stdin=stdin,
             stdout=stdout,
@@ -93,29 +101,36 @@ class SshMachine:
         )
 
     async def connect(self) -> None:
-        """Logs in. The connection lasts until it is closed, or this process is gone."""
-        self._shell = await self._start("-M", *self._to, "exec sh")
-        await self.ask("true", LOGIN_S)
+        """Logs in. The connection lasts until it is closed, or this process is gone.
+
+        Nothing runs on the machine for it, which would stay there where the network is cut.
+        """
+        connection = self._connection = await self._start("-M", "-N", *self._to)
+        end = asyncio.get_running_loop().time() + LOGIN_S
+        while not self._control.exists():
+            if connection.returncode is not None:
+                raise self.error("there is no connection")
+            if asyncio.get_running_loop().time() > end:
+                raise self.error(f"there is no connection within {LOGIN_S:.0f} s")
+            await asyncio.sleep(LOOK_S)
 
     async def ask(self, script: str, timeout_s: float = SHORT_S) -> list[str]:
-        """Runs a script of one line in the machine's shell; the lines that it prints."""
-        shell = self._shell
-        assert shell is not None and shell.stdin is not None and shell.stdout is not None
-        end = f"{MARK}-end"
+        """Runs a script in the machine's shell; the lines that it prints, without empty ones."""
+        process = await self._session(f"( {script} ) 2>&1", stdin=DEVNULL)
         try:
-            shell.stdin.write(
-                f"echo; echo {MARK}; ( {script} ) </dev/null 2>&1; "
-                f"printf '\\n%s %s\\n' {end} $?\n".encode()
-            )
-            await shell.stdin.drain()
-            lines = await within(timeout_s, _lines(shell.stdout, end))
+            printed, _ = await within(timeout_s, process.communicate())
         except asyncio.TimeoutError:
             raise self.error(f"it does not answer within {timeout_s:.0f} s") from None
-        except (OSError, EOFError):
-            await self._gone(shell)
-            raise self.error("the connection is lost") from None
-        status = lines.pop().rpartition(" ")[2]
-        if status != "0":
+        finally:
+            await _end(process)
+        _, mark, text = printed.decode(errors="replace").partition(f"{MARK}\n")
+        if not mark:
+            raise self.error("the connection is lost")
+        lines = ["".join(c for c in line if c.isprintable()) for line in text.split("\n")]
+        lines = [line for line in map(str.strip, lines) if line]
+        if process.returncode == LOST:
+            raise self.error("the connection is lost")
+        if process.returncode != 0:
             said = "; ".join(lines[-3:])
             raise TestbedError(f"host {self.host}: {script.split(' ')[0]} failed: {said}")
         return lines
@@ -145,7 +160,7 @@ class SshMachine:
 
     async def _session(self, script: str, stdin: int = PIPE, stdout: int = PIPE) -> Process:
         command = f"exec sh -c {shlex.quote(f'echo; echo {MARK}; {script}')}"
-        return await self._start(*self._to, command, stdin=stdin, stdout=stdout)
+        return await self._start(*self._over, command, stdin=stdin, stdout=stdout)
 
     async def fetch(self, folder: str, name: str, into: Path) -> int:
         """Copies ``folder/name`` to ``into/name``; the bytes of its files.
@@ -180,9 +195,12 @@ class SshMachine:
 
     async def close(self) -> None:
         """Ends the connection."""
-        if self._shell is not None:
-            await _end(self._shell)
-            self._shell = None
+        if self._connection is not None:
+            # It has no input that could end it.
+            if self._connection.returncode is None:
+                self._connection.terminate()
+            await _end(self._connection)
+            self._connection = None
 
 
 async def skip_to_mark(stream: asyncio.StreamReader) -> None:
@@ -190,19 +208,6 @@ async def skip_to_mark(stream: asyncio.StreamReader) -> None:
     while (line := await stream.readline()).strip() != MARK.encode():
         if not line:
             raise EOFError
-
-
-async def _lines(stream: asyncio.StreamReader, end: str) -> list[str]:
-    """The lines that are not empty, to the one that begins with ``end``. Raises EOFError."""
-    await skip_to_mark(stream)
-    lines: list[str] = []
-    while not lines or not lines[-1].startswith(end):
-        line = await stream.readline()
-        if not line:
-            raise EOFError
-        if text := line.decode(errors="replace").strip():
-            lines.append("".join(c for c in text if c.isprintable()))
-    return lines
 
 
 def _unpack(descriptor: int, into: Path, name: str) -> int:
