@@ -47,10 +47,19 @@ def test_exit_status(machine: Machine) -> None:
     said = message(done).splitlines()
     assert "pump on h2 failed in phase run: exit status 3" in said[0]
     assert "sh -c" in said[1]
+    assert said[2].startswith("  at ") and said[2].endswith(" s of global time")
     # Two streams, so where the one line of stderr stands is not known; that it stands there is.
-    lines = [line.strip() for line in said[3:43]]
-    assert sorted(lines) == sorted([f"line {n}" for n in range(12, 51)] + ["broken pump"])
-    assert "stopped because of that: bystander (h1)" in message(done)
+    lines = [line.split(maxsplit=1) for line in said[4:44]]
+    texts = [text for _, text in lines]
+    assert sorted(texts) == sorted([f"line {n}" for n in range(12, 51)] + ["broken pump"])
+    ended = float(said[2].split()[1])
+    # A line's time is that of its reading.
+    assert all(abs(float(at) - ended) < 30 for at, _ in lines)
+    assert said[44] == "  all that it printed: hosts/h2/components/pump/stdout.log and stderr.log"
+    assert said[45] == "stopped because of that: bystander (h1)"
+    # The cause is shown before anything is collected, and its first line again at the end.
+    assert said.index("collecting") > 45
+    assert said[-2] == said[0] and "what was measured is in" in said[-1]
 
 
 def test_failure_as_json(machine: Machine) -> None:
@@ -78,7 +87,60 @@ def test_signal(machine: Machine) -> None:
     done = fail(
         machine, "  pump: {host: h2, run: sh -c 'kill -9 $$$$', ready: {exit: 0}, start: run}\n"
     )
-    assert "pump on h2 failed in phase run: killed by SIGKILL (9)" in message(done).splitlines()[0]
+    first = message(done).splitlines()[0]
+    assert "pump on h2 failed in phase run: killed by SIGKILL (9), by somebody, or by" in first
+
+
+def test_a_core_dump_is_named(machine: Machine) -> None:
+    command = "ulimit -c unlimited; kill -SEGV $$$$"
+    run = f"run: [sh, -c, '{command}'], ready: {{exit: 0}}, start: run"
+    done = fail(machine, f"  pump: {{host: h2, {run}}}\n")
+    said = message(done).splitlines()
+    assert "killed by SIGSEGV (11), segmentation fault" in said[0]
+    (core,) = (line for line in said if line.startswith("  core dump: "))
+    pump = machine.directory / "runs/failing/latest/base/1/hosts/h2/components/pump"
+    place = core.removeprefix("  core dump: ")
+    assert json.loads((pump / "exit.json").read_text())["core"] == place
+    assert not place.startswith("files/") or (pump / place).is_file()
+
+
+def test_what_others_print_because_of_it(machine: Machine) -> None:
+    """The consumer says what it thinks of its producer's end, and is not taken for the cause."""
+    number = machine.directory / "number"
+    producer = f"echo $$$$ >{number}; sleep 1; exit 7"
+    wait = f"until [ -s {number} ]; do sleep 0.01; done"
+    gone = f"while kill -0 $$(cat {number}); do sleep 0.01; done"
+    consumer = f"echo I wait; {wait}; {gone}; echo my producer is gone; sleep 60"
+    done = fail(
+        machine,
+        f"  producer: {{host: h2, run: [sh, -c, '{producer}'], ready: {{exit: 0}}, start: run}}\n"
+        f"  consumer: {{host: h1, run: [sh, -c, '{consumer}'], ready: started, start: run}}\n",
+    )
+    said = message(done).splitlines()
+    (begin,) = (n for n, each in enumerate(said) if each.startswith("what others printed within"))
+    (line,) = (each for each in said[begin:] if each.endswith(" on h1: my producer is gone"))
+    at = next(each for each in said if each.startswith("  at "))
+    assert float(line.split()[0]) >= float(at.split()[1])
+    assert not any("I wait" in each for each in said[begin:])
+
+
+def test_a_program_that_crashes_while_messages_are_on_their_way(machine: Machine) -> None:
+    machine.write(
+        "failing.yaml",
+        HEAD + "  pump: {host: h2, run: sh -c 'sleep 0.5; exit 9', ready: started}\ndrain: 2s\n",
+    )
+    done = machine.command("run", "failing.yaml")
+    assert "pump on h2 failed in phase drain: exit status 9" in message(done).splitlines()[0]
+
+
+def test_a_program_that_ignores_sigterm(machine: Machine) -> None:
+    stubborn = "trap : TERM; while true; do sleep 0.1; done"
+    done = fail(
+        machine,
+        f'  stubborn: {{host: h1, run: [sh, -c, "{stubborn}"], ready: started}}\n'
+        "  pump: {host: h2, run: sh -c 'exit 3', ready: {exit: 0}, start: run}\n",
+    )
+    assert "stubborn on h1 went on for 2 s after SIGTERM and was killed" in done.stderr
 
 
 def test_phase_that_times_out(machine: Machine) -> None:

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::account::Account;
+use crate::core_dump;
 use crate::dialogue::EnterError;
 use crate::events::{EventSender, Moment, monotonic_ns};
 use crate::ledger::Note;
@@ -24,7 +25,8 @@ use crate::proto::{Exited, Ready, event::What, exited::How, readiness::Rule};
 use crate::spawn::{self, Outfit};
 
 /// How long output is waited for after the program's end: a descendant may hold the pipe for ever.
-const DRAIN: Duration = Duration::from_secs(1);
+/// A pipe holds 64 KiB, which take far less; the cause of a failed run is not to wait for more.
+const DRAIN: Duration = Duration::from_millis(100);
 
 /// The program to start. Everything has been looked up and checked.
 #[derive(Debug)]
@@ -253,6 +255,8 @@ impl Supervisor {
             let left = DRAIN.saturating_sub(elapsed_since(ended_ns));
             let _ = tokio::time::timeout(left, tail).await;
         }
+        let dumped = status.as_ref().is_ok_and(ExitStatusExt::core_dumped);
+        let core = if dumped { core_dump::place(&self.folder, self.pid) } else { String::new() };
         let how = status.ok().and_then(how);
         let [stdout_left_out, stderr_left_out] = self.logs.map(|log| log.settle(&self.sender));
         let facts = Facts {
@@ -261,6 +265,7 @@ impl Supervisor {
             started_ns: self.started_ns,
             ended_ns,
             left_out: [stdout_left_out, stderr_left_out],
+            core: &core,
         };
         if let Err(error) = write_exit(&self.folder, &self.words, how, &facts) {
             let line = format!("loopscope: cannot write exit.json: {error}");
@@ -272,7 +277,7 @@ impl Supervisor {
             self.sender.send(What::Ready(Ready {}));
         }
         let stopped_by_us = asked.is_some();
-        let exited = Exited { how, stopped_by_us, stdout_left_out, stderr_left_out };
+        let exited = Exited { how, stopped_by_us, stdout_left_out, stderr_left_out, core };
         self.sender.send_last(ended_at, What::Exited(exited));
         over.send_replace(true);
     }
@@ -301,20 +306,22 @@ fn how(status: ExitStatus) -> Option<How> {
     status.code().map(How::Code).or_else(|| status.signal().map(How::Signal))
 }
 
-struct Facts {
+struct Facts<'a> {
     pid: i32,
     asked: Option<Order>,
     started_ns: i64,
     ended_ns: i64,
     /// Bytes of stdout and stderr that were not kept.
     left_out: [u64; 2],
+    /// Where the core dump is; empty: there is none.
+    core: &'a str,
 }
 
 fn write_exit(
     folder: &Path,
     words: &[String],
     how: Option<How>,
-    facts: &Facts,
+    facts: &Facts<'_>,
 ) -> std::io::Result<()> {
     let mut exit = json!({
         "pid": facts.pid,
@@ -326,6 +333,9 @@ fn write_exit(
         "stdout_left_out": facts.left_out[0],
         "stderr_left_out": facts.left_out[1],
     });
+    if !facts.core.is_empty() {
+        exit["core"] = facts.core.into();
+    }
     match how {
         Some(How::Code(code)) => exit["code"] = code.into(),
         Some(How::Signal(signal)) => exit["signal"] = signal.into(),

@@ -17,6 +17,7 @@ mod clock;
 mod component;
 mod console;
 pub mod control;
+mod core_dump;
 pub mod dialogue;
 mod environment;
 mod events;

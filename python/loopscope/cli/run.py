@@ -67,7 +67,7 @@ def run(
                 _write_junit(junit, experiment.name, end.why)
             if as_json:
                 typer.echo(to_json({"verdict": None, "error": end.why}))
-            exits.end(end.code, end.why)
+            exits.end(end.code, end.to_show)
         # Slow imports, as below.
         from loopscope.analysis import FAILED, SweepResults
         from loopscope.cli.results import show
@@ -84,10 +84,10 @@ def run(
 
 
 class _Ended(Exception):
-    """A run that came to no verdict."""
+    """A run that came to no verdict. ``to_show``: what of ``why`` was not shown yet."""
 
-    def __init__(self, code: int, why: str) -> None:
-        self.code, self.why = code, why
+    def __init__(self, code: int, why: str, to_show: str | None = None) -> None:
+        self.code, self.why, self.to_show = code, why, why if to_show is None else to_show
         super().__init__(why)
 
 
@@ -101,7 +101,7 @@ def _run(experiment: Experiment, source: bytes, runs: Path, stop: bool, verbose:
         try:
             return pipeline.run(experiment, source, runs, progress, stop)
         except RunFailed as error:
-            raise _Ended(exits.RUN_FAILED, str(error)) from None
+            raise _Ended(exits.RUN_FAILED, str(error), error.to_show) from None
         except RunInterrupted as error:
             raise _Ended(exits.INTERRUPTED, f"interrupted; {error}") from None
         except OSError as error:

@@ -96,6 +96,10 @@ class TerminalProgress:
         """Something that a person should know."""
         self._console.print(text, style="yellow", markup=False)
 
+    def failure(self, text: str) -> None:
+        """The run has failed: its cause, before anything is collected."""
+        self._console.print(f"loopscope: {text}", style="red", markup=False, soft_wrap=True)
+
     def _show(self, text: str, limit: float | None) -> None:
         self._text, self._limit, self._began = text, limit, time.monotonic()
         self._amount = ""

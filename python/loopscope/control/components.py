@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +16,12 @@ from loopscope.control.failure import (
     ComponentsFailed,
     Instant,
     PhaseTimedOut,
+    PrintedLine,
     RunFailed,
     describe_exit,
+    last_lines,
+    meaning,
+    output_of,
     printable,
 )
 from loopscope.control.router import LINKS
@@ -26,8 +31,9 @@ from loopscope.provider.patience import within
 
 LAST_LINES = 40
 
-# How long after the first failure another one may still turn out to be earlier.
-SETTLE_S = 0.3
+# How long after the first failure another one may still turn out to be earlier. The cause is to be
+# shown within 250 ms after its end was seen.
+SETTLE_S = 0.1
 
 
 class Limit:
@@ -62,28 +68,43 @@ class State:
     """Bytes that were not kept of ``stdout`` and ``stderr``, where there are any."""
     failed_at: Instant | None = None
     lines: int = 0
-    stdout: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
-    stderr: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=LAST_LINES // 2))
+    core: str = ""
+    """Where its core dump is; empty: there is none."""
+    stdout: deque[tuple[int, PrintedLine]] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
+    stderr: deque[tuple[int, PrintedLine]] = field(
+        default_factory=lambda: deque(maxlen=LAST_LINES // 2)
+    )
 
-    def take_line(self, line: str, stderr: bool) -> None:
+    def take_line(self, at: Instant, line: str, stderr: bool) -> None:
         """Keeps a line that the component printed."""
         self.lines += 1
-        (self.stderr if stderr else self.stdout).append((self.lines, printable(line)))
+        kept = PrintedLine(at, printable(line))
+        (self.stderr if stderr else self.stdout).append((self.lines, kept))
 
     @property
-    def last_lines(self) -> tuple[str, ...]:
+    def last_lines(self) -> tuple[PrintedLine, ...]:
         """The last lines of both streams, as they came.
 
         The two race each other, so what a failing program says on stderr keeps its place whatever
         it still prints on stdout.
         """
         room = LAST_LINES - len(self.stderr)
-        kept = sorted([*list(self.stdout)[-room:], *self.stderr])
-        return tuple(line for _, line in kept)
+        kept = [*list(self.stdout)[-room:], *self.stderr]
+        return tuple(line for _, line in sorted(kept, key=lambda each: each[0]))
 
     @property
     def expected_code(self) -> int:
         return self.spec.ready.code if isinstance(self.spec.ready, ExitReady) else 0
+
+    @property
+    def _ending(self) -> str:
+        what = meaning(self.code, self.signal)
+        return describe_exit(self.code, self.signal) + (f", {what}" if what else "")
+
+    @property
+    def ignored_sigterm(self) -> bool:
+        """Whether it was asked to end, did not, and was killed."""
+        return self.stopped_by_us and self.signal == signal.SIGKILL
 
     def waits_for(self, phase: str) -> str:
         """Event for which it waits in ``phase``, for people."""
@@ -102,7 +123,7 @@ class State:
 
     def failure(self, pending: bool) -> str | None:
         """Why this component has failed, if it has. ``pending``: it is being waited for."""
-        ending = describe_exit(self.code, self.signal) if self.exited else None
+        ending = self._ending if self.exited else None
         if self.error is not None:
             return f"{self.error} ({ending})" if ending else self.error
         if not self.exited or self.stopped_by_us:
@@ -129,7 +150,8 @@ class Components:
         state = self.states[event.component]
         what = event.WhichOneof("what")
         if what == "output":
-            state.take_line(event.output.line, event.output.stderr)
+            at = _instant(state.spec.host, event)
+            state.take_line(at, event.output.line, event.output.stderr)
             return
         if what == "phase_hello":
             state.phases = [printable(name) for name in event.phase_hello.phases]
@@ -149,6 +171,7 @@ class Components:
                 "stderr": event.exited.stderr_left_out,
             }
             state.left_out = {name: count for name, count in left_out.items() if count}
+            state.core = event.exited.core
             if event.exited.WhichOneof("how") == "signal":
                 state.signal = event.exited.signal
             else:
@@ -191,6 +214,11 @@ class Components:
                     raise self.timed_out(phase, limit, waiting()) from None
         await self.raise_failure(phase, waiting)
 
+    @property
+    def failed(self) -> bool:
+        """Whether a component has failed that nobody waits for, or an agent is gone."""
+        return bool(self._failures("", ()) or self._lost_agent)
+
     async def raise_failure(self, phase: str, waiting: Callable[[], Sequence[str]]) -> None:
         """Raises RunFailed with what has failed; returns if nothing has."""
         # Events of several hosts arrive in any order: what failed first is known a little later.
@@ -208,6 +236,10 @@ class Components:
         )
         return ComponentsFailed([failure], self._running())
 
+    def printed(self) -> dict[str, Sequence[PrintedLine]]:
+        """The last lines of each component, by its name."""
+        return {name: state.last_lines for name, state in self.states.items()}
+
     def _failures(self, phase: str, pending: Sequence[str]) -> list[ComponentFailure]:
         failures = []
         for name, state in self.states.items():
@@ -222,6 +254,7 @@ class Components:
                         what=what,
                         at=state.failed_at,
                         last_lines=state.last_lines,
+                        core=state.core,
                     )
                 )
         return failures
@@ -241,11 +274,9 @@ class Components:
             lines.append(f"still not done: {name} on {state.spec.host}")
             lines.append(f"  it waits for {state.waits_for(phase)}")
             lines.append(f"  command: {printable(shlex.join(state.spec.argv))}")
-            if state.last_lines:
-                lines.append(f"  its last {len(state.last_lines)} lines:")
-                lines += [f"    {line}" for line in state.last_lines]
-            else:
-                lines.append("  it printed nothing")
+            lines += last_lines(state.last_lines)
+            if state.started:
+                lines.append(f"  all that it printed: {output_of(state.spec.host, name)}")
         others = [name for name in self._running() if name.split(" ")[0] not in waiting]
         if others:
             lines.append(f"stopped because of that: {', '.join(others)}")

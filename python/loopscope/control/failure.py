@@ -4,13 +4,38 @@ from __future__ import annotations
 
 import shlex
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+
+from loopscope.control.progress import Progress
+
+# How long after a failure what other components print may be because of it.
+CONSEQUENCES_NS = 1_000_000_000
+MOST_CONSEQUENCES = 30
+# Exit statuses that a shell gives a meaning (POSIX, Shell Command Language 2.8.2).
+OF_SHELLS = {
+    126: "by a shell: the command was found and cannot be executed",
+    127: "by a shell: the command was not found",
+}
 
 
 class RunFailed(Exception):
     """The run itself failed (exit code 4). The text is for people."""
+
+    def __init__(self, text: str, to_show: str | None = None) -> None:
+        """``to_show``: what of the text is still to be shown; None: all."""
+        super().__init__(text)
+        self.to_show = text if to_show is None else to_show
+
+    def show(self, progress: Progress) -> None:
+        """Shows it now; only its first line has to be shown again."""
+        progress.failure(self.to_show)
+        self.to_show = self.to_show.partition("\n")[0]
+
+    def with_lines(self, *lines: str) -> RunFailed:
+        """The failure with more lines at its end."""
+        return RunFailed("\n".join((str(self), *lines)), "\n".join((self.to_show, *lines)))
 
 
 class RunInterrupted(Exception):
@@ -36,6 +61,19 @@ def describe_exit(code: int | None, signal_number: int | None) -> str:
     return f"exit status {code}"
 
 
+def meaning(code: int | None, signal_number: int | None) -> str | None:
+    """What an exit status or a signal means, where that is known."""
+    if signal_number == signal.SIGKILL:
+        return "by somebody, or by the kernel because memory ran out (dmesg tells)"
+    if signal_number is not None:
+        return (signal.strsignal(signal_number) or "").lower() or None
+    if code in OF_SHELLS:
+        return OF_SHELLS[code]
+    if code is not None and 128 < code < 128 + signal.NSIG:
+        return f"by a shell: its program was {describe_exit(None, code - 128)}"
+    return None
+
+
 @dataclass(frozen=True)
 class Instant:
     """When a host's agent saw something."""
@@ -52,6 +90,26 @@ class Instant:
         if self.host == other.host:
             return self.monotonic_ns < other.monotonic_ns
         return self.latest_ns < other.earliest_ns
+
+    def surely_later_by(self, other: Instant, ns: int) -> bool:
+        """Whether it was more than ``ns`` nanoseconds after the other one, whatever the errors."""
+        if self.host == other.host:
+            return self.monotonic_ns > other.monotonic_ns + ns
+        return self.earliest_ns > other.latest_ns + ns
+
+    def __str__(self) -> str:
+        """Seconds of global time; ``?``: unknown."""
+        if inf in (self.latest_ns, -self.earliest_ns):
+            return "?"
+        return f"{(self.earliest_ns + self.latest_ns) / 2e9:.6f}"
+
+
+@dataclass(frozen=True)
+class PrintedLine:
+    """A line that a component printed, as it can be shown."""
+
+    at: Instant
+    text: str
 
 
 def in_order(failures: Iterable[ComponentFailure]) -> list[ComponentFailure]:
@@ -77,8 +135,10 @@ class ComponentFailure:
     command: Sequence[str]
     what: str
     at: Instant
-    # None: it never ran.
-    last_lines: Sequence[str] | None = None
+    last_lines: Sequence[PrintedLine] | None = None
+    """None: it never ran."""
+    core: str = ""
+    """Where its core dump is; empty: there is none."""
 
     def lines(self) -> list[str]:
         """For people, the cause first."""
@@ -86,14 +146,26 @@ class ComponentFailure:
             f"{self.component} on {self.host} failed in phase {self.phase}: {self.what}",
             f"  command: {printable(shlex.join(self.command))}",
         ]
-        if self.last_lines is None:
-            return out
-        if self.last_lines:
-            out.append(f"  its last {len(self.last_lines)} lines:")
-            out += [f"    {line}" for line in self.last_lines]
-        else:
-            out.append("  it printed nothing")
+        if self.core:
+            out.append(f"  core dump: {printable(self.core)}")
+        if self.last_lines is not None:
+            out.append(f"  at {self.at} s of global time")
+            out += last_lines(self.last_lines)
+            out.append(f"  all that it printed: {output_of(self.host, self.component)}")
         return out
+
+
+def last_lines(lines: Sequence[PrintedLine]) -> list[str]:
+    """Text about the last lines of a component, with their times."""
+    if not lines:
+        return ["  it printed nothing"]
+    out = [f"  its last {len(lines)} lines, after the global time in s when they were read:"]
+    return out + [f"    {line.at}  {line.text}" for line in lines]
+
+
+def output_of(host: str, component: str) -> str:
+    """Where a component's output is in the directory of a repeat."""
+    return f"hosts/{host}/components/{component}/stdout.log and stderr.log"
 
 
 class ComponentsFailed(RunFailed):
@@ -105,12 +177,44 @@ class ComponentsFailed(RunFailed):
         first, *later = self.failures
         lines = first.lines()
         for failure in later:
-            known = first.at.surely_before(failure.at)
-            when = "after that" if known else "before or after that (the clocks do not tell)"
-            lines.append(f"{when}, {failure.component} on {failure.host}: {failure.what}")
+            lines.append(
+                f"{_when(first.at, failure.at)}, {failure.component} on {failure.host}: "
+                f"{failure.what}"
+            )
         if self.stopped:
             lines.append(f"stopped because of that: {', '.join(self.stopped)}")
         super().__init__("\n".join(lines))
+
+
+def _when(first: Instant, later: Instant) -> str:
+    if first.surely_before(later):
+        return "after that"
+    return "before or after that (the clocks do not tell)"
+
+
+def consequences(
+    cause: ComponentFailure, printed: Mapping[str, Sequence[PrintedLine]]
+) -> list[str]:
+    """Text about what other components printed up to a second after a failure.
+
+    ``printed`` has each component's lines. What may have come before it is marked.
+    """
+    found: list[tuple[PrintedLine, str]] = []
+    for component, lines in printed.items():
+        for line in lines if component != cause.component else ():
+            before = line.at.surely_before(cause.at)
+            if not before and not line.at.surely_later_by(cause.at, CONSEQUENCES_NS):
+                found.append((line, component))
+    if not found:
+        return []
+    found.sort(key=lambda each: (each[0].at.latest_ns, each[0].at.monotonic_ns))
+    out = ["what others printed within 1 s after it, after the global time in s when it was read:"]
+    for line, component in found[:MOST_CONSEQUENCES]:
+        mark = "" if cause.at.surely_before(line.at) else " (or before it)"
+        out.append(f"  {line.at}  {component} on {line.at.host}{mark}: {line.text}")
+    if len(found) > MOST_CONSEQUENCES:
+        out.append(f"  and {len(found) - MOST_CONSEQUENCES} lines more")
+    return out
 
 
 class PhaseTimedOut(RunFailed):

@@ -29,6 +29,9 @@ class Progress(Protocol):
     def note(self, text: str) -> None:
         """Something that a person should know, though the run goes on."""
 
+    def failure(self, text: str) -> None:
+        """The run has failed just now; what was measured is still to be collected."""
+
 
 class Silent:
     """Progress that nobody sees."""
@@ -49,4 +52,7 @@ class Silent:
         """Ignored."""
 
     def note(self, text: str) -> None:
+        """Ignored."""
+
+    def failure(self, text: str) -> None:
         """Ignored."""

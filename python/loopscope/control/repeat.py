@@ -13,7 +13,7 @@ from loopscope import __version__
 from loopscope.control import router
 from loopscope.control.clocks import HostClocks
 from loopscope.control.components import Components, Limit, State
-from loopscope.control.failure import RunFailed, printable
+from loopscope.control.failure import ComponentsFailed, RunFailed, consequences, printable
 from loopscope.control.interruption import Interruption
 from loopscope.control.progress import Progress
 from loopscope.control.unwritten import write_unwritten
@@ -47,6 +47,7 @@ from loopscope.strict_json import to_json
 # Components that come before the first phase have this long to become ready.
 START_TIMEOUT_S = 10.0
 START = "start-up"
+DRAIN = "drain"
 GRACE_S = 2.0
 # Room on the run's disk for what is written when a repeat ends: the run's description, and accounts
 # that hosts had no room for.
@@ -105,6 +106,13 @@ async def execute(
             repeat = Repeat(experiment, bed, progress)
             try:
                 return Executed(await repeat.run(), repeat.left, bed.knows_neighbours)
+            except AgentError as error:
+                failure = RunFailed(str(error))
+                failure.show(progress)
+                raise failure from None
+            except RunFailed as failure:
+                failure.show(progress)
+                raise
             finally:
                 # A second interruption ends the collecting as well.
                 more = 0 if interruption.asked else 1
@@ -113,6 +121,8 @@ async def execute(
                 finally:
                     if interruption.asked:
                         progress.note(repeat.collected)
+    except ComponentsFailed as failure:
+        raise failure.with_lines(*repeat.consequences(failure)) from None
     except (AgentError, TestbedError) as error:
         raise RunFailed(str(error)) from None
     finally:
@@ -200,6 +210,9 @@ class Repeat:
                 f"waiting {quantity.format(drain_ns, quantity.DURATION)} for messages on their way"
             )
             await asyncio.sleep(drain_ns / 1e9)
+        # Nobody was asked to end yet.
+        if self._components.failed:
+            await self._components.raise_failure(DRAIN, lambda: [])
 
     async def collect(self, directory: Path) -> None:
         """Ends everything and has the hosts close their files."""
@@ -235,6 +248,10 @@ class Repeat:
         if rest:
             text += f"; of {', '.join(rest)} there is what was written until its agent ended"
         return text
+
+    def consequences(self, failure: ComponentsFailed) -> list[str]:
+        """Text about what other components printed soon after the first failure."""
+        return consequences(failure.failures[0], self._components.printed())
 
     async def _each(
         self, ask: Callable[[Host], Awaitable[object]], hosts: Iterable[Host] | None = None
@@ -289,7 +306,13 @@ class Repeat:
             self._progress.output(host.name, event.component, line, event.output.stderr)
         await self._components.take(event)
         if what == "exited":
-            self._note_left_out(self._components.states[event.component])
+            state = self._components.states[event.component]
+            self._note_left_out(state)
+            if state.ignored_sigterm:
+                self._progress.note(
+                    f"{state.spec.name} on {state.spec.host} went on for {GRACE_S:g} s after "
+                    "SIGTERM and was killed"
+                )
 
     def _note_left_out(self, state: State) -> None:
         for name, count in state.left_out.items():

@@ -101,7 +101,7 @@ class RunDirectory:
             what = "all that was to be measured" if whole else "what was measured"
             raise RunInterrupted(self.kept(what)) from None
         except RunFailed as error:
-            raise RunFailed(f"{error}\n{self.kept()}") from None
+            raise error.with_lines(self.kept()) from None
         except OSError as error:
             what = f"cannot write {error.filename}: {error.strerror}"
             raise RunFailed(f"{what}\n{self.kept()}") from None
@@ -124,7 +124,7 @@ class RunDirectory:
             said = {"status": "complete"}
         except RunFailed as failure:
             said = {"status": "failed", "error": str(failure)}
-            progress.note(f"point {point.name} failed: {failure}")
+            progress.note(f"point {point.name} failed: {failure.to_show}")
             self.failed_points[point.name] = str(failure)
             if interruption.asked:
                 raise RunInterrupted from None
