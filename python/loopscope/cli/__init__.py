@@ -31,6 +31,7 @@ from loopscope.cli import (  # noqa: E402
     import_,
     interrupt,
     live,
+    logs,
     net,
     query,
     record,
@@ -38,6 +39,7 @@ from loopscope.cli import (  # noqa: E402
     reset,
     resume,
     run,
+    status,
 )
 from loopscope.cli.exits import INTERRUPTED, USAGE, file_error  # noqa: E402
 
@@ -53,6 +55,8 @@ app = typer.Typer(
 )
 app.command("run", help=run.HELP)(run.run)
 app.command("check", help=check.HELP)(check.check)
+app.command("status", help=status.HELP)(status.status)
+app.command("logs", help=logs.HELP)(logs.logs)
 app.command("record", help=record.HELP, context_settings={"allow_interspersed_args": False})(
     record.record
 )

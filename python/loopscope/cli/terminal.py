@@ -13,6 +13,8 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TimeRemainingColu
 from rich.spinner import Spinner
 from rich.text import Text
 
+from loopscope.control.instant import PrintedLine
+
 _UNITS = ((1_000, "kB"), (1_000_000, "MB"), (1_000_000_000, "GB"))
 
 
@@ -86,11 +88,15 @@ class TerminalProgress:
         """A phase of the experiment begins."""
         self._show(f"phase {name}" + (" (measured)" if measured else ""), timeout_s)
 
-    def output(self, host: str, component: str, line: str, stderr: bool) -> None:
+    def output(self, host: str, component: str, line: PrintedLine, stderr: bool) -> None:
         """A component's line; shown where the person asked for them."""
         if self._verbose:
             mark = "!" if stderr else "|"
-            self._console.print(f"{component}@{host} {mark} {line}", style="dim", markup=False)
+            text = f"{component}@{host} {mark} {line.text}"
+            self._console.print(text, style="dim", markup=False)
+
+    def component(self, host: str, component: str, status: str) -> None:
+        """Not shown: `loopscope status` shows it."""
 
     def note(self, text: str) -> None:
         """Something that a person should know."""

@@ -14,9 +14,7 @@ from typing import Any
 from loopscope.control.failure import (
     ComponentFailure,
     ComponentsFailed,
-    Instant,
     PhaseTimedOut,
-    PrintedLine,
     RunFailed,
     describe_exit,
     last_lines,
@@ -24,6 +22,7 @@ from loopscope.control.failure import (
     output_of,
     printable,
 )
+from loopscope.control.instant import Instant, PrintedLine
 from loopscope.control.router import LINKS
 from loopscope.experiment import Component, ExitReady, LineReady, PhasesReady, PortReady
 from loopscope.provider._proto import agent_pb2 as pb
@@ -68,6 +67,8 @@ class State:
     """Bytes that were not kept of ``stdout`` and ``stderr``, where there are any."""
     failed_at: Instant | None = None
     lines: int = 0
+    entered: str = ""
+    """The phase that it was told to begin last."""
     core: str = ""
     """Where its core dump is; empty: there is none."""
     stdout: deque[tuple[int, PrintedLine]] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
@@ -100,6 +101,21 @@ class State:
     def _ending(self) -> str:
         what = meaning(self.code, self.signal)
         return describe_exit(self.code, self.signal) + (f", {what}" if what else "")
+
+    @property
+    def status(self) -> str:
+        """What it does now, for people."""
+        if self.exited and self.stopped_by_us and self.signal == signal.SIGTERM:
+            return "ended when asked to"
+        if self.exited:
+            return f"ended{' when asked to' if self.stopped_by_us else ''}: {self._ending}"
+        if not self.started:
+            return "not started"
+        if self.entered and self.entered not in self.done:
+            return f"in phase {self.entered}"
+        if not self.ready:
+            return "running" if isinstance(self.spec.ready, ExitReady) else "starting"
+        return f"done with phase {self.entered}" if self.entered else "ready"
 
     @property
     def ignored_sigterm(self) -> bool:
@@ -150,7 +166,7 @@ class Components:
         state = self.states[event.component]
         what = event.WhichOneof("what")
         if what == "output":
-            at = _instant(state.spec.host, event)
+            at = instant_of(state.spec.host, event)
             state.take_line(at, event.output.line, event.output.stderr)
             return
         if what == "phase_hello":
@@ -160,7 +176,7 @@ class Components:
             state.values.update(json.loads(event.phase_done.values_json or "{}"))
         elif what == "phase_failed":
             state.error = printable(event.phase_failed.error)
-            state.failed_at = state.failed_at or _instant(state.spec.host, event)
+            state.failed_at = state.failed_at or instant_of(state.spec.host, event)
         elif what == "ready":
             state.ready = True
         elif what == "exited":
@@ -176,7 +192,7 @@ class Components:
                 state.signal = event.exited.signal
             else:
                 state.code = event.exited.code
-            state.failed_at = state.failed_at or _instant(state.spec.host, event)
+            state.failed_at = state.failed_at or instant_of(state.spec.host, event)
         async with self._changed:
             self._changed.notify_all()
 
@@ -283,7 +299,8 @@ class Components:
         return PhaseTimedOut(phase, limit.seconds, waiting, lines)
 
 
-def _instant(host: str, event: pb.Event) -> Instant:
+def instant_of(host: str, event: pb.Event) -> Instant:
+    """When an event happened on its host."""
     if not event.HasField("at"):
         return Instant(host, event.at_monotonic_ns)
     at, within = event.at.global_ns, event.at.within_ns

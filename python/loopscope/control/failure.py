@@ -6,8 +6,8 @@ import shlex
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 
+from loopscope.control.instant import Instant, PrintedLine
 from loopscope.control.progress import Progress
 
 # How long after a failure what other components print may be because of it.
@@ -72,44 +72,6 @@ def meaning(code: int | None, signal_number: int | None) -> str | None:
     if code is not None and 128 < code < 128 + signal.NSIG:
         return f"by a shell: its program was {describe_exit(None, code - 128)}"
     return None
-
-
-@dataclass(frozen=True)
-class Instant:
-    """When a host's agent saw something."""
-
-    host: str
-    monotonic_ns: int
-    """CLOCK_MONOTONIC of the host: orders what happened on it."""
-    earliest_ns: float = -inf
-    latest_ns: float = inf
-    """Bounds on the global clock; infinite where the host's time is unknown."""
-
-    def surely_before(self, other: Instant) -> bool:
-        """Whether it was before the other one, whatever the errors of the clocks."""
-        if self.host == other.host:
-            return self.monotonic_ns < other.monotonic_ns
-        return self.latest_ns < other.earliest_ns
-
-    def surely_later_by(self, other: Instant, ns: int) -> bool:
-        """Whether it was more than ``ns`` nanoseconds after the other one, whatever the errors."""
-        if self.host == other.host:
-            return self.monotonic_ns > other.monotonic_ns + ns
-        return self.earliest_ns > other.latest_ns + ns
-
-    def __str__(self) -> str:
-        """Seconds of global time; ``?``: unknown."""
-        if inf in (self.latest_ns, -self.earliest_ns):
-            return "?"
-        return f"{(self.earliest_ns + self.latest_ns) / 2e9:.6f}"
-
-
-@dataclass(frozen=True)
-class PrintedLine:
-    """A line that a component printed, as it can be shown."""
-
-    at: Instant
-    text: str
 
 
 def in_order(failures: Iterable[ComponentFailure]) -> list[ComponentFailure]:

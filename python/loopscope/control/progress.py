@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from loopscope.control.instant import PrintedLine
+
 
 class Progress(Protocol):
     """Receives a run's progress. Every method returns at once."""
@@ -23,8 +25,11 @@ class Progress(Protocol):
     def phase(self, name: str, timeout_s: float, measured: bool) -> None:
         """A phase of the experiment begins."""
 
-    def output(self, host: str, component: str, line: str, stderr: bool) -> None:
+    def output(self, host: str, component: str, line: PrintedLine, stderr: bool) -> None:
         """A component printed a line."""
+
+    def component(self, host: str, component: str, status: str) -> None:
+        """What a component does now, for people."""
 
     def note(self, text: str) -> None:
         """Something that a person should know, though the run goes on."""
@@ -48,7 +53,10 @@ class Silent:
     def phase(self, name: str, timeout_s: float, measured: bool) -> None:
         """Ignored."""
 
-    def output(self, host: str, component: str, line: str, stderr: bool) -> None:
+    def output(self, host: str, component: str, line: PrintedLine, stderr: bool) -> None:
+        """Ignored."""
+
+    def component(self, host: str, component: str, status: str) -> None:
         """Ignored."""
 
     def note(self, text: str) -> None:

@@ -1,20 +1,19 @@
-"""One execution of an experiment on a testbed: clocks, programs, phases, and what they left."""
+"""A run on hosts that exist: clocks, programs, phases, and what they left."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from loopscope import __version__
 from loopscope.control import router
 from loopscope.control.clocks import HostClocks
-from loopscope.control.components import Components, Limit, State
+from loopscope.control.components import Components, Limit, State, instant_of
 from loopscope.control.failure import ComponentsFailed, RunFailed, consequences, printable
-from loopscope.control.interruption import Interruption
+from loopscope.control.instant import PrintedLine
 from loopscope.control.progress import Progress
 from loopscope.control.unwritten import write_unwritten
 from loopscope.experiment import (
@@ -25,23 +24,18 @@ from loopscope.experiment import (
     Phase,
     PhasesReady,
     PortReady,
-    files_to_send,
     quantity,
     streams_of_host,
 )
-from loopscope.files import reserve, write_whole
+from loopscope.files import write_whole
 from loopscope.provider import (
-    CLOCK,
     DATA,
     AgentError,
     Host,
-    Provider,
-    Request,
     Testbed,
-    TestbedError,
 )
 from loopscope.provider._proto import agent_pb2 as pb
-from loopscope.provider.patience import to_the_end, within
+from loopscope.provider.patience import within
 from loopscope.strict_json import to_json
 
 # Components that come before the first phase have this long to become ready.
@@ -52,83 +46,6 @@ GRACE_S = 2.0
 # Room on the run's disk for what is written when a repeat ends: the run's description, and accounts
 # that hosts had no room for.
 RESERVE = ".reserve"
-RESERVE_BYTES = 1 << 20
-
-
-def _request(experiment: Experiment, run_id: str, directory: Path) -> Request:
-    """The testbed that the experiment needs, whose hosts write into ``directory``."""
-    network = experiment.network
-    return Request(
-        run_id=run_id,
-        hosts=experiment.hosts,
-        directory=directory,
-        folder=experiment.folder,
-        files=files_to_send(experiment),
-        networks={DATA: network.data, CLOCK: network.clock},
-        data_mtu=network.mtu,
-        hidden_clocks=experiment.clocks.seed,
-        router=router.is_needed(experiment),
-        probes_on_data=experiment.clock.network == DATA,
-    )
-
-
-@dataclass(frozen=True)
-class Executed:
-    """Report of a repeat.
-
-    Each phase's seconds, the phase in which a component ended that was to go on, and whether the
-    hosts had each other's Ethernet addresses from the start.
-    """
-
-    phases: dict[str, float]
-    left: dict[str, str]
-    knows_neighbours: bool
-
-
-async def execute(
-    experiment: Experiment,
-    provider: Provider,
-    run_id: str,
-    directory: Path,
-    progress: Progress,
-    interruption: Interruption,
-) -> Executed:
-    """Runs the experiment once on the provider's hosts, its files in ``directory``.
-
-    Whatever happens, components are ended, their files are closed, and the testbed is removed.
-    Raises RunFailed with the first cause.
-    """
-    progress.stage(f"making {len(experiment.hosts)} hosts")
-    bed = provider(_request(experiment, run_id, directory))
-    reserve(directory / RESERVE, RESERVE_BYTES)
-    try:
-        async with bed:
-            repeat = Repeat(experiment, bed, progress)
-            try:
-                return Executed(await repeat.run(), repeat.left, bed.knows_neighbours)
-            except AgentError as error:
-                failure = RunFailed(str(error))
-                failure.show(progress)
-                raise failure from None
-            except RunFailed as failure:
-                failure.show(progress)
-                raise
-            finally:
-                # A second interruption ends the collecting as well.
-                more = 0 if interruption.asked else 1
-                try:
-                    await to_the_end(repeat.collect(directory), more)
-                finally:
-                    if interruption.asked:
-                        progress.note(repeat.collected)
-    except ComponentsFailed as failure:
-        raise failure.with_lines(*repeat.consequences(failure)) from None
-    except (AgentError, TestbedError) as error:
-        raise RunFailed(str(error)) from None
-    finally:
-        (directory / RESERVE).unlink(missing_ok=True)
-        for problem in bed.problems:
-            progress.note(problem)
 
 
 class Repeat:
@@ -173,6 +90,8 @@ class Repeat:
         seconds: dict[str, float] = {}
         measured = {phase.name for phase in self._experiment.phases if phase.measured}
         before = [c for c in self._experiment.components if c.start is None]
+        for spec in self._experiment.components:
+            self._progress.component(spec.host, spec.name, self._state(spec).status)
         self._progress.stage("starting components")
         await self._start(before, START)
         limit = Limit(START_TIMEOUT_S)
@@ -302,11 +221,13 @@ class Repeat:
             await self._forward_departures(event.departures)
             return
         if what == "output":
-            line = printable(event.output.line)
+            line = PrintedLine(instant_of(host.name, event), printable(event.output.line))
             self._progress.output(host.name, event.component, line, event.output.stderr)
         await self._components.take(event)
+        state = self._components.states[event.component]
+        if what != "output":
+            self._progress.component(host.name, event.component, state.status)
         if what == "exited":
-            state = self._components.states[event.component]
             self._note_left_out(state)
             if state.ignored_sigterm:
                 self._progress.note(
@@ -400,6 +321,7 @@ class Repeat:
             output_limit=spec.output_bytes,
         )
         self._state(spec).started = True
+        self._progress.component(spec.host, spec.name, self._state(spec).status)
 
     def _unready(self, components: Sequence[Component]) -> list[str]:
         return [c.name for c in components if not self._state(c).ready]
@@ -446,6 +368,8 @@ class Repeat:
 
         async def enter(spec: Component) -> None:
             agent = self._hosts[spec.host].agent
+            self._state(spec).entered = phase.name
+            self._progress.component(spec.host, spec.name, self._state(spec).status)
             await agent.enter_phase(spec.name, phase.name, phase.measured, peers_json)
 
         entered = await asyncio.gather(*map(enter, components), return_exceptions=True)

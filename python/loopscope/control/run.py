@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from loopscope.control.execution import execute
 from loopscope.control.failure import RunInterrupted
 from loopscope.control.interruption import Interruption
 from loopscope.control.progress import Progress
-from loopscope.control.repeat import execute
 from loopscope.control.rundir import BASE, RunDirectory, settle
 from loopscope.experiment import Experiment
 from loopscope.provider import Provider

@@ -1,0 +1,107 @@
+"""One execution of an experiment: a testbed that is made, used and removed, whatever happens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from loopscope.control import router
+from loopscope.control.failure import ComponentsFailed, RunFailed
+from loopscope.control.interruption import Interruption
+from loopscope.control.journal import Journal
+from loopscope.control.progress import Progress
+from loopscope.control.repeat import RESERVE, Repeat
+from loopscope.experiment import Experiment, files_to_send
+from loopscope.files import reserve
+from loopscope.provider import CLOCK, DATA, AgentError, Provider, Request, TestbedError
+from loopscope.provider.patience import to_the_end
+
+RESERVE_BYTES = 1 << 20
+
+
+def _request(experiment: Experiment, run_id: str, directory: Path) -> Request:
+    """The testbed that the experiment needs, whose hosts write into ``directory``."""
+    network = experiment.network
+    return Request(
+        run_id=run_id,
+        hosts=experiment.hosts,
+        directory=directory,
+        folder=experiment.folder,
+        files=files_to_send(experiment),
+        networks={DATA: network.data, CLOCK: network.clock},
+        data_mtu=network.mtu,
+        hidden_clocks=experiment.clocks.seed,
+        router=router.is_needed(experiment),
+        probes_on_data=experiment.clock.network == DATA,
+    )
+
+
+@dataclass(frozen=True)
+class Executed:
+    """Report of a repeat.
+
+    Each phase's seconds, the phase in which a component ended that was to go on, and whether the
+    hosts had each other's Ethernet addresses from the start.
+    """
+
+    phases: dict[str, float]
+    left: dict[str, str]
+    knows_neighbours: bool
+
+
+async def execute(
+    experiment: Experiment,
+    provider: Provider,
+    run_id: str,
+    directory: Path,
+    progress: Progress,
+    interruption: Interruption,
+) -> Executed:
+    """Runs the experiment once on the provider's hosts, its files in ``directory``.
+
+    Whatever happens, components are ended, their files are closed, and the testbed is removed.
+    Raises RunFailed with the first cause.
+    """
+    with Journal(progress, directory) as journal:
+        return await _execute(experiment, provider, run_id, directory, journal, interruption)
+
+
+async def _execute(
+    experiment: Experiment,
+    provider: Provider,
+    run_id: str,
+    directory: Path,
+    progress: Progress,
+    interruption: Interruption,
+) -> Executed:
+    progress.stage(f"making {len(experiment.hosts)} hosts")
+    bed = provider(_request(experiment, run_id, directory))
+    reserve(directory / RESERVE, RESERVE_BYTES)
+    try:
+        async with bed:
+            repeat = Repeat(experiment, bed, progress)
+            try:
+                return Executed(await repeat.run(), repeat.left, bed.knows_neighbours)
+            except AgentError as error:
+                failure = RunFailed(str(error))
+                failure.show(progress)
+                raise failure from None
+            except RunFailed as failure:
+                failure.show(progress)
+                raise
+            finally:
+                # A second interruption ends the collecting as well.
+                more = 0 if interruption.asked else 1
+                try:
+                    await to_the_end(repeat.collect(directory), more)
+                finally:
+                    if interruption.asked:
+                        progress.note(repeat.collected)
+    except ComponentsFailed as failure:
+        raise failure.with_lines(*repeat.consequences(failure)) from None
+    except (AgentError, TestbedError) as error:
+        raise RunFailed(str(error)) from None
+    finally:
+        (directory / RESERVE).unlink(missing_ok=True)
+        for problem in bed.problems:
+            progress.note(problem)
