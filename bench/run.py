@@ -1,7 +1,7 @@
 """Runs the benchmarks, prints their ratios and stores them under bench/results/.
 
 ``run.py`` runs all but those that take minutes; ``run.py NAME…`` some figures, or all of ``trace``,
-``timeline``, ``network``, ``clock`` or ``paths``; bench/README.md names them.
+``timeline``, ``network``, ``clock``, ``paths`` or ``control``; bench/README.md names them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ sys.path.insert(0, str(BENCH / "trace"))
 
 import clock  # noqa: E402
 import clock.table  # noqa: E402
+import control  # noqa: E402
+import control.table  # noqa: E402
 import machine  # noqa: E402
 import measure  # noqa: E402
 import network  # noqa: E402
@@ -38,6 +40,7 @@ GROUPS = {
     "network": network.FIGURES,
     "clock": clock.FIGURES,
     "paths": paths.FIGURES,
+    "control": control.FIGURES,
 }
 
 # Mount and process namespaces: /run and /dev/shm are the bench's own, and when it ends nothing that
@@ -111,6 +114,7 @@ def main(wanted: list[str]) -> int:
         ("network", network.table.PARTS, network.table.notes),
         ("clock", clock.table.PARTS, clock.table.notes),
         ("paths", paths.table.PARTS, paths.table.notes),
+        ("control", control.table.PARTS, control.table.notes),
     ):
         of_group = [figure for figure in wanted if figure in GROUPS[name]]
         if of_group or not wanted:
