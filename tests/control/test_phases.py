@@ -18,7 +18,7 @@ from loopscope.control.failure import ComponentsFailed, PhaseTimedOut, RunFailed
 from loopscope.control.progress import Silent
 from loopscope.control.repeat import Repeat
 from loopscope.experiment import load
-from loopscope.provider import AgentError
+from loopscope.provider import AgentError, AgentLost
 from loopscope.provider._proto import agent_pb2 as pb
 
 
@@ -43,6 +43,9 @@ class Agent:
         self.events: asyncio.Queue[pb.Event | None] = asyncio.Queue()
         self.on_start: Callable[[str], Coroutine[Any, Any, None]] | None = None
         self.on_enter: Callable[[str], Coroutine[Any, Any, None]] | None = None
+
+    def lost(self) -> AgentLost:
+        return AgentLost("h2", lambda: "its agent is gone")
 
     async def watch(self) -> AsyncIterator[pb.Event]:
         while (event := await self.events.get()) is not None:
@@ -201,7 +204,7 @@ def test_an_agent_that_ends_ends_the_run_at_once(tmp_path: Path) -> None:
     async def work(repeat: Repeat, first: Agent, second: Agent) -> None:
         first.hello("a")
         second.events.put_nowait(None)
-        with pytest.raises(RunFailed, match="host h2: its agent has ended"):
+        with pytest.raises(RunFailed, match="host h2: its agent is gone"):
             await phase(repeat)
 
     assert drive(tmp_path, work) < 1

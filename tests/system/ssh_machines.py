@@ -16,6 +16,7 @@ USER = "rider"
 NETWORK = "192.0.2"
 # What a machine has of its own: nothing that is on the desk but its programs and libraries.
 OWN = ("/home", "/run", "/tmp", "/dev/shm")
+RUNS = f"/home/{USER}/.local/state/loopscope/runs"
 SSHD = """
 Port 22
 ListenAddress 0.0.0.0
@@ -28,6 +29,14 @@ AllowStreamLocalForwarding no
 AllowTcpForwarding no
 MaxStartups 100
 """
+
+
+def _words(pid: str) -> list[str]:
+    """A process's command; empty: it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+    except OSError:
+        return []
 
 
 def run(*words: str | Path, check: bool = True) -> str:
@@ -144,11 +153,33 @@ exec env -i PATH=/usr/bin:/bin /usr/sbin/sshd -D -e -f /home/sshd/sshd_config
         """Takes a machine off the network."""
         run("ip", "-n", self.namespace("switch"), "link", "set", host, "down")
 
+    def mend(self, host: str) -> None:
+        """Puts a machine back on the network and ends the user's processes there."""
+        run("ip", "-n", self.namespace("switch"), "link", "set", host, "up")
+        for pid in self.pids_of(host, ""):
+            run("kill", "-KILL", str(pid), check=False)
+        self.on(host, f"rm -rf {RUNS}/*", check=False)
+
+    def reboot(self, host: str) -> None:
+        """Ends everything on a machine at once, and starts its sshd again: its files stay."""
+        pids = run("ip", "netns", "pids", self.namespace(host)).split()
+        # The first process holds the machine's files.
+        others = [pid for pid in pids if int(pid) != self.sshd[host].pid]
+        run("kill", "-KILL", *others, check=False)
+
+    def pids_of(self, host: str, name: str) -> list[int]:
+        """Numbers of the processes on a machine whose first word ends so, without those of sshd."""
+        found = []
+        for pid in run("ip", "netns", "pids", self.namespace(host)).split():
+            words = _words(pid)
+            if words and "sshd" not in words[0] and words[0].endswith(name):
+                found.append(int(pid))
+        return found
+
     def processes_of(self, host: str) -> list[str]:
         """Commands of the user's processes on a machine, without those of sshd."""
         pids = run("ip", "netns", "pids", self.namespace(host)).split()
-        commands = (Path(f"/proc/{pid}/cmdline") for pid in pids)
-        texts = [c.read_bytes().replace(b"\0", b" ").decode() for c in commands if c.exists()]
+        texts = [" ".join(_words(pid)) for pid in pids]
         return [text for text in texts if text and "sshd" not in text]
 
     def remove(self) -> None:
@@ -199,8 +230,7 @@ exec env -i PATH=/usr/bin:/bin /usr/sbin/sshd -D -e -f /home/sshd/sshd_config
         for host in self.hosts:
             if self.sshd[host].poll() is None:
                 left += [f"process on {host}: {each}" for each in self.processes_of(host)]
-                runs = f"/home/{USER}/.local/state/loopscope/runs"
-                find = f"find {runs} -mindepth 1; find /dev/shm /tmp ! -type d"
+                find = f"find {RUNS} -mindepth 1; find /dev/shm /tmp ! -type d"
                 found = self.on(host, find, check=False).split("\n")
                 left += [f"on {host}: {each}" for each in found if each]
         left += map(str, self.scratch.iterdir())

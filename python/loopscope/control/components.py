@@ -148,7 +148,7 @@ class State:
             return ending
         if self.spec.name == LINKS:
             return f"it ended ({ending}) though the run needs it to the end"
-        if pending and not self.ready:
+        if pending:
             return f"it ended (exit status {self.code}) before the phase was done"
         return None
 
@@ -159,7 +159,7 @@ class Components:
     def __init__(self, specs: Iterable[Component]) -> None:
         self.states = {spec.name: State(spec) for spec in specs}
         self._changed = asyncio.Condition()
-        self._lost_agent: str | None = None
+        self._lost_agent: Callable[[], str] | None = None
 
     async def take(self, event: pb.Event) -> None:
         """Applies one event."""
@@ -196,8 +196,11 @@ class Components:
         async with self._changed:
             self._changed.notify_all()
 
-    async def lose_agent(self, why: str) -> None:
-        """A host's agent went away while the run needed it, or what it reports cannot be used."""
+    async def lose_agent(self, why: Callable[[], str]) -> None:
+        """A host's agent went away while the run needed it, or what it reports cannot be used.
+
+        The provider may know ``why`` only a moment later.
+        """
         self._lost_agent = self._lost_agent or why
         async with self._changed:
             self._changed.notify_all()
@@ -243,7 +246,7 @@ class Components:
         if failures:
             raise ComponentsFailed(failures, self._running())
         if self._lost_agent:
-            raise RunFailed(self._lost_agent)
+            raise RunFailed(self._lost_agent())
 
     def cannot_start(self, spec: Component, phase: str, why: str) -> ComponentsFailed:
         """The failure of a component that could not be started at all."""

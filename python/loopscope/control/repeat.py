@@ -31,6 +31,7 @@ from loopscope.files import write_whole
 from loopscope.provider import (
     DATA,
     AgentError,
+    AgentLost,
     Host,
     Testbed,
 )
@@ -199,16 +200,17 @@ class Repeat:
         try:
             async for event in host.agent.watch():
                 await self._take(host, event)
-            why = f"host {host.name}: its agent has ended"
+            why = host.agent.lost().__str__
         except AgentError as error:
-            why = str(error)
+            why = error.__str__
         except Exception as error:
-            why = (
+            unusable = (
                 f"host {host.name}: what its agent reports cannot be used: "
                 f"{type(error).__name__}: {error}; please report this"
             )
+            why = unusable.__str__
             if self._collecting:
-                self._progress.note(why)
+                self._progress.note(unusable)
         if not self._collecting:
             await self._components.lose_agent(why)
 
@@ -301,6 +303,8 @@ class Repeat:
         await asyncio.gather(*(start_on(host) for host in {spec.host for spec in components}))
         for spec in components:
             if spec.name in failed:
+                if isinstance(failed[spec.name], AgentLost):
+                    raise failed[spec.name]
                 raise self._components.cannot_start(spec, phase, failed[spec.name].what)
 
     async def _start_one(self, spec: Component) -> None:

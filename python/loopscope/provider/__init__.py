@@ -22,13 +22,14 @@ from loopscope.provider.interface import (
 )
 
 if TYPE_CHECKING:
-    from loopscope.provider.agent import Agent, AgentError
+    from loopscope.provider.agent import Agent, AgentError, AgentLost
 
 __all__ = [
     "CLOCK",
     "DATA",
     "Agent",
     "AgentError",
+    "AgentLost",
     "Host",
     "Network",
     "Provider",
@@ -41,6 +42,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in ("Agent", "AgentError"):
+    if name not in ("Agent", "AgentError", "AgentLost"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.agent"), name)

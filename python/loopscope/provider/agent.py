@@ -20,8 +20,33 @@ class AgentError(Exception):
     """An agent refused or failed a request; ``what`` is the agent's own text."""
 
     def __init__(self, host: str, what: str) -> None:
-        self.what = what
-        super().__init__(f"host {host}: {what}")
+        self.host = host
+        self._what = what
+        super().__init__(host, what)
+
+    @property
+    def what(self) -> str:
+        """Why, without the host."""
+        return self._what
+
+    def __str__(self) -> str:
+        return f"host {self.host}: {self.what}"
+
+
+class AgentLost(AgentError):
+    """The connection to an agent has ended.
+
+    The provider of the host may know why only a moment later, so the text is made when it is read.
+    """
+
+    def __init__(self, host: str, why: Callable[[], str]) -> None:
+        super().__init__(host, "")
+        self._why = why
+
+    @property
+    def what(self) -> str:
+        """Why, without the host."""
+        return self._why()
 
 
 class Agent:
@@ -36,7 +61,7 @@ class Agent:
     ) -> None:
         """Connects at the first request. ``lost`` says why the connection has ended."""
         self.host = host
-        self._lost = lost
+        self._why_lost = lost
         # Rust's http refuses the default authority, which is the socket's escaped path.
         options = [
             ("grpc.default_authority", "localhost"),
@@ -44,6 +69,10 @@ class Agent:
         ]
         self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=options)
         self._stub: Any = AgentStub(self._channel)  # type: ignore[no-untyped-call]
+
+    def lost(self) -> AgentLost:
+        """The error that the connection has ended."""
+        return AgentLost(self.host, self._why_lost)
 
     async def close(self) -> None:
         """Closes the connection; the agent itself goes on."""
@@ -54,7 +83,7 @@ class Agent:
         try:
             return await call(request, timeout=timeout)
         except grpc.aio.AioRpcError as error:
-            raise AgentError(self.host, self._what(error)) from None
+            raise self._error(error) from None
 
     async def hello(self) -> str:
         """Has the host describe its environment in its env.json; the agent's version."""
@@ -72,7 +101,7 @@ class Agent:
             async for event in self._stub.Watch(pb.WatchRequest()):
                 yield event
         except grpc.aio.AioRpcError as error:
-            raise AgentError(self.host, self._what(error)) from None
+            raise self._error(error) from None
 
     async def start_clock_reference(
         self, address: str, key: bytes, *, realtime_step: tuple[int, int] | None
@@ -209,12 +238,11 @@ class Agent:
         reply = await self._ask("Shutdown", pb.ShutdownRequest(), timeout)
         return list(reply.problems)
 
-    def _what(self, error: grpc.aio.AioRpcError) -> str:
+    def _error(self, error: grpc.aio.AioRpcError) -> AgentError:
         """The agent's message, or that it does not answer any more."""
-        details = error.details() or str(error.code().name)
-        if error.code() != grpc.StatusCode.UNAVAILABLE:
-            return details
-        return self._lost()
+        if error.code() == grpc.StatusCode.UNAVAILABLE:
+            return self.lost()
+        return AgentError(self.host, error.details() or str(error.code().name))
 
 
 def _step(step: tuple[int, int] | None) -> pb.RealtimeStep | None:

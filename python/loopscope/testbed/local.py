@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import tempfile
 from pathlib import Path
 from typing import IO
@@ -96,13 +97,29 @@ class LocalTestbed(Testbed):
             made = await self._agent.build_testbed(self._request)
         except AgentError as error:
             raise TestbedError(f"the testbed could not be made: {error}") from None
-        self.hosts = {host.name: _host(host) for host in made.hosts}
+        self.hosts = {host.name: self._host(host) for host in made.hosts}
         self.knows_neighbours = made.neighbours
         if made.HasField("router"):
             ports = [
                 RouterPort(each.name, each.port, each.data_link_address) for each in made.hosts
             ]
-            self.router = Router(_host(made.router), ports)
+            self.router = Router(self._host(made.router), ports)
+
+    def _host(self, made: pb.TestbedHost) -> Host:
+        addresses: dict[Network, str] = {CLOCK: made.clock_address}
+        if made.data_address:
+            addresses[DATA] = made.data_address
+        agent = Agent(made.name, made.agent_socket, lost=self._why_lost)
+        return Host(made.name, agent, addresses)
+
+    def _why_lost(self) -> str:
+        """Why the agent of a host is gone; the machine's takes all of them with it."""
+        process = self._process
+        if process is None or process.returncode is None:
+            return "its agent is gone"
+        code = process.returncode
+        ended = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+        return f"its agent is gone, and so is the agent of this machine: {ended}"
 
     async def _wait_until_ready(self) -> None:
         assert self._process is not None and self._process.stdout is not None
@@ -152,13 +169,6 @@ class LocalTestbed(Testbed):
         self.hosts = {}
         self.router = None
         self._agent = self._process = self._log = None
-
-
-def _host(made: pb.TestbedHost) -> Host:
-    addresses: dict[Network, str] = {CLOCK: made.clock_address}
-    if made.data_address:
-        addresses[DATA] = made.data_address
-    return Host(made.name, Agent(made.name, made.agent_socket), addresses)
 
 
 def provide(_: Experiment) -> Provider:

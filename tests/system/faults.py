@@ -1,0 +1,277 @@
+"""Faults of runs: how each is brought about, and the first cause that has to be named."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from machine import Machine
+from ssh_machines import SshMachines
+
+LOCAL = "local"
+SSH = "ssh"
+
+FAILED = 4
+INTERRUPTED = 130
+
+FILE = """
+name: fault
+testbed: {testbed}
+hosts: [h1, h2]
+{more}
+phases:
+  - {{name: listen, timeout: 10s}}
+  - {{name: run, measured: true, timeout: {timeout}}}
+components:
+  bystander: {{host: h1, run: [sh, -c, "echo I am here; exec sleep 600"], ready: started}}
+  victim: {{host: h2, run: {command}, start: run, ready: {ready}}}
+"""
+
+# Speaks the phase protocol as far as the fault lets it. Words: the fault, seconds until then.
+SPEAKER = """
+import json, os, socket, sys, time
+link = socket.socket(fileno=int(os.environ["LOOPSCOPE_PHASE_FD"]))
+lines = link.makefile("rw")
+def say(**message):
+    print(json.dumps(message), file=lines, flush=True)
+how, delay = sys.argv[1], float(sys.argv[2])
+lines.readline()
+if how == "mute":
+    time.sleep(600)
+say(type="hello", version=1, phases=["nothing"] if how == "other" else ["run"])
+lines.readline()
+time.sleep(delay)
+if how == "garbage":
+    print("{]", file=lines, flush=True)
+elif how == "unknown":
+    say(type="sing")
+elif how == "refuses":
+    say(type="failed", phase="run", error="the valve is stuck")
+elif how == "huge":
+    print("x" * (1 << 20), file=lines, flush=True)
+elif how == "leaves":
+    os._exit(0)
+time.sleep(600)
+"""
+
+
+@dataclass
+class Case:
+    """A run with a fault that goes on."""
+
+    machine: Machine
+    testbed: str
+    run: subprocess.Popen[str]
+
+    def agents(self, host: str | None = None) -> list[int]:
+        """Process ids of agents: of a host, or the local testbed's own."""
+        if isinstance(self.machine, SshMachines):
+            assert host is not None
+            return self.machine.pids_of(host, "loopscope-host")
+        processes = self.machine.processes().items()
+        every = {pid: words.split() for pid, words in processes if "loopscope-host agent" in words}
+        wanted = f"--host {host} " if host else ""
+        return [
+            pid
+            for pid, words in every.items()
+            if (wanted in f"{shlex.join(words)} ") and (bool(host) == ("--host" in words))
+        ]
+
+    def signal_agent(self, number: int, host: str | None = "h2") -> None:
+        """Sends a signal to the agent of a host; None: to that of the machine."""
+        # A child that an agent is about to start has its command for a moment.
+        os.kill(min(self.agents(host)), number)
+
+
+@dataclass
+class Fault:
+    """A kind of fault."""
+
+    name: str
+    said: str
+    """What the first line of the failure matches (a regular expression); the rest of the output is
+    not looked at."""
+    command: Callable[[float], list[str]] = lambda _: ["sleep", "600"]
+    """The victim's command, for an instant in seconds after its start."""
+    ready: str = "{exit: 0}"
+    timeout: str = "30s"
+    more: str = ""
+    inject: Callable[[Case], None] | None = None
+    """Done at a random instant after the phase `run` began."""
+    code: int = FAILED
+    testbeds: tuple[str, ...] = (LOCAL, SSH)
+    damages: tuple[str, ...] = ()
+    """Hosts that cannot be used by another run afterwards."""
+    leaves: bool = False
+    """Whether nobody is left who cleans up, so that `reset` has to."""
+
+    def file(self, testbed: str, delay_s: float) -> str:
+        command = "[" + ", ".join(_quoted(word) for word in self.command(delay_s)) + "]"
+        return FILE.format(
+            testbed=testbed, more=self.more, timeout=self.timeout, command=command, ready=self.ready
+        )
+
+
+def _quoted(word: str) -> str:
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$").replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def _shell(script: str) -> Callable[[float], list[str]]:
+    """A script that has DELAY for the seconds until the fault."""
+    return lambda delay_s: ["sh", "-c", script.replace("DELAY", f"{delay_s:.3f}")]
+
+
+def _speaker(how: str) -> Callable[[float], list[str]]:
+    return lambda delay_s: [sys.executable, "-c", SPEAKER, how, f"{delay_s:.3f}"]
+
+
+def _send(number: signal.Signals) -> Callable[[Case], None]:
+    return lambda case: case.run.send_signal(number)
+
+
+def _kill_agent(number: int, host: str | None = "h2") -> Callable[[Case], None]:
+    return lambda case: case.signal_agent(number, host)
+
+
+def _kill_links(case: Case) -> None:
+    (pid,) = (p for p, words in case.machine.processes().items() if "host emulate" in words)
+    os.kill(pid, signal.SIGKILL)
+
+
+def _kill_ssh(case: Case) -> None:
+    """The desk's connection to a machine."""
+    machine = case.machine
+    assert isinstance(machine, SshMachines)
+    for pid in machine.pids_of("desk", "ssh"):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if words[-2:-1] == [b"h2"] and b"-M" in words:
+            os.kill(pid, signal.SIGKILL)
+
+
+def _cut(case: Case) -> None:
+    assert isinstance(case.machine, SshMachines)
+    case.machine.cut("h2")
+
+
+def _reboot(case: Case) -> None:
+    """Everything on the machine dies at once, and its connections are reset."""
+    assert isinstance(case.machine, SshMachines)
+    case.machine.reboot("h2")
+
+
+VICTIM = "victim on h2 failed in phase run: "
+GONE = "host h2: its agent is gone"
+
+FAULTS = [
+    Fault("exit-status", VICTIM + "exit status 3$", _shell("sleep DELAY; exit 3")),
+    Fault("not-found", VICTIM + "exit status 127, .*not found", _shell("sleep DELAY; nosuch")),
+    Fault("killed", VICTIM + r"killed by SIGKILL \(9\)", _shell("sleep DELAY; kill -9 $$")),
+    Fault("crash", VICTIM + r"killed by SIGSEGV \(11\)", _shell("sleep DELAY; kill -SEGV $$")),
+    Fault("abort", VICTIM + r"killed by SIGABRT \(6\)", _shell("sleep DELAY; kill -ABRT $$")),
+    Fault(
+        "shells-child",
+        VICTIM + "exit status 137, .*SIGKILL",
+        _shell("sleep DELAY; sh -c 'kill -9 $$'; exit $?"),
+    ),
+    Fault(
+        "descendant-holds-output",
+        VICTIM + "exit status 4$",
+        _shell("setsid sleep 300 & sleep DELAY; exit 4"),
+    ),
+    Fault(
+        "flood",
+        VICTIM + "exit status 5$",
+        _shell("sleep DELAY; yes 0123456789 | head -c 30000000; exit 5"),
+    ),
+    Fault(
+        "stopped",
+        "phase run did not end within its timeout of 2 s",
+        _shell("sleep DELAY; kill -STOP $$"),
+        timeout="2s",
+    ),
+    Fault(
+        "too-slow",
+        "phase run did not end within its timeout of 2 s",
+        _shell("sleep 600"),
+        timeout="2s",
+    ),
+    Fault(
+        "ignores-end",
+        "phase run did not end within its timeout of 2 s",
+        _shell("trap '' TERM INT HUP; while :; do sleep 0.1; done"),
+        timeout="2s",
+    ),
+    Fault(
+        "no-port",
+        "phase run did not end within its timeout of 2 s",
+        ready="{port: 4000}",
+        timeout="2s",
+    ),
+    Fault(
+        "no-line",
+        "phase run did not end within its timeout of 2 s",
+        _shell("echo not yet; sleep 600"),
+        ready="{line: ready}",
+        timeout="2s",
+    ),
+    Fault(
+        "ends-before-line",
+        VICTIM + "it ended .exit status 0. before the phase was done",
+        _shell("sleep DELAY"),
+        ready="{line: ready}",
+    ),
+    Fault("garbage", VICTIM, _speaker("garbage"), ready="phases"),
+    Fault("unknown-message", VICTIM, _speaker("unknown"), ready="phases"),
+    Fault("refuses", VICTIM + "the valve is stuck", _speaker("refuses"), ready="phases"),
+    Fault("huge-message", VICTIM, _speaker("huge"), ready="phases"),
+    Fault("leaves", VICTIM + "it ended", _speaker("leaves"), ready="phases"),
+    Fault("mute", "phase run did not end", _speaker("mute"), ready="phases", timeout="2s"),
+    Fault("ctrl-c", "interrupted", inject=_send(signal.SIGINT), code=INTERRUPTED),
+    Fault("terminated", "interrupted", inject=_send(signal.SIGTERM), code=INTERRUPTED),
+    Fault("hung-up", "interrupted", inject=_send(signal.SIGHUP), code=INTERRUPTED),
+    Fault("controller-killed", "", inject=_send(signal.SIGKILL), code=-signal.SIGKILL, leaves=True),
+    Fault("agent-killed", GONE, inject=_kill_agent(signal.SIGKILL)),
+    Fault("agent-ended", "host h2: its agent is gone", inject=_kill_agent(signal.SIGTERM)),
+    Fault(
+        "machine-agent-killed",
+        "host h[12]: its agent is gone, and so is the agent of this machine: killed by SIGKILL",
+        inject=_kill_agent(signal.SIGKILL, None),
+        testbeds=(LOCAL,),
+        leaves=True,
+    ),
+    Fault(
+        "links-killed",
+        r"_links on _router failed in phase run: killed by SIGKILL \(9\)",
+        inject=_kill_links,
+        more="network: {h1 -> h2: {delay: 5ms}}",
+        testbeds=(LOCAL,),
+    ),
+    Fault(
+        "clock-too-wide",
+        "the clocks are not within 1ns after 300ms",
+        more="clock: {within: 1ns, patience: 300ms}",
+    ),
+    Fault("ssh-killed", "host h2: ", inject=_kill_ssh, testbeds=(SSH,)),
+    Fault(
+        "agent-silent",
+        "host h2: it has said nothing for 5 s",
+        inject=_kill_agent(signal.SIGSTOP),
+        testbeds=(SSH,),
+        damages=("h2",),
+    ),
+    Fault(
+        "network-cut",
+        "host h2: it has said nothing for 5 s",
+        inject=_cut,
+        testbeds=(SSH,),
+        damages=("h2",),
+    ),
+    Fault("reboot", "host h2: its agent is gone", inject=_reboot, testbeds=(SSH,)),
+]

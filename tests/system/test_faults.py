@@ -1,0 +1,110 @@
+"""Kinds of faults at random instants: the first cause is named, and nothing is left behind.
+
+Local runs go on side by side, since most of their time is waiting; runs over SSH share machines.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from effort import cases
+from faults import FAULTS, LOCAL, SSH, Case, Fault
+from machine import Machine
+from ssh_machines import SshMachines
+
+pytestmark = pytest.mark.usefixtures("root")
+
+SIDE_BY_SIDE = 4
+# The latest instant of a fault after the phase began, in seconds.
+LATEST_S = 0.5
+SEED = 20071213
+PATIENCE_S = 90
+
+
+def of(testbed: str) -> list[Fault]:
+    return [fault for fault in FAULTS if testbed in fault.testbeds]
+
+
+def bring_about(fault: Fault, machine: Machine, testbed: str, seed: int) -> list[str]:
+    """Runs an experiment with a fault; what was not as it has to be."""
+    drawn = random.Random(f"{fault.name} {testbed} {seed}")
+    delay_s = drawn.uniform(0, LATEST_S)
+    file = machine.write(f"{fault.name}.yaml", fault.file(testbed, delay_s))
+    run = machine.start("run", file)
+    assert run.stderr is not None
+    said = ""
+    for line in run.stderr:
+        said += line
+        if line.startswith("phase run") and fault.inject is not None:
+            # The instant is the test's parameter.
+            time.sleep(delay_s)
+            fault.inject(Case(machine, testbed, run))
+            break
+    _, rest = run.communicate(timeout=PATIENCE_S)
+    said += rest
+    if fault.leaves:
+        done = machine.command("reset")
+        said += done.stdout + done.stderr
+    wrong = []
+    if run.returncode != fault.code:
+        wrong.append(f"exit code {run.returncode}, not {fault.code}")
+    first = re.search("^loopscope: (.*)$", said, re.MULTILINE)
+    if fault.said and (first is None or not re.match(fault.said, first[1])):
+        wrong.append(f"the first cause is not {fault.said!r}")
+    if "Traceback" in said:
+        wrong.append("a traceback")
+    wrong += _left(machine)
+    return [f"{fault.name} after {delay_s:.3f} s: {each}\n{said}" for each in wrong]
+
+
+def _left(machine: Machine) -> list[str]:
+    """What is left when hosts that were cut off have had time to clean up by themselves."""
+    end = time.monotonic() + PATIENCE_S
+    while left := machine.leftovers():
+        if time.monotonic() > end:
+            return [f"left behind: {left}"]
+        time.sleep(0.2)
+    return []
+
+
+def test_every_kind_of_fault_on_the_local_testbed(tmp_path: Path) -> None:
+    def one(number: int, fault: Fault) -> list[str]:
+        folder = tmp_path / f"{number}"
+        folder.mkdir()
+        return bring_about(fault, Machine(folder), LOCAL, SEED + number)
+
+    drawn = [fault for fault in of(LOCAL) for _ in range(cases(1, 20))]
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        wrong = [each for found in pool.map(one, range(len(drawn)), drawn) for each in found]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[SshMachines]:
+    made = SshMachines(tmp_path, ("h1", "h2"))
+    try:
+        made.make()
+        yield made
+    finally:
+        made.remove()
+
+
+def test_every_kind_of_fault_over_ssh(machines: SshMachines) -> None:
+    wrong = []
+    for number in range(cases(1, 20)):
+        for fault in of(SSH):
+            wrong += bring_about(fault, machines, SSH, SEED + number)
+            for host in fault.damages:
+                machines.mend(host)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_there_are_as_many_kinds_as_promised() -> None:
+    assert len(of(LOCAL)) >= 25 and len(of(SSH)) >= 25
+    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
