@@ -1,6 +1,6 @@
 """Kinds of faults at random instants: the first cause is named, and nothing is left behind.
 
-Local runs go on side by side, since most of their time is waiting; runs over SSH share machines.
+Runs go on side by side, since most of their time is waiting.
 """
 
 from __future__ import annotations
@@ -8,9 +8,11 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 from effort import cases
@@ -48,6 +50,9 @@ def bring_about(fault: Fault, machine: Machine, testbed: str, seed: int) -> list
             break
     _, rest = run.communicate(timeout=PATIENCE_S)
     said += rest
+    if isinstance(machine, SshMachines):
+        for host in fault.damages:
+            machine.mend(host)
     if fault.leaves:
         done = machine.command("reset")
         said += done.stdout + done.stderr
@@ -73,36 +78,46 @@ def _left(machine: Machine) -> list[str]:
     return []
 
 
+def side_by_side(testbed: str, bring: Callable[[int, Fault], list[str]]) -> None:
+    drawn = [fault for fault in of(testbed) for _ in range(cases(1, 20))]
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        wrong = [each for found in pool.map(bring, range(len(drawn)), drawn) for each in found]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_every_kind_of_fault_on_the_local_testbed(tmp_path: Path) -> None:
-    def one(number: int, fault: Fault) -> list[str]:
+    def bring(number: int, fault: Fault) -> list[str]:
         folder = tmp_path / f"{number}"
         folder.mkdir()
         return bring_about(fault, Machine(folder), LOCAL, SEED + number)
 
-    drawn = [fault for fault in of(LOCAL) for _ in range(cases(1, 20))]
-    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        wrong = [each for found in pool.map(one, range(len(drawn)), drawn) for each in found]
-    assert not wrong, "\n".join(wrong)
+    side_by_side(LOCAL, bring)
 
 
 @pytest.fixture
-def machines(tmp_path: Path) -> Iterator[SshMachines]:
-    made = SshMachines(tmp_path, ("h1", "h2"))
-    try:
-        made.make()
-        yield made
-    finally:
-        made.remove()
+def deskfuls(tmp_path: Path) -> Iterator[SimpleQueue[SshMachines]]:
+    """Sets of machines; each is used by one run at a time."""
+    with ExitStack() as made:
+        free: SimpleQueue[SshMachines] = SimpleQueue()
+        for number in range(SIDE_BY_SIDE):
+            folder = tmp_path / f"{number}"
+            folder.mkdir()
+            machines = SshMachines(folder, ("h1", "h2"))
+            made.callback(machines.remove)
+            machines.make()
+            free.put(machines)
+        yield free
 
 
-def test_every_kind_of_fault_over_ssh(machines: SshMachines) -> None:
-    wrong = []
-    for number in range(cases(1, 20)):
-        for fault in of(SSH):
-            wrong += bring_about(fault, machines, SSH, SEED + number)
-            for host in fault.damages:
-                machines.mend(host)
-    assert not wrong, "\n".join(wrong)
+def test_every_kind_of_fault_over_ssh(deskfuls: SimpleQueue[SshMachines]) -> None:
+    def bring(number: int, fault: Fault) -> list[str]:
+        machines = deskfuls.get()
+        try:
+            return bring_about(fault, machines, SSH, SEED + number)
+        finally:
+            deskfuls.put(machines)
+
+    side_by_side(SSH, bring)
 
 
 def test_there_are_as_many_kinds_as_promised() -> None:
