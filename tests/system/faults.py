@@ -108,8 +108,8 @@ class Fault:
     testbeds: tuple[str, ...] = (LOCAL, SSH)
     damages: tuple[str, ...] = ()
     """Hosts that cannot be used by another run afterwards."""
-    leaves: bool = False
-    """Whether nobody is left who cleans up, so that `reset` has to."""
+    leaves: tuple[str, ...] = ()
+    """Testbeds on which nobody is left who cleans up, so that `reset` has to."""
 
     def file(self, testbed: str, delay_s: float) -> str:
         command = "[" + ", ".join(_quoted(word) for word in self.command(delay_s)) + "]"
@@ -236,15 +236,21 @@ FAULTS = [
     Fault("ctrl-c", "interrupted", inject=_send(signal.SIGINT), code=INTERRUPTED),
     Fault("terminated", "interrupted", inject=_send(signal.SIGTERM), code=INTERRUPTED),
     Fault("hung-up", "interrupted", inject=_send(signal.SIGHUP), code=INTERRUPTED),
-    Fault("controller-killed", "", inject=_send(signal.SIGKILL), code=-signal.SIGKILL, leaves=True),
-    Fault("agent-killed", GONE, inject=_kill_agent(signal.SIGKILL)),
+    Fault(
+        "controller-killed",
+        "",
+        inject=_send(signal.SIGKILL),
+        code=-signal.SIGKILL,
+        leaves=(LOCAL, SSH),
+    ),
+    Fault("agent-killed", GONE, inject=_kill_agent(signal.SIGKILL), leaves=(SSH,)),
     Fault("agent-ended", "host h2: its agent is gone", inject=_kill_agent(signal.SIGTERM)),
     Fault(
         "machine-agent-killed",
         "host h[12]: its agent is gone, and so is the agent of this machine: killed by SIGKILL",
         inject=_kill_agent(signal.SIGKILL, None),
         testbeds=(LOCAL,),
-        leaves=True,
+        leaves=(LOCAL,),
     ),
     Fault(
         "links-killed",

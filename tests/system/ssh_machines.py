@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -224,14 +225,22 @@ exec env -i PATH=/usr/bin:/bin /usr/sbin/sshd -D -e -f /home/sshd/sshd_config
             start_new_session=True,
         )
 
+    def noted(self) -> list[str]:
+        """Names of the spools that runs have noted as not collected."""
+        notes = self.directory.glob("runs/*/2*/*/*/spools.json")
+        hosts = [json.loads(note.read_text())["hosts"] for note in notes]
+        return [spool["spool"] for each in hosts for spool in each.values()]
+
     def leftovers(self) -> list[str]:
         """What runs left, on the desk and on the machines."""
         left = super().leftovers()
         for host in self.hosts:
             if self.sshd[host].poll() is None:
                 left += [f"process on {host}: {each}" for each in self.processes_of(host)]
-                find = f"find {RUNS} -mindepth 1; find /dev/shm /tmp ! -type d"
+                find = f"find {RUNS} -mindepth 1 -maxdepth 1; find /dev/shm /tmp ! -type d"
                 found = self.on(host, find, check=False).split("\n")
-                left += [f"on {host}: {each}" for each in found if each]
+                # What a run measured and could not collect stays there; the run notes it.
+                known = [f"{RUNS}/{name}" for name in self.noted()]
+                left += [f"on {host}: {each}" for each in found if each and each not in known]
         left += map(str, self.scratch.iterdir())
         return left

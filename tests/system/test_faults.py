@@ -48,9 +48,11 @@ def bring_about(fault: Fault, machine: Machine, testbed: str, seed: int) -> list
             break
     _, rest = run.communicate(timeout=PATIENCE_S)
     said += rest
-    if fault.leaves:
-        done = machine.command("reset")
-        said += done.stdout + done.stderr
+    if testbed in fault.leaves:
+        words: list[list[str | Path]] = [[], ["--hosts", file]] if testbed == SSH else [[]]
+        for more in words:
+            done = machine.command("reset", *more)
+            said += done.stdout + done.stderr
     wrong = []
     if run.returncode != fault.code:
         wrong.append(f"exit code {run.returncode}, not {fault.code}")
