@@ -132,7 +132,8 @@ class SshTestbed(Testbed):
             words = remote.machine.last_words
             return "its agent is gone" + (f": {words}" if words else "")
 
-        client = Agent(name, socket, lost=lost)
+        quota_bytes = self._machines[name].quota_bytes
+        client = Agent(name, socket, lost=lost, quota_bytes=quota_bytes)
         data = self._machines[name].data or _server_address(reached.connection)
         if data is None:
             raise TestbedError(f"host {name}: it does not tell its address; give `data` of it")
