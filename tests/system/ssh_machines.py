@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+import uuid
 from pathlib import Path
 
 from machine import BIN, Machine
@@ -112,8 +113,10 @@ class SshMachines(Machine):
             "root:*:0:0::/root:/bin/sh\nsshd:*:100:65534::/run/sshd:/usr/sbin/nologin\n"
             f"{USER}:*:4711:4711::/home/{USER}:/bin/bash\n"
         )
+        self.boot_id(host)
         script.write_text(f"""set -eu
 mount --make-rprivate /
+mount --bind {self.directory}/boot-id-{host} /proc/sys/kernel/random/boot_id
 mount -t tmpfs -o mode=755 tmpfs /home
 mkdir /home/sshd /home/{USER} /home/{USER}/.ssh
 cp {self.keys}/{host} /home/sshd/host_key
@@ -135,6 +138,10 @@ exec env -i PATH=/usr/bin:/bin /usr/sbin/sshd -D -e -f /home/sshd/sshd_config
             stdin=subprocess.DEVNULL,
             text=True,
         )
+
+    def boot_id(self, host: str) -> None:
+        """Draws the id of a machine's boot."""
+        (self.directory / f"boot-id-{host}").write_text(f"{uuid.uuid4()}\n")
 
     def wait(self, host: str) -> None:
         """Waits until the machine's sshd listens."""
@@ -167,6 +174,8 @@ exec env -i PATH=/usr/bin:/bin /usr/sbin/sshd -D -e -f /home/sshd/sshd_config
         # The first process holds the machine's files.
         others = [pid for pid in pids if int(pid) != self.sshd[host].pid]
         run("kill", "-KILL", *others, check=False)
+        self.boot_id(host)
+        self.on(host, "rm -rf /tmp/* /dev/shm/* /run/user")
 
     def pids_of(self, host: str, name: str) -> list[int]:
         """Numbers of the processes on a machine whose first word ends so, without those of sshd."""

@@ -59,6 +59,8 @@ def bring_about(fault: Fault, machine: Machine, testbed: str, seed: int) -> list
     first = re.search("^loopscope: (.*)$", said, re.MULTILINE)
     if fault.said and (first is None or not re.match(fault.said, first[1])):
         wrong.append(f"the first cause is not {fault.said!r}")
+    if testbed == SSH and not re.search(fault.found, " ".join(said.split())):
+        wrong.append(f"nothing like {fault.found!r} was found out")
     if "Traceback" in said:
         wrong.append("a traceback")
     wrong += _left(machine)

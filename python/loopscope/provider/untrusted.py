@@ -12,10 +12,10 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-# Of a text, in characters: the agent itself cuts lines there. Of a list, in elements.
+# The longest text, in characters (the agent itself cuts lines there), and list, in elements.
 LONGEST_TEXT = 64 * 1024
 LONGEST_LIST = 1000
-# Of JSON that a component publishes: its bytes, and how deep it is nested.
+# The largest JSON that a component publishes, in characters, and how deep it is nested.
 LARGEST_VALUES = 1 << 20
 DEEPEST = 32
 

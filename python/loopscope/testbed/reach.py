@@ -14,9 +14,10 @@ from loopscope.testbed.ssh_machine import SshMachine
 PLACES = (
     'echo "${XDG_CACHE_HOME:-$HOME/.cache}/loopscope"; '
     'echo "${XDG_STATE_HOME:-$HOME/.local/state}/loopscope"; '
-    'uname -s; uname -m; echo "$SSH_CONNECTION"; command -v tar || echo none'
+    'uname -s; uname -m; echo "$SSH_CONNECTION"; command -v tar || echo none; '
+    "cat /proc/sys/kernel/random/boot_id"
 )
-ANSWERS = 6
+ANSWERS = 7
 
 
 @dataclass(frozen=True)
@@ -24,13 +25,15 @@ class Reached:
     """What is known of the machine.
 
     ``programs`` is the folder of the host side's programs on it, ``spools`` that of what runs
-    measure there, and ``connection`` is what sshd(8) has in SSH_CONNECTION.
+    measure there, ``connection`` is what sshd(8) has in SSH_CONNECTION, and ``boot`` is the id of
+    its boot.
     """
 
     machine: SshMachine
     programs: str
     spools: str
     connection: str
+    boot: str
 
     @property
     def binary(self) -> str:
@@ -51,7 +54,7 @@ async def reach(machine: SshMachine, token: str) -> Reached:
     answers = await machine.ask(PLACES)
     if len(answers) != ANSWERS:
         raise TestbedError(f"host {machine.host}: its shell does not tell where its folders are")
-    cache, state, system, kind, connection, tar = answers
+    cache, state, system, kind, connection, tar, boot = answers
     programs = kit.installed()
     if (system, kind) != ("Linux", programs.machine):
         raise TestbedError(
@@ -61,7 +64,7 @@ async def reach(machine: SshMachine, token: str) -> Reached:
     if tar == "none":
         raise TestbedError(f"host {machine.host}: it has no program tar, by which files are sent")
     place = f"{cache}/kit-{programs.hash}"
-    reached = Reached(machine, place, f"{state}/runs", connection)
+    reached = Reached(machine, place, f"{state}/runs", connection, boot)
     await _send_programs(reached, programs, token)
     return reached
 

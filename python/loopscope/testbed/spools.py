@@ -6,24 +6,26 @@ The note is the repeat's ``spools.json``, which is there for as long as somethin
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import shlex
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from loopscope.experiment import Machine
 from loopscope.files import write_whole
 from loopscope.provider import TestbedError
-from loopscope.strict_json import to_json
+from loopscope.strict_json import from_json, to_json
 from loopscope.testbed.reach import Reached
-from loopscope.testbed.ssh_machine import SHORT_S, SshMachine
+from loopscope.testbed.ssh_machine import SshMachine
 from loopscope.testbed.unpack import UnpackError
 
 SPOOLS = "spools.json"
 VERSION = 1
+# Between looks whether an agent still writes.
+LOOK_S = 0.3
 
 
 class FetchError(Exception):
@@ -51,7 +53,7 @@ class Spools:
         file = repeat / SPOOLS
         if not file.exists():
             return cls(repeat, {})
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = from_json(file.read_text(encoding="utf-8"))
         keys = {field.name for field in fields(Machine)}
         spools = {}
         try:
@@ -95,13 +97,11 @@ async def collect(
     host: str,
     repeat: Path,
     quota_bytes: int,
-    patience_s: float = SHORT_S,
 ) -> int:
     """Copies what is in a spool to ``repeat/hosts/host``; the bytes of its files.
 
     What was there is replaced, except for files that the spool does not have. Of a copy that breaks
-    off as much is kept as came, unless there was something. The machine has ``patience_s`` to
-    answer. Raises FetchError.
+    off as much is kept as came, unless there was something. Raises FetchError.
     """
     draft = repeat / f".fetched-{host}"
     there, place = draft / host, repeat / "hosts" / host
@@ -109,7 +109,7 @@ async def collect(
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
         try:
-            await machine.ask("true", patience_s)
+            await machine.ask("true")
             size = await machine.fetch(f"{folder}/hosts", host, draft, quota_bytes)
         except (TestbedError, asyncio.CancelledError):
             if there.is_dir() and not place.exists():
@@ -149,8 +149,35 @@ async def sizes(reached: Reached) -> dict[str, tuple[int, bool]]:
     """The spools on a machine: bytes, and whether an agent still writes. Raises TestbedError."""
     said = "".join(await reached.machine.ask(f"{reached.binary} spools"))
     try:
-        return {str(e["name"]): (int(e["bytes"]), bool(e["in_use"])) for e in json.loads(said)}
-    except (ValueError, TypeError, KeyError, RecursionError):
+        return {str(e["name"]): (int(e["bytes"]), bool(e["in_use"])) for e in from_json(said)}
+    except (ValueError, TypeError, KeyError):
         raise TestbedError(
             f"host {reached.machine.host}: its answer about spools cannot be used: {said[:80]!r}"
         ) from None
+
+
+async def at_rest(
+    reached: Reached, name: str, patience_s: float, progress: Callable[[str], None]
+) -> int | None:
+    """The bytes of a spool once no agent writes to it any more; None: there is no such spool.
+
+    Raises TestbedError.
+    """
+    end = asyncio.get_running_loop().time() + patience_s
+    host, waiting = reached.machine.host, False
+    while True:
+        found = (await sizes(reached)).get(name)
+        if found is None:
+            return None
+        size, in_use = found
+        if not in_use:
+            return size
+        if asyncio.get_running_loop().time() > end:
+            raise TestbedError(
+                f"host {host}: an agent still writes to {reached.spool(name)}, {patience_s:g} s "
+                "later"
+            )
+        if not waiting:
+            progress(f"host {host}: its agent still ends the run")
+            waiting = True
+        await asyncio.sleep(LOOK_S)

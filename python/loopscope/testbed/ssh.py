@@ -27,16 +27,15 @@ from loopscope.provider import (
 )
 from loopscope.provider.agent import Agent, AgentError
 from loopscope.testbed import kit
+from loopscope.testbed.loss import Loss, find_out
 from loopscope.testbed.reach import Reached, reach
 from loopscope.testbed.relay import SILENCE_S, Relay
 from loopscope.testbed.scratch import Scratch, sweep
 from loopscope.testbed.spools import FetchError, Spool, Spools, collect, remove
-from loopscope.testbed.ssh_machine import SHORT_S, SshMachine
+from loopscope.testbed.ssh_machine import SshMachine
 
 # So many machines are asked at the same time.
 AT_ONCE = 16
-# For a machine to answer whose agent has fallen silent.
-SILENT_S = 3.0
 # For the agent's last answers.
 SHUTDOWN_S = 15.0
 
@@ -45,12 +44,14 @@ SHUTDOWN_S = 15.0
 class _Remote:
     """A machine in use.
 
-    ``folder`` is the run's spool on it, ``relay`` and ``process`` are of its agent's session, and
-    ``fetched`` is whether all that its agent wrote is here.
+    ``folder`` is the run's spool on it, ``relay`` and ``process`` are of its agent's session,
+    ``loss`` finds out why that has ended, and ``fetched`` is whether all that its agent wrote is
+    here.
     """
 
     machine: SshMachine
     folder: str = ""
+    loss: asyncio.Task[Loss] | None = None
     relay: Relay | None = None
     process: Process | None = None
     fetched: bool = False
@@ -123,8 +124,13 @@ class SshTestbed(Testbed):
             f"exec {quoted}/{kit.BINARY} {shlex.join(agent)}"
         )
         assert self._scratch is not None
-        socket = self._scratch.path / f"{name}.sock"
-        relay = remote.relay = await Relay.listen(socket, process)
+        socket, spool = self._scratch.path / f"{name}.sock", self._spools.by_host[name].name
+        again = SshMachine(name, self._machines[name], self._scratch.path / f"{name}.again")
+
+        def look() -> None:
+            remote.loss = asyncio.create_task(find_out(reached, spool, again))
+
+        relay = remote.relay = await Relay.listen(socket, process, look)
 
         def lost() -> str:
             if relay.silent:
@@ -147,18 +153,27 @@ class SshTestbed(Testbed):
         remote = self._remotes[name]
         async with self._asked:
             try:
+                if remote.loss is not None:
+                    await self._replace_connection(remote, await remote.loss)
                 await collect(
                     remote.machine,
                     remote.folder,
                     name,
                     self._request.directory,
                     self._machines[name].quota_bytes,
-                    SILENT_S if remote.relay is not None and remote.relay.silent else SHORT_S,
                 )
                 remote.fetched = True
             except FetchError as error:
                 run = self._request.directory.parents[1]
                 self.problems.append(f"{error}; to collect it: loopscope fetch {run}")
+
+    async def _replace_connection(self, remote: _Remote, loss: Loss) -> None:
+        """Has the host asked over the new connection. Raises FetchError where there is none."""
+        if loss.reached is None:
+            raise FetchError(f"{loss.text}; what it measured stays there, in {remote.folder}")
+        self.problems.append(loss.text)
+        await remote.machine.close()
+        remote.machine = loss.reached.machine
 
     async def remove(self) -> None:
         """Ends the agents and the connections."""
@@ -171,6 +186,8 @@ class SshTestbed(Testbed):
     async def _remove_one(self, name: str) -> None:
         remote = self._remotes[name]
         host = self.hosts.get(name)
+        if remote.relay is not None:
+            remote.relay.expect_end()
         if host is not None:
             if remote.process is not None and remote.process.returncode is None:
                 try:
@@ -180,6 +197,10 @@ class SshTestbed(Testbed):
             await host.agent.close()
         if remote.relay is not None:
             await remote.relay.close()
+        if remote.loss is not None:
+            loss = await remote.loss
+            if loss.reached is not None and loss.reached.machine is not remote.machine:
+                await loss.reached.machine.close()
         # Where not all hosts came to be, nothing was measured.
         if remote.folder and (remote.fetched or host is None):
             try:

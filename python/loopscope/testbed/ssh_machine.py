@@ -62,6 +62,7 @@ class SshMachine:
     def __init__(self, host: str, machine: Machine, control: Path) -> None:
         """``control``: where the socket is made that the sessions share."""
         self.host = host
+        self.address = machine.address
         to = []
         for option, value in (("-l", machine.user), ("-p", machine.port), ("-J", machine.jump)):
             to += [option, str(value)] if value is not None else []

@@ -19,9 +19,9 @@ from loopscope.testbed.spools import (
     FetchError,
     Spool,
     Spools,
+    at_rest,
     collect,
     remove,
-    sizes,
 )
 from loopscope.testbed.ssh_machine import SshMachine
 
@@ -29,7 +29,6 @@ __all__ = ["SPOOLS", "Fetched", "Undone", "fetch", "reset"]
 
 # An agent that has lost its controller has ended after so long.
 LEASE_S = 20.0
-LOOK_S = 0.5
 RESET_S = 60.0
 
 
@@ -76,7 +75,7 @@ async def fetch(repeat: Path, quota_bytes: int | None, progress: Callable[[str],
         quota = spool.machine.quota_bytes if quota_bytes is None else quota_bytes
         try:
             async with _reached(host, spool.machine) as reached:
-                size = await _rest(reached, spool.name, progress)
+                size = await at_rest(reached, spool.name, LEASE_S, progress)
                 if size is None:
                     fetched.gone.append(host)
                 else:
@@ -92,28 +91,6 @@ async def fetch(repeat: Path, quota_bytes: int | None, progress: Callable[[str],
 
     await asyncio.gather(*(one(*each) for each in list(spools.by_host.items())))
     return fetched
-
-
-async def _rest(reached: Reached, name: str, progress: Callable[[str], None]) -> int | None:
-    """The bytes of a spool that no agent writes to any more; None: there is none."""
-    end = asyncio.get_running_loop().time() + LEASE_S
-    host, waiting = reached.machine.host, False
-    while True:
-        found = (await sizes(reached)).get(name)
-        if found is None:
-            return None
-        size, in_use = found
-        if not in_use:
-            return size
-        if asyncio.get_running_loop().time() > end:
-            raise TestbedError(
-                f"host {host}: an agent still writes to {reached.spool(name)}, {LEASE_S:g} s after "
-                "its run ended: see `loopscope reset --hosts`"
-            )
-        if not waiting:
-            progress(f"host {host}: its agent still ends the run")
-            waiting = True
-        await asyncio.sleep(LOOK_S)
 
 
 async def reset(machines: Mapping[str, Machine], data: bool, cache: bool) -> Undone:
