@@ -73,7 +73,7 @@ PACKAGES: dict[str, set[str]] = {
     "experiment": {"strict_json"},
     "timeline": {"experiment", "files", "layout", "strict_json"},
     "provider": {"strict_json"},
-    "testbed": {"experiment", "provider"},
+    "testbed": {"experiment", "provider", "files", "strict_json"},
     "phase": set(),
     "analysis": {"timeline", "experiment", "layout", "strict_json"},
     "report": {"analysis", "timeline", "experiment", "extras", "files", "strict_json"},

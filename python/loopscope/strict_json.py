@@ -15,6 +15,14 @@ def to_json(value: Any, **layout: Any) -> str:
     return json.dumps(value, allow_nan=False, **layout)
 
 
+def from_json(text: str | bytes) -> Any:
+    """The value of a JSON text. Raises ValueError, also where it is nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def to_json_or_null(value: Any, **layout: Any) -> tuple[str, int]:
     """The value as JSON text, null for each number that is not finite, and how many these are."""
     try:

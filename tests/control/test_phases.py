@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from loopscope.control.components import Limit
-from loopscope.control.failure import ComponentsFailed, PhaseTimedOut, RunFailed, printable
+from loopscope.control.failure import ComponentsFailed, PhaseTimedOut, RunFailed
 from loopscope.control.progress import Silent
 from loopscope.control.repeat import Repeat
 from loopscope.experiment import load
 from loopscope.provider import AgentError, AgentLost
 from loopscope.provider._proto import agent_pb2 as pb
+from loopscope.provider.untrusted import printable
 
 
 class VirtualTime(asyncio.SelectorEventLoop):
@@ -190,11 +191,13 @@ def test_on_one_host_the_file_says_the_order_of_starts(tmp_path: Path) -> None:
     assert order == ["a begins", "a runs", "b begins", "b runs"]
 
 
-def test_what_cannot_be_understood_ends_the_run_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("component", ["nobody", "a"])
+def test_what_a_host_cannot_know_ends_the_run_at_once(tmp_path: Path, component: str) -> None:
     async def work(repeat: Repeat, first: Agent, second: Agent) -> None:
         first.hello("a")
-        second.say("nobody", ready=pb.Ready())
-        with pytest.raises(RunFailed, match="host h2: .*KeyError: 'nobody'; please report"):
+        second.say(component, ready=pb.Ready())
+        said = f"host h2: its agent reports an event of '{component}', which is not on it"
+        with pytest.raises(RunFailed, match=said):
             await phase(repeat)
 
     assert drive(tmp_path, work) < 1

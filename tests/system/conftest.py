@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from machine import Machine
+from ssh_machines import SshMachines
 
 
 @pytest.fixture
@@ -40,3 +41,16 @@ def results() -> Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]:
         return parsed
 
     return read
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[SshMachines]:
+    """Three machines; afterwards nothing may be left on them or on the desk."""
+    made = SshMachines(tmp_path, ("h1", "h2", "h3"))
+    try:
+        made.make()
+        yield made
+        left = made.leftovers()
+        assert not left, f"left behind: {left}"
+    finally:
+        made.remove()

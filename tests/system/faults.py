@@ -104,12 +104,14 @@ class Fault:
     more: str = ""
     inject: Callable[[Case], None] | None = None
     """Done at a random instant after the phase `run` began."""
+    found: str = ""
+    """What is found out later about the loss of a host over SSH (a regular expression)."""
     code: int = FAILED
     testbeds: tuple[str, ...] = (LOCAL, SSH)
     damages: tuple[str, ...] = ()
     """Hosts that cannot be used by another run afterwards."""
-    leaves: bool = False
-    """Whether nobody is left who cleans up, so that `reset` has to."""
+    leaves: tuple[str, ...] = ()
+    """Testbeds on which nobody is left who cleans up, so that `reset` has to."""
 
     def file(self, testbed: str, delay_s: float) -> str:
         command = "[" + ", ".join(_quoted(word) for word in self.command(delay_s)) + "]"
@@ -168,6 +170,7 @@ def _reboot(case: Case) -> None:
 
 VICTIM = "victim on h2 failed in phase run: "
 GONE = "host h2: its agent is gone"
+UP = "host h2: it can be reached and was not rebooted: its agent has ended or was killed"
 
 FAULTS = [
     Fault("exit-status", VICTIM + "exit status 3$", _shell("sleep DELAY; exit 3")),
@@ -236,15 +239,21 @@ FAULTS = [
     Fault("ctrl-c", "interrupted", inject=_send(signal.SIGINT), code=INTERRUPTED),
     Fault("terminated", "interrupted", inject=_send(signal.SIGTERM), code=INTERRUPTED),
     Fault("hung-up", "interrupted", inject=_send(signal.SIGHUP), code=INTERRUPTED),
-    Fault("controller-killed", "", inject=_send(signal.SIGKILL), code=-signal.SIGKILL, leaves=True),
-    Fault("agent-killed", GONE, inject=_kill_agent(signal.SIGKILL)),
-    Fault("agent-ended", "host h2: its agent is gone", inject=_kill_agent(signal.SIGTERM)),
+    Fault(
+        "controller-killed",
+        "",
+        inject=_send(signal.SIGKILL),
+        code=-signal.SIGKILL,
+        leaves=(LOCAL, SSH),
+    ),
+    Fault("agent-killed", GONE, inject=_kill_agent(signal.SIGKILL), leaves=(SSH,), found=UP),
+    Fault("agent-ended", GONE, inject=_kill_agent(signal.SIGTERM), found=UP),
     Fault(
         "machine-agent-killed",
         "host h[12]: its agent is gone, and so is the agent of this machine: killed by SIGKILL",
         inject=_kill_agent(signal.SIGKILL, None),
         testbeds=(LOCAL,),
-        leaves=True,
+        leaves=(LOCAL,),
     ),
     Fault(
         "links-killed",
@@ -258,11 +267,13 @@ FAULTS = [
         "the clocks are not within 1ns after 300ms",
         more="clock: {within: 1ns, patience: 300ms}",
     ),
-    Fault("ssh-killed", "host h2: ", inject=_kill_ssh, testbeds=(SSH,)),
+    Fault("ssh-killed", "host h2: ", inject=_kill_ssh, testbeds=(SSH,), found=UP),
     Fault(
         "agent-silent",
         "host h2: it has said nothing for 5 s",
         inject=_kill_agent(signal.SIGSTOP),
+        found="it can be reached and was not rebooted; its agent still runs",
+        leaves=(SSH,),
         testbeds=(SSH,),
         damages=("h2",),
     ),
@@ -270,8 +281,9 @@ FAULTS = [
         "network-cut",
         "host h2: it has said nothing for 5 s",
         inject=_cut,
+        found="it cannot be reached any more",
         testbeds=(SSH,),
         damages=("h2",),
     ),
-    Fault("reboot", "host h2: its agent is gone", inject=_reboot, testbeds=(SSH,)),
+    Fault("reboot", GONE, inject=_reboot, testbeds=(SSH,), found="was rebooted"),
 ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
 import subprocess
 import tempfile
 import time
+import uuid
 from pathlib import Path
 
 from machine import BIN, Machine
@@ -111,8 +113,10 @@ class SshMachines(Machine):
             "root:*:0:0::/root:/bin/sh\nsshd:*:100:65534::/run/sshd:/usr/sbin/nologin\n"
             f"{USER}:*:4711:4711::/home/{USER}:/bin/bash\n"
         )
+        self.boot_id(host)
         script.write_text(f"""set -eu
 mount --make-rprivate /
+mount --bind {self.directory}/boot-id-{host} /proc/sys/kernel/random/boot_id
 mount -t tmpfs -o mode=755 tmpfs /home
 mkdir /home/sshd /home/{USER} /home/{USER}/.ssh
 cp {self.keys}/{host} /home/sshd/host_key
@@ -134,6 +138,10 @@ exec env -i PATH=/usr/bin:/bin /usr/sbin/sshd -D -e -f /home/sshd/sshd_config
             stdin=subprocess.DEVNULL,
             text=True,
         )
+
+    def boot_id(self, host: str) -> None:
+        """Draws the id of a machine's boot."""
+        (self.directory / f"boot-id-{host}").write_text(f"{uuid.uuid4()}\n")
 
     def wait(self, host: str) -> None:
         """Waits until the machine's sshd listens."""
@@ -165,6 +173,8 @@ exec env -i PATH=/usr/bin:/bin /usr/sbin/sshd -D -e -f /home/sshd/sshd_config
         # The first process holds the machine's files.
         others = [pid for pid in pids if int(pid) != self.sshd[host].pid]
         run("kill", "-KILL", *others, check=False)
+        self.boot_id(host)
+        self.on(host, "rm -rf /tmp/* /dev/shm/* /run/user")
 
     def pids_of(self, host: str, name: str) -> list[int]:
         """Numbers of the processes on a machine whose first word ends so, without those of sshd."""
@@ -223,14 +233,22 @@ exec env -i PATH=/usr/bin:/bin /usr/sbin/sshd -D -e -f /home/sshd/sshd_config
             start_new_session=True,
         )
 
+    def noted(self) -> list[str]:
+        """Names of the spools that runs have noted as not collected."""
+        notes = self.directory.glob("runs/*/2*/*/*/spools.json")
+        hosts = [json.loads(note.read_text())["hosts"] for note in notes]
+        return [spool["spool"] for each in hosts for spool in each.values()]
+
     def leftovers(self) -> list[str]:
         """What runs left, on the desk and on the machines."""
         left = super().leftovers()
         for host in self.hosts:
             if self.sshd[host].poll() is None:
                 left += [f"process on {host}: {each}" for each in self.processes_of(host)]
-                find = f"find {RUNS} -mindepth 1; find /dev/shm /tmp ! -type d"
+                find = f"find {RUNS} -mindepth 1 -maxdepth 1; find /dev/shm /tmp ! -type d"
                 found = self.on(host, find, check=False).split("\n")
-                left += [f"on {host}: {each}" for each in found if each]
+                # What a run measured and could not collect stays there; the run notes it.
+                known = [f"{RUNS}/{name}" for name in self.noted()]
+                left += [f"on {host}: {each}" for each in found if each and each not in known]
         left += map(str, self.scratch.iterdir())
         return left

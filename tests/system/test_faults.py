@@ -53,15 +53,19 @@ def bring_about(fault: Fault, machine: Machine, testbed: str, seed: int) -> list
     if isinstance(machine, SshMachines):
         for host in fault.damages:
             machine.mend(host)
-    if fault.leaves:
-        done = machine.command("reset")
-        said += done.stdout + done.stderr
+    if testbed in fault.leaves:
+        words: list[list[str | Path]] = [[], ["--hosts", file]] if testbed == SSH else [[]]
+        for more in words:
+            done = machine.command("reset", *more)
+            said += done.stdout + done.stderr
     wrong = []
     if run.returncode != fault.code:
         wrong.append(f"exit code {run.returncode}, not {fault.code}")
     first = re.search("^loopscope: (.*)$", said, re.MULTILINE)
     if fault.said and (first is None or not re.match(fault.said, first[1])):
         wrong.append(f"the first cause is not {fault.said!r}")
+    if testbed == SSH and not re.search(fault.found, " ".join(said.split())):
+        wrong.append(f"nothing like {fault.found!r} was found out")
     if "Traceback" in said:
         wrong.append("a traceback")
     wrong += _left(machine)

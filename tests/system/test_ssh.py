@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -39,19 +37,6 @@ measure:
                             sink/pipe:received]}}
 expect: [loop.count == $count, loop.lost == 0, loop < 1s]
 """
-
-
-@pytest.fixture
-def machines(tmp_path: Path) -> Iterator[SshMachines]:
-    """Three machines; afterwards nothing may be left on them or on the desk."""
-    made = SshMachines(tmp_path, ("h1", "h2", "h3"))
-    try:
-        made.make()
-        yield made
-        left = made.leftovers()
-        assert not left, f"left behind: {left}"
-    finally:
-        made.remove()
 
 
 @pytest.mark.parametrize("testbed", ["ssh", "local"])
@@ -136,23 +121,3 @@ def test_a_machine_that_cannot_be_used_says_why_and_what_to_do(machines: SshMach
     lines[1] = f"{machines.address('h2')} {lines[0].partition(' ')[2]}"
     machines.known.write_text("\n".join(lines) + "\n")
     assert "host h2: its host key is not the one that is known" in failing(machines)
-
-
-def test_a_machine_that_falls_silent_is_named_and_cleans_up_by_itself(
-    machines: SshMachines,
-) -> None:
-    run = machines.start("run", machines.write("sleeper.yaml", SLEEPER.format(machines="")))
-    assert run.stderr is not None
-    while "phase run" not in run.stderr.readline():
-        assert run.poll() is None
-    machines.cut("h2")
-    began = time.monotonic()
-    _, said = run.communicate(timeout=100)
-    assert "host h2: it has said nothing for 5 s" in said
-    assert "what it measured stays there" in said
-    assert run.returncode == 4
-    while any("loopscope-host" in each or "sleep" in each for each in machines.processes_of("h2")):
-        assert time.monotonic() - began < 60, machines.processes_of("h2")
-        time.sleep(0.2)
-    # What it measured is there, which is no leftover.
-    machines.on("h2", "rm -r /home/rider/.local/state/loopscope/runs/*")

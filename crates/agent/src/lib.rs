@@ -42,6 +42,7 @@ mod service;
 #[path = "../../../tests/skip.rs"]
 mod skip;
 mod spawn;
+pub mod spool;
 mod stdio;
 pub mod testbed;
 mod trace;

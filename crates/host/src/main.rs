@@ -12,6 +12,7 @@ mod record;
 mod recorder;
 mod reset;
 mod resume;
+mod spools;
 
 use std::process::ExitCode;
 
@@ -37,6 +38,9 @@ struct Arguments {
 enum Verb {
     Agent(agent::Arguments),
     Reset(reset::Arguments),
+    /// Print what runs of `testbed: ssh` measured here and no desk has collected, as JSON:
+    /// [{"name": …, "bytes": …, "in_use": …}, …].
+    Spools,
     Record(record::Arguments),
     Attach(attach::Arguments),
     Resume(resume::Arguments),
@@ -63,6 +67,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().verb {
         Verb::Agent(arguments) => agent::run(arguments),
         Verb::Reset(arguments) => reset::run(&arguments),
+        Verb::Spools => spools::run(),
         Verb::Record(arguments) => record::run(arguments),
         Verb::Attach(arguments) => attach::run(arguments),
         Verb::Clock(arguments) => clock::run(arguments),

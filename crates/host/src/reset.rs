@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use loopscope_agent::{control, ledger, reset};
+use loopscope_agent::{control, ledger, reset, spool};
 use loopscope_collect::sweep;
 
 /// Undo what crashed runs left on this machine.
@@ -18,12 +18,19 @@ pub struct Arguments {
     /// Print {"removed": [...], "in_use": [...], "problems": [...]}
     #[arg(long)]
     json: bool,
+    /// Also delete what runs of `testbed: ssh` measured here and no desk has collected
+    #[arg(long)]
+    data: bool,
+    /// Also delete the programs that desks have sent
+    #[arg(long)]
+    cache: bool,
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let state_dir = ledger::state_dir();
     let mut report = reset::reset(&state_dir)
         .with_context(|| format!("cannot read the ledgers in {}", state_dir.display()))?;
+    let runs_go_on = !report.in_use.is_empty();
     let sockets = control::sweep(&state_dir)
         .with_context(|| format!("cannot look for sockets in {}", state_dir.display()))?;
     let left =
@@ -48,6 +55,18 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         format!("{dir}, of a recorder that was killed; {what}")
     }));
     report.problems.extend(recordings.problems);
+    if arguments.data
+        && let Some(folder) = spool::folder()
+    {
+        spool::remove(&folder, &mut report)
+            .with_context(|| format!("cannot read {}", folder.display()))?;
+    }
+    if arguments.cache
+        && let Some(folder) = spool::cache()
+    {
+        spool::remove_cache(&folder, runs_go_on, &mut report)
+            .with_context(|| format!("cannot read {}", folder.display()))?;
+    }
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {

@@ -7,13 +7,13 @@ less than as many independent ones; the interval allows for it by the chain's au
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from loopscope.analysis.results import LinkResult, Share
+from loopscope.strict_json import from_json
 from loopscope.timeline import Run, RunError
 
 ROUTER = "_router"
@@ -40,7 +40,7 @@ def read_links(run: Run) -> tuple[tuple[LinkResult, ...], list[str]]:
                 )
             continue
         try:
-            links, doubts = _of_repeat(json.loads(file.read_text(encoding="utf-8")), repeat)
+            links, doubts = _of_repeat(from_json(file.read_text(encoding="utf-8")), repeat)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunError(f"{file}: not an account of links: {error}") from error
         found += links
@@ -70,7 +70,7 @@ def share(found: int, of: int, asked: float | None, spread: float = 1.0) -> Shar
 
 def _hosts(file: Path) -> list[str]:
     try:
-        return [str(host) for host in json.loads(file.read_text(encoding="utf-8"))["hosts"]]
+        return [str(host) for host in from_json(file.read_text(encoding="utf-8"))["hosts"]]
     except (OSError, ValueError, KeyError) as error:
         raise RunError(f"{file}: not an account of links: {error}") from error
 

@@ -27,6 +27,7 @@ from loopscope.cli import (  # noqa: E402
     doctor,
     entities,
     export,
+    fetch,
     figure,
     import_,
     interrupt,
@@ -57,6 +58,7 @@ app.command("run", help=run.HELP)(run.run)
 app.command("check", help=check.HELP)(check.check)
 app.command("status", help=status.HELP)(status.status)
 app.command("logs", help=logs.HELP)(logs.logs)
+app.command("fetch", help=fetch.HELP)(fetch.fetch)
 app.command("record", help=record.HELP, context_settings={"allow_interspersed_args": False})(
     record.record
 )

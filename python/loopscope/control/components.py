@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import shlex
 import signal
 from collections import deque
@@ -20,13 +19,18 @@ from loopscope.control.failure import (
     last_lines,
     meaning,
     output_of,
-    printable,
 )
 from loopscope.control.instant import Instant, PrintedLine
 from loopscope.control.router import LINKS
 from loopscope.experiment import Component, ExitReady, LineReady, PhasesReady, PortReady
 from loopscope.provider._proto import agent_pb2 as pb
 from loopscope.provider.patience import within
+from loopscope.provider.untrusted import (
+    LONGEST_LIST,
+    UntrustedError,
+    json_object,
+    printable,
+)
 
 LAST_LINES = 40
 
@@ -173,7 +177,9 @@ class Components:
             state.phases = [printable(name) for name in event.phase_hello.phases]
         elif what == "phase_done":
             state.done.add(event.phase_done.phase)
-            state.values.update(json.loads(event.phase_done.values_json or "{}"))
+            state.values.update(json_object(event.phase_done.values_json or "{}"))
+            if max(len(state.done), len(state.values)) > LONGEST_LIST:
+                raise UntrustedError(f"more than {LONGEST_LIST} values or phases of a component")
         elif what == "phase_failed":
             state.error = printable(event.phase_failed.error)
             state.failed_at = state.failed_at or instant_of(state.spec.host, event)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from loopscope.control.instant import Instant, PrintedLine
 from loopscope.control.progress import Progress
+from loopscope.provider.untrusted import printable
 
 # How long after a failure what other components print may be because of it.
 CONSEQUENCES_NS = 1_000_000_000
@@ -42,14 +43,6 @@ class RunInterrupted(Exception):
     """The run was interrupted (exit code 130)."""
 
 
-def printable(text: str) -> str:
-    """The text with all escaped that a terminal would act on, but tabs and the ends of lines."""
-    return "".join(
-        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode()
-        for each in text
-    )
-
-
 def describe_exit(code: int | None, signal_number: int | None) -> str:
     """``exit status 3`` or ``killed by SIGKILL (9)``."""
     if signal_number is not None:
@@ -66,7 +59,10 @@ def meaning(code: int | None, signal_number: int | None) -> str | None:
     if signal_number == signal.SIGKILL:
         return "by somebody, or by the kernel because memory ran out (dmesg tells)"
     if signal_number is not None:
-        return (signal.strsignal(signal_number) or "").lower() or None
+        try:
+            return (signal.strsignal(signal_number) or "").lower() or None
+        except ValueError:  # no system has such a signal
+            return None
     if code in OF_SHELLS:
         return OF_SHELLS[code]
     if code is not None and 128 < code < 128 + signal.NSIG:

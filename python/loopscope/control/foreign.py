@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from loopscope import _native
 from loopscope.control.failure import RunFailed
 from loopscope.experiment import Experiment
-from loopscope.strict_json import to_json
+from loopscope.strict_json import from_json, to_json
 
 IMPORT_VERSION = 1
 
@@ -37,7 +36,7 @@ def sources(experiment: Experiment, repeat: Path) -> list[ForeignSource]:
         if folder.name.startswith("."):
             continue
         try:
-            given = json.loads(file.read_text(encoding="utf-8"))
+            given = from_json(file.read_text(encoding="utf-8"))
             if given["version"] != IMPORT_VERSION:
                 raise ValueError(f"version {given['version']} is not known")
             name = f"imports/{folder.name}/{given['trace']}"
@@ -111,7 +110,7 @@ def _processes(host: Path) -> Iterator[tuple[int, str]]:
 def _read(file: Path) -> dict[str, Any]:
     """A document that the agent wrote; empty where it came to none."""
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
+        document = from_json(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except ValueError as error:

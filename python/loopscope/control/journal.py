@@ -6,7 +6,6 @@ that components printed, those of all hosts together. The format is schema/run-d
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,7 +15,7 @@ from typing import IO, Any
 
 from loopscope.control.instant import PrintedLine
 from loopscope.control.progress import Progress
-from loopscope.strict_json import to_json
+from loopscope.strict_json import from_json, to_json
 
 JOURNAL = "journal.jsonl"
 OUTPUT = "output.jsonl"
@@ -124,7 +123,7 @@ def entries(file: Path, offset: int = 0) -> Iterator[tuple[dict[str, Any], int]]
                 return
             offset += len(line)
             try:
-                entry = json.loads(line)
+                entry = from_json(line)
             except ValueError:
                 continue
             if isinstance(entry, dict):

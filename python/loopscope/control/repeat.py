@@ -12,7 +12,7 @@ from loopscope import __version__
 from loopscope.control import router
 from loopscope.control.clocks import HostClocks
 from loopscope.control.components import Components, Limit, State, instant_of
-from loopscope.control.failure import ComponentsFailed, RunFailed, consequences, printable
+from loopscope.control.failure import ComponentsFailed, RunFailed, consequences
 from loopscope.control.instant import PrintedLine
 from loopscope.control.progress import Progress
 from loopscope.control.unwritten import write_unwritten
@@ -37,6 +37,7 @@ from loopscope.provider import (
 )
 from loopscope.provider._proto import agent_pb2 as pb
 from loopscope.provider.patience import within
+from loopscope.provider.untrusted import UntrustedError, printable
 from loopscope.strict_json import to_json
 
 # Components that come before the first phase have this long to become ready.
@@ -203,6 +204,8 @@ class Repeat:
             why = host.agent.lost().__str__
         except AgentError as error:
             why = error.__str__
+        except UntrustedError as error:
+            why = f"host {host.name}: its agent reports {error}".__str__
         except Exception as error:
             unusable = (
                 f"host {host.name}: what its agent reports cannot be used: "
@@ -222,11 +225,14 @@ class Repeat:
         if what == "departures":
             await self._forward_departures(event.departures)
             return
+        state = self._components.states.get(event.component)
+        if state is None or state.spec.host != host.name:
+            named = event.component[:80]
+            raise UntrustedError(f"an event of {named!r}, which is not on it")
         if what == "output":
             line = PrintedLine(instant_of(host.name, event), printable(event.output.line))
             self._progress.output(host.name, event.component, line, event.output.stderr)
         await self._components.take(event)
-        state = self._components.states[event.component]
         if what != "output":
             self._progress.component(host.name, event.component, state.status)
         if what == "exited":
@@ -257,7 +263,9 @@ class Repeat:
 
     async def _forward_departures(self, departures: pb.Departures) -> None:
         """Tells the host where a path ends of messages that are on their way to it."""
-        (path,) = (each for each in self._experiment.paths if each.name == departures.path)
+        path = next((p for p in self._experiment.paths if p.name == departures.path), None)
+        if path is None:
+            raise UntrustedError(f"departures of {departures.path[:80]!r}, which is no path")
         end = self._hosts[path.events[-1].host]
         await self._each(lambda host: host.agent.departed(departures), [end])
 

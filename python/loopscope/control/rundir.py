@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import secrets
 import stat
@@ -18,7 +17,7 @@ from loopscope.control.interruption import Interruption
 from loopscope.control.progress import Progress
 from loopscope.experiment import Experiment, Point
 from loopscope.files import write_whole
-from loopscope.strict_json import to_json
+from loopscope.strict_json import from_json, to_json
 
 MANIFEST_VERSION = 1
 POINT_VERSION = 1
@@ -189,7 +188,7 @@ def mark_killed(run: Path) -> None:
     Raises OSError.
     """
     for file in (run / "manifest.json", *run.glob(f"*/{POINT}")):
-        said = json.loads(file.read_text(encoding="utf-8"))
+        said = from_json(file.read_text(encoding="utf-8"))
         if said.get("status") == "running":
             write_whole(file, _document({**said, "status": "killed"}))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from loopscope.files import write_whole
 from loopscope.provider._proto import agent_pb2 as pb
+from loopscope.provider.untrusted import UntrustedError, relative_file
 
 
 def write_unwritten(hosts: Path, replies: Mapping[str, pb.FinishTraceReply]) -> Iterator[str]:
@@ -22,8 +23,11 @@ def write_unwritten(hosts: Path, replies: Mapping[str, pb.FinishTraceReply]) -> 
         for name, content in sorted(reply.unwritten.items()):
             file = hosts / host / name
             try:
+                file = hosts / host / relative_file(name)
                 write_whole(file, content.decode("utf-8"))
                 yield f"host {host}: its agent had no room for {name}, which is written now"
+            except (UntrustedError, UnicodeDecodeError) as error:
+                yield f"host {host}: its agent sends {error}, which is not written"
             except OSError as error:
                 yield (
                     f"host {host}: cannot write {file}: {error.strerror}; make room on its disk. "

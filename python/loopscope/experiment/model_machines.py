@@ -13,8 +13,9 @@ from pydantic import Field
 from . import values
 from .file_section import Section
 from .place import Place
+from .quantity import SIZE
 from .sent_files import matches
-from .values import Integer, JsonSchema, Names, Rule, text, wrong
+from .values import Integer, JsonSchema, Names, Quantity, Rule, text, wrong
 
 # What only the machines of testbed local have: their links are made for the run.
 _MADE_LINKS = "the links that testbed local makes; the machines of testbed ssh have their own"
@@ -99,6 +100,13 @@ class Machine(Section):
     clock: Annotated[str, IpAddress()] | None = Field(
         default=None,
         description="Its IP address on the network of the clock probes. Default: as `data`.",
+    )
+    quota: Annotated[int, Quantity(SIZE, "1B", "1TiB")] = Field(
+        default="16GB",
+        validate_default=True,
+        description="What is taken from the machine in a run at most: its measurements with 4 kB "
+        "for each file, and apart from them what its agent reports. A machine that has more fails "
+        "the run, and its measurements stay there.",
     )
 
 

@@ -8,12 +8,18 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from loopscope.provider._proto import agent_pb2 as pb
-from loopscope.provider._proto.agent_pb2_grpc import AgentStub
+from loopscope.provider.untrusted import LONGEST_TEXT, clean, printable
 from loopscope.strict_json import to_json
 
+SERVICE = "/loopscope.agent.v1.Agent"
 MAX_MESSAGE = 64 << 20
+# What a component publishes is the largest.
+MAX_EVENT = 2 << 20
+# What an event takes here besides its content.
+EACH_EVENT = 64
 
 
 class AgentError(Exception):
@@ -58,9 +64,14 @@ class Agent:
         socket: Path | str,
         *,
         lost: Callable[[], str] = lambda: "its agent is gone",
+        quota_bytes: int | None = None,
     ) -> None:
-        """Connects at the first request. ``lost`` says why the connection has ended."""
+        """Connects at the first request. ``lost`` says why the connection has ended.
+
+        ``quota_bytes``: the events of a run are at most so large together.
+        """
         self.host = host
+        self._quota_bytes = quota_bytes
         self._why_lost = lost
         # Rust's http refuses the default authority, which is the socket's escaped path.
         options = [
@@ -68,7 +79,6 @@ class Agent:
             ("grpc.max_receive_message_length", MAX_MESSAGE),
         ]
         self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=options)
-        self._stub: Any = AgentStub(self._channel)  # type: ignore[no-untyped-call]
 
     def lost(self) -> AgentLost:
         """The error that the connection has ended."""
@@ -79,11 +89,26 @@ class Agent:
         await self._channel.close()
 
     async def _ask(self, method: str, request: Any, timeout: float) -> Any:
-        call = getattr(self._stub, method)
+        call: Any = self._channel.unary_unary(f"{SERVICE}/{method}", request_serializer=_serialised)
         try:
-            return await call(request, timeout=timeout)
+            content = await call(request, timeout=timeout)
         except grpc.aio.AioRpcError as error:
             raise self._error(error) from None
+        return self._parsed(getattr(pb, f"{method}Reply"), content)
+
+    def _parsed(self, kind: Any, content: bytes) -> Any:
+        """A message of the agent, fit to be used and shown.
+
+        grpc would print a traceback where it cannot be read, and return None.
+        """
+        try:
+            message = kind.FromString(content)
+        except DecodeError:
+            raise AgentError(
+                self.host, f"its agent sends what is no {kind.DESCRIPTOR.name}"
+            ) from None
+        clean(message)
+        return message
 
     async def hello(self) -> str:
         """Has the host describe its environment in its env.json; the agent's version."""
@@ -97,9 +122,23 @@ class Agent:
 
     async def watch(self) -> AsyncIterator[pb.Event]:
         """Everything that happens to the host's components, until the agent ends."""
+        taken = 0
         try:
-            async for event in self._stub.Watch(pb.WatchRequest()):
-                yield event
+            call: Any = self._channel.unary_stream(
+                f"{SERVICE}/Watch", request_serializer=_serialised
+            )
+            async for content in call(pb.WatchRequest()):
+                size = len(content)
+                taken += size + EACH_EVENT
+                if size > MAX_EVENT:
+                    raise AgentError(self.host, f"its agent reports {size} bytes at once")
+                if self._quota_bytes is not None and taken > self._quota_bytes:
+                    raise AgentError(
+                        self.host,
+                        f"its agent has reported more than {self._quota_bytes} bytes: `quota` of "
+                        "its machine allows more",
+                    )
+                yield self._parsed(pb.Event, content)
         except grpc.aio.AioRpcError as error:
             raise self._error(error) from None
 
@@ -242,7 +281,13 @@ class Agent:
         """The agent's message, or that it does not answer any more."""
         if error.code() == grpc.StatusCode.UNAVAILABLE:
             return self.lost()
-        return AgentError(self.host, error.details() or str(error.code().name))
+        details = printable((error.details() or "")[:LONGEST_TEXT])
+        return AgentError(self.host, details or str(error.code().name))
+
+
+def _serialised(message: Any) -> bytes:
+    content: bytes = message.SerializeToString()
+    return content
 
 
 def _step(step: tuple[int, int] | None) -> pb.RealtimeStep | None:

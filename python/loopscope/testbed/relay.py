@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from asyncio.subprocess import Process
+from collections.abc import Callable
 from pathlib import Path
 
 from loopscope.provider.patience import within
@@ -22,16 +23,21 @@ class Relay:
     which ``silent`` is set.
     """
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, lost: Callable[[], None]) -> None:
         self.silent = False
+        self._lost = lost
+        self._closing = False
         self._process = process
         self._server: asyncio.Server | None = None
         self._passing: asyncio.Task[None] | None = None
 
     @classmethod
-    async def listen(cls, socket: Path, process: Process) -> Relay:
-        """A relay that has one connection, the first, on ``socket``."""
-        relay = cls(process)
+    async def listen(cls, socket: Path, process: Process, lost: Callable[[], None]) -> Relay:
+        """A relay that has one connection, the first, on ``socket``.
+
+        ``lost`` is called when the process falls silent or ends.
+        """
+        relay = cls(process, lost)
         relay._server = await asyncio.start_unix_server(relay._connected, socket)
         return relay
 
@@ -48,6 +54,8 @@ class Relay:
             back = asyncio.ensure_future(self._back(process.stdout, writer))
             # When one side has ended, the other has nobody to speak to.
             await asyncio.wait({there, back}, return_when=asyncio.FIRST_COMPLETED)
+            if not self._closing:
+                self._lost()
             there.cancel()
             back.cancel()
             await asyncio.wait({there, back})
@@ -68,8 +76,13 @@ class Relay:
             except asyncio.TimeoutError:
                 self.silent = True
 
+    def expect_end(self) -> None:
+        """From now on an end is no loss."""
+        self._closing = True
+
     async def close(self) -> None:
         """Ends the process, by its input or by force, and the socket."""
+        self._closing = True
         if self._server is not None:
             self._server.close()
         process = self._process

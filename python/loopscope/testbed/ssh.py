@@ -10,14 +10,11 @@ from __future__ import annotations
 import asyncio
 import shlex
 import shutil
-import tarfile
-import tempfile
 from asyncio.subprocess import Process
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from loopscope import __version__
 from loopscope.experiment import Experiment, Machine
 from loopscope.provider import (
     CLOCK,
@@ -30,32 +27,31 @@ from loopscope.provider import (
 )
 from loopscope.provider.agent import Agent, AgentError
 from loopscope.testbed import kit
+from loopscope.testbed.loss import Loss, find_out
+from loopscope.testbed.reach import Reached, reach
 from loopscope.testbed.relay import SILENCE_S, Relay
+from loopscope.testbed.scratch import Scratch, sweep
+from loopscope.testbed.spools import FetchError, Spool, Spools, collect, remove
 from loopscope.testbed.ssh_machine import SshMachine
-from loopscope.testbed.unpack import UnpackError
 
 # So many machines are asked at the same time.
 AT_ONCE = 16
 # For the agent's last answers.
 SHUTDOWN_S = 15.0
-# On the machine, below the home folder unless XDG variables say otherwise.
-PLACES = (
-    'echo "${XDG_CACHE_HOME:-$HOME/.cache}/loopscope"; '
-    'echo "${XDG_STATE_HOME:-$HOME/.local/state}/loopscope"; '
-    'uname -s; uname -m; echo "$SSH_CONNECTION"; command -v tar || echo none'
-)
 
 
 @dataclass
 class _Remote:
     """A machine in use.
 
-    ``folder`` is the run's on it, ``relay`` and ``process`` are of its agent's session, and
-    ``fetched`` is whether all that its agent wrote is here.
+    ``folder`` is the run's spool on it, ``relay`` and ``process`` are of its agent's session,
+    ``loss`` finds out why that has ended, and ``fetched`` is whether all that its agent wrote is
+    here.
     """
 
     machine: SshMachine
-    folder: str
+    folder: str = ""
+    loss: asyncio.Task[Loss] | None = None
     relay: Relay | None = None
     process: Process | None = None
     fetched: bool = False
@@ -69,16 +65,21 @@ class SshTestbed(Testbed):
         self._machines = machines
         self._request = request
         self._remotes: dict[str, _Remote] = {}
-        self._scratch: Path | None = None
+        self._scratch: Scratch | None = None
         self._asked = asyncio.Semaphore(AT_ONCE)
+        spools = {host: Spool(f"{request.run_id}-{host}", machines[host]) for host in request.hosts}
+        self._spools = Spools(request.directory, spools)
 
     async def make(self) -> None:
         """Logs in everywhere, sends what is missing, and starts the agents."""
-        if shutil.which("ssh") is None:
-            raise TestbedError("testbed ssh needs the program ssh: install openssh-client")
-        # This user's alone; in the shortest place, because names of sockets have 107 bytes.
-        self._scratch = Path(tempfile.mkdtemp(prefix="loopscope-"))
+        for program, package in (("ssh", "openssh-client"), ("setpriv", "util-linux")):
+            if shutil.which(program) is None:
+                raise TestbedError(f"testbed ssh needs the program {program}: install {package}")
+        sweep()
+        self._scratch = Scratch()
         names = list(self._request.hosts)
+        # Before anything is on a host: what a killed controller leaves there can be collected.
+        self._spools.write()
         made = await asyncio.gather(*map(self._make_one, names), return_exceptions=True)
         failed = [each for each in made if isinstance(each, BaseException)]
         for error in failed:
@@ -92,40 +93,12 @@ class SshTestbed(Testbed):
         async with self._asked:
             assert self._scratch is not None
             number = list(self._request.hosts).index(name)
-            machine = SshMachine(name, self._machines[name], self._scratch / f"{number}")
-            remote = self._remotes[name] = _Remote(machine, "")
-            await machine.connect()
-            cache, state, system, kind, connection, tar = (await machine.ask(PLACES))[:6]
-            programs = kit.installed()
-            if (system, kind) != ("Linux", programs.machine):
-                raise TestbedError(
-                    f"host {name}: it is a {system} machine of kind {kind}; this installation has "
-                    f"programs for Linux on {programs.machine}"
-                )
-            if tar == "none":
-                raise TestbedError(f"host {name}: it has no program tar, by which files are sent")
-            place = f"{cache}/kit-{programs.hash}"
-            await self._send_kit(machine, programs, place)
-            remote.folder = f"{state}/runs/{self._request.run_id}-{name}"
+            machine = SshMachine(name, self._machines[name], self._scratch.path / f"{number}")
+            remote = self._remotes[name] = _Remote(machine)
+            reached = await reach(machine, self._request.run_id)
+            remote.folder = reached.spool(self._spools.by_host[name].name)
             await self._send_files(machine, remote.folder)
-            return await self._start_agent(name, remote, place, connection)
-
-    async def _send_kit(self, machine: SshMachine, programs: kit.Kit, place: str) -> None:
-        binary = shlex.quote(f"{place}/{kit.BINARY}")
-        (there,) = await machine.ask(f"[ -x {binary} ] && echo yes || echo no")
-        if there == "no":
-            to, draft = shlex.quote(place), shlex.quote(f"{place}.{self._request.run_id}")
-            await machine.run(
-                f"umask 077; mkdir -p {draft} && tar -C {draft} -xf - && "
-                f"{{ mv -T {draft} {to} || rm -rf {draft}; }}",
-                programs.archive(),
-            )
-        try:
-            version = (await machine.ask(f"{binary} --version"))[-1:]
-        except TestbedError as error:
-            raise TestbedError(f"{error}; the host programs cannot run there") from None
-        if version != [f"loopscope-host {__version__}"]:
-            raise TestbedError(f"host {machine.host}: {binary} says that it is {version}")
+            return await self._start_agent(name, remote, reached)
 
     async def _send_files(self, machine: SshMachine, folder: str) -> None:
         desk = Path(self._request.folder or ".")
@@ -136,13 +109,13 @@ class SshTestbed(Testbed):
         work = shlex.quote(f"{folder}/work")
         await machine.run(f"umask 077; mkdir -p {work} && tar -C {work} -xf -", files)
 
-    async def _start_agent(self, name: str, remote: _Remote, place: str, connection: str) -> Host:
+    async def _start_agent(self, name: str, remote: _Remote, reached: Reached) -> Host:
         request, folder = self._request, remote.folder
         agent = ["agent", "--stdio", "--host", name, "--run", f"{request.run_id}-{name}"]
         agent += ["--dir", folder]
         if request.hidden_clocks is not None:
             agent += ["--synthetic-seed", str(request.hidden_clocks)]
-        quoted = shlex.quote(place)
+        quoted = shlex.quote(reached.programs)
         process = remote.process = await remote.machine.start(
             f"cd {shlex.quote(folder)}/work && export LOOPSCOPE_RUNTIME_DIR= "
             f"PATH={quoted}/bin:$PATH "
@@ -151,8 +124,13 @@ class SshTestbed(Testbed):
             f"exec {quoted}/{kit.BINARY} {shlex.join(agent)}"
         )
         assert self._scratch is not None
-        socket = self._scratch / f"{name}.sock"
-        relay = remote.relay = await Relay.listen(socket, process)
+        socket, spool = self._scratch.path / f"{name}.sock", self._spools.by_host[name].name
+        again = SshMachine(name, self._machines[name], self._scratch.path / f"{name}.again")
+
+        def look() -> None:
+            remote.loss = asyncio.create_task(find_out(reached, spool, again))
+
+        relay = remote.relay = await Relay.listen(socket, process, look)
 
         def lost() -> str:
             if relay.silent:
@@ -160,8 +138,9 @@ class SshTestbed(Testbed):
             words = remote.machine.last_words
             return "its agent is gone" + (f": {words}" if words else "")
 
-        client = Agent(name, socket, lost=lost)
-        data = self._machines[name].data or _server_address(connection)
+        quota_bytes = self._machines[name].quota_bytes
+        client = Agent(name, socket, lost=lost, quota_bytes=quota_bytes)
+        data = self._machines[name].data or _server_address(reached.connection)
         if data is None:
             raise TestbedError(f"host {name}: it does not tell its address; give `data` of it")
         return Host(name, client, {DATA: data, CLOCK: self._machines[name].clock or data})
@@ -174,26 +153,41 @@ class SshTestbed(Testbed):
         remote = self._remotes[name]
         async with self._asked:
             try:
-                await remote.machine.ask("true")
-                await remote.machine.fetch(
-                    f"{remote.folder}/hosts", name, self._request.directory / "hosts"
+                if remote.loss is not None:
+                    await self._replace_connection(remote, await remote.loss)
+                await collect(
+                    remote.machine,
+                    remote.folder,
+                    name,
+                    self._request.directory,
+                    self._machines[name].quota_bytes,
                 )
                 remote.fetched = True
-            except (TestbedError, UnpackError, tarfile.TarError, OSError) as error:
-                what = str(error) if isinstance(error, TestbedError) else f"host {name}: {error}"
-                self.problems.append(f"{what}; what it measured stays there, in {remote.folder}")
+            except FetchError as error:
+                run = self._request.directory.parents[1]
+                self.problems.append(f"{error}; to collect it: loopscope fetch {run}")
+
+    async def _replace_connection(self, remote: _Remote, loss: Loss) -> None:
+        """Has the host asked over the new connection. Raises FetchError where there is none."""
+        if loss.reached is None:
+            raise FetchError(f"{loss.text}; what it measured stays there, in {remote.folder}")
+        self.problems.append(loss.text)
+        await remote.machine.close()
+        remote.machine = loss.reached.machine
 
     async def remove(self) -> None:
         """Ends the agents and the connections."""
         await asyncio.gather(*map(self._remove_one, self._remotes))
         if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch.remove()
         self.hosts = {}
         self._remotes = {}
 
     async def _remove_one(self, name: str) -> None:
         remote = self._remotes[name]
         host = self.hosts.get(name)
+        if remote.relay is not None:
+            remote.relay.expect_end()
         if host is not None:
             if remote.process is not None and remote.process.returncode is None:
                 try:
@@ -203,12 +197,19 @@ class SshTestbed(Testbed):
             await host.agent.close()
         if remote.relay is not None:
             await remote.relay.close()
+        if remote.loss is not None:
+            loss = await remote.loss
+            if loss.reached is not None and loss.reached.machine is not remote.machine:
+                await loss.reached.machine.close()
         # Where not all hosts came to be, nothing was measured.
         if remote.folder and (remote.fetched or host is None):
             try:
-                await remote.machine.ask(f"rm -rf {shlex.quote(remote.folder)}")
-            except TestbedError as error:
+                await remove(remote.machine, remote.folder)
+                self._spools.done(name)
+            except (TestbedError, OSError) as error:
                 self.problems.append(str(error))
+        elif not remote.folder:
+            self._spools.done(name)
         await remote.machine.close()
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import os
 import shlex
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from loopscope.experiment import Machine
 from loopscope.provider import TestbedError
 from loopscope.provider.patience import within
 from loopscope.testbed.program import dormant
-from loopscope.testbed.unpack import unpack
+from loopscope.testbed.unpack import UnpackError, unpack
 
 # A line after which output is that of our command: a shell's start files may print before it.
 MARK = "loopscope-begins-here"
@@ -22,6 +24,11 @@ MARK = "loopscope-begins-here"
 LOGIN_S = 30.0
 LOOK_S = 0.01
 SHORT_S = 10.0
+# What a short command may print, in bytes; its lines have to be shorter than asyncio's limit.
+LONGEST_ANSWER = 1 << 20
+# A copy of files goes on for as long as it gets so many bytes in so long.
+SLOWEST = 1 << 15
+SLOWEST_S = 30.0
 # Exit status of ssh where it has failed itself.
 LOST = 255
 # For a process to end whose input is closed.
@@ -34,6 +41,9 @@ OPTIONS = [
     *("-o", "PermitLocalCommand=no", "-o", "RemoteCommand=none", "-o", "RequestTTY=no"),
     *("-o", "ControlPersist=no", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
 ]
+# A connection has no input by which it would see that this process was killed (prctl(2),
+# PR_SET_PDEATHSIG).
+DIES_WITH_US = ("setpriv", "--pdeathsig", "TERM")
 # What ssh prints, and what to do about it.
 REMEDIES = {
     "IDENTIFICATION HAS CHANGED": "its host key is not the one that is known. If the machine was "
@@ -52,6 +62,7 @@ class SshMachine:
     def __init__(self, host: str, machine: Machine, control: Path) -> None:
         """``control``: where the socket is made that the sessions share."""
         self.host = host
+        self.address = machine.address
         to = []
         for option, value in (("-l", machine.user), ("-p", machine.port), ("-J", machine.jump)):
             to += [option, str(value)] if value is not None else []
@@ -88,6 +99,7 @@ class SshMachine:
     async def _start(self, *words: str, stdin: int = PIPE, stdout: int = PIPE) -> Process:
         # In a session of its own: Ctrl-C is for the run, which ends it in order.
         return await asyncio.create_subprocess_exec(
+            *DIES_WITH_US,
             "ssh",
             *OPTIONS,
             "-S",
@@ -118,9 +130,12 @@ class SshMachine:
         """Runs a script in the machine's shell; the lines that it prints, without empty ones."""
         process = await self._session(f"( {script} ) 2>&1", stdin=DEVNULL)
         try:
-            printed, _ = await within(timeout_s, process.communicate())
+            printed = await within(timeout_s, _read_all(process))
+            await within(timeout_s, process.wait())
         except asyncio.TimeoutError:
             raise self.error(f"it does not answer within {timeout_s:.0f} s") from None
+        except _TooLongError:
+            raise TestbedError(f"host {self.host}: its answer has no end") from None
         finally:
             await _end(process)
         _, mark, text = printed.decode(errors="replace").partition(f"{MARK}\n")
@@ -147,11 +162,14 @@ class SshMachine:
         """Runs a script over a session of its own, with that as its standard input."""
         process = await self._session(script)
         try:
-            printed, _ = await process.communicate(stdin)
+            printed, _ = await asyncio.gather(_read_all(process), _write(process, stdin))
+            await process.wait()
+        except _TooLongError:
+            raise TestbedError(f"host {self.host}: its answer has no end") from None
         finally:
             await _end(process)
         if process.returncode != 0:
-            said = printed.decode(errors="replace").strip().rpartition("\n")[2]
+            said = printed.decode(errors="replace").strip().rpartition("\n")[2][-200:]
             raise self.error(f"it ended with exit status {process.returncode}, saying {said!r}")
 
     async def start(self, script: str) -> Process:
@@ -162,10 +180,10 @@ class SshMachine:
         command = f"exec sh -c {shlex.quote(f'echo; echo {MARK}; {script}')}"
         return await self._start(*self._over, command, stdin=stdin, stdout=stdout)
 
-    async def fetch(self, folder: str, name: str, into: Path) -> int:
+    async def fetch(self, folder: str, name: str, into: Path, quota_bytes: int) -> int:
         """Copies ``folder/name`` to ``into/name``; the bytes of its files.
 
-        Raises UnpackError, tarfile.TarError and OSError besides.
+        Raises UnpackError and OSError besides.
         """
         readable, writable = os.pipe()
         try:
@@ -178,9 +196,15 @@ class SshMachine:
         finally:
             os.close(writable)
         # A thread, because tarfile reads as a file does. It ends when the process does.
-        reading = asyncio.ensure_future(asyncio.to_thread(_unpack, readable, into, name))
+        stream = _Counted(readable)
+        work = asyncio.to_thread(_unpack, stream, into, name, quota_bytes)
+        reading = asyncio.ensure_future(work)
         try:
-            size = await asyncio.shield(reading)
+            size = await _while_it_comes(reading, stream)
+        except asyncio.TimeoutError:
+            raise self.error(
+                f"fewer than {SLOWEST} bytes of its files came in {SLOWEST_S:g} s"
+            ) from None
         except EOFError:
             await self._gone(process)
             raise self.error("the connection is lost") from None
@@ -205,17 +229,73 @@ class SshMachine:
 
 async def skip_to_mark(stream: asyncio.StreamReader) -> None:
     """Reads up to MARK. Raises EOFError where it does not come."""
-    while (line := await stream.readline()).strip() != MARK.encode():
-        if not line:
+    read = 0
+    while True:
+        try:
+            line = await stream.readline()
+        except ValueError:  # a line longer than the stream's limit
+            raise EOFError from None
+        read += len(line)
+        if line.strip() == MARK.encode():
+            return
+        if not line or read > LONGEST_ANSWER:
             raise EOFError
 
 
-def _unpack(descriptor: int, into: Path, name: str) -> int:
-    with open(descriptor, "rb") as stream:
+class _Counted(io.FileIO):
+    """What comes from a machine; ``count`` is its bytes so far."""
+
+    count = 0
+
+    def readinto(self, buffer: Any) -> int | None:
+        size = super().readinto(buffer)
+        self.count += size or 0
+        return size
+
+
+async def _while_it_comes(reading: asyncio.Future[int], stream: _Counted) -> int:
+    """The result of ``reading``. Raises asyncio.TimeoutError where too little comes."""
+    while True:
+        before = stream.count
+        done, _ = await asyncio.wait({reading}, timeout=SLOWEST_S)
+        if done:
+            return reading.result()
+        if stream.count - before < SLOWEST:
+            raise asyncio.TimeoutError
+
+
+def _unpack(raw: _Counted, into: Path, name: str, quota_bytes: int) -> int:
+    with io.BufferedReader(raw, 1 << 16) as stream:
         while (line := stream.readline(1 << 16)).strip() != MARK.encode():
             if not line:
                 raise EOFError
-        return unpack(stream, into, name)
+            if stream.raw.count > LONGEST_ANSWER:
+                raise UnpackError("it prints without an end before the archive")
+        return unpack(stream, into, name, quota_bytes)
+
+
+class _TooLongError(Exception):
+    """A command printed more than it may."""
+
+
+async def _read_all(process: Process) -> bytes:
+    """All that a process prints. Raises _TooLongError for more than LONGEST_ANSWER."""
+    assert process.stdout is not None
+    printed = bytearray()
+    while data := await process.stdout.read(1 << 16):
+        printed += data
+        if len(printed) > LONGEST_ANSWER:
+            raise _TooLongError
+    return bytes(printed)
+
+
+async def _write(process: Process, content: bytes) -> None:
+    """Gives a process its input; one that does not read it ends by itself."""
+    assert process.stdin is not None
+    with contextlib.suppress(ConnectionError):
+        process.stdin.write(content)
+        await process.stdin.drain()
+    process.stdin.close()
 
 
 async def _end(process: Process) -> None:

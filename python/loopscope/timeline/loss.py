@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from loopscope.strict_json import from_json
 
 UNACCOUNTED = 1 << 62
 """The number of events that may be missing from a process that gave no account, or no whole one."""
@@ -86,7 +87,7 @@ def read_loss(path: Path, repeat: int, host: str) -> list[ProcessLoss]:
     processes.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = from_json(path.read_text(encoding="utf-8"))
         processes = [_process(each, repeat, host) for each in document["processes"]]
         if (version := document["version"]) not in (1, 2):
             raise ValueError(f"version {version} is not known: 1 and 2 are")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loopscope.files import write_whole
-from loopscope.strict_json import to_json
+from loopscope.strict_json import from_json, to_json
 from loopscope.timeline.table_error import RunError
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ def goes_on(path: Path) -> bool:
 def read_json(path: Path) -> dict[str, Any]:
     """An object that a file holds. Raises RunError."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = from_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RunError(f"{path}: {error}") from error
     if not isinstance(document, dict):

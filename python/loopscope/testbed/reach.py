@@ -1,0 +1,88 @@
+"""A machine that is logged in to and has the host side's programs."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from loopscope import __version__
+from loopscope.provider import TestbedError
+from loopscope.testbed import kit
+from loopscope.testbed.ssh_machine import SshMachine
+
+# On the machine, below the home folder unless XDG variables say otherwise.
+PLACES = (
+    'echo "${XDG_CACHE_HOME:-$HOME/.cache}/loopscope"; '
+    'echo "${XDG_STATE_HOME:-$HOME/.local/state}/loopscope"; '
+    'uname -s; uname -m; echo "$SSH_CONNECTION"; command -v tar || echo none; '
+    "cat /proc/sys/kernel/random/boot_id"
+)
+ANSWERS = 7
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What is known of the machine.
+
+    ``programs`` is the folder of the host side's programs on it, ``spools`` that of what runs
+    measure there, ``connection`` is what sshd(8) has in SSH_CONNECTION, and ``boot`` is the id of
+    its boot.
+    """
+
+    machine: SshMachine
+    programs: str
+    spools: str
+    connection: str
+    boot: str
+
+    @property
+    def binary(self) -> str:
+        """The host side's program there, for a shell."""
+        return shlex.quote(f"{self.programs}/{kit.BINARY}")
+
+    def spool(self, name: str) -> str:
+        """The folder of a spool there."""
+        return f"{self.spools}/{name}"
+
+
+async def reach(machine: SshMachine, token: str) -> Reached:
+    """Logs in and sends what the machine lacks. Raises TestbedError.
+
+    ``token`` tells apart those who send at the same time.
+    """
+    await machine.connect()
+    answers = await machine.ask(PLACES)
+    if len(answers) != ANSWERS:
+        raise TestbedError(f"host {machine.host}: its shell does not tell where its folders are")
+    cache, state, system, kind, connection, tar, boot = answers
+    programs = kit.installed()
+    if (system, kind) != ("Linux", programs.machine):
+        raise TestbedError(
+            f"host {machine.host}: it is a {system} machine of kind {kind}; this installation has "
+            f"programs for Linux on {programs.machine}"
+        )
+    if tar == "none":
+        raise TestbedError(f"host {machine.host}: it has no program tar, by which files are sent")
+    place = f"{cache}/kit-{programs.hash}"
+    reached = Reached(machine, place, f"{state}/runs", connection, boot)
+    await _send_programs(reached, programs, token)
+    return reached
+
+
+async def _send_programs(reached: Reached, programs: kit.Kit, token: str) -> None:
+    machine, binary = reached.machine, reached.binary
+    (there,) = (await machine.ask(f"[ -x {binary} ] && echo yes || echo no"))[-1:] or ["no"]
+    if there == "no":
+        to = shlex.quote(reached.programs)
+        draft = shlex.quote(f"{reached.programs}.{token}")
+        await machine.run(
+            f"umask 077; mkdir -p {draft} && tar -C {draft} -xf - && "
+            f"{{ mv -T {draft} {to} || rm -rf {draft}; }}",
+            programs.archive(),
+        )
+    try:
+        version = (await machine.ask(f"{binary} --version"))[-1:]
+    except TestbedError as error:
+        raise TestbedError(f"{error}; the host programs cannot run there") from None
+    if version != [f"loopscope-host {__version__}"]:
+        raise TestbedError(f"host {machine.host}: {binary} says that it is {version}")

@@ -1,0 +1,121 @@
+"""Work on the machines of testbed ssh when no run goes on: collecting and undoing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from loopscope.experiment import Machine
+from loopscope.provider import TestbedError
+from loopscope.testbed.reach import Reached, reach
+from loopscope.testbed.scratch import Scratch
+from loopscope.testbed.spools import (
+    SPOOLS,
+    FetchError,
+    Spool,
+    Spools,
+    at_rest,
+    collect,
+    remove,
+)
+from loopscope.testbed.ssh_machine import SshMachine
+
+__all__ = ["SPOOLS", "Fetched", "Undone", "fetch", "reset"]
+
+# An agent that has lost its controller has ended after so long.
+LEASE_S = 20.0
+RESET_S = 60.0
+
+
+@dataclass
+class Fetched:
+    """The outcome of collecting: bytes by host that are here now, and what is still on hosts."""
+
+    bytes: dict[str, int] = field(default_factory=dict)
+    gone: list[str] = field(default_factory=list)
+    """Hosts that had nothing any more."""
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Undone:
+    """The outcome of a reset, for people; each text begins with its host."""
+
+    removed: list[str] = field(default_factory=list)
+    in_use: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def _reached(host: str, machine: Machine) -> AsyncIterator[Reached]:
+    """A machine that is logged in to, for as long as the context lasts."""
+    scratch = Scratch()
+    connection = SshMachine(host, machine, scratch.path / "c")
+    try:
+        yield await reach(connection, secrets.token_hex(3))
+    finally:
+        await connection.close()
+        scratch.remove()
+
+
+async def fetch(repeat: Path, quota_bytes: int | None, progress: Callable[[str], None]) -> Fetched:
+    """Collects what a repeat left on its hosts into its directory, and removes it from them.
+
+    ``quota_bytes`` of each host at most, None: as the experiment has it. Raises ValueError where
+    the repeat's note of its hosts is damaged, and OSError.
+    """
+    spools, fetched = Spools.read(repeat), Fetched()
+
+    async def one(host: str, spool: Spool) -> None:
+        quota = spool.machine.quota_bytes if quota_bytes is None else quota_bytes
+        try:
+            async with _reached(host, spool.machine) as reached:
+                size = await at_rest(reached, spool.name, LEASE_S, progress)
+                if size is None:
+                    fetched.gone.append(host)
+                else:
+                    progress(f"host {host}: {size} bytes to fetch")
+                    folder = reached.spool(spool.name)
+                    fetched.bytes[host] = await collect(
+                        reached.machine, folder, host, repeat, quota
+                    )
+                    await remove(reached.machine, folder)
+                spools.done(host)
+        except (TestbedError, FetchError) as error:
+            fetched.problems.append(str(error))
+
+    await asyncio.gather(*(one(*each) for each in list(spools.by_host.items())))
+    return fetched
+
+
+async def reset(machines: Mapping[str, Machine], data: bool, cache: bool) -> Undone:
+    """Undoes what the ledgers of runs hold on machines that do not live any more.
+
+    ``data``: also deletes what runs measured there; ``cache``: also the programs that were sent.
+    """
+    undone = Undone()
+    options = " --json" + (" --data" if data else "") + (" --cache" if cache else "")
+
+    async def one(host: str, machine: Machine) -> None:
+        try:
+            async with _reached(host, machine) as reached:
+                # Its exit status is 1 where something could not be undone.
+                script = f"{reached.binary} reset{options} || true"
+                said = "\n".join(await reached.machine.ask(script, RESET_S))
+        except TestbedError as error:
+            undone.problems.append(str(error))
+            return
+        try:
+            report = json.loads(said)
+            for kind in ("removed", "in_use", "problems"):
+                getattr(undone, kind).extend(f"host {host}: {text!s}" for text in report[kind])
+        except (ValueError, TypeError, KeyError, RecursionError):
+            undone.problems.append(f"host {host}: reset failed: {said[:200]}")
+
+    await asyncio.gather(*(one(*each) for each in machines.items()))
+    return undone

@@ -1,0 +1,120 @@
+"""What runs leave on machines over SSH: collected later, and undone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from ssh_machines import RUNS, SshMachines
+
+pytestmark = pytest.mark.usefixtures("root")
+
+COUNTING = """
+name: counting
+testbed: ssh
+hosts: [h1, h2]
+phases: [{name: run, timeout: 60s, measured: true}]
+components:
+  clock: {host: h1, run: [sh, -c, "echo tick; exec sleep 600"], ready: started}
+  pump: {host: h2, run: [sh, -c, "echo stroke; echo stroke >stroke; exec sleep 600"],
+         start: run, ready: {exit: 0}}
+"""
+LOG = "hosts/h2/components/pump/stdout.log"
+
+
+def running(machines: SshMachines) -> tuple[subprocess.Popen[str], Path]:
+    """A run whose components have begun, and its file."""
+    file = machines.write("counting.yaml", COUNTING)
+    run = machines.start("run", file, "--verbose")
+    assert run.stderr is not None
+    for line in run.stderr:
+        if "stroke" in line:
+            return run, file
+    raise AssertionError("the run has ended")
+
+
+def repeat(machines: SshMachines) -> Path:
+    (found,) = machines.directory.glob("runs/counting/2*/base/1")
+    return found
+
+
+def spools(machines: SshMachines, host: str) -> list[str]:
+    return machines.on(host, f"ls {RUNS}", check=False).split()
+
+
+def test_a_host_that_was_cut_off_is_collected_when_it_is_back(machines: SshMachines) -> None:
+    run, _ = running(machines)
+    machines.cut("h2")
+    _, said = run.communicate(timeout=60)
+    assert run.returncode == 4
+    assert "host h2: it has said nothing for 5 s" in said
+    path = repeat(machines)
+    assert "to collect it: loopscope fetch runs/counting/" in " ".join(said.split())
+    assert not (path / LOG).exists() and (path / "hosts/h1/loss.json").exists()
+    subprocess.run(
+        ["ip", "-n", machines.namespace("switch"), "link", "set", "h2", "up"], check=True
+    )
+    done = machines.command("fetch", "runs/counting/latest", "--json")
+    assert done.returncode == 0, done.stderr
+    (fetched,) = json.loads(done.stdout).values()
+    assert fetched["bytes"]["h2"] > 0 and not fetched["gone"]
+    assert (path / LOG).read_text() == "stroke\n"
+    # The agent ended the run in order by itself, so nothing of its account is missing.
+    assert (path / "hosts/h2/loss.json").exists()
+    assert not (path / "spools.json").exists() and spools(machines, "h2") == []
+    again = machines.command("fetch", "runs/counting/latest")
+    assert again.returncode == 0 and "nothing to fetch" in again.stdout
+
+
+def test_a_killed_run_is_undone_and_its_data_survives_until_asked_for(
+    machines: SshMachines,
+) -> None:
+    run, file = running(machines)
+    for pid in machines.pids_of("h2", "loopscope-host"):
+        os.kill(pid, signal.SIGKILL)
+    run.kill()
+    run.communicate()
+    path = repeat(machines)
+    assert any("sleep" in each for each in machines.processes_of("h2"))
+    undone = machines.command("reset", "--hosts", file)
+    assert undone.returncode == 0, undone.stderr
+    assert "removed: host h2: " in undone.stdout
+    while any("sleep" in each for host in machines.hosts for each in machines.processes_of(host)):
+        # The agent of h1 ends by itself.
+        time.sleep(0.05)
+    assert spools(machines, "h2") and spools(machines, "h1")
+    cut = machines.command("fetch", path.parents[1], "--quota", "5kB")
+    assert cut.returncode == 4 and "more than 5000 bytes" in cut.stderr
+    assert spools(machines, "h2") and (path / "spools.json").exists()
+    assert not (path / LOG).exists() and not list(path.glob(".fetched*"))
+    done = machines.command("fetch", path.parents[1])
+    assert done.returncode == 0, done.stderr
+    assert (path / LOG).read_text() == "stroke\n"
+    assert spools(machines, "h2") == spools(machines, "h1") == []
+    # The killed controller's own sockets.
+    assert "of a controller that was killed" in machines.command("reset").stdout
+
+
+def test_reset_deletes_data_and_programs_only_when_asked(machines: SshMachines) -> None:
+    run, _ = running(machines)
+    run.kill()
+    run.communicate()
+    while machines.processes_of("h2"):
+        time.sleep(0.05)
+    kits = "ls -d /home/rider/.cache/loopscope/kit-*"
+    done = machines.command("reset", "--hosts", "h2")
+    assert done.returncode == 0 and "nothing to remove" in done.stdout, done.stderr
+    assert spools(machines, "h2") and machines.on("h2", kits)
+    done = machines.command("reset", "--hosts", "h2", "--hosts", "h1", "--data", "--cache")
+    assert done.returncode == 0, done.stderr
+    assert "bytes of measured data" in done.stdout
+    for host in ("h1", "h2"):
+        assert spools(machines, host) == [] and not machines.on(host, kits, check=False)
+    machines.command("reset")
+    gone = machines.command("fetch", repeat(machines).parents[1])
+    assert gone.returncode == 0 and "host h2 has nothing of base/1 any more" in gone.stdout
