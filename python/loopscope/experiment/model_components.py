@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from . import event_values, values
+from .component_order import EVERY, START_UP, After, Part
 from .file_section import Section, word_or_mapping
 from .place import Place
 from .quantity import SIZE
@@ -133,6 +134,23 @@ class Component(Section):
         description="For a program of the phase protocol: the phases it must take part in, and no "
         "others. Default: those that it names itself.",
     )
+    after: Annotated[dict[str, list[str]], After()] = Field(
+        default={},
+        description="Components and groups that come before it within a phase. It starts and "
+        "enters the phase when they have done their part: are ready where they start in it, and "
+        "are done with it where they take part. A list holds before the first phase and in every "
+        "phase in which both have a part; {PHASE: [COMPONENT]} only in that one.",
+    )
+    background: Annotated[bool, values.Boolean()] = Field(
+        default=False,
+        description="Whether the run needs it to the end: it fails when the component ends by "
+        "itself, also with exit status 0.",
+    )
+    allow_failure: Annotated[bool, values.Boolean()] = Field(
+        default=False,
+        description="Whether the run goes on without it when it fails. The manifest has how it "
+        "failed.",
+    )
     traces: list[
         Annotated[
             Annotated[Annotated[str, event_values.LeftBehind()], Tag("<word>")]
@@ -148,12 +166,11 @@ class Component(Section):
 
     @classmethod
     def check(cls, at: Place) -> None:
-        given = at.get("ready")
-        if given is not None:
-            rule = given.text or next(iter(given.keys), None)
-        else:
-            program = next((word.text for word in at.elements("run")), None)
-            rule = default_ready(program, at.get("with") is not None) if program else None
+        rule = _rule(at)
+        if rule == "exit":
+            background = at.get("background")
+            if background is not None and background.is_true:
+                background.report("one that is ready when it ends cannot be needed to the end")
         if rule in ("started", "line", "port", "exit"):
             if config := at.get("with"):
                 config.report(
@@ -165,6 +182,30 @@ class Component(Section):
                 )
         traces = [item if item.text else item.get("path") for item in at.elements("traces")]
         at.report_repeated("trace", [(place.text, place) for place in traces if place])
+
+
+def _rule(at: Place) -> str | None:
+    """The readiness rule of a component of the file; None where it is not readable."""
+    given = at.get("ready")
+    if given is not None:
+        return given.text or next(iter(given.keys), None)
+    program = next((word.text for word in at.elements("run")), None)
+    return default_ready(program, at.get("with") is not None) if program else None
+
+
+def part_of(at: Place) -> Part:
+    """The part of a component of the file in the run, as far as it can be read."""
+    phases: frozenset[str] | None = frozenset()
+    if at.get("phases") is not None:
+        phases = frozenset(each.text for each in at.elements("phases") if each.text)
+    elif _rule(at) in ("phases", None):
+        phases = None
+    place = at.get("after")
+    after: dict[str, list[str]] = {}
+    if place is not None:
+        lists = {EVERY: place.elements(), **{key: at.elements("after", key) for key in place.keys}}
+        after = {key: [each.text for each in found if each.text] for key, found in lists.items()}
+    return Part(at.text_at("start") or START_UP, phases, after)
 
 
 def default_ready(program: str, configured: bool) -> str:

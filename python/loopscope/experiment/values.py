@@ -41,6 +41,7 @@ class Names:
 
     hosts: frozenset[str] | None = None
     components: frozenset[str] | None = None
+    groups: frozenset[str] | None = None
     phases: frozenset[str] | None = None
     paths: Mapping[str, tuple[str | None, ...]] | None = None
     graphs: Mapping[str, Shape | None] = field(default_factory=dict)
