@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from machine import ROOT, Machine
@@ -45,6 +48,31 @@ def test_the_guides_commands(machine: Machine) -> None:
     printed = (run / "base/1/hosts/h3/components/fusion/stdout.log").read_text().splitlines()
     # The port that the sensors published in this phase reached the fusion within it.
     assert printed == [f"{name} {number}" for name in ("left", "right") for number in range(10)]
+
+    folder = run / "base/1/hosts/h3/components/mapper/files"
+    assert (folder / "map").read_text() == "connect: h1 h2\nrun: left right\n"
+
+
+def test_the_guides_table_of_functions(tmp_path: Path) -> None:
+    (program,) = blocks("python")
+    script = tmp_path / "program.py"
+    script.write_text(program)
+    command = [sys.executable, str(script), "--gain", "2.5"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "gain 2.5\n"
+
+
+@pytest.mark.usefixtures("root")
+def test_a_command_that_fails_fails_the_run(machine: Machine) -> None:
+    machine.write(
+        "commands.yaml",
+        "name: commands\nhosts: [h1]\nphases: [{name: run, timeout: 20s}]\ncomponents:\n"
+        "  wrapped: {host: h1, commands: {run: [sh, -c, 'echo no sun; exit 3']}}\n",
+    )
+    done = machine.command("run", "commands.yaml")
+    assert done.returncode == 4
+    assert "wrapped on h1 failed in phase run: " in done.stderr, done.stderr
+    assert "sh -c echo no sun; exit 3: exit status 3" in done.stderr, done.stderr
 
 
 @pytest.mark.usefixtures("root")

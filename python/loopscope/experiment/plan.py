@@ -84,6 +84,7 @@ class Component:
     variables that it inherits, with ``*`` behind the beginning of several; ``user`` None is who
     runs loopscope; ``output_bytes`` are kept of its stdout and of its stderr. ``after`` are the
     components that come before it, by phase, before the first one under the empty name.
+    ``commands`` are the command lines by phase of which ``argv`` is the wrapper, where it is one.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Component:
     after: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     background: bool = False
     allow_failure: bool = False
+    commands: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -145,16 +145,22 @@ def _component(
     name: str, component: model_components.Component, order: Sequence[str]
 ) -> plan.Component:
     phases = None
-    if component.phases is not None:
-        phases = tuple(phase for phase in order if phase in component.phases)
+    known = component.commands or component.phases
+    if known is not None:
+        phases = tuple(phase for phase in order if phase in known)
     ready, config = _readiness(component), component.with_
-    if isinstance(ready, plan.PhasesReady) and seeds.takes_default(component.run):
+    if (
+        isinstance(ready, plan.PhasesReady)
+        and seeds.takes_default(component.argv)
+        and not component.commands
+    ):
         config = {"seed": seeds.DEFAULT, **config}
     return _same(
         plan.Component,
         component,
         name=name,
-        argv=tuple(component.run),
+        argv=component.argv,
+        commands={phase: tuple(words) for phase, words in component.commands.items()},
         config=config,
         env={variable: str(value) for variable, value in component.env.items()},
         ready=ready,
@@ -215,7 +221,7 @@ def _readiness(component: model_components.Component) -> plan.Readiness:
     if isinstance(ready, model_components.ExitReady):
         return plan.ExitReady(ready.exit)
     configured = "with_" in component.model_fields_set
-    rule = ready or model_components.default_ready(component.run[0], configured)
+    rule = ready or model_components.default_ready(component.argv[0], configured)
     return plan.PhasesReady() if rule == "phases" else plan.StartedReady()
 
 
