@@ -24,6 +24,12 @@
  *     loopscope_phase_close(phases);
  *     return more != 0;
  *
+ * A program that is a table of functions, one for each phase, does without the loop:
+ *
+ *     static const struct loopscope_phase_function table[] = {
+ *         {"configure", read_configuration}, {"listen", listen_phase}, {"run", work}, {NULL, NULL}};
+ *     return loopscope_phase_run(table, &state, argc, argv);
+ *
  * C99 and POSIX 2008, libc only. Calls block. One thread at a time may use a session.
  *
  * Functions return -1 on an error that loopscope_phase_error() describes. Text is UTF-8.
@@ -124,6 +130,27 @@ int loopscope_phase_done(struct loopscope_phases *phases);
  * with a status that is not 0. Returns 0 or -1.
  */
 int loopscope_phase_failed(struct loopscope_phases *phases, const char *error);
+
+/* A row of a table of functions. A row whose phase is NULL ends the table. */
+struct loopscope_phase_function {
+    /* A phase; or "configure": once, before the program says which phases it takes part in. */
+    const char *phase;
+    /*
+     * Returns 0 where the phase is done. It fails the phase and the run by
+     * loopscope_phase_failed(), or by another value. data is what was given to
+     * loopscope_phase_run().
+     */
+    int (*function)(struct loopscope_phases *phases, void *data);
+};
+
+/*
+ * Takes part with a table of functions: connects, calls each phase's function when the phase
+ * begins, and ends. argc and argv are as for loopscope_phase_connect().
+ *
+ * Returns the exit status for main: EXIT_SUCCESS, or EXIT_FAILURE after a line on stderr.
+ */
+int loopscope_phase_run(const struct loopscope_phase_function *table, void *data, int argc,
+                        char *const *argv);
 
 #pragma GCC visibility pop
 

@@ -17,18 +17,36 @@ A phase is done when the loop asks for the next one; what it published then goes
 that starts a phase later. An exception that leaves the ``with`` block fails the phase, and with it
 the run; ``sys.exit("reason")`` does so without a traceback.
 
+A program can also name a function for each phase, and one for its configuration::
+
+    from loopscope.phase import Program
+
+    program = Program()
+
+    @program.configure
+    def configure(session):
+        open_device(session.config["device"])
+
+    @program.phase("run")
+    def run(session, phase):
+        work(session.config["count"])
+
+    program.run()
+
 This file stands alone: Python 3.8, standard library only. Protocol: schema/phase-protocol.md.
 """
+
+from __future__ import annotations
 
 import json
 import math
 import os
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Peer", "Phase", "PhaseError", "Session"]
+__all__ = ["Peer", "Phase", "PhaseError", "Program", "Session"]
 
 # The longest line that a program may send, in bytes with its newline.
 _LINE_LIMIT = 64 * 1024
@@ -85,10 +103,17 @@ class Session:
 
     `arguments` (default: the program's own command line) holds ``--key value`` and ``--key=value``;
     a value that is a JSON number, ``true`` or ``false`` becomes that, any other a string. With an
-    agent its configuration wins, key by key. Raises PhaseError.
+    agent its configuration wins, key by key. `configure` is called with the session once that has
+    its configuration, before the agent knows the program's phases; what it raises fails the run.
+    Raises PhaseError.
     """
 
-    def __init__(self, phases: Sequence[str], arguments: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        phases: Sequence[str],
+        arguments: Sequence[str] | None = None,
+        configure: Callable[[Session], object] | None = None,
+    ) -> None:
         self._phases: list[str] = list(phases)
         if "" in self._phases or len(set(self._phases)) < len(self._phases):
             raise PhaseError("a phase is empty or named twice")
@@ -102,6 +127,8 @@ class Session:
         self._current: Phase | None = None
         self._socket = _take_socket()
         if self._socket is None:
+            if configure is not None:
+                configure(self)
             return
         self._lines = self._socket.makefile("rb")
         message = self._read()
@@ -116,9 +143,17 @@ class Session:
         self.component = _member(message, "component", str)
         self.host = _member(message, "host", str)
         self.config.update(_member(message, "config", dict))
+        if configure is not None:
+            self._current = Phase("configure", False, {})
+            try:
+                configure(self)
+            except BaseException as error:
+                self.__exit__(type(error), error, None)
+                raise
+            self._current = None
         self._send({"type": "hello", "version": _VERSION, "phases": self._phases})
 
-    def __enter__(self) -> "Session":
+    def __enter__(self) -> Session:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
@@ -218,6 +253,43 @@ class Session:
             self._socket.sendall(line)
         except OSError as error:
             raise PhaseError(f"cannot talk to the loopscope agent: {error.strerror}") from None
+
+
+class Program:
+    """A program as a table of functions, one for each phase.
+
+    A function is called when its phase begins; the phase is done when it returns.
+    """
+
+    def __init__(self) -> None:
+        self._configure: Callable[[Session], object] | None = None
+        self._functions: dict[str, Callable[[Session, Phase], object]] = {}
+
+    def configure(self, function: Callable[[Session], object]) -> Callable[[Session], object]:
+        """Decorate the function that is called once, when the program has its configuration."""
+        self._configure = function
+        return function
+
+    def phase(
+        self, name: str
+    ) -> Callable[[Callable[[Session, Phase], object]], Callable[[Session, Phase], object]]:
+        """Decorate the function of a phase; each phase once. Raises PhaseError."""
+        if name in self._functions:
+            raise PhaseError(f"phase `{name}` has a function already")
+
+        def take(
+            function: Callable[[Session, Phase], object],
+        ) -> Callable[[Session, Phase], object]:
+            self._functions[name] = function
+            return function
+
+        return take
+
+    def run(self, arguments: Sequence[str] | None = None) -> None:
+        """Take part in the run until its end. Raises PhaseError."""
+        with Session(list(self._functions), arguments, self._configure) as session:
+            for phase in session:
+                self._functions[phase.name](session, phase)
 
 
 def _take_socket() -> socket.socket | None:

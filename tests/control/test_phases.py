@@ -6,6 +6,7 @@ The tests cover limits, causes, and what runs at the same time.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
@@ -83,10 +84,11 @@ def drive(
     folder: Path,
     work: Callable[[Repeat, Agent, Agent], Coroutine[Any, Any, None]],
     ready: tuple[str, str] = ("phases", "phases"),
+    text: str = HEAD,
 ) -> float:
     """Does ``work`` with a repeat whose agents are watched; the virtual time that it took."""
     file = folder / "made-up.yaml"
-    file.write_text(HEAD % ready)
+    file.write_text(text % ready)
     experiment = load(file)
     loop = VirtualTime()
 
@@ -113,7 +115,7 @@ def drive(
 
 
 def phase(repeat: Repeat) -> Coroutine[Any, Any, None]:
-    return repeat._phase(repeat._experiment.phases[0])
+    return repeat._stages.phase(repeat._experiment.phases[0])
 
 
 def test_a_phase_lasts_no_longer_than_its_timeout(tmp_path: Path) -> None:
@@ -168,9 +170,7 @@ def test_hosts_are_asked_at_the_same_time(tmp_path: Path, stage: str) -> None:
     assert drive(tmp_path, work) < 10
 
 
-def test_on_one_host_the_file_says_the_order_of_starts(tmp_path: Path) -> None:
-    global HEAD
-    before, HEAD = HEAD, HEAD.replace("host: h2", "host: h1")
+def test_starts_on_one_host_are_asked_for_at_the_same_time(tmp_path: Path) -> None:
     order: list[str] = []
 
     async def work(repeat: Repeat, first: Agent, second: Agent) -> None:
@@ -184,11 +184,126 @@ def test_on_one_host_the_file_says_the_order_of_starts(tmp_path: Path) -> None:
             first.say(name, ready=pb.Ready())
         await phase(repeat)
 
-    try:
-        drive(tmp_path, work, ("started", "started"))
-    finally:
-        HEAD = before
-    assert order == ["a begins", "a runs", "b begins", "b runs"]
+    drive(tmp_path, work, ("started", "started"), HEAD.replace("host: h2", "host: h1"))
+    assert order == ["a begins", "b begins", "a runs", "b runs"]
+
+
+def test_one_that_comes_after_another_waits_for_its_part(tmp_path: Path) -> None:
+    """It starts when the other one is ready, and it enters the phase when that one is done."""
+    order: list[str] = []
+
+    async def work(repeat: Repeat, first: Agent, second: Agent) -> None:
+        loop = asyncio.get_running_loop()
+
+        def done(agent: Agent, name: str) -> None:
+            order.append(f"{name} done")
+            agent.say(name, phase_done=pb.PhaseDone(phase="run", values_json='{"port": 7}'))
+
+        def acts(agent: Agent) -> None:
+            async def start(name: str) -> None:
+                order.append(f"{name} starts")
+                loop.call_later(1, agent.hello, name)
+
+            async def enter(name: str) -> None:
+                order.append(f"{name} enters")
+                loop.call_later(1, done, agent, name)
+
+            agent.on_start, agent.on_enter = start, enter
+
+        acts(first)
+        acts(second)
+        await phase(repeat)
+
+    head = HEAD.replace("a: {", "a: {after: [others], ") + "groups: {others: [a, b]}\n"
+    assert drive(tmp_path, work, text=head) == 4
+    assert order == [f"{name} {what}" for name in "ba" for what in ("starts", "enters", "done")]
+
+
+def test_one_that_waits_for_a_failed_one_is_not_started(tmp_path: Path) -> None:
+    async def work(repeat: Repeat, first: Agent, second: Agent) -> None:
+        async def exits(name: str) -> None:
+            second.say(name, exited=pb.Exited(code=3))
+
+        async def never(name: str) -> None:
+            raise AssertionError(name)
+
+        first.on_start, second.on_start = never, exits
+        with pytest.raises(ComponentsFailed, match="b on h2 failed in phase run: exit status 3"):
+            await phase(repeat)
+
+    assert drive(tmp_path, work, text=HEAD.replace("a: {", "a: {after: {run: [b]}, ")) < 1
+
+
+@pytest.mark.parametrize(
+    ("happens", "what"),
+    [
+        ({"exited": pb.Exited(code=3)}, "exit status 3"),
+        ({"exited": pb.Exited(code=0)}, "it ended .* before the phase was done"),
+        ({"phase_failed": pb.PhaseFailed(phase="run", error="no sun")}, "no sun"),
+        ({}, "run did not end within 10 s"),
+    ],
+)
+def test_the_run_goes_on_without_one_that_may_fail(
+    tmp_path: Path, happens: dict[str, Any], what: str
+) -> None:
+    async def work(repeat: Repeat, first: Agent, second: Agent) -> None:
+        async def fail(name: str) -> None:
+            if happens:
+                second.say(name, **happens)
+
+        async def done(name: str) -> None:
+            first.say(name, phase_done=pb.PhaseDone(phase="run"))
+
+        first.on_enter, second.on_enter = done, fail
+        first.hello("a")
+        second.hello("b")
+        await phase(repeat)
+        assert set(repeat.failed) == {"b"}
+        assert repeat.failed["b"]["phase"] == "run"
+        assert re.search(what, repeat.failed["b"]["what"])
+
+    drive(tmp_path, work, text=HEAD.replace("b: {", "b: {allow_failure: true, "))
+
+
+def test_one_that_cannot_start_and_may_fail_is_left_out(tmp_path: Path) -> None:
+    async def work(repeat: Repeat, first: Agent, second: Agent) -> None:
+        async def refuse(name: str) -> None:
+            raise AgentError("h2", f"component {name}: there is no such program")
+
+        second.on_start = refuse
+        first.hello("a")
+        first.say("a", phase_done=pb.PhaseDone(phase="run"))
+        await phase(repeat)
+        assert "no such program" in repeat.failed["b"]["what"]
+
+    assert drive(tmp_path, work, text=HEAD.replace("b: {", "b: {allow_failure: true, ")) < 1
+
+
+def test_nobody_waits_for_the_hello_of_one_that_may_fail(tmp_path: Path) -> None:
+    async def work(repeat: Repeat, first: Agent, second: Agent) -> None:
+        async def done(name: str) -> None:
+            assert asyncio.get_running_loop().time() < 1
+            first.say(name, phase_done=pb.PhaseDone(phase="run"))
+
+        first.on_enter = done
+        first.hello("a")
+        await phase(repeat)
+        assert "its hello" in repeat.failed["b"]["what"]
+
+    assert drive(tmp_path, work, text=HEAD.replace("b: {", "b: {allow_failure: true, ")) == 10
+
+
+def test_a_background_component_has_to_stay(tmp_path: Path) -> None:
+    async def work(repeat: Repeat, first: Agent, second: Agent) -> None:
+        first.say("a", ready=pb.Ready())
+        second.say("b", ready=pb.Ready())
+        await phase(repeat)
+        second.say("b", exited=pb.Exited(code=0))
+        with pytest.raises(ComponentsFailed, match="it is to be alive at the run's end"):
+            await repeat._drain()
+
+    text = HEAD.replace("b: {", "b: {background: true, ") + "drain: 1s\n"
+    drive(tmp_path, work, ("started", "started"), text)
 
 
 @pytest.mark.parametrize("component", ["nobody", "a"])

@@ -6,7 +6,6 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,7 +130,7 @@ def _shell(script: str) -> Callable[[float], list[str]]:
 
 
 def _speaker(how: str) -> Callable[[float], list[str]]:
-    return lambda delay_s: [sys.executable, "-c", SPEAKER, how, f"{delay_s:.3f}"]
+    return lambda delay_s: ["/usr/bin/python3", "-c", SPEAKER, how, f"{delay_s:.3f}"]
 
 
 def _send(number: signal.Signals) -> Callable[[Case], None]:

@@ -18,9 +18,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use loopscope_workload::{
-    BurnArgs, CompileOneArgs, EttcpArgs, PaceArgs, PatternArgs, PipeArgs, StallArgs, StimulusArgs,
-    main_burn, main_compile_one, main_ettcp, main_pace, main_pattern, main_pipe, main_stall,
-    main_stimulus,
+    BurnArgs, CommandsArgs, CompileOneArgs, EttcpArgs, PaceArgs, PatternArgs, PipeArgs, StallArgs,
+    StimulusArgs, main_burn, main_commands, main_compile_one, main_ettcp, main_pace, main_pattern,
+    main_pipe, main_stall, main_stimulus,
 };
 
 /// The host side of loopscope.
@@ -59,6 +59,7 @@ enum Verb {
     Ettcp(EttcpArgs),
     Burn(BurnArgs),
     Stall(StallArgs),
+    Commands(CommandsArgs),
     #[command(hide = true)]
     CompileOne(CompileOneArgs),
 }
@@ -85,6 +86,7 @@ fn main() -> ExitCode {
         Verb::Ettcp(arguments) => main_ettcp(arguments).map(|()| ExitCode::SUCCESS),
         Verb::Burn(arguments) => main_burn(&arguments).map(|()| ExitCode::SUCCESS),
         Verb::Stall(arguments) => main_stall(&arguments).map(|()| ExitCode::SUCCESS),
+        Verb::Commands(arguments) => main_commands(arguments).map(|()| ExitCode::SUCCESS),
         Verb::CompileOne(arguments) => main_compile_one(&arguments).map(|()| ExitCode::SUCCESS),
     };
     outcome.unwrap_or_else(|error| {

@@ -210,7 +210,7 @@ static int take_socket(struct loopscope_phases *p, const char *variable)
     return 0;
 }
 
-static int greet(struct loopscope_phases *p)
+static int read_configuration(struct loopscope_phases *p)
 {
     int64_t version;
     const char *type, *value;
@@ -232,7 +232,13 @@ static int greet(struct loopscope_phases *p)
     p->config = strdup(p->line);
     if (p->component == NULL || p->host == NULL || p->config == NULL)
         return fail(p, "not enough memory");
+    return 0;
+}
 
+int say_hello(struct loopscope_phases *p)
+{
+    if (p->fd < 0)
+        return 0;
     loopscope_text_add(&p->out, "{\"type\":\"hello\",\"version\":1,\"phases\":[");
     for (size_t i = 0; i < p->count; i++) {
         if (i > 0)
@@ -267,8 +273,8 @@ static int copy_names(struct loopscope_phases *p, const char *const *names)
     return 0;
 }
 
-int loopscope_phase_connect(struct loopscope_phases **phases, const char *const *names, int argc,
-                            char *const *argv)
+int open_session(struct loopscope_phases **phases, const char *const *names, int argc,
+                 char *const *argv)
 {
     struct loopscope_phases *p = calloc(1, sizeof *p);
     const char *variable = getenv("LOOPSCOPE_PHASE_FD");
@@ -285,7 +291,13 @@ int loopscope_phase_connect(struct loopscope_phases **phases, const char *const 
         return -1;
     if (variable == NULL)
         return 0;
-    return take_socket(p, variable) != 0 ? -1 : greet(p);
+    return take_socket(p, variable) != 0 ? -1 : read_configuration(p);
+}
+
+int loopscope_phase_connect(struct loopscope_phases **phases, const char *const *names, int argc,
+                            char *const *argv)
+{
+    return open_session(phases, names, argc, argv) != 0 ? -1 : say_hello(*phases);
 }
 
 void loopscope_phase_close(struct loopscope_phases *p)
@@ -390,18 +402,20 @@ int loopscope_phase_measured(const struct loopscope_phases *p)
 /* Begins a message about the current phase. */
 static int begin_message(struct loopscope_phases *p, const char *type)
 {
-    if (p->current == p->count)
+    if (p->current == p->count && !p->configuring)
         return fail(p, "no phase has been started");
     loopscope_text_cut(&p->out, 0);
     loopscope_text_add(&p->out, "{\"type\":\"");
     loopscope_text_add(&p->out, type);
     loopscope_text_add(&p->out, "\",\"phase\":");
-    loopscope_text_string(&p->out, p->names[p->current], SIZE_MAX);
+    loopscope_text_string(&p->out, p->configuring ? "configure" : p->names[p->current], SIZE_MAX);
     return 0;
 }
 
 int loopscope_phase_done(struct loopscope_phases *p)
 {
+    if (p->configuring)
+        return fail(p, "no phase has been started");
     if (begin_message(p, "done") != 0)
         return -1;
     if (p->values.used > 1) {
@@ -416,6 +430,15 @@ int loopscope_phase_done(struct loopscope_phases *p)
     return 0;
 }
 
+/* Removes what is left of a character at the end of a UTF-8 text that was cut. */
+static void cut_between_characters(char *text)
+{
+    size_t end = strlen(text);
+
+    while (end > 0 && !loopscope_is_utf8(text))
+        text[--end] = '\0';
+}
+
 int loopscope_phase_failed(struct loopscope_phases *p, const char *error)
 {
     if (begin_message(p, "failed") != 0)
@@ -425,5 +448,7 @@ int loopscope_phase_failed(struct loopscope_phases *p, const char *error)
     loopscope_text_add(&p->out, "}");
     p->current = p->count;
     p->ended = true;
+    fail(p, "%s", error);
+    cut_between_characters(p->error);
     return send_out(p);
 }

@@ -1,4 +1,4 @@
-/* The state of a program's side of the phase protocol, for phase.c and values.c. */
+/* The state of a program's side of the phase protocol, for phase.c, functions.c and values.c. */
 #ifndef LOOPSCOPE_PHASES_H
 #define LOOPSCOPE_PHASES_H
 
@@ -16,6 +16,7 @@ struct loopscope_phases {
     size_t current; /* count: none */
     size_t next;    /* without an agent */
     bool ended;
+    bool configuring; /* the program's function for its configuration runs */
     int measured;
 
     char *component, *host;
@@ -35,6 +36,8 @@ struct loopscope_phases {
 #define fail loopscope_phase_fail
 #define member loopscope_phase_member
 #define begins loopscope_phase_begins
+#define open_session loopscope_phase_open_session
+#define say_hello loopscope_phase_say_hello
 
 /* Stores the error's text; returns -1. */
 __attribute__((format(printf, 2, 3))) int fail(struct loopscope_phases *p, const char *format, ...);
@@ -44,5 +47,12 @@ const char *member(const struct loopscope_phases *p, const char *key);
 
 /* Whether there is a value, and it begins with this character. */
 bool begins(const char *value, char first);
+
+/* loopscope_phase_connect() up to the configuration. */
+int open_session(struct loopscope_phases **phases, const char *const *names, int argc,
+                 char *const *argv);
+
+/* Names the program's phases, where there is an agent. */
+int say_hello(struct loopscope_phases *p);
 
 #endif

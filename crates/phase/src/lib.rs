@@ -20,16 +20,20 @@
 //! # }
 //! ```
 //!
+//! [`Functions`] are a program as a table, a function for each phase.
+//!
 //! The C header `loopscope/phase.h` and the Python module `loopscope.phase` speak the same bytes.
 
 mod config;
 mod error;
+mod functions;
 mod inherited;
 mod message;
 mod session;
 
 pub use config::Config;
 pub use error::{PhaseError, RunError};
+pub use functions::Functions;
 pub use message::{Peer, Phase, Values};
 pub use serde_json::Value;
 pub use session::Session;

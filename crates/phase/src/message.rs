@@ -16,6 +16,9 @@ const ERROR_LIMIT: usize = 8 * 1024;
 
 const VERSION: u64 = 1;
 
+/// What the configuration counts as among the phases.
+pub(crate) const CONFIGURE: &str = "configure";
+
 /// Published by a program at the end of a phase: names with strings or numbers, in order.
 pub type Values = Vec<(String, Value)>;
 

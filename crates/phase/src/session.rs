@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 
-use crate::message::{self, AGENT_LINE_LIMIT, FromAgent};
+use crate::message::{self, AGENT_LINE_LIMIT, CONFIGURE, FromAgent};
 use crate::{Config, Phase, PhaseError, RunError, Values, inherited};
 
 /// A program's part in an experiment's phases. Blocking; one per process.
@@ -64,20 +64,12 @@ impl Session {
     fn configured(
         stream: UnixStream,
         phases: impl FnOnce(&Config) -> Vec<String>,
-        mut config: Config,
+        config: Config,
     ) -> Result<Session, PhaseError> {
-        let mut stream = BufReader::new(stream);
-        match read_message(&mut stream)? {
-            FromAgent::Configure { component, host, config: with } => {
-                config.overrule(with);
-                let phases = phases(&config);
-                let phases = names(&phases.iter().map(String::as_str).collect::<Vec<_>>())?;
-                stream.get_mut().write_all(message::hello(&phases)?.as_bytes())?;
-                let side = Side::Agent { stream, component, host };
-                Ok(Session { phases, config, side, current: None, ended: false })
-            }
-            _ => Err(PhaseError::Protocol("something else before `configure`".into())),
-        }
+        let greeting = Greeting::read(stream, config)?;
+        let phases = phases(&greeting.config);
+        let phases = names(&phases.iter().map(String::as_str).collect::<Vec<_>>())?;
+        greeting.hello(phases)
     }
 
     /// A session without an agent.
@@ -199,7 +191,42 @@ impl Session {
     }
 }
 
-fn names(phases: &[&str]) -> Result<Vec<String>, PhaseError> {
+/// An agent that has sent the configuration and waits for `hello`.
+pub(crate) struct Greeting {
+    stream: BufReader<UnixStream>,
+    component: String,
+    host: String,
+    pub(crate) config: Config,
+}
+
+impl Greeting {
+    /// Waits for the configuration, which overrules `config`.
+    pub(crate) fn read(stream: UnixStream, mut config: Config) -> Result<Greeting, PhaseError> {
+        let mut stream = BufReader::new(stream);
+        match read_message(&mut stream)? {
+            FromAgent::Configure { component, host, config: with } => {
+                config.overrule(with);
+                Ok(Greeting { stream, component, host, config })
+            }
+            _ => Err(PhaseError::Protocol("something else before `configure`".into())),
+        }
+    }
+
+    pub(crate) fn hello(mut self, phases: Vec<String>) -> Result<Session, PhaseError> {
+        self.stream.get_mut().write_all(message::hello(&phases)?.as_bytes())?;
+        let Greeting { stream, component, host, config } = self;
+        let side = Side::Agent { stream, component, host };
+        Ok(Session { phases, config, side, current: None, ended: false })
+    }
+
+    /// Ends the run instead.
+    pub(crate) fn failed(mut self, error: &str) -> Result<(), PhaseError> {
+        let line = message::failed(CONFIGURE, error)?;
+        Ok(self.stream.get_mut().write_all(line.as_bytes())?)
+    }
+}
+
+pub(crate) fn names(phases: &[&str]) -> Result<Vec<String>, PhaseError> {
     for (i, phase) in phases.iter().enumerate() {
         if phase.is_empty() || phases[..i].contains(phase) {
             return Err(PhaseError::Misuse(format!("phase `{phase}` is empty or named twice")));

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use loopscope_phase::{Config, Phase, PhaseError, Session, Value, Values};
+use loopscope_phase::{Config, Functions, Phase, PhaseError, RunError, Session, Value, Values};
 
 const HELLO: &str = r#"{"type":"hello","version":1,"phases":["listen","connect","run"]}"#;
 
@@ -57,9 +57,33 @@ mod program {
         Ok(vec![])
     }
 
+    fn of_functions(arguments: Config) -> Result<(), RunError<String>> {
+        let configure = |seen: &mut Vec<String>, config: &Config| {
+            println!("component {}", std::env::var("COMPONENT").unwrap_or("none".into()));
+            seen.push("configure".into());
+            match config.text("refuse").map_err(|e| e.to_string())? {
+                Some(refuse) => Err(refuse.to_owned()),
+                None => Ok(()),
+            }
+        };
+        let function = |seen: &mut Vec<String>, phase: &Phase, config: &Config| {
+            assert_eq!(seen[0], "configure");
+            handle(phase, config)
+        };
+        Functions::new()
+            .configure(configure)
+            .on("listen", function)
+            .on("connect", function)
+            .on("run", function)
+            .run(&mut vec![], arguments)
+    }
+
     pub fn main(arguments: &[&str]) -> Result<(), String> {
         let arguments = Config::from_arguments(arguments.iter().map(ToString::to_string))
             .map_err(|e| e.to_string())?;
+        if std::env::var_os("DIALOGUE_FUNCTIONS").is_some() {
+            return of_functions(arguments).map_err(|e| e.to_string());
+        }
         let mut session = Session::connect(&["listen", "connect", "run"], arguments)
             .map_err(|e| e.to_string())?;
         println!("component {}", session.component().unwrap_or("none"));
@@ -87,23 +111,45 @@ enum Language {
     Rust,
     C,
     Python,
+    /// The same programs as tables of functions.
+    RustTable,
+    CTable,
+    PythonTable,
 }
 
-const LANGUAGES: [Language; 3] = [Language::Rust, Language::C, Language::Python];
+const TABLES: [Language; 3] = [Language::RustTable, Language::CTable, Language::PythonTable];
+const LANGUAGES: [Language; 6] = [
+    Language::Rust,
+    Language::C,
+    Language::Python,
+    Language::RustTable,
+    Language::CTable,
+    Language::PythonTable,
+];
 
 impl Language {
     fn command(self, arguments: &[&str]) -> Command {
+        let mut command = self.program(arguments);
+        if TABLES.contains(&self) {
+            command.env("DIALOGUE_FUNCTIONS", "1");
+        }
+        command
+    }
+
+    fn program(self, arguments: &[&str]) -> Command {
         static C: OnceLock<std::path::PathBuf> = OnceLock::new();
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
         let mut command = match self {
-            Language::Rust => {
+            Language::Rust | Language::RustTable => {
                 let mut command = Command::new(std::env::current_exe().unwrap());
                 command.args(["--exact", "the_rust_program", "--nocapture"]);
                 command.env("DIALOGUE_ARGUMENTS", arguments.join("\u{1f}"));
                 return command;
             }
-            Language::C => Command::new(C.get_or_init(|| compile::program("dialogue"))),
-            Language::Python => {
+            Language::C | Language::CTable => {
+                Command::new(C.get_or_init(|| compile::program("dialogue")))
+            }
+            Language::Python | Language::PythonTable => {
                 let mut command = Command::new("python3");
                 command.arg(format!("{root}/crates/phase/tests/programs/dialogue.py"));
                 command.arg(format!("{root}/python/loopscope/phase.py"));
@@ -118,7 +164,7 @@ impl Language {
     fn lines(self, output: &Output) -> Vec<String> {
         let lines = std::str::from_utf8(&output.stdout).unwrap().lines().map(str::to_owned);
         match self {
-            Language::Rust => lines
+            Language::Rust | Language::RustTable => lines
                 .skip_while(|line| !line.starts_with("component "))
                 .take_while(|line| line != "behind the program")
                 .collect(),
@@ -139,6 +185,7 @@ impl Agent {
         let program = language
             .command(arguments)
             .env("LOOPSCOPE_PHASE_FD", "0")
+            .env("COMPONENT", "node1")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -186,9 +233,18 @@ fn phase(name: &str, measured: bool) -> String {
     .replace('\n', " ")
 }
 
-/// Runs the three to their end, `drive` playing the agent; what they said must be the same.
+/// Runs all of them to their end, `drive` playing the agent; what they said must be the same.
 fn same(config: &str, arguments: &[&str], drive: impl Fn(&mut Agent) -> Vec<String>) -> Said {
-    let all = LANGUAGES.map(|language| {
+    same_of(&LANGUAGES, config, arguments, drive)
+}
+
+fn same_of(
+    languages: &[Language],
+    config: &str,
+    arguments: &[&str],
+    drive: impl Fn(&mut Agent) -> Vec<String>,
+) -> Said {
+    let mut all = languages.iter().map(|&language| {
         let mut agent = Agent::start(language, arguments);
         agent.send(&configure(config));
         assert_eq!(agent.line(), HELLO, "{language:?}");
@@ -202,12 +258,13 @@ fn same(config: &str, arguments: &[&str], drive: impl Fn(&mut Agent) -> Vec<Stri
             stderr: String::from_utf8(output.stderr).unwrap(),
         }
     });
-    let [rust, c, python] = all;
-    for (language, other) in [("C", c), ("Python", python)] {
-        assert_eq!(rust.lines, other.lines, "{language}: {}", other.stderr);
-        assert_eq!(rust.stdout, other.stdout, "{language}");
-        assert_eq!(rust.success, other.success, "{language}: {}", other.stderr);
-        assert_eq!(rust.stderr.is_empty(), other.stderr.is_empty(), "{language}: {}", other.stderr);
+    let rust = all.next().unwrap();
+    for (language, other) in languages[1..].iter().zip(all) {
+        assert_eq!(rust.lines, other.lines, "{language:?}: {}", other.stderr);
+        assert_eq!(rust.stdout, other.stdout, "{language:?}");
+        assert_eq!(rust.success, other.success, "{language:?}: {}", other.stderr);
+        let silent = (rust.stderr.is_empty(), other.stderr.is_empty());
+        assert_eq!(silent.0, silent.1, "{language:?}: {}", other.stderr);
     }
     rust
 }
@@ -293,6 +350,35 @@ fn a_failure_is_told_and_ends_the_program() {
 }
 
 #[test]
+fn a_table_can_refuse_its_configuration() {
+    for language in TABLES {
+        let mut agent = Agent::start(language, &[]);
+        agent.send(&configure(r#"{"refuse": "no \"gain\""}"#));
+        let (said, output) = agent.rest();
+        let told = r#"{"type":"failed","phase":"configure","error":"no \"gain\""}"#;
+        assert_eq!(said, format!("{told}\n"), "{language:?}");
+        let stderr = String::from_utf8(output.stderr.clone()).unwrap();
+        assert!(stderr.contains("no \"gain\""), "{language:?}: {stderr}");
+        assert!(!output.status.success(), "{language:?}");
+        assert_eq!(language.lines(&output), ["component node1"], "{language:?}");
+    }
+}
+
+#[test]
+fn a_function_in_c_that_returns_another_value_fails_its_phase() {
+    let mut agent = Agent::start(Language::CTable, &[]);
+    agent.send(&configure(r#"{"return": "now"}"#));
+    assert_eq!(agent.line(), HELLO);
+    agent.send(&phase("run", true));
+    let error = "the function of run returned 7";
+    let told = format!(r#"{{"type":"failed","phase":"run","error":"{error}"}}"#);
+    assert_eq!(agent.line(), told);
+    let (_, output) = agent.rest();
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), format!("{error}\n"));
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
 fn a_long_failure_is_cut_between_characters() {
     // 3 bytes each, so that 8192 falls inside a character.
     let said = same(&format!(r#"{{"fail": "{}"}}"#, "…".repeat(10_000)), &[], |agent| {
@@ -327,7 +413,7 @@ fn lines_up_to_the_limit_and_no_further() {
     let limit = 16 << 20;
     let longest = fits(limit - 1 - end.len());
     let send = |line: String| {
-        same("{}", &[], move |agent| {
+        same_of(&LANGUAGES[..3], "{}", &[], move |agent| {
             let mut bytes = line.clone().into_bytes();
             bytes.push(b'\n');
             // The program may give up before it has read everything.
@@ -348,7 +434,7 @@ fn an_agent_that_breaks_the_protocol_is_refused() {
     };
     for good in [r#"{"type":"end","version":"any"}"#, "{\"type\":\"e\\u006Ed\"}\r", &deep(126)] {
         assert!(
-            same("{}", &[], |a| {
+            same_of(&LANGUAGES[..3], "{}", &[], |a| {
                 a.send(good);
                 vec![]
             })
@@ -383,7 +469,7 @@ fn an_agent_that_breaks_the_protocol_is_refused() {
         r#"{"type":"phase","phase":"run","measured":false,"peers":{"a":{"host":"h","address":5,"values":{}}}}"#,
         r#"{"type":"phase","phase":"run","measured":false,"peers":{"a":{"host":"h","address":"1"}}}"#,
     ] {
-        let said = same("{}", &[], |agent| {
+        let said = same_of(&LANGUAGES[..3], "{}", &[], |agent| {
             agent.send(bad);
             vec![]
         });

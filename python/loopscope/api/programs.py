@@ -24,11 +24,18 @@ def problems_of_programs(file: Path, experiment: Experiment) -> list[Problem]:
     The latter are warnings; of scripts and their interpreters nothing is known.
     """
     folder = file.absolute().parent
-    programs = {each.name: _find(each, folder) for each in experiment.components}
+    programs = {each.name: _find(each, each.argv[0], folder) for each in experiment.components}
     found = []
-    for name, program in programs.items():
+    for each in experiment.components:
+        program = programs[each.name]
         if isinstance(program, str):
-            found.append(_problem(file, ("components", name, "run"), program))
+            found.append(_problem(file, ("components", each.name, "run"), program))
+        for phase, words in each.commands.items():
+            wrapped = _find(each, words[0], folder)
+            if isinstance(wrapped, str):
+                found.append(_problem(file, ("components", each.name, "commands", phase), wrapped))
+            # Nobody knows which of its programs records an event.
+            programs.pop(each.name, None)
     for component, entity, place in _events(experiment):
         runs = programs.get(component)
         known = _entities(runs) if isinstance(runs, Path) else frozenset[str]()
@@ -38,9 +45,8 @@ def problems_of_programs(file: Path, experiment: Experiment) -> list[Problem]:
     return list(dict.fromkeys(found))
 
 
-def _find(component: Component, folder: Path) -> Path | str:
-    """The program, or what is wrong with it."""
-    name = component.argv[0]
+def _find(component: Component, name: str, folder: Path) -> Path | str:
+    """A program of a component, or what is wrong with it."""
     if name == OWN:
         try:
             return host_binary()

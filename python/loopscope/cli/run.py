@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from loopscope.cli import exits
+from loopscope.cli import exits, schedule
 from loopscope.cli.experiment_file import load_or_end
 from loopscope.cli.interrupt import endings_too
 from loopscope.cli.terminal import TerminalProgress
@@ -37,7 +37,7 @@ def run(
         Path, typer.Option("--runs", metavar="DIR", help="Where run directories are made.")
     ] = Path("runs"),
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the results as one JSON object.")
+        bool, typer.Option("--json", help="Print the results, or the schedule, as one JSON object.")
     ] = False,
     stop: Annotated[
         bool, typer.Option("--stop", help="End a sweep at the first point that fails.")
@@ -50,11 +50,18 @@ def run(
             help="Write the verdicts as JUnit XML, for a CI system: UNKNOWN is an error there.",
         ),
     ] = None,
+    dry: Annotated[
+        bool,
+        typer.Option("--dry", help="Only print the schedule: who starts and takes part when."),
+    ] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show what the components print.")
     ] = False,
 ) -> None:
     experiment = load_or_end(file, param or [], as_json)
+    if dry:
+        schedule.show(experiment, as_json)
+        return
     if junit is not None and not junit.absolute().parent.is_dir():
         exits.end(exits.USAGE, f"--junit {junit}: there is no such folder")
     if junit is not None and junit.is_dir():

@@ -7,15 +7,19 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import TracebackType
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, ProgressColumn, TimeRemainingColumn
 from rich.spinner import Spinner
+from rich.table import Table
 from rich.text import Text
 
 from loopscope.control.instant import PrintedLine
 
 _UNITS = ((1_000, "kB"), (1_000_000, "MB"), (1_000_000_000, "GB"))
+
+# How the status of a component begins that does nothing.
+_AT_REST = ("ended", "not started")
 
 
 @contextmanager
@@ -51,11 +55,12 @@ class TerminalProgress:
         self._amount = ""
         self._began = 0.0
         self._spinner = Spinner("dots")
+        self._components: dict[tuple[str, str], str] = {}
         self._live: Live | None = None
 
     def __enter__(self) -> TerminalProgress:
         if self._console.is_terminal:
-            self._live = Live(console=self._console, get_renderable=self._line, transient=True)
+            self._live = Live(console=self._console, get_renderable=self._view, transient=True)
             self._live.start()
         return self
 
@@ -77,6 +82,8 @@ class TerminalProgress:
 
     def stage(self, text: str) -> None:
         """A new stage begins."""
+        if all(status.startswith(_AT_REST) for status in self._components.values()):
+            self._components.clear()
         self._show(text, None)
 
     def amount(self, done: int, total: int) -> None:
@@ -96,7 +103,8 @@ class TerminalProgress:
             self._console.print(text, style="dim", markup=False)
 
     def component(self, host: str, component: str, status: str) -> None:
-        """Not shown: `loopscope status` shows it."""
+        """What a component does now; shown on a terminal, below the stage."""
+        self._components[host, component] = status
 
     def note(self, text: str) -> None:
         """Something that a person should know."""
@@ -111,6 +119,20 @@ class TerminalProgress:
         self._amount = ""
         if self._live is None and self._plain:
             self._console.print(text, markup=False)
+
+    def _view(self) -> Group:
+        """The stage, and below it each component, as far as the terminal has room."""
+        # A row for the stage, one for what is left out, one for the cursor.
+        room = max(self._console.height - 3, 0)
+        shown = list(self._components.items())
+        if len(shown) > room:
+            shown.sort(key=lambda each: each[1].startswith(_AT_REST))
+        rows = Table.grid(padding=(0, 2))
+        for (host, component), status in shown[:room]:
+            rows.add_row(f"  {host}", component, Text(status), style="dim")
+        left_out = len(shown) - room
+        more = [Text(f"  and {left_out} components more", style="dim")] if left_out > 0 else []
+        return Group(self._line(), *([rows] if shown else []), *more)
 
     def _line(self) -> Spinner:
         elapsed = time.monotonic() - self._began

@@ -141,6 +141,11 @@ class State:
             return "its hello: it is to speak the phase protocol (`ready:` can say otherwise)"
         return f"its end with exit status {self.expected_code}"
 
+    @property
+    def is_out(self) -> bool:
+        """Whether the run goes on without it, whatever it still does."""
+        return self.spec.allow_failure and (self.exited or self.error is not None)
+
     def failure(self, pending: bool) -> str | None:
         """Why this component has failed, if it has. ``pending``: it is being waited for."""
         ending = self._ending if self.exited else None
@@ -150,6 +155,8 @@ class State:
             return None
         if self.signal is not None or self.code != self.expected_code:
             return ending
+        if self.spec.background:
+            return f"it ended (exit status {self.code}), though it is to be alive at the run's end"
         if self.spec.name == LINKS:
             return f"it ended ({ending}) though the run needs it to the end"
         if pending:
@@ -162,6 +169,7 @@ class Components:
 
     def __init__(self, specs: Iterable[Component]) -> None:
         self.states = {spec.name: State(spec) for spec in specs}
+        self.specs = tuple(state.spec for state in self.states.values())
         self._changed = asyncio.Condition()
         self._lost_agent: Callable[[], str] | None = None
 
@@ -268,6 +276,8 @@ class Components:
     def _failures(self, phase: str, pending: Sequence[str]) -> list[ComponentFailure]:
         failures = []
         for name, state in self.states.items():
+            if state.spec.allow_failure:
+                continue
             what = state.failure(name in pending)
             if what is not None and state.failed_at is not None:
                 failures.append(

@@ -40,12 +40,14 @@ def _request(experiment: Experiment, run_id: str, directory: Path) -> Request:
 class Executed:
     """Report of a repeat.
 
-    Each phase's seconds, the phase in which a component ended that was to go on, and whether the
-    hosts had each other's Ethernet addresses from the start.
+    Each phase's seconds, the phase in which a component ended that was to go on, how components
+    failed that the run went on without, and whether the hosts had each other's Ethernet addresses
+    from the start.
     """
 
     phases: dict[str, float]
     left: dict[str, str]
+    failed: dict[str, dict[str, str]]
     knows_neighbours: bool
 
 
@@ -81,7 +83,8 @@ async def _execute(
         async with bed:
             repeat = Repeat(experiment, bed, progress)
             try:
-                return Executed(await repeat.run(), repeat.left, bed.knows_neighbours)
+                phases = await repeat.run()
+                return Executed(phases, repeat.left, repeat.failed, bed.knows_neighbours)
             except AgentError as error:
                 failure = RunFailed(str(error))
                 failure.show(progress)

@@ -4,45 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from loopscope import __version__
 from loopscope.control import router
 from loopscope.control.clocks import HostClocks
-from loopscope.control.components import Components, Limit, State, instant_of
+from loopscope.control.components import Components, State, instant_of
 from loopscope.control.failure import ComponentsFailed, RunFailed, consequences
 from loopscope.control.instant import PrintedLine
 from loopscope.control.progress import Progress
+from loopscope.control.stages import Stages
 from loopscope.control.unwritten import write_unwritten
 from loopscope.experiment import (
     Component,
     ExitReady,
     Experiment,
-    LineReady,
-    Phase,
-    PhasesReady,
-    PortReady,
     quantity,
     streams_of_host,
 )
 from loopscope.files import write_whole
 from loopscope.provider import (
-    DATA,
     AgentError,
-    AgentLost,
     Host,
     Testbed,
 )
 from loopscope.provider._proto import agent_pb2 as pb
-from loopscope.provider.patience import within
 from loopscope.provider.untrusted import UntrustedError, printable
 from loopscope.strict_json import to_json
 
-# Components that come before the first phase have this long to become ready.
-START_TIMEOUT_S = 10.0
-START = "start-up"
 DRAIN = "drain"
 GRACE_S = 2.0
 # Room on the run's disk for what is written when a repeat ends: the run's description, and accounts
@@ -65,6 +55,7 @@ class Repeat:
             self._hosts[self._router.name] = self._router
         self._progress = progress
         self._components = Components([*self._links, *experiment.components])
+        self._stages = Stages(experiment, self._hosts, self._components, self._streams_of, progress)
         self._watchers: list[asyncio.Task[None]] = []
         self._clocks = HostClocks(
             experiment.clock, experiment.clocks, self._hosts, progress, self._each
@@ -95,15 +86,13 @@ class Repeat:
         for spec in self._experiment.components:
             self._progress.component(spec.host, spec.name, self._state(spec).status)
         self._progress.stage("starting components")
-        await self._start(before, START)
-        limit = Limit(START_TIMEOUT_S)
-        await self._components.barrier(START, limit, lambda: self._unready(before))
+        await self._stages.start(before)
         for phase in self._experiment.phases:
             if phase.measured and not any(name in seconds for name in measured):
                 await self._clocks.gate()
             began = time.monotonic()
             self._progress.phase(phase.name, phase.timeout_ns / 1e9, phase.measured)
-            await self._phase(phase)
+            await self._stages.phase(phase)
             seconds[phase.name] = time.monotonic() - began
             self._note_left(phase.name)
         await self._drain()
@@ -116,6 +105,7 @@ class Repeat:
             if (
                 state.exited
                 and not isinstance(spec.ready, ExitReady)
+                and spec.name not in self.failed
                 and spec.name not in self.left
             ):
                 self.left[spec.name] = phase
@@ -233,6 +223,8 @@ class Repeat:
             line = PrintedLine(instant_of(host.name, event), printable(event.output.line))
             self._progress.output(host.name, event.component, line, event.output.stderr)
         await self._components.take(event)
+        if what in ("exited", "phase_failed") and not self._collecting:
+            self._stages.note_failure(state)
         if what != "output":
             self._progress.component(host.name, event.component, state.status)
         if what == "exited":
@@ -281,9 +273,7 @@ class Repeat:
         if not self._links:
             return
         self._progress.stage("starting the links")
-        await self._start(self._links, START)
-        limit = Limit(START_TIMEOUT_S)
-        await self._components.barrier(START, limit, lambda: self._unready(self._links))
+        await self._stages.start(self._links)
 
     @property
     def _emulates_clock(self) -> bool:
@@ -295,125 +285,15 @@ class Repeat:
         for problem in reply.problems:
             self._progress.note(f"host {host.name}: {problem}")
 
-    async def _start(self, components: Sequence[Component], phase: str) -> None:
-        """Starts components, on each host in the file's order, on all hosts at the same time."""
-        failed: dict[str, AgentError] = {}
+    def _streams_of(self, spec: Component) -> str:
+        if spec.name == router.LINKS:
+            return router.streams(self._experiment)
+        return streams_of_host(self._experiment, spec.host)
 
-        async def start_on(host: str) -> None:
-            for spec in components:
-                # What fails ends the run, so nobody else need start.
-                if spec.host == host and not failed:
-                    try:
-                        await self._start_one(spec)
-                    except AgentError as error:
-                        failed[spec.name] = error
-
-        await asyncio.gather(*(start_on(host) for host in {spec.host for spec in components}))
-        for spec in components:
-            if spec.name in failed:
-                if isinstance(failed[spec.name], AgentLost):
-                    raise failed[spec.name]
-                raise self._components.cannot_start(spec, phase, failed[spec.name].what)
-
-    async def _start_one(self, spec: Component) -> None:
-        streams = (
-            router.streams(self._experiment)
-            if spec.name == router.LINKS
-            else streams_of_host(self._experiment, spec.host)
-        )
-        await self._hosts[spec.host].agent.start(
-            spec.name,
-            spec.argv,
-            spec.env,
-            spec.config,
-            _readiness(spec),
-            streams,
-            inherit=spec.environment,
-            user=spec.user,
-            output_limit=spec.output_bytes,
-        )
-        self._state(spec).started = True
-        self._progress.component(spec.host, spec.name, self._state(spec).status)
-
-    def _unready(self, components: Sequence[Component]) -> list[str]:
-        return [c.name for c in components if not self._state(c).ready]
+    @property
+    def failed(self) -> dict[str, dict[str, str]]:
+        """How each component failed that the run went on without, and in which phase."""
+        return self._stages.failed
 
     def _state(self, spec: Component) -> State:
         return self._components.states[spec.name]
-
-    async def _phase(self, phase: Phase) -> None:
-        limit = Limit(phase.timeout_ns / 1e9)
-        beginning = [c for c in self._experiment.components if c.start == phase.name]
-        asked: list[Component] = []
-
-        def waiting() -> list[str]:
-            pending = self._unready(beginning)
-            return pending + [c.name for c in asked if phase.name not in self._state(c).done]
-
-        await self._in_time(phase.name, limit, self._start(beginning, phase.name), waiting)
-        # A program that starts in this phase says which phases it knows before it can be asked.
-        speakers = [c for c in beginning if isinstance(c.ready, PhasesReady)]
-        if speakers:
-            await self._components.barrier(phase.name, limit, lambda: self._unready(speakers))
-        every = [*self._links, *self._experiment.components]
-        asked += [c for c in every if self._takes_part(c, phase)]
-        await self._in_time(phase.name, limit, self._enter(asked, phase), waiting)
-        await self._components.barrier(phase.name, limit, waiting)
-
-    async def _in_time(
-        self,
-        phase: str,
-        limit: Limit,
-        work: Coroutine[Any, Any, None],
-        waiting: Callable[[], Sequence[str]],
-    ) -> None:
-        """Does a phase's ``work`` within its time. Raises PhaseTimedOut."""
-        try:
-            await within(limit.left_s, work)
-        except asyncio.TimeoutError:
-            raise self._components.timed_out(phase, limit, waiting()) from None
-
-    async def _enter(self, components: Sequence[Component], phase: Phase) -> None:
-        """Tells components to begin a phase, all at the same time."""
-        peers = self._components.peers(lambda host: self._hosts[host].addresses[DATA])
-        peers_json = to_json(peers)
-
-        async def enter(spec: Component) -> None:
-            agent = self._hosts[spec.host].agent
-            self._state(spec).entered = phase.name
-            self._progress.component(spec.host, spec.name, self._state(spec).status)
-            await agent.enter_phase(spec.name, phase.name, phase.measured, peers_json)
-
-        entered = await asyncio.gather(*map(enter, components), return_exceptions=True)
-        for outcome in entered:
-            if isinstance(outcome, BaseException):
-                # One that has ended is refused too, and how it ended says more.
-                await self._components.raise_failure(phase.name, lambda: [])
-                raise outcome
-
-    def _takes_part(self, spec: Component, phase: Phase) -> bool:
-        state = self._state(spec)
-        if not state.started or state.phases is None:
-            return False
-        if spec.phases is not None:
-            missing = set(spec.phases) - set(state.phases)
-            if missing:
-                raise RunFailed(
-                    f"{spec.name} on {spec.host} is to take part in {', '.join(sorted(missing))}, "
-                    f"but its program knows only {', '.join(state.phases) or 'no phase'}"
-                )
-            return phase.name in spec.phases
-        return phase.name in state.phases
-
-
-def _readiness(spec: Component) -> pb.Readiness:
-    ready = spec.ready
-    if isinstance(ready, PhasesReady):
-        return pb.Readiness(phases=True)
-    if isinstance(ready, LineReady):
-        return pb.Readiness(line=ready.text)
-    if isinstance(ready, PortReady):
-        return pb.Readiness(port=ready.port)
-    if isinstance(ready, ExitReady):
-        return pb.Readiness(exit=ready.code)
-    return pb.Readiness(started=True)

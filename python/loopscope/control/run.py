@@ -32,6 +32,7 @@ def measure(
     """
     phases: list[dict[str, float]] = []
     left: list[dict[str, str]] = []
+    failed: list[dict[str, dict[str, str]]] = []
     seeded = [experiment.of_repeat(repeat + 1) for repeat in range(experiment.repeat)]
     if experiment.seeds:
         directory.describe(point, seeds=[each.seeds for each in seeded])
@@ -50,8 +51,9 @@ def measure(
             settle(path)
         phases.append(executed.phases)
         left.append(executed.left)
+        failed.append(executed.failed)
         neighbours = "permanent" if executed.knows_neighbours else "asked"
-        directory.describe(point, phases=phases, left=left, neighbours=neighbours)
+        directory.describe(point, phases=phases, left=left, failed=failed, neighbours=neighbours)
         directory.measured += 1
         if interruption.asked:
             raise RunInterrupted

@@ -25,7 +25,7 @@ _Section = TypeVar("_Section", bound=Section)
 
 
 def names(root: Tree, file: str) -> Names:
-    """The names that the file gives to hosts, components, phases and paths."""
+    """The names that the file gives to hosts, components, groups, phases and paths."""
     hosts = child(root, "hosts")
     components = child(root, "components")
     measure = child(root, "measure")
@@ -34,6 +34,7 @@ def names(root: Tree, file: str) -> Names:
     return Names(
         hosts=frozenset(given) if elements(hosts) else None,
         components=frozenset(name for name, _, _ in entries(components)) or None,
+        groups=frozenset(name for name, _, _ in entries(child(root, "groups"))),
         phases=frozenset(name for _, name in phases(root) if name) or None,
         paths=None if _unreadable(measure, paths) else model_paths.events(paths),
         graphs=model_paths.graphs(paths),

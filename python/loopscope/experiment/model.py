@@ -12,11 +12,12 @@ from typing import Annotated, Literal
 from pydantic import Field, Tag
 
 from . import expect_lines, statement_values, values
+from .component_order import check_order
 from .event_selection import check_recorded
 from .expect_lines import MessageLine, NumberLine
 from .file_section import Section, word_or_mapping
 from .model_clocks import ClockExchange, SyntheticClocks
-from .model_components import Component
+from .model_components import Component, part_of
 from .model_figures import Figure, a_path, statistics_at
 from .model_machines import FilePattern, Machine, check_machines
 from .model_network import Network, check_subnets
@@ -91,6 +92,14 @@ class ExperimentFile(Section):
     components: dict[Annotated[str, values.Name("a component", 40)], Component] = Field(
         min_length=1, description="Programs by role."
     )
+    groups: dict[
+        Annotated[str, values.Name("a group", 40)],
+        Annotated[list[Annotated[str, values.Reference("component")]], Field(min_length=1)],
+    ] = Field(
+        default={},
+        examples=[{"sensors": ["sensor"]}],
+        description="Names for several components, to be used in `after`.",
+    )
     phases: list[Phase] = Field(
         min_length=1,
         description="Stages of the run. Every component ends a phase before the next begins.",
@@ -158,6 +167,9 @@ class ExperimentFile(Section):
         check_subnets(at)
         check_machines(at)
         check_phases(at)
+        parts = {name: part_of(place) for name, place in at.entries("components")}
+        names = (each.text_at("name") for each in at.elements("phases"))
+        check_order(at, parts, [name for name in names if name])
         for item in at.elements("expect"):
             if event := expect_lines.event_of(item.text or ""):
                 check_recorded(item, event)

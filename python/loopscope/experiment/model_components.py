@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
 from . import event_values, values
+from .component_order import EVERY, START_UP, After, Part
 from .file_section import Section, word_or_mapping
 from .place import Place
 from .quantity import SIZE
-from .values import Integer, Quantity
+from .values import Integer, JsonSchema, Names, Quantity, Rule, text
 
 Scalar = str | int | float | bool
+
+
+CONFIGURE = "configure"
+"""Stands for a component's configuration among the phases of its commands."""
+
+
+@dataclass(frozen=True)
+class PhaseOrConfigure(Rule):
+    """Name of a phase, or `configure`."""
+
+    def read(self, value: object, names: Names) -> str:
+        name = text(value)
+        if name != CONFIGURE:
+            names.refer("phase", name)
+        return name
+
+    def schema(self) -> JsonSchema:
+        return {"type": "string"}
+
+    @property
+    def example(self) -> str:
+        return "run"
 
 
 class LineReady(Section):
@@ -76,11 +100,24 @@ class Component(Section):
     """A program in a role."""
 
     host: Annotated[str, values.Reference("host")] = Field(description="Host that it runs on.")
-    run: Annotated[list[str], values.Command()] = Field(
-        description="Command: a line that is split into words as a shell splits them, or a list "
-        "of words. No shell runs it. Words are split before parameters are put in. Words that "
-        "begin with ./ or ../ are paths from this file's folder; it runs in a folder of its own, "
-        "what it leaves there is kept."
+    run: Annotated[list[str], values.Command()] | None = Field(
+        default=None,
+        description="Command, which has to be given unless `commands` is: a line that is split "
+        "into words as a shell splits them, or a list of words. No shell runs it. Words are split "
+        "before parameters are put in. Words that begin with ./ or ../ are paths from this file's "
+        "folder; it runs in a folder of its own, what it leaves there is kept.",
+    )
+    commands: dict[
+        Annotated[str, PhaseOrConfigure()],
+        Annotated[list[str], values.Command("a command")],
+    ] = Field(
+        default={},
+        examples=[{"connect": "./warm-up", "run": "./load 100"}],
+        description="Instead of `run`, for programs that know nothing of phases: a command for "
+        "each phase that the component takes part in, written like `run`. A phase is done when its "
+        "command has ended with exit status 0; another one fails the run. `configure` is run when "
+        "the component starts. All of them run in the component's one folder, with the phase's "
+        "name in LOOPSCOPE_PHASE.",
     )
     with_: dict[str, Any] = Field(
         default={},
@@ -133,6 +170,23 @@ class Component(Section):
         description="For a program of the phase protocol: the phases it must take part in, and no "
         "others. Default: those that it names itself.",
     )
+    after: Annotated[dict[str, list[str]], After()] = Field(
+        default={},
+        description="Components and groups that come before it within a phase. It starts and "
+        "enters the phase when they have done their part: are ready where they start in it, and "
+        "are done with it where they take part. A list holds before the first phase and in every "
+        "phase in which both have a part; {PHASE: [COMPONENT]} only in that one.",
+    )
+    background: Annotated[bool, values.Boolean()] = Field(
+        default=False,
+        description="Whether the run needs it to the end: it fails when the component ends by "
+        "itself, also with exit status 0.",
+    )
+    allow_failure: Annotated[bool, values.Boolean()] = Field(
+        default=False,
+        description="Whether the run goes on without it when it fails. The manifest has how it "
+        "failed.",
+    )
     traces: list[
         Annotated[
             Annotated[Annotated[str, event_values.LeftBehind()], Tag("<word>")]
@@ -148,12 +202,12 @@ class Component(Section):
 
     @classmethod
     def check(cls, at: Place) -> None:
-        given = at.get("ready")
-        if given is not None:
-            rule = given.text or next(iter(given.keys), None)
-        else:
-            program = next((word.text for word in at.elements("run")), None)
-            rule = default_ready(program, at.get("with") is not None) if program else None
+        _check_commands(at)
+        rule = _rule(at)
+        if rule == "exit":
+            background = at.get("background")
+            if background is not None and background.is_true:
+                background.report("one that is ready when it ends cannot be needed to the end")
         if rule in ("started", "line", "port", "exit"):
             if config := at.get("with"):
                 config.report(
@@ -165,6 +219,63 @@ class Component(Section):
                 )
         traces = [item if item.text else item.get("path") for item in at.elements("traces")]
         at.report_repeated("trace", [(place.text, place) for place in traces if place])
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The words of the program that is started: its own, or those of the wrapper."""
+        if self.run is not None:
+            return tuple(self.run)
+        words = ["loopscope-host", "commands"]
+        for phase, (program, *rest) in self.commands.items():
+            # As the agent looks up a component's program.
+            relative = "/" in program and not program.startswith(("/", "./", "../"))
+            words += [phase, str(len(rest) + 1), f"./{program}" if relative else program, *rest]
+        return tuple(words)
+
+
+def _check_commands(at: Place) -> None:
+    """A component has a command, or one for each phase."""
+    commands, run = at.get("commands"), at.get("run")
+    if commands is None:
+        # A key that does not exist may be meant for it.
+        if run is None and at.keys <= set(Component.keys()):
+            at.report("the key 'run' is missing (or commands, one for each phase)")
+        return
+    if run is not None:
+        commands.report("commands are run instead of run: give one of them", at_key=True)
+    if not commands.entries():
+        commands.report("commands has no phase", at_key=True)
+    for key in ("with", "phases", "ready"):
+        if given := at.get(key):
+            given.report(f"{key} is not for commands, which take part in their own phases")
+
+
+def _rule(at: Place) -> str | None:
+    """The readiness rule of a component of the file; None where it is not readable."""
+    given = at.get("ready")
+    if at.get("commands") is not None:
+        return "phases"
+    if given is not None:
+        return given.text or next(iter(given.keys), None)
+    program = next((word.text for word in at.elements("run")), None)
+    return default_ready(program, at.get("with") is not None) if program else None
+
+
+def part_of(at: Place) -> Part:
+    """The part of a component of the file in the run, as far as it can be read."""
+    phases: frozenset[str] | None = frozenset()
+    if at.get("commands") is not None:
+        phases = frozenset(name for name, _ in at.entries("commands") if name != CONFIGURE)
+    elif at.get("phases") is not None:
+        phases = frozenset(each.text for each in at.elements("phases") if each.text)
+    elif _rule(at) in ("phases", None):
+        phases = None
+    place = at.get("after")
+    after: dict[str, list[str]] = {}
+    if place is not None:
+        lists = {EVERY: place.elements(), **{key: at.elements("after", key) for key in place.keys}}
+        after = {key: [each.text for each in found if each.text] for key, found in lists.items()}
+    return Part(at.text_at("start") or START_UP, phases, after)
 
 
 def default_ready(program: str, configured: bool) -> str:

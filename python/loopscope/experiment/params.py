@@ -137,10 +137,12 @@ class Params:
             return Mapping(tree.mark, made, tree.keys)
         if tree.bad or tree.value is None:
             return tree
-        part = path[2] if len(path) >= 3 and path[0] == "components" else None
-        if part == "run" and len(path) == 3 and isinstance(tree.value, str):
+        part = str(path[2]) if len(path) >= 3 and path[0] == "components" else ""
+        # `run` is a command, and so is each of `commands`.
+        depth = {"run": 3, "commands": 4}.get(part)
+        if len(path) == depth and isinstance(tree.value, str):
             return self._command(tree, path)
-        if part in ("run", "env") and len(path) == 4:
+        if (part == "env" and len(path) == 4) or (depth and len(path) == depth + 1):
             # Programs and environments take text: 1.50 stays 1.50.
             return self._expand(replace(tree, value=tree.text), path, as_text=True)
         return self._expand(tree, path)

@@ -82,7 +82,9 @@ class Component:
     ``phases`` are the phases it must take part in and no others, None: those its hello names;
     it is None for a program that does not speak the phase protocol. ``environment`` names the
     variables that it inherits, with ``*`` behind the beginning of several; ``user`` None is who
-    runs loopscope; ``output_bytes`` are kept of its stdout and of its stderr.
+    runs loopscope; ``output_bytes`` are kept of its stdout and of its stderr. ``after`` are the
+    components that come before it, by phase, before the first one under the empty name.
+    ``commands`` are the command lines by phase of which ``argv`` is the wrapper, where it is one.
     """
 
     name: str
@@ -97,6 +99,10 @@ class Component:
     user: str | None = None
     environment: tuple[str, ...] = ("*",)
     output_bytes: int = 16 << 20
+    after: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    background: bool = False
+    allow_failure: bool = False
+    commands: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -338,6 +344,7 @@ class Experiment:
     machines: Mapping[str, Machine] = field(default_factory=dict)
     send: tuple[str, ...] = ()
     drain_ns: int = 0
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     version: Literal[1] = MANIFEST_VERSION
 
     @property

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from . import (
+    component_order,
     drain,
     emulated_links,
     measures,
@@ -69,7 +70,9 @@ def resolve(
             emulation=emulation,
         ),
         params=dict(params),
-        components=tuple(_component(name, c, phases) for name, c in file.components.items()),
+        components=_in_order(
+            [_component(name, c, phases) for name, c in file.components.items()], file, phases
+        ),
         phases=_phases(file.phases, phases),
         trace=tuple(file.trace.user),
         paths=paths,
@@ -91,6 +94,7 @@ def resolve(
         else {},
         send=tuple(file.send),
         drain_ns=drain.default_ns(emulation, paths) if file.drain is None else file.drain,
+        groups={name: tuple(members) for name, members in file.groups.items()},
     )
 
 
@@ -141,16 +145,22 @@ def _component(
     name: str, component: model_components.Component, order: Sequence[str]
 ) -> plan.Component:
     phases = None
-    if component.phases is not None:
-        phases = tuple(phase for phase in order if phase in component.phases)
+    known = component.commands or component.phases
+    if known is not None:
+        phases = tuple(phase for phase in order if phase in known)
     ready, config = _readiness(component), component.with_
-    if isinstance(ready, plan.PhasesReady) and seeds.takes_default(component.run):
+    if (
+        isinstance(ready, plan.PhasesReady)
+        and seeds.takes_default(component.argv)
+        and not component.commands
+    ):
         config = {"seed": seeds.DEFAULT, **config}
     return _same(
         plan.Component,
         component,
         name=name,
-        argv=tuple(component.run),
+        argv=component.argv,
+        commands={phase: tuple(words) for phase, words in component.commands.items()},
         config=config,
         env={variable: str(value) for variable, value in component.env.items()},
         ready=ready,
@@ -162,7 +172,34 @@ def _component(
             for each in component.traces
         ),
         environment=_environment(component),
+        after={},
     )
+
+
+def _in_order(
+    components: Sequence[plan.Component], file: model.ExperimentFile, phases: Sequence[str]
+) -> tuple[plan.Component, ...]:
+    """The components with those that each comes after, by phase."""
+    parts = {
+        each.name: component_order.Part(
+            each.start or component_order.START_UP,
+            _possible_phases(each),
+            file.components[each.name].after,
+        )
+        for each in components
+    }
+    after: dict[str, dict[str, tuple[str, ...]]] = {each.name: {} for each in components}
+    for phase in (component_order.START_UP, *phases):
+        for name, others in component_order.in_phase(phase, parts, file.groups).items():
+            if others:
+                after[name][phase] = tuple(others)
+    return tuple(replace(each, after=after[each.name]) for each in components)
+
+
+def _possible_phases(component: plan.Component) -> frozenset[str] | None:
+    if component.phases is None and isinstance(component.ready, plan.PhasesReady):
+        return None
+    return frozenset(component.phases or ())
 
 
 # What another user's program inherits where its component does not say: as of su or sudo.
@@ -184,7 +221,7 @@ def _readiness(component: model_components.Component) -> plan.Readiness:
     if isinstance(ready, model_components.ExitReady):
         return plan.ExitReady(ready.exit)
     configured = "with_" in component.model_fields_set
-    rule = ready or model_components.default_ready(component.run[0], configured)
+    rule = ready or model_components.default_ready(component.argv[0], configured)
     return plan.PhasesReady() if rule == "phases" else plan.StartedReady()
 
 

@@ -41,6 +41,7 @@ class Names:
 
     hosts: frozenset[str] | None = None
     components: frozenset[str] | None = None
+    groups: frozenset[str] | None = None
     phases: frozenset[str] | None = None
     paths: Mapping[str, tuple[str | None, ...]] | None = None
     graphs: Mapping[str, Shape | None] = field(default_factory=dict)
@@ -419,11 +420,13 @@ class Single(Rule):
 class Command(Rule):
     """A command line or a list of words. Substitution has split what was given as one text."""
 
+    what: str = "run"
+
     def read(self, value: object, names: Names) -> list[str]:
         if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
-            wrong("run should be a command line or a list of words")
+            wrong(f"{self.what} should be a command line or a list of words")
         if not value or not value[0]:
-            wrong("run names no program")
+            wrong(f"{self.what} names no program")
         return value
 
     def schema(self) -> JsonSchema:

@@ -20,7 +20,7 @@ pub fn program(name: &str) -> PathBuf {
             .arg(crate_dir.join("c"))
             .arg(crate_dir.join("tests/programs").join(name).with_extension("c"))
             .args(
-                ["phase", "json", "text", "values"]
+                ["phase", "functions", "json", "text", "values"]
                     .map(|c| crate_dir.join("c").join(c).with_extension("c")),
             )
             .arg("-o")

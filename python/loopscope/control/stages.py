@@ -1,0 +1,296 @@
+"""Starts and phases of a run: who begins when, and what is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+from loopscope.control.components import Components, Limit, State
+from loopscope.control.failure import PhaseTimedOut, RunFailed
+from loopscope.control.progress import Progress
+from loopscope.experiment import (
+    Component,
+    ExitReady,
+    Experiment,
+    LineReady,
+    Phase,
+    PhasesReady,
+    PortReady,
+)
+from loopscope.provider import DATA, AgentError, AgentLost, Host
+from loopscope.provider._proto import agent_pb2 as pb
+from loopscope.provider.patience import within
+from loopscope.strict_json import to_json
+
+# Components that come before the first phase have this long to become ready.
+START_TIMEOUT_S = 10.0
+START = "start-up"
+# Starts that a host's agent is asked for at the same time.
+STARTS_AT_ONCE = 8
+
+
+class Stages:
+    """Starts components and leads them through phases.
+
+    What begins together is asked for at the same time. A component that comes after others waits
+    until these have done their part in the phase.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        hosts: Mapping[str, Host],
+        components: Components,
+        streams: Callable[[Component], str],
+        progress: Progress,
+    ) -> None:
+        self._experiment = experiment
+        self._hosts = hosts
+        self._components = components
+        self._streams = streams
+        self._progress = progress
+        self._starts = {host: asyncio.Semaphore(STARTS_AT_ONCE) for host in hosts}
+        self._phase = START
+        self._cannot_start = False
+        self.failed: dict[str, dict[str, str]] = {}
+        """How each component failed that the run goes on without, and in which phase."""
+
+    async def start(self, components: Sequence[Component]) -> None:
+        """Starts components before the first phase; returns when all are ready."""
+
+        def waiting() -> list[str]:
+            return [c.name for c in components if not self._has_done_its_part(c, None)]
+
+        async def late(spec: Component, limit: Limit) -> None:
+            await self._wait_for_those_before(spec, None, limit)
+            await self._start_one(spec, START)
+
+        limit = Limit(START_TIMEOUT_S)
+        now = [c for c in components if not c.after.get("")]
+        await _together(
+            self._start_all(now, START), *(late(c, limit) for c in components if c not in now)
+        )
+        await self._barrier(START, Limit(START_TIMEOUT_S), waiting)
+
+    async def phase(self, phase: Phase) -> None:
+        """Leads the components through a phase."""
+        self._phase = phase.name
+        limit = Limit(phase.timeout_ns / 1e9)
+        every = list(self._components.specs)
+
+        def waiting() -> list[str]:
+            return [c.name for c in every if not self._has_done_its_part(c, phase)]
+
+        begin = self._begin(every, phase, limit)
+        try:
+            await within(limit.left_s, begin)
+        except (asyncio.TimeoutError, PhaseTimedOut):
+            if not self._give_up(phase.name, limit, waiting()):
+                raise self._components.timed_out(phase.name, limit, waiting()) from None
+        await self._barrier(phase.name, limit, waiting)
+
+    async def _begin(self, every: Sequence[Component], phase: Phase, limit: Limit) -> None:
+        """Has every component that takes part start, and enter the phase."""
+        # Nobody waits for one that may fail.
+        late = [
+            c
+            for c in every
+            if c.after.get(phase.name) or (c.allow_failure and c.start == phase.name)
+        ]
+        now = [c for c in every if c not in late]
+        common = to_json(self._peers())
+
+        async def now_ones() -> None:
+            starting = [c for c in now if c.start == phase.name]
+            await self._start_all(starting, phase.name)
+            await self._greeted(starting, phase, limit)
+            takes_part = [c for c in now if self._takes_part(c, phase)]
+            await _together(*(self._enter(c, phase, common) for c in takes_part))
+
+        async def late_one(spec: Component) -> None:
+            await self._wait_for_those_before(spec, phase, limit)
+            if spec.start == phase.name:
+                await self._start_one(spec, phase.name)
+                await self._greeted([spec], phase, limit)
+            if self._takes_part(spec, phase):
+                # With what the others have published in this phase.
+                await self._enter(spec, phase, to_json(self._peers()))
+
+        await _together(now_ones(), *map(late_one, late))
+
+    async def _greeted(self, components: Sequence[Component], phase: Phase, limit: Limit) -> None:
+        """Waits until programs have said which phases they know."""
+        speakers = [c for c in components if isinstance(c.ready, PhasesReady)]
+
+        def silent() -> list[str]:
+            states = [self._state(c) for c in speakers]
+            return [each.spec.name for each in states if not (each.ready or each.is_out)]
+
+        if speakers:
+            await self._components.barrier(phase.name, limit, silent)
+
+    async def _wait_for_those_before(
+        self, spec: Component, phase: Phase | None, limit: Limit
+    ) -> None:
+        name = START if phase is None else phase.name
+        after = spec.after.get("" if phase is None else name, ())
+        before = [self._state(each).spec for each in after]
+
+        def pending() -> list[str]:
+            return [c.name for c in before if not self._has_done_its_part(c, phase)]
+
+        await self._components.barrier(name, limit, pending)
+
+    def _has_done_its_part(self, spec: Component, phase: Phase | None) -> bool:
+        """Whether nothing of a component is awaited in a phase, None: before the first."""
+        if self._state(spec).is_out:
+            return True
+        if spec.start == (None if phase is None else phase.name) and not self._is_ready(spec):
+            return False
+        if phase is None or not self._takes_part(spec, phase):
+            return True
+        return phase.name in self._state(spec).done
+
+    async def _barrier(self, phase: str, limit: Limit, waiting: Callable[[], list[str]]) -> None:
+        try:
+            await self._components.barrier(phase, limit, waiting)
+        except PhaseTimedOut as failure:
+            if not self._give_up(phase, limit, failure.waiting):
+                raise
+
+    def _give_up(self, phase: str, limit: Limit, waiting: Sequence[str]) -> bool:
+        """Goes on without components that are not done in time, where all of them may fail."""
+        states = [self._components.states[name] for name in waiting]
+        if not all(state.spec.allow_failure for state in states):
+            return False
+        for state in states:
+            what = f"{phase} did not end within {limit.seconds:g} s"
+            self.note_failure(state, f"it waits for {state.waits_for(phase)}, and {what}")
+        return True
+
+    def note_failure(self, state: State, what: str | None = None) -> None:
+        """Takes down the failure of a component that may fail, where it has failed.
+
+        ``what``: how, where only the controller knows.
+        """
+        spec = state.spec
+        if not spec.allow_failure or spec.name in self.failed:
+            return
+        state.error = state.error or what
+        # One that has ended can take no part any more.
+        found = state.failure(pending=self._is_awaited(spec))
+        if found is not None:
+            self.failed[spec.name] = {"phase": self._phase, "what": found}
+            self._progress.note(
+                f"{spec.name} on {spec.host} failed in phase {self._phase}: {found}; "
+                "the run goes on without it (allow_failure)"
+            )
+
+    def _is_awaited(self, spec: Component) -> bool:
+        state = self._state(spec)
+        entered = bool(state.entered) and state.entered not in state.done
+        return entered or (state.started and not state.ready)
+
+    async def _start_all(self, components: Sequence[Component], phase: str) -> None:
+        """Starts components at the same time, each host in the file's order."""
+        outcomes = await asyncio.gather(
+            *(self._start_one(spec, phase) for spec in components), return_exceptions=True
+        )
+        # All that were asked for have been answered, so that none starts after the end.
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _start_one(self, spec: Component, phase: str) -> None:
+        state = self._state(spec)
+        try:
+            async with self._starts[spec.host]:
+                # What fails ends the run, so nobody else need start.
+                if self._cannot_start:
+                    return
+                await self._hosts[spec.host].agent.start(
+                    spec.name,
+                    spec.argv,
+                    spec.env,
+                    spec.config,
+                    _readiness(spec),
+                    self._streams(spec),
+                    inherit=spec.environment,
+                    user=spec.user,
+                    output_limit=spec.output_bytes,
+                )
+        except AgentError as error:
+            if isinstance(error, AgentLost):
+                self._cannot_start = True
+                raise
+            if spec.allow_failure:
+                self.note_failure(state, error.what)
+                return
+            self._cannot_start = True
+            raise self._components.cannot_start(spec, phase, error.what) from None
+        state.started = True
+        self._progress.component(spec.host, spec.name, state.status)
+
+    async def _enter(self, spec: Component, phase: Phase, peers_json: str) -> None:
+        """Tells a component to begin a phase."""
+        state = self._state(spec)
+        state.entered = phase.name
+        self._progress.component(spec.host, spec.name, state.status)
+        agent = self._hosts[spec.host].agent
+        try:
+            await agent.enter_phase(spec.name, phase.name, phase.measured, peers_json)
+        except AgentError as error:
+            if spec.allow_failure and not isinstance(error, AgentLost):
+                self.note_failure(state, error.what)
+                return
+            # One that has ended is refused too, and how it ended says more.
+            await self._components.raise_failure(phase.name, lambda: [])
+            raise
+
+    def _peers(self) -> dict[str, Any]:
+        return self._components.peers(lambda host: self._hosts[host].addresses[DATA])
+
+    def _takes_part(self, spec: Component, phase: Phase) -> bool:
+        state = self._state(spec)
+        if not state.started or state.phases is None or state.is_out:
+            return False
+        if spec.phases is not None:
+            missing = set(spec.phases) - set(state.phases)
+            if missing:
+                raise RunFailed(
+                    f"{spec.name} on {spec.host} is to take part in {', '.join(sorted(missing))}, "
+                    f"but its program knows only {', '.join(state.phases) or 'no phase'}"
+                )
+            return phase.name in spec.phases
+        return phase.name in state.phases
+
+    def _is_ready(self, spec: Component) -> bool:
+        return self._state(spec).ready
+
+    def _state(self, spec: Component | str) -> State:
+        return self._components.states[spec if isinstance(spec, str) else spec.name]
+
+
+async def _together(*work: Coroutine[Any, Any, None]) -> None:
+    """Does all at the same time. The first that fails ends the others, and its error is raised."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _readiness(spec: Component) -> pb.Readiness:
+    ready = spec.ready
+    if isinstance(ready, PhasesReady):
+        return pb.Readiness(phases=True)
+    if isinstance(ready, LineReady):
+        return pb.Readiness(line=ready.text)
+    if isinstance(ready, PortReady):
+        return pb.Readiness(port=ready.port)
+    if isinstance(ready, ExitReady):
+        return pb.Readiness(exit=ready.code)
+    return pb.Readiness(started=True)
