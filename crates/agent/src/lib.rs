@@ -13,6 +13,7 @@
 
 mod account;
 pub mod agent;
+pub mod cgroup;
 mod clock;
 mod component;
 mod console;
@@ -30,6 +31,7 @@ pub mod namespace;
 pub mod network;
 mod offload;
 mod output;
+mod ownership;
 mod phase_link;
 mod pidfd;
 mod ports;

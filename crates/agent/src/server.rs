@@ -69,6 +69,9 @@ pub fn run(options: Options) -> Result<Vec<String>, AgentError> {
         Some(_) => Ledger::join(&state_dir, &run)?,
         None => Ledger::create(&state_dir, &run, controller()?)?,
     });
+    if options.netns.is_none() {
+        ledger.own_by_cgroup()?;
+    }
     let outcome = live(options, socket.as_deref(), &dir, state_dir, &ledger);
     if outcome.is_err() {
         // No other process would undo it; the error that is reported is the one that led here.

@@ -61,6 +61,7 @@ async fn a_helper_of_a_killed_agent_is_gone_when_reset_has_ended() {
     assert!(!survived, "the helper goes on after {reset:?}");
     assert_eq!(reset.problems, [""; 0]);
     assert_eq!(agent.remains(), [""; 0]);
+    assert_eq!(agent.cgroup(), None);
 }
 
 #[tokio::test]
@@ -86,6 +87,7 @@ async fn reset_undoes_what_an_agent_left_that_was_killed_at_any_moment_of_the_ma
         let reset = agent.reset();
         assert_eq!(reset.problems, [""; 0], "part {part} of {tries}");
         assert_eq!(agent.remains(), [""; 0], "part {part} of {tries}: {reset:?}");
+        assert_eq!(agent.cgroup(), None, "part {part} of {tries}: {reset:?}");
         let again = agent.reset();
         assert_eq!(again.removed, [""; 0], "part {part} of {tries}");
     }

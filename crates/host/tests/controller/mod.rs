@@ -22,6 +22,11 @@ use tokio_stream::StreamExt;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 
+/// Says loudly that a test did not run.
+pub fn skipped(why: &str) {
+    skip::skipped(why);
+}
+
 pub const BINARY: &str = env!("CARGO_BIN_EXE_loopscope-host");
 
 /// An agent, and the folder that everything of it is in.
@@ -111,6 +116,12 @@ impl Agent {
             texts.filter(own).collect::<Vec<_>>()
         };
         Reset { removed: list("removed"), in_use: list("in_use"), problems: list("problems") }
+    }
+
+    /// The run's cgroup, if it exists.
+    pub fn cgroup(&self) -> Option<PathBuf> {
+        let own = loopscope_agent::cgroup::own().unwrap()?;
+        Some(own.join(loopscope_agent::testbed::prefix(&self.run))).filter(|path| path.exists())
     }
 
     /// Namespaces and processes of this run that exist now.
