@@ -37,7 +37,7 @@ pub fn own() -> io::Result<Option<PathBuf>> {
 /// See [`own`]; of the content of the two files (proc(5), cgroups(7)).
 fn find(mounts: &str, groups: &str) -> Option<PathBuf> {
     let group = Path::new(groups.lines().find_map(|line| line.strip_prefix("0::"))?);
-    // Of a process that is outside of its cgroup namespace.
+    // Such a process is outside of its cgroup namespace.
     if group.components().any(|part| part == Component::ParentDir) {
         return None;
     }

@@ -208,6 +208,11 @@ impl Ledger {
         self.cgroup.get()?.as_ref().err().map(String::as_str)
     }
 
+    /// Its file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The state directory that it lies in.
     pub fn state_dir(&self) -> &Path {
         let folder = self.path.parent().and_then(Path::parent);

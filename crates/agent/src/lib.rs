@@ -23,6 +23,7 @@ pub mod dialogue;
 mod environment;
 mod events;
 mod global;
+pub mod guardian;
 mod host;
 pub mod ledger;
 pub mod lines;

@@ -1,6 +1,6 @@
-//! Which processes belong to a component, a host or a run, wherever they have moved to: those in its
-//! cgroup where the agent may make one, else those whose environment has its marks. A host and a run
-//! also own what is in their network namespaces.
+//! The processes of a component, a host or a run, wherever they have moved to: those in its cgroup
+//! where the agent may make one, else those whose environment has its marks. A host and a run also
+//! own what is in their network namespaces.
 
 use std::io;
 use std::path::PathBuf;

@@ -46,6 +46,13 @@ pub fn reset(state_dir: &Path) -> io::Result<Report> {
     Ok(report)
 }
 
+/// Undoes the ledger at `path`, if its run does not live any more.
+pub(crate) fn reset_ledger(path: &Path) -> Report {
+    let mut report = Report::default();
+    reset_one(path, &mut report);
+    report
+}
+
 fn reset_one(path: &Path, report: &mut Report) {
     let run = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let file = match File::open(path) {

@@ -7,6 +7,7 @@ mod clock;
 mod control;
 mod emulate;
 mod entities;
+mod guardian;
 mod net;
 mod record;
 mod recorder;
@@ -55,6 +56,8 @@ enum Verb {
     Ettcp(EttcpArgs),
     Burn(BurnArgs),
     Stall(StallArgs),
+    #[command(name = loopscope_agent::guardian::SUBCOMMAND, hide = true)]
+    Guardian(guardian::Arguments),
     #[command(hide = true)]
     CompileOne(CompileOneArgs),
 }
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().verb {
         Verb::Agent(arguments) => agent::run(arguments),
         Verb::Reset(arguments) => reset::run(&arguments),
+        Verb::Guardian(arguments) => guardian::run(&arguments),
         Verb::Record(arguments) => record::run(arguments),
         Verb::Attach(arguments) => attach::run(arguments),
         Verb::Clock(arguments) => clock::run(arguments),
