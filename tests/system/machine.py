@@ -91,6 +91,16 @@ class Machine:
         every = directory.iterdir() if directory.exists() else ()
         return sorted(path.name for path in every if path.name.startswith(own))
 
+    def cgroups(self) -> list[Path]:
+        """The cgroups of this machine's runs that exist now."""
+        places = [
+            line.split()[4]
+            for line in Path("/proc/self/mountinfo").read_text().splitlines()
+            if " - cgroup2 " in line
+        ]
+        own = [f"ls-{token}" for token in self.tokens()]
+        return [path for place in places for name in own for path in Path(place).rglob(f"{name}*")]
+
     def leftovers(self) -> list[str]:
         """What runs of this ledger left: namespaces, processes, ledgers."""
         left = self.namespaces()
@@ -101,7 +111,20 @@ class Machine:
         runs = {path.stem for path in ledgers.glob("*.jsonl")} if ledgers.exists() else set()
         left += [f"ledger {run}" for run in sorted(runs)]
         left += [f"process {pid}: {command}" for pid, command in self.processes().items()]
+        left += [f"cgroup {path}" for path in self.cgroups()]
         return left
+
+    def guardians(self) -> list[int]:
+        """Process ids of what would clean up if an agent of this ledger were killed."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (process / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if words[1:2] == [b"guardian"] and str(self.directory).encode() in words[2]:
+                found.append(int(process.name))
+        return found
 
     def processes(self) -> dict[int, str]:
         """Process id to command of everything that runs with this ledger."""

@@ -253,6 +253,8 @@ def test_killed_controller(machine: Machine) -> None:
 def test_killed_agents_too(machine: Machine) -> None:
     """Nobody is left to clean up: the ledger alone knows what was made."""
     process = started(machine)
+    (guardian,) = machine.guardians()
+    os.kill(guardian, signal.SIGKILL)
     running = machine.processes().items()
     agents = [pid for pid, command in running if "loopscope-host agent" in command]
     assert len(agents) == 3
@@ -268,6 +270,23 @@ def test_killed_agents_too(machine: Machine) -> None:
     assert any("ls-" in item for item in removed)
     assert machine.leftovers() == []
     assert "nothing to remove" in machine.command("reset").stdout
+
+
+def test_a_killed_machine_agent_is_cleaned_up_after_at_once(machine: Machine) -> None:
+    """With every process of its group, and without anybody's asking."""
+    process = started(machine)
+    running = machine.processes().items()
+    agents = [pid for pid, command in running if "loopscope-host agent" in command]
+    assert len(agents) == 3
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in (*agents, process.pid):
+            os.kill(pid, number)
+    process.wait()
+    deadline = time.monotonic() + 30
+    while (machine.leftovers() or machine.guardians()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert machine.leftovers() == []
+    assert machine.guardians() == []
 
 
 def test_reset_leaves_a_living_run_alone(machine: Machine) -> None:

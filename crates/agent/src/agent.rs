@@ -83,6 +83,12 @@ pub enum AgentError {
     /// The counter.
     #[error("cannot tell the frequency of this machine's counter")]
     Counter(#[from] loopscope_collect::Error),
+    /// The guardian.
+    #[error("cannot start the process that cleans up after this one: {source}")]
+    Guardian {
+        /// The system's error.
+        source: io::Error,
+    },
     /// The socket's path.
     #[error("{0}")]
     Socket(String),

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::account::Account;
+use crate::cgroup;
 use crate::core_dump;
 use crate::dialogue::EnterError;
 use crate::events::{EventSender, Moment, monotonic_ns};
@@ -43,6 +44,8 @@ pub(crate) struct Launch {
     pub(crate) configure: Option<Vec<u8>>,
     /// The account that it runs as; `None`: the agent's user.
     pub(crate) account: Option<Account>,
+    /// Its cgroup; `None`: the agent's.
+    pub(crate) cgroup: Option<PathBuf>,
     /// Bytes that are kept of each output; `None`: all.
     pub(crate) output_limit: Option<u64>,
 }
@@ -121,7 +124,8 @@ impl Component {
             command.env("LOOPSCOPE_PHASE_FD", number);
             (own_end, its_end) = (Some((own, configure)), Some(its));
         }
-        let outfit = Outfit { inherited: its_end, account: launch.account };
+        let entrance = launch.cgroup.as_deref().map(cgroup::entrance).transpose()?;
+        let outfit = Outfit { inherited: its_end, account: launch.account, cgroup: entrance };
         spawn::prepare(&mut command, note, outfit);
         let started_ns = monotonic_ns();
         let mut command = tokio::process::Command::from(command);
@@ -166,6 +170,7 @@ impl Component {
             pid: pid.cast_signed(),
             words: launch.words,
             folder: launch.folder,
+            cgroup: launch.cgroup,
             ready_exit: if let Rule::Exit(code) = launch.rule { Some(code) } else { None },
             started_ns,
             sender,
@@ -218,6 +223,7 @@ struct Supervisor {
     pid: i32,
     words: Vec<String>,
     folder: PathBuf,
+    cgroup: Option<PathBuf>,
     ready_exit: Option<i32>,
     started_ns: i64,
     sender: Arc<EventSender>,
@@ -249,6 +255,7 @@ impl Supervisor {
         };
         let ended_at = Moment::now();
         let ended_ns = ended_at.monotonic_ns();
+        let cpu = self.cgroup.as_deref().map_or(Value::Null, cgroup::cpu_time);
         ended.send_replace(true);
         for tail in self.tails {
             // The ones after the first have had the same second already.
@@ -266,6 +273,7 @@ impl Supervisor {
             ended_ns,
             left_out: [stdout_left_out, stderr_left_out],
             core: &core,
+            cpu,
         };
         if let Err(error) = write_exit(&self.folder, &self.words, how, &facts) {
             let line = format!("loopscope: cannot write exit.json: {error}");
@@ -315,6 +323,8 @@ struct Facts<'a> {
     left_out: [u64; 2],
     /// Where the core dump is; empty: there is none.
     core: &'a str,
+    /// See [`cgroup::cpu_time`].
+    cpu: Value,
 }
 
 fn write_exit(
@@ -335,6 +345,9 @@ fn write_exit(
     });
     if !facts.core.is_empty() {
         exit["core"] = facts.core.into();
+    }
+    if !facts.cpu.is_null() {
+        exit["cpu"] = facts.cpu.clone();
     }
     match how {
         Some(How::Code(code)) => exit["code"] = code.into(),

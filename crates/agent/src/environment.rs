@@ -9,6 +9,8 @@ use std::process::Command;
 use loopscope_time::Frequency;
 use serde_json::{Value, json};
 
+use crate::ledger::Ledger;
+
 const SYSCTLS: [&str; 8] = [
     "kernel.sched_rt_period_us",
     "kernel.sched_rt_runtime_us",
@@ -27,7 +29,7 @@ const COUNTER_FLAGS: [&str; 4] = ["constant_tsc", "nonstop_tsc", "rdtscp", "tsc_
 /// binary.
 pub(crate) fn describe(
     host: Option<&str>,
-    run: &str,
+    ledger: &Ledger,
     program: &Path,
     frequency: Option<Frequency>,
 ) -> Value {
@@ -42,7 +44,7 @@ pub(crate) fn describe(
     json!({
         "version": 1,
         "host": host,
-        "run": run,
+        "run": ledger.run(),
         "loopscope": {
             "version": env!("CARGO_PKG_VERSION"),
             "program": program,
@@ -65,6 +67,7 @@ pub(crate) fn describe(
             "governor": line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         },
         "counter": counter(frequency, processor.get("flags").map(String::as_str)),
+        "cgroup": { "path": ledger.cgroup(), "why_none": ledger.why_no_cgroup() },
         "memory_kib": memory_kib(),
         "links": links(),
         "offloads": offloads(),

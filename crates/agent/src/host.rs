@@ -1,26 +1,25 @@
 //! One host: its components, and what they are given.
 
+mod stop;
+
 use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use loopscope_collect::{ClockMap, Departure, LossReport, RUNTIME_DIR, RecordingSpec, stream};
-use nix::sys::signal::Signal;
 use serde_json::Value;
 use thiserror::Error;
 
 use crate::account::Account;
 use crate::clock::{ClockError, HostClock, Started};
-use crate::component::{Component, Launch, Order, PhaseError};
+use crate::component::{Component, Launch, PhaseError};
 use crate::control::{self, Description, Reply, Request, Server};
 use crate::dialogue;
 use crate::events::Events;
 use crate::ledger::{Entry, Ledger, LedgerError, RUN_MARK};
 use crate::ports::Ports;
-use crate::processes::{Search, namespace_of};
 use crate::program::{self, LookupError};
 use crate::proto::{
     Departures, EnterPhaseRequest, StartClockRequest, StartRequest, readiness::Rule,
@@ -227,9 +226,20 @@ impl Host {
         if account.is_some() {
             self.let_through(&folder)?;
         }
+        let cgroup = self.make_cgroup(&component)?;
         let environment = environment.into_iter().collect();
         let output_limit = Some(request.output_limit).filter(|&limit| limit != 0);
-        Ok(Launch { program, words, environment, folder, rule, configure, account, output_limit })
+        Ok(Launch {
+            program,
+            words,
+            environment,
+            folder,
+            rule,
+            configure,
+            account,
+            cgroup,
+            output_limit,
+        })
     }
 
     /// Makes a component's folder, and lets every user go through it and those above it that the
@@ -240,6 +250,20 @@ impl Host {
         let scratch = self.ledger.directory_above(folder);
         let outermost = scratch.as_deref().unwrap_or(&self.folder);
         folder.ancestors().take_while(|path| path.starts_with(outermost)).try_for_each(through)
+    }
+
+    /// The cgroup of the host's components, or of one, if the run has one.
+    fn cgroup(&self, component: Option<&str>) -> Option<PathBuf> {
+        let host = self.ledger.cgroup()?.join(&self.name);
+        Some(component.map_or(host.clone(), |component| host.join(component)))
+    }
+
+    /// Makes the cgroup of a component.
+    fn make_cgroup(&self, component: &str) -> Result<Option<PathBuf>, HostError> {
+        let Some(path) = self.cgroup(Some(component)) else { return Ok(None) };
+        std::fs::create_dir_all(&path)
+            .map_err(|source| HostError::Folder { path: path.clone(), source })?;
+        Ok(Some(path))
     }
 
     fn marks<'a>(&'a self, component: Option<&'a str>) -> Vec<(&'static str, &'a str)> {
@@ -382,68 +406,6 @@ impl Host {
     fn component(&self, name: &str) -> Result<Arc<Component>, HostError> {
         self.components().get(name).cloned().ok_or_else(|| HostError::Unknown(name.to_owned()))
     }
-
-    /// Ends the components `names`, or all and with them whatever else they have left running.
-    /// What does not end, for people.
-    pub(crate) async fn stop(
-        &self,
-        names: &[String],
-        grace: Duration,
-    ) -> Result<Vec<String>, HostError> {
-        let all = names.is_empty();
-        let targets: Vec<(String, Arc<Component>)> = if all {
-            self.components().iter().map(|(name, c)| (name.clone(), c.clone())).collect()
-        } else {
-            let find = |name: &String| Ok((name.clone(), self.component(name)?));
-            names.iter().map(find).collect::<Result<_, HostError>>()?
-        };
-        let speaking: Vec<_> = targets.iter().filter(|(_, c)| c.speaks_phases()).collect();
-        for (_, component) in &speaking {
-            component.order(Order::End);
-        }
-        let asked = Instant::now();
-        for (_, component) in &speaking {
-            component.wait(grace.saturating_sub(asked.elapsed())).await;
-        }
-        for (_, component) in targets.iter().filter(|(_, c)| !c.is_over()) {
-            component.order(Order::Signal(Signal::SIGTERM));
-        }
-        let asked = Instant::now();
-        for (_, component) in &targets {
-            component.wait(grace.saturating_sub(asked.elapsed())).await;
-        }
-        let searches: Vec<Search> = if all {
-            vec![self.search(None)]
-        } else {
-            targets.iter().map(|(name, _)| self.search(Some(name))).collect()
-        };
-        // Descendants had the same signal and have the rest of the grace.
-        while any_left(&searches).await && asked.elapsed() < grace {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        for (_, component) in targets.iter().filter(|(_, c)| !c.is_over()) {
-            component.order(Order::Signal(Signal::SIGKILL));
-        }
-        let survivors = tokio::task::spawn_blocking(move || {
-            let kill = |search: &Search| search.kill(Duration::from_secs(5)).survivors;
-            searches.iter().flat_map(kill).collect::<Vec<_>>()
-        });
-        let survivors = survivors.await.unwrap_or_default();
-        for (_, component) in &targets {
-            component.wait(Duration::from_secs(5)).await;
-        }
-        let describe = |pid| format!("process {pid} of host {} does not end", self.name);
-        Ok(survivors.into_iter().map(describe).collect())
-    }
-
-    /// Processes of this host, or of one component.
-    fn search(&self, component: Option<&str>) -> Search {
-        let marks = self.marks(component).iter().map(|(n, v)| format!("{n}={v}")).collect();
-        // Only the host as a whole owns its namespace.
-        let namespace = self.namespace.as_ref().filter(|_| component.is_none());
-        let inode = namespace.and_then(|name| namespace_of(&crate::namespace::path(name)));
-        Search { namespaces: inode.into_iter().collect(), marks }
-    }
 }
 
 /// Lets every user go through a folder, but not look into it.
@@ -456,11 +418,6 @@ fn through(path: &Path) -> Result<(), HostError> {
 fn memory() -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
     if memory.is_dir() { memory } else { std::env::temp_dir() }
-}
-
-async fn any_left(searches: &[Search]) -> bool {
-    // A few milliseconds with some hundred processes.
-    tokio::task::block_in_place(|| searches.iter().any(|search| !search.find().is_empty()))
 }
 
 /// The command as words. A single word with a blank in it is a line for the shell.

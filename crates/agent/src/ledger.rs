@@ -11,10 +11,10 @@ mod state;
 mod undo;
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, BufRead as _, BufReader, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use nix::fcntl::{AT_FDCWD, Flock, FlockArg, RenameFlags, renameat2};
 use thiserror::Error;
@@ -22,12 +22,14 @@ use uuid::Uuid;
 
 pub use entry::Entry;
 use entry::PREFIXES;
+pub use entry::prefix;
 pub(crate) use note::Note;
 pub use state::state_dir;
-pub(crate) use state::{check_own, folder, make_own};
+pub(crate) use state::{boot_id, check_own, folder, make_own};
 pub use undo::Undone;
-pub(crate) use undo::undo_file;
+pub(crate) use undo::{owned, undo_file};
 
+use crate::cgroup;
 use crate::namespace;
 use crate::processes::Identity;
 
@@ -71,6 +73,8 @@ pub struct Ledger {
     path: PathBuf,
     file: Arc<Flock<File>>,
     is_owner: bool,
+    /// The run's cgroup, or why there is none. Empty before it is known.
+    cgroup: OnceLock<Result<PathBuf, String>>,
     /// Entries that this agent has recorded.
     own: Mutex<Vec<Entry>>,
 }
@@ -111,9 +115,10 @@ impl Ledger {
             path,
             file: file.into(),
             is_owner: true,
+            cgroup: OnceLock::new(),
             own: Mutex::default(),
         };
-        ledger.write(&[Entry::Owner { controller, agent }])?;
+        ledger.write(&[Entry::Owner { controller, agent, boot: boot_id() }])?;
         Ok(ledger)
     }
 
@@ -132,11 +137,13 @@ impl Ledger {
             Ok(None) => return Err(LedgerError::Missing(run.to_owned())),
             Err(source) => return Err(LedgerError::File { path, source }),
         };
+        let cgroup = cgroup_of(&path).ok_or_else(|| "the agent of the machine has none".to_owned());
         Ok(Ledger {
             run: run.to_owned(),
             path,
             file: file.into(),
             is_owner: false,
+            cgroup: cgroup.into(),
             own: Mutex::default(),
         })
     }
@@ -144,6 +151,66 @@ impl Ledger {
     /// The run that it is for.
     pub fn run(&self) -> &str {
         &self.run
+    }
+
+    /// Makes a cgroup for the run and moves this process into it, and so all that it starts. Where
+    /// that is not possible the run's processes are known by their marks; see
+    /// [`why_no_cgroup`](Self::why_no_cgroup).
+    pub(crate) fn own_by_cgroup(&self) -> Result<(), LedgerError> {
+        let made = match self.make_cgroup() {
+            Ok(path) => Ok(path),
+            Err(error @ LedgerError::File { .. }) => return Err(error),
+            Err(error) => Err(error.to_string()),
+        };
+        // Called once.
+        let _ = self.cgroup.set(made);
+        Ok(())
+    }
+
+    fn make_cgroup(&self) -> Result<PathBuf, LedgerError> {
+        let failed = |reason: &str| LedgerError::Make {
+            what: "a cgroup".to_owned(),
+            reason: reason.to_owned(),
+        };
+        let find = || cgroup::own().map_err(|error| failed(&error.to_string()));
+        let mut above = find()?;
+        if above.is_none() {
+            let path = self.state_dir().join(format!("{}-cgroup", prefix(&self.run)));
+            self.make(&[Entry::Directory { path: path.clone() }])?;
+            self.make_by(&Entry::Mount { path: path.clone() }, || cgroup::mount_on(&path))?;
+            above = find()?;
+        }
+        let above = above.ok_or_else(|| failed("no hierarchy of version 2 shows this process"))?;
+        let path = above.join(prefix(&self.run));
+        let entry = Entry::Cgroup { path: path.clone() };
+        // An entry of a group that the processes are not in would hide them from `reset`.
+        if let Err(error) = self.make_by(&entry, || cgroup::make(&path)) {
+            if matches!(error, LedgerError::Make { .. }) {
+                self.disown(&entry)?;
+            }
+            return Err(error);
+        }
+        if let Err(error) = cgroup::enter(&path) {
+            cgroup::remove(&path).map_err(|error| failed(&error.to_string()))?;
+            self.disown(&entry)?;
+            return Err(failed(&error.to_string()));
+        }
+        Ok(path)
+    }
+
+    /// The run's cgroup, if it has one.
+    pub(crate) fn cgroup(&self) -> Option<&Path> {
+        self.cgroup.get()?.as_deref().ok()
+    }
+
+    /// Why the run has no cgroup; `None` if it has.
+    pub(crate) fn why_no_cgroup(&self) -> Option<&str> {
+        self.cgroup.get()?.as_ref().err().map(String::as_str)
+    }
+
+    /// Its file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The state directory that it lies in.
@@ -352,6 +419,16 @@ pub(crate) fn read(path: &Path) -> io::Result<(Vec<Entry>, Vec<String>)> {
         }
     }
     Ok((entries, problems))
+}
+
+/// The run's cgroup by its ledger. It is among the first that an agent makes.
+fn cgroup_of(path: &Path) -> Option<PathBuf> {
+    let lines = BufReader::new(File::open(path).ok()?).lines().map_while(Result::ok);
+    let entries = lines.take(8).filter_map(|line| serde_json::from_str(&line).ok());
+    entries.into_iter().find_map(|entry| match entry {
+        Entry::Cgroup { path } => Some(path),
+        _ => None,
+    })
 }
 
 /// Takes the lock that says "an agent of this run lives". `None` if the file was removed meanwhile.

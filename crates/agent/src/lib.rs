@@ -13,6 +13,7 @@
 
 mod account;
 pub mod agent;
+pub mod cgroup;
 mod clock;
 mod component;
 mod console;
@@ -22,6 +23,7 @@ pub mod dialogue;
 mod environment;
 mod events;
 mod global;
+pub mod guardian;
 mod host;
 pub mod ledger;
 pub mod lines;
@@ -30,6 +32,7 @@ pub mod namespace;
 pub mod network;
 mod offload;
 mod output;
+mod ownership;
 mod phase_link;
 mod pidfd;
 mod ports;

@@ -58,6 +58,11 @@ pub(crate) struct Search {
 }
 
 impl Search {
+    /// Whether nothing can match.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.namespaces.is_empty() && self.marks.is_empty()
+    }
+
     /// The processes that match now.
     pub(crate) fn find(&self) -> Vec<Found> {
         let own = std::process::id().cast_signed();
@@ -111,16 +116,16 @@ impl Search {
     }
 }
 
-/// The result of [`Search::kill`].
+/// The result of killing processes.
 #[derive(Debug, Default)]
 pub(crate) struct Killed {
-    /// Number and name of each process that it killed.
+    /// Number and name of each process that was killed.
     pub(crate) killed: BTreeMap<i32, String>,
     /// Processes that still run.
     pub(crate) survivors: Vec<i32>,
 }
 
-fn name_of(pid: i32) -> String {
+pub(crate) fn name_of(pid: i32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
 }
 

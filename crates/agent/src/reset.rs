@@ -10,9 +10,9 @@ use nix::fcntl::{Flock, FlockArg};
 use rustix::process::Signal;
 use serde::Serialize;
 
-use crate::ledger::{self, Entry, RUN_MARK};
+use crate::ledger::{self, Entry};
 use crate::pidfd::Pidfd;
-use crate::processes::{Identity, Search};
+use crate::processes::Identity;
 
 /// How long an agent whose controller is gone may take to clean up by itself.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -46,6 +46,13 @@ pub fn reset(state_dir: &Path) -> io::Result<Report> {
     Ok(report)
 }
 
+/// Undoes the ledger at `path`, if its run does not live any more.
+pub(crate) fn reset_ledger(path: &Path) -> Report {
+    let mut report = Report::default();
+    reset_one(path, &mut report);
+    report
+}
+
 fn reset_one(path: &Path, report: &mut Report) {
     let run = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let file = match File::open(path) {
@@ -75,8 +82,11 @@ fn reset_one(path: &Path, report: &mut Report) {
             {
                 report.removed.push(format!("agent {} of run {run}, which hung", agent.pid));
             }
-            let marks = vec![format!("{RUN_MARK}={run}")];
-            Search { namespaces: vec![], marks }.kill(PATIENCE);
+            if let Ok((entries, _)) = ledger::read(path)
+                && let Err(error) = ledger::owned(&run, &entries).kill(PATIENCE)
+            {
+                report.problems.push(format!("cannot end the processes of run {run}: {error}"));
+            }
             lock = retry(lock);
         }
     }
@@ -106,7 +116,7 @@ fn retry(mut lock: Attempt) -> Attempt {
 fn owner_of(path: &Path) -> Option<(Identity, Identity)> {
     let (entries, _) = ledger::read(path).ok()?;
     entries.into_iter().find_map(|entry| match entry {
-        Entry::Owner { controller, agent } => Some((controller, agent)),
+        Entry::Owner { controller, agent, .. } => Some((controller, agent)),
         _ => None,
     })
 }

@@ -19,6 +19,7 @@ use tonic::transport::Server;
 use crate::agent::{Agent, AgentError, Options};
 use crate::clock::HostClock;
 use crate::console::{READY, print_line};
+use crate::guardian::Guardian;
 use crate::host::Host;
 use crate::ledger::{Entry, Ledger};
 use crate::machine::{Machine, MachineError, check_socket_path};
@@ -69,10 +70,22 @@ pub fn run(options: Options) -> Result<Vec<String>, AgentError> {
         Some(_) => Ledger::join(&state_dir, &run)?,
         None => Ledger::create(&state_dir, &run, controller()?)?,
     });
+    let guardian = match options.netns {
+        Some(_) => None,
+        None => {
+            let guardian = Guardian::start(&options.program, &ledger)
+                .map_err(|source| AgentError::Guardian { source })?;
+            ledger.own_by_cgroup()?;
+            Some(guardian)
+        }
+    };
     let outcome = live(options, socket.as_deref(), &dir, state_dir, &ledger);
     if outcome.is_err() {
         // No other process would undo it; the error that is reported is the one that led here.
         ledger.undo();
+    }
+    if let Some(guardian) = guardian {
+        guardian.dismiss();
     }
     outcome
 }

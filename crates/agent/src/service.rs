@@ -58,7 +58,7 @@ impl agent_server::Agent for Service {
             let name = host.map(|host| host.name.as_str());
             let environment = environment::describe(
                 name,
-                agent.ledger.run(),
+                &agent.ledger,
                 &agent.program,
                 host.map(|host| host.clock.frequency()),
             );

@@ -1,5 +1,6 @@
 //! The steps of a child between fork and exec.
 
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -7,7 +8,7 @@ use std::sync::OnceLock;
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::stat::{Mode, umask};
-use nix::unistd::{getpid, setsid};
+use nix::unistd::{getpid, setsid, write};
 
 use crate::account::Account;
 use crate::ledger::Note;
@@ -31,6 +32,8 @@ pub(crate) struct Outfit {
     pub(crate) inherited: Option<OwnedFd>,
     /// The account that it runs as; `None`: the agent's user.
     pub(crate) account: Option<Account>,
+    /// The entrance of the cgroup that it runs in; `None`: the agent's.
+    pub(crate) cgroup: Option<File>,
 }
 
 /// The agent's own umask as it was given one, which what it starts gets back.
@@ -51,6 +54,9 @@ pub(crate) fn prepare(command: &mut Command, mut note: Note, outfit: Outfit) {
     let before_exec = move || {
         setsid()?;
         note.write(getpid().as_raw())?;
+        if let Some(entrance) = &outfit.cgroup {
+            write(entrance, b"0")?;
+        }
         if let Some(fd) = &outfit.inherited {
             fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
         }

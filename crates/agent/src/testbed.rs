@@ -14,6 +14,7 @@ use loopscope_emulate::address::Address;
 use loopscope_emulate::iproute::{self, BatchError};
 use thiserror::Error;
 
+pub use crate::ledger::prefix;
 use crate::ledger::{Entry, Ledger, LedgerError, RUN_MARK};
 use crate::network::{Network, NetworkError};
 use crate::{offload, spawn};
@@ -121,12 +122,6 @@ pub enum TestbedError {
 pub fn is_name(name: &str) -> bool {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     (1..=64).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(fits)
-}
-
-/// The prefix of all names that run `run` makes on a machine. All of its id: runs of a sweep differ
-/// in its beginning only, and repeats in its end.
-pub fn prefix(run: &str) -> String {
-    format!("ls-{run}")
 }
 
 impl Plan {

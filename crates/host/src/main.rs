@@ -7,6 +7,7 @@ mod clock;
 mod control;
 mod emulate;
 mod entities;
+mod guardian;
 mod net;
 mod record;
 mod recorder;
@@ -60,6 +61,8 @@ enum Verb {
     Burn(BurnArgs),
     Stall(StallArgs),
     Commands(CommandsArgs),
+    #[command(name = loopscope_agent::guardian::SUBCOMMAND, hide = true)]
+    Guardian(guardian::Arguments),
     #[command(hide = true)]
     CompileOne(CompileOneArgs),
 }
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Verb::Agent(arguments) => agent::run(arguments),
         Verb::Reset(arguments) => reset::run(&arguments),
         Verb::Spools => spools::run(),
+        Verb::Guardian(arguments) => guardian::run(&arguments),
         Verb::Record(arguments) => record::run(arguments),
         Verb::Attach(arguments) => attach::run(arguments),
         Verb::Clock(arguments) => clock::run(arguments),

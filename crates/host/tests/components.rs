@@ -126,6 +126,44 @@ async fn a_descendant_that_keeps_the_pipe_does_not_keep_the_exit_and_ends_with_s
     assert_eq!(agent.remains(), [""; 0]);
 }
 
+/// Nothing but the cgroup tells whose it is.
+#[tokio::test]
+async fn a_descendant_without_session_and_environment_ends_with_its_component() {
+    let agent = Agent::start(&["--host", "h1"]);
+    let mut client = agent.client().await;
+    let environment = client.hello(HelloRequest {}).await.unwrap().into_inner().environment_json;
+    let environment: serde_json::Value = serde_json::from_str(&environment).unwrap();
+    let cgroup = &environment["cgroup"];
+    let Some(path) = cgroup["path"].as_str() else {
+        return controller::skipped(&format!("no cgroup can be made: {}", cgroup["why_none"]));
+    };
+    // `echo` comes when the program has become another.
+    let escaped = "env -i setsid sh -c 'i=0; while [ $i -lt 9999 ]; do i=$((i+1)); done; \
+                   echo $$ >&2; exec sleep 600' & wait";
+    for component in ["a", "b"] {
+        client.start(start(component, &["sh", "-c", escaped], STARTED)).await.unwrap();
+    }
+    let mut watcher = Watcher::of(&mut client).await;
+    let mut pids = vec![];
+    for component in ["a", "b"] {
+        let told = watcher.until(component, |what| matches!(what, What::Output(_))).await;
+        pids.push(lines(&told, true)[0].parse::<i32>().unwrap());
+        let own = std::fs::read_to_string(format!("{path}/h1/{component}/cgroup.procs")).unwrap();
+        assert!(own.lines().any(|line| line == pids.last().unwrap().to_string()), "{own}");
+    }
+    let [a, b] = [pids[0], pids[1]].map(|pid| loopscope_agent::Identity::of(pid).unwrap());
+    let only_a = StopRequest { components: vec!["a".to_owned()], grace_s: 0.1 };
+    client.stop(only_a).await.unwrap();
+    assert!(!a.is_alive() && b.is_alive());
+    let exit: serde_json::Value =
+        serde_json::from_str(&agent.file("hosts/h1/components/a/exit.json")).unwrap();
+    // It took ten thousand turns of a loop.
+    assert!(exit["cpu"]["user_us"].as_u64().unwrap() > 0, "{exit}");
+    assert!(exit["cpu"]["system_us"].is_u64(), "{exit}");
+    client.shutdown(ShutdownRequest {}).await.unwrap();
+    assert!(!b.is_alive() && !std::path::Path::new(path).exists());
+}
+
 #[tokio::test]
 async fn stop_asks_first_and_kills_who_does_not_listen() {
     let agent = Agent::start(&["--host", "h1"]);

@@ -5,9 +5,10 @@ mod controller;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-use controller::{Agent, build, connect, has_root};
+use controller::{Agent, build, connect, has_root, start};
 use loopscope_agent::proto::BuildTestbedRequest;
 use loopscope_agent::proto::agent_client::AgentClient;
+use loopscope_agent::proto::readiness::Rule;
 use loopscope_agent::{Identity, namespace};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -51,8 +52,7 @@ async fn a_helper_of_a_killed_agent_is_gone_when_reset_has_ended() {
         }
     };
     let helper = Identity::of(pid).unwrap();
-    agent.child.kill().unwrap();
-    agent.child.wait().unwrap();
+    agent.kill();
     let reset = agent.reset();
     let survived = helper.is_alive();
     if survived {
@@ -61,6 +61,7 @@ async fn a_helper_of_a_killed_agent_is_gone_when_reset_has_ended() {
     assert!(!survived, "the helper goes on after {reset:?}");
     assert_eq!(reset.problems, [""; 0]);
     assert_eq!(agent.remains(), [""; 0]);
+    assert_eq!(agent.cgroup(), None);
 }
 
 #[tokio::test]
@@ -81,14 +82,43 @@ async fn reset_undoes_what_an_agent_left_that_was_killed_at_any_moment_of_the_ma
         begin(agent.client().await, hosts);
         // Not synchronisation: the moment is what the test is about.
         tokio::time::sleep(whole * part / tries).await;
-        agent.child.kill().unwrap();
-        agent.child.wait().unwrap();
+        // Once the guardian and `reset` do it at the same time, once `reset` does it alone.
+        if part % 2 == 0 {
+            agent.kill()
+        } else {
+            agent.kill_with_guardian()
+        }
         let reset = agent.reset();
         assert_eq!(reset.problems, [""; 0], "part {part} of {tries}");
         assert_eq!(agent.remains(), [""; 0], "part {part} of {tries}: {reset:?}");
+        assert_eq!(agent.cgroup(), None, "part {part} of {tries}: {reset:?}");
         let again = agent.reset();
         assert_eq!(again.removed, [""; 0], "part {part} of {tries}");
     }
+}
+
+/// Its components and its hosts' agents end by themselves, the rest is undone for it, though its whole process group was
+/// killed.
+#[tokio::test]
+async fn what_a_killed_agent_leaves_is_undone_without_reset() {
+    if !has_root("what_a_killed_agent_leaves_is_undone_without_reset") {
+        return;
+    }
+    let mut agent = Agent::start(&[]);
+    let hosts = build(&mut agent.client().await, &["h1", "h2"]).await;
+    let mut client = connect(std::path::Path::new(&hosts[0].agent_socket)).await;
+    let escaped = "env -i setsid sleep 600 & exec sleep 600";
+    client.start(start("a", &["sh", "-c", escaped], Rule::Started(true))).await.unwrap();
+    let ledger = agent.state_dir().join("ledger").join(format!("{}.jsonl", agent.run));
+    assert!(ledger.exists() && agent.remains().len() > 4);
+    agent.kill();
+    let until = Instant::now() + Duration::from_secs(30);
+    while ledger.exists() && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(!ledger.exists());
+    assert_eq!((agent.remains(), agent.cgroup()), (vec![], None));
+    assert_eq!(agent.reset().removed, [""; 0]);
 }
 
 /// Runs of a sweep differ in the beginnings of their names only.

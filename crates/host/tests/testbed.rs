@@ -230,8 +230,7 @@ async fn reset_undoes_what_a_killed_agent_left_and_nothing_of_the_living() {
     assert!(living.in_use[0].contains(&agent.run));
     assert_eq!(agent.remains().iter().filter(|r| r.starts_with("namespace")).count(), 5);
 
-    agent.child.kill().unwrap();
-    agent.child.wait().unwrap();
+    agent.kill_with_guardian();
     let dead = agent.reset();
     assert_eq!(dead.problems, [""; 0]);
     let namespaces = dead.removed.iter().filter(|what| what.starts_with("namespace ls-"));
@@ -260,8 +259,7 @@ async fn reset_undoes_what_dead_agents_left_when_nobody_of_the_run_lives() {
         .and_then(|entry| entry["pid"].as_i64())
         .expect("the ledger has no entry of the host's agent");
     kill(Pid::from_raw(i32::try_from(of_host).unwrap()), Signal::SIGKILL).unwrap();
-    agent.child.kill().unwrap();
-    agent.child.wait().unwrap();
+    agent.kill_with_guardian();
     assert!(agent.remains().iter().any(|what| what.starts_with("process")));
     let dead = agent.reset();
     assert_eq!(dead.problems, [""; 0]);

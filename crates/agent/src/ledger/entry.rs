@@ -7,11 +7,18 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::cgroup;
 use crate::namespace;
 use crate::processes::Identity;
 
 /// Prefixes of the names of directories and namespaces that loopscope makes.
 pub(super) const PREFIXES: [&str; 2] = ["ls-", "loopscope-"];
+
+/// The prefix of all names that run `run` makes on a machine. All of its id: runs of a sweep differ
+/// in its beginning only, and repeats in its end.
+pub fn prefix(run: &str) -> String {
+    format!("ls-{run}")
+}
 
 /// One change of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +30,8 @@ pub enum Entry {
         controller: Identity,
         /// The agent that made the ledger.
         agent: Identity,
+        /// When it was made: `/proc/sys/kernel/random/boot_id`.
+        boot: String,
     },
     /// A named network namespace. Its links end with it, and what was set on them.
     Namespace {
@@ -38,6 +47,16 @@ pub enum Entry {
     },
     /// A directory outside the run directory.
     Directory {
+        /// Absolute.
+        path: PathBuf,
+    },
+    /// A cgroup of version 2, with those below it.
+    Cgroup {
+        /// Absolute.
+        path: PathBuf,
+    },
+    /// A mount of the hierarchy of cgroups of version 2.
+    Mount {
         /// Absolute.
         path: PathBuf,
     },
@@ -69,6 +88,8 @@ impl Entry {
             Entry::Namespace { name } => format!("namespace {name}"),
             Entry::Process { what, pid } => format!("process {pid} ({what})"),
             Entry::Directory { path } => format!("directory {}", path.display()),
+            Entry::Cgroup { path } => format!("cgroup {}", path.display()),
+            Entry::Mount { path } => format!("mount {}", path.display()),
             Entry::Socket { path } => format!("socket {}", path.display()),
             Entry::Marked { entry, .. } => entry.describe(),
             Entry::NotOurs { entry } => format!("{}, of somebody else", entry.describe()),
@@ -95,7 +116,7 @@ impl Entry {
             }
             // A host's clock network may be in a namespace of its own (testbed.rs).
             Entry::Namespace { name } => named(name.strip_suffix("~clock").unwrap_or(name)),
-            Entry::Directory { path } => {
+            Entry::Directory { path } | Entry::Cgroup { path } | Entry::Mount { path } => {
                 plain(path) && path.file_name().and_then(|name| name.to_str()).is_some_and(named)
             }
             Entry::Socket { path } => plain(path),
@@ -107,7 +128,11 @@ impl Entry {
             Entry::Owner { .. } | Entry::Process { .. } | Entry::NotOurs { .. } => false,
             Entry::Marked { entry, .. } => entry.exists(),
             Entry::Namespace { name } => namespace::path(name).exists(),
-            Entry::Directory { path } | Entry::Socket { path } => path.symlink_metadata().is_ok(),
+            Entry::Directory { path } | Entry::Socket { path } | Entry::Cgroup { path } => {
+                path.symlink_metadata().is_ok()
+            }
+            // Another mount there is not in the way.
+            Entry::Mount { .. } => false,
         }
     }
 
@@ -117,6 +142,11 @@ impl Entry {
             Entry::Marked { entry, .. } => entry,
             other => other,
         }
+    }
+
+    /// Whether it can be there still when the machine has started again.
+    pub(super) fn outlives_boot(&self) -> bool {
+        matches!(self.unmarked(), Entry::Directory { .. } | Entry::Socket { .. })
     }
 
     /// Undoes it; `false` if there was nothing to undo.
@@ -137,6 +167,11 @@ impl Entry {
             },
             Entry::Namespace { name } => return namespace::delete(name),
             Entry::Directory { path } => remove_own_directory(path),
+            Entry::Cgroup { path } if cgroup::is_group(path) => {
+                return cgroup::remove(path);
+            }
+            Entry::Cgroup { .. } => return Ok(false),
+            Entry::Mount { path } => return cgroup::unmount(path),
             Entry::Socket { path } => match path.symlink_metadata() {
                 Ok(metadata) if metadata.file_type().is_socket() => fs::remove_file(path),
                 Ok(_) => return Ok(false),
@@ -154,6 +189,11 @@ fn remove_own_directory(path: &Path) -> io::Result<()> {
     let metadata = path.symlink_metadata()?;
     if !metadata.is_dir() || metadata.uid() != nix::unistd::geteuid().as_raw() {
         let what = "it is not a directory of this user any more; it is left alone";
+        return Err(io::Error::other(what));
+    }
+    if path.parent().is_some_and(|above| above.metadata().is_ok_and(|a| a.dev() != metadata.dev()))
+    {
+        let what = "something is mounted on it; it is left alone";
         return Err(io::Error::other(what));
     }
     fs::remove_dir_all(path)

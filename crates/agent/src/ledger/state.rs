@@ -21,6 +21,12 @@ pub fn state_dir() -> PathBuf {
     }
 }
 
+/// What this start of the machine is called, by the kernel; empty where it does not say.
+pub(crate) fn boot_id() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    text.trim_end().to_owned()
+}
+
 /// The folder of ledgers below a state directory.
 pub(crate) fn folder(state_dir: &Path) -> PathBuf {
     state_dir.join("ledger")

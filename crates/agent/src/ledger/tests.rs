@@ -112,6 +112,42 @@ fn a_note_is_a_process_entry() {
     }
 }
 
+/// A process of another start of the machine has a number that anybody may have now.
+#[test]
+fn after_a_start_of_the_machine_only_files_are_left_to_undo() {
+    let state = tempfile::tempdir().unwrap();
+    let ledger = Ledger::create(state.path(), "r1", here()).unwrap();
+    let made = state.path().join("ls-made");
+    ledger.make(&[Entry::Directory { path: made.clone() }]).unwrap();
+    let mut other = Command::new("sleep").arg("600").env(RUN_MARK, "r1").spawn().unwrap();
+    let text = fs::read_to_string(&ledger.path).unwrap();
+    fs::write(&ledger.path, text.replace(&boot_id(), "another")).unwrap();
+    let undone = ledger.undo();
+    let lives = other.try_wait().unwrap().is_none();
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert!(lives && !made.exists() && !ledger.path.exists(), "{undone:?}");
+}
+
+#[test]
+fn what_is_mounted_in_a_directory_of_ours_is_not_removed() {
+    if !nix::unistd::geteuid().is_root() {
+        return crate::skip::skipped("mounts, needs root");
+    }
+    let state = tempfile::tempdir().unwrap();
+    let ledger = Ledger::create(state.path(), "r1", here()).unwrap();
+    let made = state.path().join("ls-made");
+    ledger.make(&[Entry::Directory { path: made.clone() }]).unwrap();
+    let precious = state.path().join("precious");
+    fs::create_dir(&precious).unwrap();
+    fs::write(precious.join("file"), "x").unwrap();
+    let flags = nix::mount::MsFlags::MS_BIND;
+    nix::mount::mount(Some(&precious), &made, None::<&str>, flags, None::<&str>).unwrap();
+    let undone = ledger.undo();
+    nix::mount::umount(&made).unwrap();
+    assert!(precious.join("file").exists(), "{undone:?}");
+}
+
 #[test]
 fn an_unfinished_last_line_is_no_entry_but_nonsense_is_a_problem() {
     let state = tempfile::tempdir().unwrap();

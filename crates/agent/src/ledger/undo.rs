@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Entry, RUN_MARK, read};
+use super::{Entry, RUN_MARK, boot_id, read};
 use crate::namespace;
-use crate::processes::{Search, namespace_of};
+use crate::ownership::Ownership;
+use crate::processes::{Killed, namespace_of};
 
 /// The result of undoing.
 #[derive(Debug, Default, Serialize)]
@@ -20,27 +21,35 @@ pub struct Undone {
     pub problems: Vec<String>,
 }
 
-/// Undoes `entries`, last first, after ending every process that is in their namespaces or carries
-/// the run's mark.
-fn undo(run: &str, entries: &[Entry]) -> Undone {
-    let search = Search {
-        namespaces: entries
-            .iter()
-            .filter_map(|entry| match entry {
-                Entry::Namespace { name } => namespace_of(&namespace::path(name)),
-                Entry::Marked { entry, mark } => match &**entry {
-                    Entry::Namespace { name } if namespace::cookie_of(name).ok() == Some(*mark) => {
-                        namespace_of(&namespace::path(name))
-                    }
-                    _ => None,
-                },
+/// The processes of `run`, which has made `entries`.
+pub(crate) fn owned(run: &str, entries: &[Entry]) -> Ownership {
+    let cgroup = entries.iter().find_map(|entry| match entry {
+        Entry::Cgroup { path } => Some(path.clone()),
+        _ => None,
+    });
+    let namespaces = entries
+        .iter()
+        .filter_map(|entry| match entry {
+            Entry::Namespace { name } => namespace_of(&namespace::path(name)),
+            Entry::Marked { entry, mark } => match &**entry {
+                Entry::Namespace { name } if namespace::cookie_of(name).ok() == Some(*mark) => {
+                    namespace_of(&namespace::path(name))
+                }
                 _ => None,
-            })
-            .collect(),
-        marks: vec![format!("{RUN_MARK}={run}")],
-    };
+            },
+            _ => None,
+        })
+        .collect();
+    Ownership::new(cgroup, vec![format!("{RUN_MARK}={run}")], namespaces)
+}
+
+/// Undoes `entries`, last first, after ending every process of `run`.
+fn undo(run: &str, entries: &[Entry]) -> Undone {
     let mut undone = Undone::default();
-    let outcome = search.kill(Duration::from_secs(5));
+    let outcome = owned(run, entries).kill(Duration::from_secs(5)).unwrap_or_else(|error| {
+        undone.problems.push(format!("cannot end the processes of run {run}: {error}"));
+        Killed::default()
+    });
     for (pid, name) in outcome.killed {
         let known =
             entries.iter().find(|e| matches!(e, Entry::Process { pid: p, .. } if *p == pid));
@@ -75,7 +84,18 @@ pub(crate) fn undo_file(path: &Path, run: &str) -> Undone {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Undone::default(),
         Err(error) => (vec![], vec![format!("cannot read {}: {error}", path.display())]),
     };
-    let mut undone = undo(run, &entries);
+    let before_boot = entries.iter().find_map(|entry| match entry {
+        Entry::Owner { boot, .. } => Some(*boot != boot_id()),
+        _ => None,
+    });
+    let mut undone = if before_boot == Some(true) {
+        let left: Vec<Entry> = entries.into_iter().filter(Entry::outlives_boot).collect();
+        let mut undone = Undone::default();
+        undo_entries(&left, &mut undone);
+        undone
+    } else {
+        undo(run, &entries)
+    };
     undone.problems.append(&mut problems);
     if undone.problems.is_empty()
         && let Err(error) = fs::remove_file(path)

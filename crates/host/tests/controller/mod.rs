@@ -7,6 +7,7 @@
 mod skip;
 
 use std::io::Read;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
@@ -17,10 +18,17 @@ use loopscope_agent::proto::{
     BuildTestbedRequest, Event, Exited, Readiness, StartRequest, StopRequest, TestbedHost,
     WatchRequest,
 };
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio_stream::StreamExt;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
+
+/// Says loudly that a test did not run.
+pub fn skipped(why: &str) {
+    skip::skipped(why);
+}
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_loopscope-host");
 
@@ -68,6 +76,7 @@ impl Agent {
             .env("LOOPSCOPE_STATE_DIR", folder.path().join("state"))
             .envs(environment.iter().copied())
             .current_dir(folder.path())
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -77,6 +86,26 @@ impl Agent {
         assert_eq!(&ready, b"ready\n");
         let stdin = child.stdin.take();
         Agent { run, child, stdin, folder }
+    }
+
+    /// Kills the agent's whole process group.
+    pub fn kill(&mut self) {
+        let group = Pid::from_raw(self.child.id().cast_signed());
+        killpg(group, Signal::SIGKILL).unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Kills first the process that would clean up, then the agent's process group.
+    pub fn kill_with_guardian(&mut self) {
+        let pid = self.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        let is_guardian = |child: &&str| {
+            let words = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+            words.split(|&byte| byte == 0).nth(1) == Some(b"guardian")
+        };
+        let guardian = children.split_whitespace().find(is_guardian).expect("no guardian");
+        kill(Pid::from_raw(guardian.parse().unwrap()), Signal::SIGKILL).unwrap();
+        self.kill();
     }
 
     pub fn path(&self) -> &Path {
@@ -111,6 +140,12 @@ impl Agent {
             texts.filter(own).collect::<Vec<_>>()
         };
         Reset { removed: list("removed"), in_use: list("in_use"), problems: list("problems") }
+    }
+
+    /// The run's cgroup, if it exists.
+    pub fn cgroup(&self) -> Option<PathBuf> {
+        let own = loopscope_agent::cgroup::own().unwrap()?;
+        Some(own.join(loopscope_agent::testbed::prefix(&self.run))).filter(|path| path.exists())
     }
 
     /// Namespaces and processes of this run that exist now.
