@@ -23,7 +23,7 @@ from loopscope.control.failure import (
     printable,
 )
 from loopscope.control.instant import Instant, PrintedLine
-from loopscope.control.router import LINKS
+from loopscope.control.router import emulates
 from loopscope.experiment import Component, ExitReady, LineReady, PhasesReady, PortReady
 from loopscope.provider._proto import agent_pb2 as pb
 from loopscope.provider.patience import within
@@ -146,7 +146,7 @@ class State:
             return None
         if self.signal is not None or self.code != self.expected_code:
             return ending
-        if self.spec.name == LINKS:
+        if emulates(self.spec.name):
             return f"it ended ({ending}) though the run needs it to the end"
         if pending:
             return f"it ended (exit status {self.code}) before the phase was done"
@@ -214,7 +214,7 @@ class Components:
                 "values": state.values,
             }
             for name, state in self.states.items()
-            if name != LINKS
+            if not emulates(name)
         }
 
     async def barrier(self, phase: str, limit: Limit, waiting: Callable[[], Sequence[str]]) -> None:
