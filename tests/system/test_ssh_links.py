@@ -115,8 +115,6 @@ def test_each_direction_is_impaired_where_it_begins(machines: SshMachines, resul
     assert there["min_ns"] >= 30 * MS - there["err_ns"]
     assert there["max_ns"] >= 60 * MS - there["err_ns"]
     assert back["min_ns"] >= 20 * MS - back["err_ns"]
-    # Probes that passed the links could not know the time to better than half of both delays.
-    assert there["err_ns"] < 20 * MS
     repeat = machines.directory / "runs/linked/latest/base/1"
     segments = links_of(repeat)
     assert [each["asked"]["delay_ns"] for each in segments["h1 h2"]] == [30 * MS, 60 * MS]
@@ -158,6 +156,7 @@ def test_ping_loses_what_the_link_is_asked_to_lose(machines: SshMachines, versio
     sent, received, shortest_ms = pinged(repeat)
     assert sent == 50 and 45 <= received <= 46
     assert shortest_ms >= 5  # The loss begins anew with the measured phase.
+    # Only pings: the clock's probes, which have the same addresses, do not pass the links.
     (there,), (back,) = links_of(repeat).values()
     assert (there["in"]["packets"], there["dropped"]["loss"]) == (50, 50 - received)
     assert back["in"]["packets"] == back["out"]["packets"] == received
