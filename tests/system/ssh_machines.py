@@ -19,6 +19,7 @@ NETWORK = "192.0.2"
 # What a machine has of its own: nothing that is on the desk but its programs and libraries.
 OWN = ("/home", "/run", "/tmp", "/dev/shm")
 RUNS = f"/home/{USER}/.local/state/loopscope/runs"
+ROOTS_RUNS = "/home/root/.local/state/loopscope/runs"
 SSHD = """
 Port 22
 ListenAddress 0.0.0.0
@@ -110,7 +111,7 @@ class SshMachines(Machine):
         config.write_text(SSHD)
         passwd = self.directory / "passwd"
         passwd.write_text(
-            "root:*:0:0::/root:/bin/sh\nsshd:*:100:65534::/run/sshd:/usr/sbin/nologin\n"
+            "root:*:0:0::/home/root:/bin/sh\nsshd:*:100:65534::/run/sshd:/usr/sbin/nologin\n"
             f"{USER}:*:4711:4711::/home/{USER}:/bin/bash\n"
         )
         self.boot_id(host)
@@ -118,11 +119,12 @@ class SshMachines(Machine):
 mount --make-rprivate /
 mount --bind {self.directory}/boot-id-{host} /proc/sys/kernel/random/boot_id
 mount -t tmpfs -o mode=755 tmpfs /home
-mkdir /home/sshd /home/{USER} /home/{USER}/.ssh
+mkdir /home/sshd /home/{USER} /home/{USER}/.ssh /home/root /home/root/.ssh
 cp {self.keys}/{host} /home/sshd/host_key
 chmod 600 /home/sshd/host_key
 cp {config} /home/sshd/sshd_config
 cp {self.keys}/id.pub /home/{USER}/.ssh/authorized_keys
+cp {self.keys}/id.pub /home/root/.ssh/authorized_keys
 echo 'echo this machine greets everybody' >/home/{USER}/.bashrc
 chown -R 4711:4711 /home/{USER}
 mount --bind {passwd} /etc/passwd
@@ -245,7 +247,8 @@ exec env -i PATH=/usr/bin:/bin /usr/sbin/sshd -D -e -f /home/sshd/sshd_config
         for host in self.hosts:
             if self.sshd[host].poll() is None:
                 left += [f"process on {host}: {each}" for each in self.processes_of(host)]
-                find = f"find {RUNS} -mindepth 1 -maxdepth 1; find /dev/shm /tmp ! -type d"
+                runs = f"find {RUNS} {ROOTS_RUNS} -mindepth 1 -maxdepth 1 2>/dev/null"
+                find = f"{runs}; find /dev/shm /tmp ! -type d"
                 found = self.on(host, find, check=False).split("\n")
                 # What a run measured and could not collect stays there; the run notes it.
                 known = [f"{RUNS}/{name}" for name in self.noted()]

@@ -20,18 +20,28 @@ def blocks(language: str) -> list[str]:
 
 
 def test_what_is_shown_is_in_the_file() -> None:
-    shown, _ = blocks("yaml")
+    shown, _, _ = blocks("yaml")
     assert shown in FILE
 
 
 def test_the_place_of_a_message_s_number_is_right(tmp_path: Path) -> None:
     from loopscope.experiment import check
 
-    _, message = blocks("yaml")
+    _, _, message = blocks("yaml")
     file = tmp_path / "x.yaml"
     place = message.removeprefix("network:\n")
     file.write_text(FILE.replace("network:\n", f"network:\n{place}"))
     assert check(file) == []
+
+
+def test_links_of_machines_are_right(tmp_path: Path) -> None:
+    from loopscope.experiment import check
+
+    _, shown, _ = blocks("yaml")
+    file = tmp_path / "x.yaml"
+    rest = "components: {a: {host: h1, run: a}, b: {host: h2, run: b}}\n"
+    file.write_text(f"name: x\n{shown}{rest}phases: [{{name: run, timeout: 5s}}]\n")
+    assert [each.message for each in check(file) if each.severity == "error"] == []
 
 
 def test_every_key_of_a_link_is_told() -> None:

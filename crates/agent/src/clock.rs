@@ -51,6 +51,7 @@ enum Exchange {
 /// A follower's edges with other followers.
 struct Edges {
     address: IpAddr,
+    past_links: bool,
     key: Key,
     answers: Option<Responder>,
     probes: Option<Mesh>,
@@ -152,8 +153,11 @@ impl HostClock {
             .realtime_step
             .map(|step| ClockSet { after: Duration::from_nanos(step.after_ns), ns: step.by_ns });
         let faults = clock_set.map(|_| Faults { clock_set, ..Faults::default() });
-        let side =
-            |address: IpAddr| Side { faults, ..self.side(address, &key, &folder.join("probes")) };
+        let past_links = request.past_links;
+        let side = |address: IpAddr| Side {
+            faults,
+            ..self.side(address, past_links, &key, &folder.join("probes"))
+        };
         let (role, online, exchange, started) = match role {
             Asked::Reference(reference) => {
                 let address = parse(&reference.address)?;
@@ -175,7 +179,8 @@ impl HostClock {
                 };
                 let prober = self.on_the_network(|| Prober::start(config))?;
                 let (online, started) = (prober.online(), Started::Answered(prober.answered()));
-                let mesh = Box::new(Edges { address, key, answers: None, probes: None });
+                let mesh =
+                    Box::new(Edges { address, past_links, key, answers: None, probes: None });
                 (Role::Follower, online, Exchange::Follower { prober, mesh }, started)
             }
         };
@@ -217,7 +222,7 @@ impl HostClock {
             if mesh.answers.is_some() {
                 return Err(ClockError::NoPeers(self.host.clone()));
             }
-            let side = self.side(mesh.address, &mesh.key, &folder.join("answers"));
+            let side = self.side(mesh.address, mesh.past_links, &mesh.key, &folder.join("answers"));
             let told = ReplyTime::Global(prober.online());
             let responder = self.on_the_network(|| Responder::with_time(side, told))?;
             let port = responder.address().port();
@@ -238,7 +243,7 @@ impl HostClock {
             }
             let peer = |ClockPeer { name, address }| {
                 let folder = folder.join("mesh").join(&name);
-                let side = self.side(mesh.address, &mesh.key, &folder);
+                let side = self.side(mesh.address, mesh.past_links, &mesh.key, &folder);
                 Ok(Peer { name, address: parse(&address)?, side })
             };
             let peers = peers.into_iter().map(peer).collect::<Result<Vec<Peer>, ClockError>>()?;
@@ -273,7 +278,7 @@ impl HostClock {
     }
 
     /// The clock's side for an exchange that has a log of its own.
-    fn side(&self, address: IpAddr, key: &Key, directory: &Path) -> Side {
+    fn side(&self, address: IpAddr, past_links: bool, key: &Key, directory: &Path) -> Side {
         let loopscope_collect::Identity { host, clock_uuid, trace_uuid, frequency } =
             self.identity();
         Side {
@@ -283,6 +288,7 @@ impl HostClock {
             key: key.clone(),
             filter: self.filter().map(|filter| Arc::new(filter) as Filter),
             faults: None,
+            own_interface: past_links,
         }
     }
 

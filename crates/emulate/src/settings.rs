@@ -3,6 +3,7 @@
 
 mod check;
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,9 @@ pub struct Document {
     /// Where packets carry their message's number.
     #[serde(default, skip_serializing_if = "MessageField::is_default")]
     pub message: MessageField,
+    /// The host that impairs what it sends itself; absent: a router stands between the hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sender: Option<String>,
     /// The router's devices, one for each host.
     pub ports: Vec<Port>,
     /// The links that differ from a plain wire.
@@ -80,12 +84,16 @@ impl MessageField {
 pub struct Port {
     /// The name in the experiment file.
     pub host: String,
-    /// Its veth's end in the router's namespace.
+    /// Its veth's end in the router's namespace. With `sender` there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub device: String,
     /// The address of the host's own end, by which netem recognises who sent a frame. Needed for it
     /// only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<Address>,
+    /// The host's IP address. Needed with `sender` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip: Option<IpAddr>,
 }
 
 /// What moves the packets.

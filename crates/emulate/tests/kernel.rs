@@ -59,7 +59,8 @@ fn with_ports(test: impl FnOnce(&mut Packets) + Send + 'static) {
             batch += &iproute::up(&format!("p{i}"), "");
         }
         iproute::run("ip", &[], &batch).unwrap();
-        let end = |i| Port { host: format!("h{i}"), device: format!("p{i}"), address: None };
+        let end =
+            |i| Port { host: format!("h{i}"), device: format!("p{i}"), address: None, ip: None };
         test(&mut Packets::open(&[1, 2, 3].map(end)).unwrap());
     };
     thread::spawn(inside).join().unwrap();

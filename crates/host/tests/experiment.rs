@@ -101,7 +101,9 @@ async fn start_clocks(hosts: &mut [Host]) {
                 wander_ppm: 1.0,
             })
         };
-        let request = StartClockRequest { role: Some(role), key: vec![7; 32], realtime_step: None };
+        let key = vec![7; 32];
+        let request =
+            StartClockRequest { role: Some(role), key, realtime_step: None, past_links: false };
         let reply = host.client.start_clock(request).await.unwrap().into_inner();
         if reference.is_empty() {
             reference = format!("{address}:{}", reply.port);

@@ -6,8 +6,9 @@
 use loopscope_ctf::{EventClass, FieldType};
 use loopscope_time::Bound;
 
-/// The process that a router's events are of, and their group.
-const ROUTER: (&str, &str) = ("_links", "link");
+/// The process that a router's events are of; of a host that impairs what it sends its name goes on
+/// with a hyphen and the host. And the group of the events.
+const LINKS: (&str, &str) = ("_links", "link");
 
 /// Parts of a nanosecond by which CLOCK_MONOTONIC may gain or lose in one: Linux speeds it up or
 /// slows it down by 500 ppm at most (`MAXFREQ` of adjtimex).
@@ -38,7 +39,9 @@ impl Earlier {
     /// The columns for a call site of a process; `None` if its events are recorded when they
     /// happen.
     pub fn of(process: &str, class: &EventClass) -> Option<Earlier> {
-        if (process, class.group.as_str()) != ROUTER {
+        let (of_links, group) = LINKS;
+        let rest = process.strip_prefix(of_links)?;
+        if !(rest.is_empty() || rest.starts_with('-')) || class.group != group {
             return None;
         }
         let mut offset = 0;

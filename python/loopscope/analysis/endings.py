@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from loopscope.analysis.measured_links import is_links
+
 if TYPE_CHECKING:
     from loopscope.timeline import Run
     from loopscope.timeline.exits import Exit
-
-_LINKS = "_links"
 
 
 def unfinished(run: Run) -> set[tuple[int, str]]:
@@ -52,7 +52,7 @@ def _speakers(run: Run) -> set[str]:
     """Components that are asked by the phase protocol's `end`."""
     components: list[dict[str, Any]] = run.manifest.get("experiment", {}).get("components", [])
     speak = {each["name"] for each in components if each["ready"].get("rule") == "phases"}
-    return speak | {_LINKS}
+    return speak | {each.component for each in run.exits if is_links(each.component)}
 
 
 def _cut_short(each: Exit, speakers: set[str]) -> str | None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from loopscope.analysis.bounded_statistics import Sample
 from loopscope.analysis.hop_decomposition_result import SPLIT_TIMES, PartResult, SplitResult
 from loopscope.analysis.maximum_error import COUNTER, NO_COUNTER, maximum_errors
-from loopscope.analysis.measured_links import ROUTER, ports
+from loopscope.analysis.measured_links import ROUTER, ports, routed
 from loopscope.analysis.messages import counters
 from loopscope.analysis.patterns import SLEW_PPM
 from loopscope.analysis.quantity_text import number
@@ -51,7 +51,7 @@ class HopDecompositions:
 
 
 class LinkEvents:
-    """Events of packets in the router."""
+    """Events of packets in what emulated the links."""
 
     def __init__(
         self, run: Run, links: Sequence[LinkResult], message: Mapping[str, Any] | None = None
@@ -65,9 +65,8 @@ class LinkEvents:
         self._packets: Relation | None = None
         if self._links and ENQUEUED in run.tables and DEPARTED in run.tables:
             self._packets = _packets(run)
-            self._counter = {
-                repeat: of for (repeat, host), of in counters(run).items() if host == ROUTER
-            }
+            self._counters = counters(run)
+            self._routed = routed(run)
 
     def splits(self, messages: Messages) -> HopDecompositions:
         """The splits of the messages' hops at each emulated link that they went over.
@@ -172,25 +171,32 @@ class LinkEvents:
             # Where the cost of recording is subtracted, it was the sender's.
             before=_part(length[row] - emulated - after, start_err[row] + came_err),
             emulated=_part(
-                emulated, self._on_router(repeat[row], emulated, came_err + left_err, own)
+                emulated, self._on_link(link[0], repeat[row], emulated, came_err + left_err, own)
             ),
             after=_part(after, left_err + end_err[row]),
         )
         return split, len(once) == 0 and 2 * _passed(hop, carried) > len(length)
 
-    def _on_router(
+    def _on_link(
         self,
+        sender: str,
         repeat: npt.NDArray[np.int32],
         length: Nanoseconds,
         err: Nanoseconds,
         own: Nanoseconds,
     ) -> Nanoseconds:
-        """Maximum errors of intervals on the router: its rate's, where those are less.
+        """Maximum errors of intervals on the router, or on the host that impairs what it sends.
+
+        They are its rate's, where those are less.
 
         `own` is by how much both ends may be from the readings of its counter that they were told
         by.
         """
-        of_repeat = [self._counter.get(each, NO_COUNTER) for each in repeat.tolist()]
+        of_repeat = [
+            self._counters.get((each, host), NO_COUNTER)
+            for each in repeat.tolist()
+            for host in (ROUTER if each in self._routed else sender,)
+        ]
         one_host = np.ones(len(length), np.bool_)
         found: Nanoseconds = np.minimum(
             err, maximum_errors(length, err, np.array(of_repeat, COUNTER), one_host) + own

@@ -1,4 +1,4 @@
-"""Settings of emulated links and what was achieved, from the router's `links.json`.
+"""Settings of emulated links and what was achieved, from `links.json` of what emulated them.
 
 A share of packets is compared by its 99 % interval (Wilson 1927): what was asked lies in it, or
 this run did not do what was asked, but for one run in a hundred. Losses that come in bursts tell
@@ -18,8 +18,8 @@ from loopscope.timeline import Run, RunError
 
 ROUTER = "_router"
 PROCESS = "_links"
-"""Process name of the router."""
-_FILE = f"hosts/{ROUTER}/components/_links/files/links.json"
+"""Process name of the router; of a host that impairs what it sends it goes on with the host."""
+_FILE = "files/links.json"
 _Z99 = 2.5758293035489
 
 
@@ -31,27 +31,55 @@ def read_links(run: Run) -> tuple[tuple[LinkResult, ...], list[str]]:
     found: list[LinkResult] = []
     problems: list[str] = []
     for repeat, directory in run.repeats.items():
-        file = directory / _FILE
-        if not file.exists():
-            if (directory / "hosts" / ROUTER).exists():
+        for host, file in _accounts(directory):
+            if not file.exists():
                 problems.append(
-                    f"{ROUTER}, repeat {repeat}: the links left no account ({_FILE}); what they "
-                    "did to packets is not known"
+                    f"{host}, repeat {repeat}: the links left no account "
+                    f"({file.relative_to(directory)}); what they did to packets is not known"
                 )
-            continue
-        try:
-            links, doubts = _of_repeat(from_json(file.read_text(encoding="utf-8")), repeat)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise RunError(f"{file}: not an account of links: {error}") from error
-        found += links
-        problems += doubts
+                continue
+            try:
+                account = from_json(file.read_text(encoding="utf-8"))
+                links, doubts = _of_repeat(account, repeat, host)
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise RunError(f"{file}: not an account of links: {error}") from error
+            found += links
+            problems += doubts
     return tuple(found), problems
+
+
+def routed(run: Run) -> set[int]:
+    """The repeats in which a router emulated the links; else each host did for what it sent."""
+    repeats = run.repeats.items()
+    return {repeat for repeat, directory in repeats if (directory / "hosts" / ROUTER).exists()}
+
+
+def is_links(process: str) -> bool:
+    """Whether a process emulated links, and is none of the experiment's."""
+    return process == PROCESS or process.startswith(f"{PROCESS}-")
+
+
+def _accounts(directory: Path) -> list[tuple[str, Path]]:
+    """The hosts of a repeat that emulated links, and where each has its account."""
+    hosts = sorted(each for each in directory.glob("hosts/*") if each.is_dir())
+    found = []
+    for host in hosts:
+        name = PROCESS if host.name == ROUTER else f"{PROCESS}-{host.name}"
+        component = host / "components" / name
+        if host.name == ROUTER or component.exists():
+            found.append((host.name, component / _FILE))
+    return found
 
 
 def ports(run: Run) -> Mapping[int, list[str]]:
     """The hosts in the order in which link events number them, by repeat."""
-    files = {repeat: directory / _FILE for repeat, directory in run.repeats.items()}
-    return {repeat: _hosts(file) for repeat, file in files.items() if file.exists()}
+    found = {}
+    for repeat, directory in run.repeats.items():
+        # All accounts of a repeat number them alike.
+        files = [file for _, file in _accounts(directory) if file.exists()]
+        if files:
+            found[repeat] = _hosts(files[0])
+    return found
 
 
 def share(found: int, of: int, asked: float | None, spread: float = 1.0) -> Share:
@@ -75,11 +103,13 @@ def _hosts(file: Path) -> list[str]:
         raise RunError(f"{file}: not an account of links: {error}") from error
 
 
-def _of_repeat(account: Mapping[str, Any], repeat: int) -> tuple[list[LinkResult], list[str]]:
+def _of_repeat(
+    account: Mapping[str, Any], repeat: int, host: str
+) -> tuple[list[LinkResult], list[str]]:
     if account["version"] != 1:
         raise ValueError(f"version {account['version']} is not known")
     found = []
-    problems = [f"{ROUTER}, repeat {repeat}: {each}" for each in account.get("problems", ())]
+    problems = [f"{host}, repeat {repeat}: {each}" for each in account.get("problems", ())]
     for link in account["links"]:
         segments = [_segment(account, repeat, link, each) for each in link["segments"]]
         found += segments

@@ -112,7 +112,7 @@ def _recount(run: Run) -> Counter[tuple[int, str, str]]:
     # What other tools recorded has no counter, and is in no account. Nor has what a router told of
     # afterwards, which is.
     counted: Counter[tuple[int, str, str]] = Counter()
-    of_accounts = f"counter IS NOT NULL OR process = {literals(PROCESS)}"
+    of_accounts = f"counter IS NOT NULL OR starts_with(process, {literals(PROCESS)})"
     for name in run.tables:
         rows = run.relation(name).filter(of_accounts)
         for *key, count in rows.aggregate("repeat, host, process, count(*)").fetchall():

@@ -41,12 +41,15 @@ class HostClocks:
         hosts: Mapping[str, Host],
         progress: Progress,
         each: _AskEach,
+        links_at_senders: bool,
     ) -> None:
+        """``links_at_senders``: links are emulated at the hosts' own addresses."""
         self._exchange = exchange
         self._settings = settings
         self._hosts = hosts
         self._progress = progress
         self._each = each
+        self._past_links = links_at_senders and not self._on_data
         self._running: list[Host] = []
         self._began: float | None = None
         self._followers = [host for host in list(hosts.values())[1:] if host.name != ROUTER]
@@ -70,7 +73,10 @@ class HostClocks:
         key = secrets.token_bytes(32)
         steps = {name: (step.at_ns, step.by_ns) for name, step in self._settings.realtime.items()}
         port = await reference.agent.start_clock_reference(
-            address, key, realtime_step=steps.get(reference.name)
+            address,
+            key,
+            realtime_step=steps.get(reference.name),
+            past_links=self._past_links,
         )
         self._running.append(reference)
         exchange = self._exchange
@@ -92,6 +98,7 @@ class HostClocks:
                     burst=exchange.burst,
                     wander_ppm=exchange.wander_ppm,
                     realtime_step=steps.get(host.name),
+                    past_links=self._past_links,
                 )
             self._running.append(host)
 

@@ -21,7 +21,7 @@ from loopscope.control.failure import (
     output_of,
 )
 from loopscope.control.instant import Instant, PrintedLine
-from loopscope.control.router import LINKS
+from loopscope.control.router import emulates
 from loopscope.experiment import Component, ExitReady, LineReady, PhasesReady, PortReady
 from loopscope.provider._proto import agent_pb2 as pb
 from loopscope.provider.patience import within
@@ -157,7 +157,7 @@ class State:
             return ending
         if self.spec.background:
             return f"it ended (exit status {self.code}), though it is to be alive at the run's end"
-        if self.spec.name == LINKS:
+        if emulates(self.spec.name):
             return f"it ended ({ending}) though the run needs it to the end"
         if pending:
             return f"it ended (exit status {self.code}) before the phase was done"
@@ -228,7 +228,7 @@ class Components:
                 "values": state.values,
             }
             for name, state in self.states.items()
-            if name != LINKS
+            if not emulates(name)
         }
 
     async def barrier(self, phase: str, limit: Limit, waiting: Callable[[], Sequence[str]]) -> None:

@@ -25,6 +25,7 @@ from loopscope.experiment import (
 )
 from loopscope.files import write_whole
 from loopscope.provider import (
+    DATA,
     AgentError,
     Host,
     Testbed,
@@ -53,12 +54,19 @@ class Repeat:
             self._links = [router.links(experiment, bed.router)]
             self._router = bed.router.host
             self._hosts[self._router.name] = self._router
+        elif bed.links_at_senders:
+            self._links = router.links_at_senders(experiment, bed.hosts)
         self._progress = progress
         self._components = Components([*self._links, *experiment.components])
         self._stages = Stages(experiment, self._hosts, self._components, self._streams_of, progress)
         self._watchers: list[asyncio.Task[None]] = []
         self._clocks = HostClocks(
-            experiment.clock, experiment.clocks, self._hosts, progress, self._each
+            experiment.clock,
+            experiment.clocks,
+            self._hosts,
+            progress,
+            self._each,
+            links_at_senders=bed.links_at_senders,
         )
         self._collecting = False
         self.left: dict[str, str] = {}
@@ -130,15 +138,15 @@ class Repeat:
         self._collecting = True
         self._progress.stage("ending components")
         # Links last: what others say as they end goes through them, and so may the last probes.
-        routers = [self._router] if self._router is not None else []
-        others = [host for host in self._hosts.values() if host is not self._router]
-        await self._each(self._end, others)
+        emulating = {spec.host for spec in self._links}
+        last = [host for host in self._hosts.values() if host.name in emulating]
+        await self._each(self._end_programs)
         if not self._emulates_clock:
-            await self._each(self._end, routers)
+            await self._each(self._end, last)
         self._progress.stage("collecting")
         cost = await self._clocks.stop()
         if self._emulates_clock:
-            await self._each(self._end, routers)
+            await self._each(self._end, last)
         await self._each(self._finish_trace)
         await self._bed.fetch()
         (directory / RESERVE).unlink(missing_ok=True)
@@ -269,6 +277,16 @@ class Repeat:
     async def _end(self, host: Host) -> None:
         await host.agent.stop(grace_s=GRACE_S)
 
+    async def _end_programs(self, host: Host) -> None:
+        """Ends what the experiment has started on a host, all of it where no links are emulated."""
+        if all(spec.host != host.name for spec in self._links):
+            await self._end(host)
+            return
+        ours = [spec for spec in self._experiment.components if spec.host == host.name]
+        names = [spec.name for spec in ours if self._state(spec).started]
+        if names:
+            await host.agent.stop(names, grace_s=GRACE_S)
+
     async def _start_links(self) -> None:
         if not self._links:
             return
@@ -277,8 +295,8 @@ class Repeat:
 
     @property
     def _emulates_clock(self) -> bool:
-        """Whether the probes go through the router, which has to be there first and last."""
-        return self._experiment.clock.network == "data" and self._router is not None
+        """Whether the probes go through the links, which have to be there first and last."""
+        return self._experiment.clock.network == DATA and bool(self._links)
 
     async def _finish_trace(self, host: Host) -> None:
         self._finished[host.name] = reply = await host.agent.finish_trace()
@@ -286,7 +304,7 @@ class Repeat:
             self._progress.note(f"host {host.name}: {problem}")
 
     def _streams_of(self, spec: Component) -> str:
-        if spec.name == router.LINKS:
+        if router.emulates(spec.name):
             return router.streams(self._experiment)
         return streams_of_host(self._experiment, spec.host)
 

@@ -1,6 +1,9 @@
-"""The router between the hosts of an emulated network, as one more host with one component."""
+"""What emulates the links: a router, which is one more host, or a component on each host."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from loopscope.experiment import (
     Component,
@@ -10,7 +13,7 @@ from loopscope.experiment import (
     main_stream,
     streams_document,
 )
-from loopscope.provider import Router
+from loopscope.provider import DATA, Host, Router
 
 # No name in an experiment file begins with _.
 LINKS = "_links"
@@ -23,19 +26,35 @@ def is_needed(experiment: Experiment) -> bool:
     return experiment.network.emulation is not None
 
 
+def emulates(component: str) -> bool:
+    """Whether the component emulates links, and is not one of the experiment's."""
+    return component == LINKS or component.startswith(f"{LINKS}-")
+
+
 def links(experiment: Experiment, router: Router) -> Component:
     """The component that moves packets between the hosts, through the experiment's links."""
+    ports = [
+        {"host": port.host, "device": port.device, "address": port.link_address}
+        for port in router.ports
+    ]
+    return _component(LINKS, router.host.name, links_document(experiment, ports))
+
+
+def links_at_senders(experiment: Experiment, hosts: Mapping[str, Host]) -> list[Component]:
+    """The components by which each host impairs what it sends."""
+    ports = [{"host": host.name, "ip": host.addresses[DATA]} for host in hosts.values()]
+    return [
+        _component(f"{LINKS}-{name}", name, links_document(experiment, ports, name))
+        for name in hosts
+    ]
+
+
+def _component(name: str, host: str, config: dict[str, Any]) -> Component:
     return Component(
-        name=LINKS,
-        host=router.host.name,
+        name=name,
+        host=host,
         argv=("loopscope-host", "emulate"),
-        config=links_document(
-            experiment,
-            [
-                {"host": port.host, "device": port.device, "address": port.link_address}
-                for port in router.ports
-            ],
-        ),
+        config=config,
         env={},
         ready=PhasesReady(),
         start=None,
@@ -44,7 +63,7 @@ def links(experiment: Experiment, router: Router) -> Component:
 
 
 def streams(experiment: Experiment) -> str:
-    """Streams that are recorded on the router, whatever the experiment's own are; empty: none."""
+    """Streams that are recorded of the links, whatever the experiment's own are; empty: none."""
     emulation = experiment.network.emulation
     if emulation is None:
         return ""

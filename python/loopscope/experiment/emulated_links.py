@@ -73,8 +73,13 @@ def _steps(link: Link) -> dict[int, dict[str, Any]]:
     return {step_ns(key): step.document() for key, step in link.steps.items()}
 
 
-def document(experiment: plan.Experiment, ports: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-    """The links document of ``schema/links.md`` for the router, whose ports these are."""
+def document(
+    experiment: plan.Experiment, ports: Sequence[Mapping[str, str]], sender: str | None = None
+) -> dict[str, Any]:
+    """The links document of ``schema/links.md`` for the router, whose ports these are.
+
+    With ``sender`` it is for that host, which impairs what it sends.
+    """
     emulation = experiment.network.emulation
     assert emulation is not None
     return {
@@ -83,6 +88,7 @@ def document(experiment: plan.Experiment, ports: Sequence[Mapping[str, str]]) ->
         "mover": emulation.mover,
         "wait": emulation.wait,
         **({} if emulation.message is None else {"message": emulation.message}),
+        **({} if sender is None else {"sender": sender}),
         "ports": list(ports),
         "links": [
             {
@@ -92,6 +98,7 @@ def document(experiment: plan.Experiment, ports: Sequence[Mapping[str, str]]) ->
                 "steps": [dataclasses.asdict(step) for step in link.steps],
             }
             for link in emulation.links
+            if sender in (None, link.source)
         ],
         "phases": [phase.name for phase in experiment.phases],
     }

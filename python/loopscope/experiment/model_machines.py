@@ -17,8 +17,12 @@ from .quantity import SIZE
 from .sent_files import matches
 from .values import Integer, JsonSchema, Names, Quantity, Rule, text, wrong
 
-# What only the machines of testbed local have: their links are made for the run.
-_MADE_LINKS = "the links that testbed local makes; the machines of testbed ssh have their own"
+# Why a key of ``network`` has no place where machines have networks of their own.
+_NOT_MADE = "the machines of testbed ssh have their own"
+
+
+# Settings of a link that name a file.
+_FILES = (("loss", "trace"), ("jitter", "table"), ("delays",), ("opportunities",))
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,29 @@ class Machine(Section):
 
 
 def check_machines(at: Place) -> None:
-    """Nothing is said of links where they are the machines' own."""
+    """Refuses what only a network that is made for the run can have."""
     network = at.get("network")
-    if at.text_at("testbed") == "ssh" and network is not None:
-        network.report(f"network is about {_MADE_LINKS}: remove it")
+    if at.text_at("testbed") != "ssh" or network is None:
+        return
+    for key in ("data", "clock"):
+        if given := network.get(key):
+            message = f"network.{key} is about addresses that testbed local gives; {_NOT_MADE}"
+            given.report(f"{message}: give them by `{key}` in `machines`, or remove it")
+    if given := network.get("default", "mtu"):
+        given.report(
+            f"an mtu of default is that of the devices that testbed local makes; {_NOT_MADE}: "
+            "give the mtu of a link, or remove it"
+        )
+    for _, link in network.entries():
+        for settings in (link, *(part for _, part in link.entries())):
+            for keys in _FILES:
+                given = settings.get(*keys)
+                if given and given.text != "none":
+                    given.report("a machine of testbed ssh does not have this file of a link")
+    mover = network.text_at("mover")
+    if mover not in (None, "auto", "tap"):
+        place = network.get("mover") or network
+        place.report(
+            f"mover: {mover} is for testbed local: a machine of testbed ssh impairs what it sends "
+            "by tap; use mover: auto"
+        )

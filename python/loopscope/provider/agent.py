@@ -143,16 +143,23 @@ class Agent:
             raise self._error(error) from None
 
     async def start_clock_reference(
-        self, address: str, key: bytes, *, realtime_step: tuple[int, int] | None
+        self,
+        address: str,
+        key: bytes,
+        *,
+        realtime_step: tuple[int, int] | None,
+        past_links: bool = False,
     ) -> int:
         """Answers the probes of who has ``key`` on ``address``; the port.
 
         ``realtime_step``: after how many ns loopscope sees CLOCK_REALTIME set, and by how many ns
-        forward.
+        forward. ``past_links``: probes do not pass links that the host emulates itself.
         """
         reference = pb.ClockReference(address=address)
         step = _step(realtime_step)
-        request = pb.StartClockRequest(reference=reference, key=key, realtime_step=step)
+        request = pb.StartClockRequest(
+            reference=reference, key=key, realtime_step=step, past_links=past_links
+        )
         port: int = (await self._ask("StartClock", request, 10)).port
         return port
 
@@ -166,6 +173,7 @@ class Agent:
         burst: int,
         wander_ppm: float,
         realtime_step: tuple[int, int] | None,
+        past_links: bool = False,
     ) -> int:
         """Probes ``reference`` ("address:port") from ``address``; exchanges of the first burst."""
         follower = pb.ClockFollower(
@@ -176,7 +184,9 @@ class Agent:
             wander_ppm=wander_ppm,
         )
         step = _step(realtime_step)
-        request = pb.StartClockRequest(follower=follower, key=key, realtime_step=step)
+        request = pb.StartClockRequest(
+            follower=follower, key=key, realtime_step=step, past_links=past_links
+        )
         answered: int = (await self._ask("StartClock", request, 30)).answered
         return answered
 

@@ -77,7 +77,8 @@ class Request:
     hidden_clocks: int | None
     """Seed of clocks that only loopscope sees, one for each host; None: plain clocks."""
     router: bool
-    """Whether the data links have to end at a router; else all hosts share one network."""
+    """Whether links are emulated: the data links end at a router, or each host impairs what it
+    sends; else all hosts share one network."""
     probes_on_data: bool
     """Whether clock probes go over the data links."""
 
@@ -95,6 +96,8 @@ class Testbed(ABC):
         """By name, in the order of the request."""
         self.router: Router | None = None
         """Where the request asks for one."""
+        self.links_at_senders = False
+        """Where no router can stand between the hosts: each can impair what it sends itself."""
         self.knows_neighbours = False
         """Whether every host has the others' Ethernet addresses from the start."""
         self.problems: list[str] = []

@@ -114,7 +114,8 @@ impl Drop for Hardware {
     }
 }
 
-fn interface_of(address: IpAddr) -> Option<CString> {
+/// The name of the interface that has this address.
+pub(super) fn interface_of(address: IpAddr) -> Option<CString> {
     let same = |interface: &nix::ifaddrs::InterfaceAddress| {
         interface.address.is_some_and(|a| {
             let v4 = a.as_sockaddr_in().map(|a| IpAddr::V4(*SocketAddrV4::from(*a).ip()));

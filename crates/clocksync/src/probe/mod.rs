@@ -60,6 +60,8 @@ pub struct Side {
     pub filter: Option<Filter>,
     /// What goes wrong on purpose.
     pub faults: Option<Faults>,
+    /// Whether packets leave by the interface that has the address, whatever the routes say.
+    pub own_interface: bool,
 }
 
 /// Why probes cannot start or had to end.

@@ -432,7 +432,10 @@ mod tests {
             Identity { host: "ref".into(), trace_uuid: [1; 16], clock_uuid: [2; 16], frequency };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let (directory, filter, faults) = (None, None, None);
-        let side = Side { address, directory, identity, key: key.clone(), filter, faults };
+        let shared = key.clone();
+        let own_interface = false;
+        let side =
+            Side { address, directory, identity, key: shared, filter, faults, own_interface };
         let responder = Responder::start(side).unwrap();
         let socket = UdpSocket::bind(address).unwrap();
         socket.connect(responder.address()).unwrap();

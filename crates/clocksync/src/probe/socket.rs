@@ -1,8 +1,10 @@
 //! A UDP socket whose packets the kernel stamps.
 
+use std::ffi::OsString;
 use std::io::{self, IoSliceMut, PipeReader, Read as _};
 use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::ffi::OsStringExt as _;
 use std::time::Instant;
 
 use loopscope_time::Counter;
@@ -17,7 +19,7 @@ use nix::sys::time::TimeSpec;
 
 use super::arrival::{Arrival, Stamp};
 use super::faults::Injector;
-use super::hardware::Hardware;
+use super::hardware::{Hardware, interface_of};
 use super::packet::Stamped;
 use super::{Cause, Counts, Order, ProbeError, REDIRECT, Side, packet};
 use crate::Span;
@@ -113,6 +115,13 @@ impl StampedSocket {
         let mut kernel = Placer::new(side.identity.frequency, Reading::take(), Steering::Monotone);
         let socket = UdpSocket::bind(side.address).map_err(error)?;
         socket.set_nonblocking(true).map_err(error)?;
+        if side.own_interface {
+            let own = interface_of(side.address.ip())
+                .ok_or_else(|| error(io::ErrorKind::AddrNotAvailable.into()))?;
+            let own = OsString::from_vec(own.into_bytes());
+            setsockopt(&socket, sockopt::BindToDevice, &own)
+                .map_err(|errno| error(errno.into()))?;
+        }
         let class = i32::from(DSCP) << 2;
         match side.address {
             SocketAddr::V4(_) => setsockopt(&socket, sockopt::Ipv4Tos, &class),

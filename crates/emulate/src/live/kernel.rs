@@ -167,7 +167,13 @@ impl Kernel {
         self.shaped.observer.close(self.known);
         problems.extend(self.shaped.unmake());
         let (missed, unseen) = (self.watch.missed(), self.shaped.observer.unseen());
-        if missed > 0 {
+        if missed.is_none() {
+            problems.push(
+                "the kernel does not say how many sights of frames were missed: what is counted as \
+                 dropped may be not exact"
+                    .to_owned(),
+            );
+        } else if let Some(missed @ 1..) = missed {
             problems.push(format!(
                 "{missed} sights of frames were missed, for the account was too slow: what it says \
                  was dropped, and shares and delays, is not exact"
@@ -181,7 +187,7 @@ impl Kernel {
         let links = self.course.shown(&self.shaped);
         // Nothing is lost for being watched.
         let lost = vec![Losses::default(); self.shaped.ports.len()];
-        Report::new(document, mover, links, &lost, Some(missed), problems)
+        Report::new(document, mover, links, &lost, missed, problems)
     }
 }
 

@@ -10,6 +10,7 @@ use crate::EmulateError;
 use crate::router::Departure;
 
 mod bpf;
+pub mod endpoint;
 mod mtu;
 pub mod packet;
 pub mod probe;
@@ -42,10 +43,10 @@ pub trait Mover {
 }
 
 /// Frames that a port lost before any link could take them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Losses {
-    /// The mover was too slow: the kernel's buffers were full.
-    pub full: u64,
+    /// The mover was too slow: the kernel's buffers were full. `None`: the kernel does not say.
+    pub full: Option<u64>,
     /// Larger than the device can send: not segmented by the sender's kernel.
     pub oversize: u64,
     /// To addresses that no bridge forwards (IEEE 802.1Q, 8.6.3). The router counts them.
@@ -54,15 +55,25 @@ pub struct Losses {
     pub unfinished: u64,
 }
 
+impl Default for Losses {
+    fn default() -> Losses {
+        Losses { full: Some(0), oversize: 0, reserved: 0, unfinished: 0 }
+    }
+}
+
 impl Losses {
     /// What to do about them, for a person.
     pub fn advice(&self, device: &str) -> Vec<String> {
         let mut advice = Vec::new();
-        if self.full > 0 {
-            advice.push(format!(
-                "{device}: {} frames were lost before the router could take them: it was too slow",
-                self.full
-            ));
+        match self.full {
+            Some(0) => {}
+            Some(full) => advice.push(format!(
+                "{device}: {full} frames were lost before the router could take them: it was too slow"
+            )),
+            None => advice.push(format!(
+                "{device}: the kernel does not say how many frames were lost before the router could \
+                 take them"
+            )),
         }
         if self.oversize > 0 {
             advice.push(format!(

@@ -14,6 +14,7 @@ use crate::address::Address;
 use crate::frame::{self, Frame};
 use crate::hosts::Hosts;
 use crate::model::{Fate, Link, Outcome, Packet as _};
+use crate::mover::endpoint;
 use crate::record::{Achieved, Left, Record};
 use crate::settings::{Document, MessageField, Settings};
 
@@ -25,6 +26,8 @@ const ADDRESSES: usize = 1 << 14;
 pub struct Router {
     hosts: Hosts,
     seed: u64,
+    /// The host that impairs what it sends itself, and nothing else.
+    sender: Option<String>,
     message: MessageField,
     /// Frames to addresses that no bridge forwards, by port.
     reserved: Vec<u64>,
@@ -87,10 +90,11 @@ impl Router {
         let mut router = Router {
             hosts,
             seed: document.seed,
+            sender: document.sender.clone(),
             message: document.message,
             reserved: vec![0; document.ports.len()],
             start: now,
-            table: HashMap::new(),
+            table: known(document),
             wires,
             agenda: BinaryHeap::new(),
         };
@@ -234,6 +238,12 @@ impl Router {
     }
 }
 
+/// The addresses that are known before any frame comes: those that a sending host has given itself.
+fn known(document: &Document) -> HashMap<Address, usize> {
+    let ports = if document.sender.is_some() { document.ports.len() } else { 0 };
+    (0..ports).map(|port| (endpoint::address(port), port)).collect()
+}
+
 impl Links for Router {
     fn hosts(&self) -> &Hosts {
         &self.hosts
@@ -245,6 +255,12 @@ impl Links for Router {
         (from, to): (usize, usize),
         change: &Map<String, Value>,
     ) -> Result<Settings, String> {
+        if let Some(sender) = &self.sender
+            && self.hosts.names()[from] != *sender
+        {
+            let other = &self.hosts.names()[from];
+            return Err(format!("this is {sender}'s side: {other} impairs what it sends itself"));
+        }
         let index = self.hosts.index(from, to);
         if self.wires[index].is_none() {
             self.wires[index] = Some(self.wire(index, Settings::default(), false)?);

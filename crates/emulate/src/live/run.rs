@@ -10,6 +10,7 @@ use crate::engine::Engine;
 use crate::iproute;
 use crate::kernel::Kernel;
 use crate::mover::Mover;
+use crate::mover::endpoint::Endpoint;
 use crate::mover::packet::Packets;
 use crate::mover::xdp::Xdp;
 use crate::netem;
@@ -29,6 +30,7 @@ enum Moved {
     Xdp(Engine<Xdp>),
     Tap(Engine<Packets>),
     Netem(Kernel),
+    Endpoint(Engine<Endpoint>),
 }
 
 /// The document that `text` says; the error names the key.
@@ -61,6 +63,9 @@ impl Emulator {
     /// Takes the document's devices, which are in the current network namespace, and from then on
     /// their frames.
     pub fn open(document: Document) -> Result<Emulator, EmulateError> {
+        if let Some(sender) = document.sender.clone() {
+            return Emulator::of_sender(document, &sender);
+        }
         let ports = &document.ports;
         let (engine, why) = match document.mover {
             settings::Mover::Xdp => {
@@ -90,11 +95,25 @@ impl Emulator {
         Ok(Emulator { document, engine, why })
     }
 
+    /// At the host that sends.
+    fn of_sender(mut document: Document, sender: &str) -> Result<Emulator, EmulateError> {
+        if !matches!(document.mover, settings::Mover::Auto | settings::Mover::Tap) {
+            let what = "`mover`: a host that impairs what it sends moves packets by tap alone";
+            return Err(EmulateError::Document(what.to_owned()));
+        }
+        let endpoint = Endpoint::open(&document, sender)?;
+        for port in &mut document.ports {
+            endpoint.device().clone_into(&mut port.device);
+        }
+        let engine = Moved::Endpoint(Engine::new(&document, endpoint, now())?);
+        Ok(Emulator { document, engine, why: format!("{sender} impairs what it sends") })
+    }
+
     /// What moves the packets, and why that.
     pub fn mover(&self) -> (&'static str, &str) {
         let name = match &self.engine {
             Moved::Xdp(_) => "xdp",
-            Moved::Tap(_) => "tap",
+            Moved::Tap(_) | Moved::Endpoint(_) => "tap",
             Moved::Netem(_) => "netem",
         };
         (name, &self.why)
@@ -107,6 +126,7 @@ impl Emulator {
         match &mut self.engine {
             Moved::Xdp(engine) => work(engine, document, mover, commands),
             Moved::Tap(engine) => work(engine, document, mover, commands),
+            Moved::Endpoint(engine) => work(engine, document, mover, commands),
             Moved::Netem(kernel) => {
                 let result = kernel.run(commands);
                 (kernel.report(document, mover), result)

@@ -81,7 +81,8 @@ impl Terms {
             frequency: machine.frequency,
         };
         let key = Key::read(&self.key)?;
-        Ok(Side { address, directory: self.log.clone(), identity, key, filter: None, faults: None })
+        let (directory, filter, faults, own_interface) = (self.log.clone(), None, None, false);
+        Ok(Side { address, directory, identity, key, filter, faults, own_interface })
     }
 }
 

@@ -121,7 +121,8 @@ impl Mover for Packets {
     fn losses(&mut self) -> Vec<Losses> {
         let each = |port: &mut PacketPort| {
             // Reading the kernel's counter sets it back.
-            port.losses.full += port.socket.dropped();
+            port.losses.full =
+                port.losses.full.zip(port.socket.dropped()).map(|(before, more)| before + more);
             port.losses
         };
         self.ports.iter_mut().map(each).collect()

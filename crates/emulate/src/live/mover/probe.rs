@@ -44,6 +44,7 @@ pub fn probe() -> Vec<Probe> {
         host: device.to_owned(),
         device: device.to_owned(),
         address: None,
+        ip: None,
     });
     let tried = [
         pair(&ports).and_then(|()| crosses(&mut Xdp::open(&ports).map_err(text)?)),

@@ -261,8 +261,9 @@ impl Socket {
         super::super::mtu::of(self.fd.as_fd(), &self.device)
     }
 
-    /// Frames that did not fit into the buffer since this was last asked.
-    pub(super) fn dropped(&self) -> u64 {
+    /// Frames that did not fit into the buffer since this was last asked; `None`: the kernel does not
+    /// say.
+    pub(super) fn dropped(&self) -> Option<u64> {
         let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
         let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
         // SAFETY: the kernel writes at most `length` bytes to the structure, which any bytes are
@@ -272,7 +273,7 @@ impl Socket {
             let statistics = (&raw mut statistics).cast();
             libc::getsockopt(self.raw(), level, option, statistics, &raw mut length)
         };
-        if got == 0 { u64::from(statistics.tp_drops) } else { 0 }
+        (got == 0).then(|| u64::from(statistics.tp_drops))
     }
 
     /// Receives what waits; how many.

@@ -22,7 +22,8 @@ pub struct Watch {
     /// CLOCK_MONOTONIC less CLOCK_REALTIME, by which the kernel stamps frames. The same for both
     /// ends of a frame's stay, unless somebody sets the clock.
     offset: i64,
-    missed: u64,
+    /// `None`: the kernel does not say.
+    missed: Option<u64>,
 }
 
 /// A frame at a port.
@@ -44,7 +45,7 @@ impl Watch {
         let devices: Vec<&str> = ports.iter().map(|port| port.device.as_str()).collect();
         let (socket, indexes) = Socket::watch(&devices)?;
         let offset = settled_offset();
-        Ok(Watch { socket, indexes, buffers: Buffers::new(), offset, missed: 0 })
+        Ok(Watch { socket, indexes, buffers: Buffers::new(), offset, missed: Some(0) })
     }
 
     /// Hands some of what there is to `sink`; how many.
@@ -69,10 +70,10 @@ impl Watch {
         self.socket.as_fd()
     }
 
-    /// Sights that did not fit into the kernel's buffer, so far.
-    pub fn missed(&mut self) -> u64 {
+    /// Sights that did not fit into the kernel's buffer, so far; `None`: the kernel does not say.
+    pub fn missed(&mut self) -> Option<u64> {
         // Reading the kernel's counter sets it back.
-        self.missed += self.socket.dropped();
+        self.missed = self.missed.zip(self.socket.dropped()).map(|(before, more)| before + more);
         self.missed
     }
 }

@@ -297,7 +297,7 @@ impl Socket {
     }
 
     /// Frames that the kernel had no room for.
-    pub(super) fn dropped(&self) -> u64 {
+    pub(super) fn dropped(&self) -> Option<u64> {
         let mut statistics = libc::xdp_statistics {
             rx_dropped: 0,
             rx_invalid_descs: 0,
@@ -307,7 +307,7 @@ impl Socket {
             tx_ring_empty_descs: 0,
         };
         let got = get(&self.fd, libc::XDP_STATISTICS, &mut statistics);
-        got.map_or(0, |()| statistics.rx_dropped.saturating_add(statistics.rx_ring_full))
+        got.ok().map(|()| statistics.rx_dropped.saturating_add(statistics.rx_ring_full))
     }
 }
 
