@@ -149,6 +149,7 @@ fn measure(time: Duration, frequency: Frequency) -> Result<Measured> {
             key: Key::new(&[7; 32])?,
             filter: None,
             faults: None,
+            before_stamps: None,
         })
     };
     let responder = cable.at(0, || Ok(Responder::start(side(0)?)?))?;

@@ -164,6 +164,7 @@ pub(super) fn side(
         key,
         filter: Some(Arc::new(move |counter| clock.apply(counter))),
         faults,
+        before_stamps: None,
     }
 }
 

@@ -38,7 +38,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         Identity { host: "h".into(), trace_uuid: [1; 16], clock_uuid: [2; 16], frequency };
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let key = Key::new(&[7; 32])?;
-    let side = Side { address, directory: None, identity, key, filter: None, faults: None };
+    let (directory, filter, faults, before_stamps) = (None, None, None, None);
+    let side = Side { address, directory, identity, key, filter, faults, before_stamps };
     let responder = Responder::start(side.clone())?;
     let config = MeshConfig {
         rate_hz: 100.0,

@@ -94,6 +94,7 @@ mod tests {
             key: Key::new(&[7; 32]).unwrap(),
             filter: None,
             faults: None,
+            before_stamps: None,
         })
         .unwrap();
         let mut local_clocks = LocalClocks::new(frequency);

@@ -431,8 +431,10 @@ mod tests {
         let identity =
             Identity { host: "ref".into(), trace_uuid: [1; 16], clock_uuid: [2; 16], frequency };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let (directory, filter, faults) = (None, None, None);
-        let side = Side { address, directory, identity, key: key.clone(), filter, faults };
+        let (directory, filter, faults, before_stamps) = (None, None, None, None);
+        let key_of = key.clone();
+        let side =
+            Side { address, directory, identity, key: key_of, filter, faults, before_stamps };
         let responder = Responder::start(side).unwrap();
         let socket = UdpSocket::bind(address).unwrap();
         socket.connect(responder.address()).unwrap();

@@ -48,6 +48,7 @@ pub fn side(
         key: Key::new(b"of these tests alone").unwrap(),
         filter,
         faults: None,
+        before_stamps: None,
     }
 }
 

@@ -81,7 +81,8 @@ impl Terms {
             frequency: machine.frequency,
         };
         let key = Key::read(&self.key)?;
-        Ok(Side { address, directory: self.log.clone(), identity, key, filter: None, faults: None })
+        let (directory, filter, faults, before_stamps) = (self.log.clone(), None, None, None);
+        Ok(Side { address, directory, identity, key, filter, faults, before_stamps })
     }
 }
 

@@ -25,6 +25,7 @@ fn side(hosts: &std::path::Path, host: &str, frequency: Frequency) -> Side {
         key: Key::new(&[7; 32]).unwrap(),
         filter: None,
         faults: None,
+        before_stamps: None,
     }
 }
 
