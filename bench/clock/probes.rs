@@ -150,6 +150,7 @@ fn measure(time: Duration, frequency: Frequency) -> Result<Measured> {
             filter: None,
             faults: None,
             own_interface: false,
+            before_stamps: None,
         })
     };
     let responder = cable.at(0, || Ok(Responder::start(side(0)?)?))?;

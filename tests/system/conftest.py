@@ -32,6 +32,25 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     assert not left, f"left behind: {left}"
 
 
+@pytest.fixture
+def cgroup() -> Iterator[Path | None]:
+    """A cgroup of version 2 for what the test starts; None where none can be made."""
+    (own,) = [
+        line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line[:3] == "0::"
+    ] or [None]
+    mounts = Path("/proc/self/mountinfo").read_text("utf-8").splitlines()
+    places = [line.split()[4] for line in mounts if " - cgroup2 " in line]
+    if own is None or not places:
+        yield None
+        return
+    made = Path(places[0] + own) / f"loopscope-test-{os.getpid()}"
+    made.mkdir()
+    yield made
+    # A test that failed left some in it.
+    for path in [*sorted(made.rglob("*/"), reverse=True), made]:
+        path.rmdir()
+
+
 @pytest.fixture(scope="session")
 def results() -> Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]:
     """The JSON object that ``run --json`` prints: nothing else may be on stdout."""

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
+use nix::unistd::Pid;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -131,7 +132,7 @@ pub(crate) fn kill(path: &Path, patience: Duration) -> io::Result<Killed> {
         // All at once, so that none can fork away. Linux 5.14 and later.
         match fs::write(path.join("cgroup.kill"), "1") {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                found.into_iter().for_each(kill_one)
+                signal(path, Signal::KILL, &[])
             }
             other => other?,
         }
@@ -139,12 +140,27 @@ pub(crate) fn kill(path: &Path, patience: Duration) -> io::Result<Killed> {
     }
 }
 
-/// A process that ended a moment ago is not there any more, and one that cannot be signalled
-/// is a survivor in the end.
-fn kill_one(pid: i32) {
-    if let Ok(Some(process)) = Pidfd::open(pid) {
-        let _ = process.signal(Signal::KILL);
+/// Sends a signal to the processes in a group and below it, except to those of process groups
+/// `without`.
+pub(crate) fn signal(path: &Path, signal: Signal, without: &[u32]) {
+    for pid in processes(path) {
+        let Ok(Some(process)) = Pidfd::open(pid) else { continue };
+        // Looked at when its number cannot become another's any more.
+        let group = nix::unistd::getpgid(Some(Pid::from_raw(pid)));
+        let is_other = group.is_ok_and(|of| !without.contains(&of.as_raw().cast_unsigned()));
+        if is_other && is_in(pid, path) {
+            // What has ended needs none.
+            let _ = process.signal(signal);
+        }
     }
+}
+
+/// Whether a process is in the group of this folder, or below it.
+fn is_in(pid: i32, path: &Path) -> bool {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    let mut above = Path::new(group).ancestors();
+    above.any(|group| group != Path::new("") && path.ends_with(group))
 }
 
 /// Moves this process out of a group and those below it, if it is there.

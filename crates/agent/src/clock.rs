@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use loopscope_clocksync::key::{Key, KeyError};
 use loopscope_clocksync::page::{PageError, Published, Publisher, Role, Service};
 use loopscope_clocksync::probe::{
-    ClockSet, Counts, EdgeEnd, Faults, MESH_BURST, Mesh, MeshConfig, Peer, ProbeError, Prober,
-    ProberConfig, ReplyStatistics, ReplyTime, Responder, Side,
+    BeforeStamps, ClockSet, Counts, EdgeEnd, Faults, MESH_BURST, Mesh, MeshConfig, Peer,
+    ProbeError, Prober, ProberConfig, ReplyStatistics, ReplyTime, Responder, Side,
 };
 use loopscope_clocksync::record::{Filter, Identity};
 use loopscope_clocksync::state::Status;
@@ -33,6 +33,7 @@ pub(crate) struct HostClock {
     synthetic: Option<SyntheticClock>,
     /// The network namespace of the probes; `None`: the agent's.
     namespace: Option<String>,
+    before_stamps: Option<BeforeStamps>,
     global: GlobalClock,
     running: Mutex<Option<Running>>,
 }
@@ -90,12 +91,13 @@ pub(crate) enum Started {
 
 impl HostClock {
     /// The clock of `host`; a hidden one if there is a seed. `namespace` is that of the probes'
-    /// network.
+    /// network; `before_stamps` is called before stamps of an interface are switched on.
     pub(crate) fn new(
         host: &str,
         frequency: Frequency,
         seed: Option<u64>,
         namespace: Option<String>,
+        before_stamps: Option<BeforeStamps>,
     ) -> HostClock {
         let synthetic = seed.map(|seed| SyntheticClock::new(seed, host));
         HostClock {
@@ -104,6 +106,7 @@ impl HostClock {
             frequency,
             synthetic,
             namespace,
+            before_stamps,
             global: GlobalClock::new(synthetic),
             running: Mutex::default(),
         }
@@ -289,6 +292,7 @@ impl HostClock {
             filter: self.filter().map(|filter| Arc::new(filter) as Filter),
             faults: None,
             own_interface: past_links,
+            before_stamps: self.before_stamps.clone(),
         }
     }
 

@@ -32,6 +32,7 @@ pub(crate) use undo::{owned, undo_file};
 use crate::cgroup;
 use crate::namespace;
 use crate::processes::Identity;
+use crate::setting::{self, MachineLock, Setting};
 
 /// Environment variable that every process of a run carries.
 pub const RUN_MARK: &str = "LOOPSCOPE_RUN";
@@ -75,6 +76,8 @@ pub struct Ledger {
     is_owner: bool,
     /// The run's cgroup, or why there is none. Empty before it is known.
     cgroup: OnceLock<Result<PathBuf, String>>,
+    /// Held from the first setting of the machine that this agent changes.
+    machine: Mutex<Option<MachineLock>>,
     /// Entries that this agent has recorded.
     own: Mutex<Vec<Entry>>,
 }
@@ -116,6 +119,7 @@ impl Ledger {
             file: file.into(),
             is_owner: true,
             cgroup: OnceLock::new(),
+            machine: Mutex::default(),
             own: Mutex::default(),
         };
         ledger.write(&[Entry::Owner { controller, agent, boot: boot_id() }])?;
@@ -144,6 +148,7 @@ impl Ledger {
             file: file.into(),
             is_owner: false,
             cgroup: cgroup.into(),
+            machine: Mutex::default(),
             own: Mutex::default(),
         })
     }
@@ -345,6 +350,55 @@ impl Ledger {
         self.append(&[Entry::NotOurs { entry: Box::new(entry.clone()) }])
     }
 
+    /// Gives a setting of the machine another value, after recording it and the one before.
+    pub fn set(&self, setting: &Setting, value: &str) -> Result<(), LedgerError> {
+        let not_set = |reason: String| LedgerError::Make { what: setting.describe(), reason };
+        let before = setting.read().map_err(|error| not_set(error.to_string()))?;
+        if before == value {
+            return Ok(());
+        }
+        self.record_setting(setting, &before, value)?;
+        setting.write(value).map_err(|error| not_set(error.to_string()))?;
+        // What it has is what it is known by.
+        let now = setting.read().map_err(|error| not_set(error.to_string()))?;
+        if now != value {
+            setting.write(&before).map_err(|error| not_set(error.to_string()))?;
+            return Err(not_set(format!("it became {now:?} when it was given {value:?}")));
+        }
+        Ok(())
+    }
+
+    /// Records that a setting of the machine with the value `before` is about to get the value
+    /// `set`. Refused while another run has changed any: each would take the other's value for the
+    /// machine's own.
+    pub(crate) fn record_setting(
+        &self,
+        setting: &Setting,
+        before: &str,
+        set: &str,
+    ) -> Result<(), LedgerError> {
+        let refused = |reason: &str| LedgerError::Make {
+            what: setting.describe(),
+            reason: reason.to_owned(),
+        };
+        if !setting.is_ours() {
+            return Err(refused("loopscope does not change this"));
+        }
+        // The process that undoes the ledger is not in a host's network namespace, where it may be another.
+        if !self.is_owner {
+            return Err(refused("a host of a local testbed has nothing to do with the machine's"));
+        }
+        let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+        if machine.is_none() {
+            *machine = setting::lock_machine().map_err(|error| refused(&error.to_string()))?;
+        }
+        if machine.is_none() {
+            return Err(refused("another run has changed settings of this machine"));
+        }
+        let (setting, before, set) = (setting.clone(), before.to_owned(), set.to_owned());
+        self.record(&Entry::Setting { setting, before, set })
+    }
+
     /// Records what this process is about to make, whatever is there now.
     pub(crate) fn record(&self, entry: &Entry) -> Result<(), LedgerError> {
         self.write(std::slice::from_ref(entry))
@@ -383,7 +437,8 @@ impl Ledger {
     /// undoes what it recorded itself, except processes.
     pub fn undo(&self) -> Undone {
         if self.is_owner {
-            return undo::undo_file(&self.path, &self.run);
+            let machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner).take();
+            return undo::undo_file(&self.path, &self.run, machine);
         }
         let own = std::mem::take(&mut *self.own.lock().unwrap_or_else(PoisonError::into_inner));
         let mut undone = Undone::default();

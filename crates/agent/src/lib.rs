@@ -41,6 +41,7 @@ mod program;
 pub mod reset;
 pub mod server;
 mod service;
+pub mod setting;
 #[cfg(test)]
 #[path = "../../../tests/skip.rs"]
 mod skip;

@@ -6,6 +6,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use crate::cgroup;
 use crate::processes::{Killed, Search};
 
@@ -34,6 +36,13 @@ impl Ownership {
         match &self.cgroup {
             Some(cgroup) => cgroup::is_populated(cgroup),
             None => !self.search.find().is_empty(),
+        }
+    }
+
+    /// Sends SIGTERM to those in the cgroup, except to those of process groups `without`.
+    pub(crate) fn terminate(&self, without: &[u32]) {
+        if let Some(cgroup) = &self.cgroup {
+            cgroup::signal(cgroup, Signal::TERM, without);
         }
     }
 

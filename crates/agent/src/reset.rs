@@ -30,6 +30,20 @@ pub struct Report {
 
 /// Undoes every ledger below `state_dir` whose run does not live any more.
 pub fn reset(state_dir: &Path) -> io::Result<Report> {
+    reset_all(state_dir, reset_one)
+}
+
+/// Undoes every ledger below `state_dir` that no process holds, without waiting for any.
+pub(crate) fn reset_abandoned(state_dir: &Path) -> io::Result<Report> {
+    reset_all(state_dir, |path, report| {
+        let lock = |file| Flock::lock(file, FlockArg::LockExclusiveNonblock).ok();
+        if let Some(_held) = File::open(path).ok().and_then(lock) {
+            undo(path, report);
+        }
+    })
+}
+
+fn reset_all(state_dir: &Path, reset_one: impl Fn(&Path, &mut Report)) -> io::Result<Report> {
     let mut report = Report::default();
     let folder = ledger::folder(state_dir);
     let ledgers = match ledger::check_own(&folder).and_then(|()| fs::read_dir(&folder)) {
@@ -54,7 +68,7 @@ pub(crate) fn reset_ledger(path: &Path) -> Report {
 }
 
 fn reset_one(path: &Path, report: &mut Report) {
-    let run = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let run = name_of_run(path);
     let file = match File::open(path) {
         Ok(file) => file,
         // Its agent has just finished cleaning up.
@@ -94,7 +108,16 @@ fn reset_one(path: &Path, report: &mut Report) {
         report.problems.push(format!("cannot lock {}: {errno}", path.display()));
         return;
     }
-    let undone = ledger::undo_file(path, &run);
+    undo(path, report);
+}
+
+fn name_of_run(path: &Path) -> String {
+    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Undoes a ledger whose lock is held.
+fn undo(path: &Path, report: &mut Report) {
+    let undone = ledger::undo_file(path, &name_of_run(path), None);
     report.removed.extend(undone.removed);
     report.problems.extend(undone.problems);
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use loopscope_clocksync::probe::BeforeStamps;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::stat::{Mode, umask};
 use tokio::net::UnixStream;
@@ -25,7 +26,9 @@ use crate::ledger::{Entry, Ledger};
 use crate::machine::{Machine, MachineError, check_socket_path};
 use crate::processes::Identity;
 use crate::proto::agent_server::AgentServer;
+use crate::reset::reset_abandoned;
 use crate::service::Service;
+use crate::setting::{Setting, stamps};
 use crate::testbed::is_name;
 use crate::{dialogue, namespace, spawn, stdio, view};
 
@@ -66,6 +69,16 @@ pub fn run(options: Options) -> Result<Vec<String>, AgentError> {
         .run
         .clone()
         .unwrap_or_else(|| uuid::Uuid::new_v4().simple().to_string().split_off(26));
+    if options.netns.is_none()
+        && let Ok(report) = reset_abandoned(&state_dir)
+    {
+        // They stay in their ledgers, for `loopscope reset`. Of a folder that cannot be used, the next
+        // step says so.
+        report
+            .problems
+            .iter()
+            .for_each(|problem| print_line(&format!("an earlier run: {problem}")));
+    }
     let ledger = Arc::new(match &options.netns {
         Some(_) => Ledger::join(&state_dir, &run)?,
         None => Ledger::create(&state_dir, &run, controller()?)?,
@@ -192,8 +205,17 @@ fn open_host(
     std::fs::create_dir_all(&folder)
         .map_err(|source| AgentError::Path { path: folder.clone(), source })?;
     let frequency = loopscope_collect::frequency::nominal()?;
-    let clock =
-        HostClock::new(name, frequency, options.synthetic_seed, options.clock_netns.clone());
+    let before_stamps = options.netns.is_none().then(|| {
+        let ledger = ledger.clone();
+        let record = move |interface: &str, before, on| {
+            let setting = Setting::Stamps { interface: interface.to_owned() };
+            let recorded = ledger.record_setting(&setting, &stamps(before), &stamps(on));
+            recorded.map_err(io::Error::other)
+        };
+        Arc::new(record) as BeforeStamps
+    });
+    let clock_netns = options.clock_netns.clone();
+    let clock = HostClock::new(name, frequency, options.synthetic_seed, clock_netns, before_stamps);
     let (netns, program) = (options.netns.clone(), options.program.clone());
     Ok(Arc::new(Host::new(name.to_owned(), folder, netns, program, ledger.clone(), clock)))
 }

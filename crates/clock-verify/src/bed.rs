@@ -165,6 +165,7 @@ pub(super) fn side(
         filter: Some(Arc::new(move |counter| clock.apply(counter))),
         faults,
         own_interface: false,
+        before_stamps: None,
     }
 }
 

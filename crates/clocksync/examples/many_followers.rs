@@ -38,8 +38,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         Identity { host: "h".into(), trace_uuid: [1; 16], clock_uuid: [2; 16], frequency };
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let key = Key::new(&[7; 32])?;
-    let (directory, filter, faults, own_interface) = (None, None, None, false);
-    let side = Side { address, directory, identity, key, filter, faults, own_interface };
+    let (directory, filter, faults) = (None, None, None);
+    let (own_interface, before_stamps) = (false, None);
+    let side =
+        Side { address, directory, identity, key, filter, faults, own_interface, before_stamps };
     let responder = Responder::start(side.clone())?;
     let config = MeshConfig {
         rate_hz: 100.0,

@@ -126,6 +126,30 @@ async fn a_descendant_that_keeps_the_pipe_does_not_keep_the_exit_and_ends_with_s
     assert_eq!(agent.remains(), [""; 0]);
 }
 
+/// It has the time that its component has, and its component has one signal.
+#[tokio::test]
+async fn a_descendant_that_left_the_process_group_is_asked_to_end_too() {
+    let agent = Agent::start(&["--host", "h1"]);
+    let mut client = agent.client().await;
+    let json = client.hello(HelloRequest {}).await.unwrap().into_inner().environment_json;
+    if serde_json::from_str::<serde_json::Value>(&json).unwrap()["cgroup"]["path"].is_null() {
+        return controller::skipped("no cgroup can be made");
+    }
+    let left = "trap 'echo left; exit' TERM; echo up; while :; do sleep 0.01; done";
+    let script = "trap 'echo asked' TERM; setsid sh -c \"$0\" & wait; wait; wait; wait";
+    client.start(start("a", &["sh", "-c", script, left], Rule::Line("up".into()))).await.unwrap();
+    let mut watcher = Watcher::of(&mut client).await;
+    watcher.until_ready("a").await;
+    let asked = std::time::Instant::now();
+    stop(&mut client, 60.0).await.unwrap();
+    // Nobody waited for the grace to be over.
+    assert!(asked.elapsed().as_secs() < 60);
+    let (events, _) = watcher.until_exit("a").await;
+    let mut told = lines(&events, false);
+    told.sort_unstable();
+    assert_eq!(told, ["asked", "left"]);
+}
+
 /// Nothing but the cgroup tells whose it is.
 #[tokio::test]
 async fn a_descendant_without_session_and_environment_ends_with_its_component() {
@@ -144,14 +168,18 @@ async fn a_descendant_without_session_and_environment_ends_with_its_component() 
         client.start(start(component, &["sh", "-c", escaped], STARTED)).await.unwrap();
     }
     let mut watcher = Watcher::of(&mut client).await;
-    let mut pids = vec![];
-    for component in ["a", "b"] {
-        let told = watcher.until(component, |what| matches!(what, What::Output(_))).await;
-        pids.push(lines(&told, true)[0].parse::<i32>().unwrap());
-        let own = std::fs::read_to_string(format!("{path}/h1/{component}/cgroup.procs")).unwrap();
-        assert!(own.lines().any(|line| line == pids.last().unwrap().to_string()), "{own}");
+    let mut pids = std::collections::BTreeMap::new();
+    while pids.len() < 2 {
+        let event = watcher.next().await.unwrap();
+        if let Some(What::Output(output)) = event.what {
+            pids.insert(event.component, output.line.parse::<i32>().unwrap());
+        }
     }
-    let [a, b] = [pids[0], pids[1]].map(|pid| loopscope_agent::Identity::of(pid).unwrap());
+    for (component, pid) in &pids {
+        let own = std::fs::read_to_string(format!("{path}/h1/{component}/cgroup.procs")).unwrap();
+        assert!(own.lines().any(|line| line == pid.to_string()), "{own}");
+    }
+    let [a, b] = [pids["a"], pids["b"]].map(|pid| loopscope_agent::Identity::of(pid).unwrap());
     let only_a = StopRequest { components: vec!["a".to_owned()], grace_s: 0.1 };
     client.stop(only_a).await.unwrap();
     assert!(!a.is_alive() && b.is_alive());

@@ -121,6 +121,27 @@ async fn what_a_killed_agent_leaves_is_undone_without_reset() {
     assert_eq!(agent.reset().removed, [""; 0]);
 }
 
+/// Its guardian was killed, too.
+#[tokio::test]
+async fn the_next_agent_undoes_what_a_killed_one_has_left_and_nothing_of_the_living() {
+    if !has_root("the_next_agent_undoes_what_a_killed_one_has_left_and_nothing_of_the_living") {
+        return;
+    }
+    let mut killed = Agent::start(&[]);
+    build(&mut killed.client().await, &["h1"]).await;
+    killed.kill_with_guardian();
+    let state = killed.state_dir().display().to_string();
+    let next = Agent::start_in(&[], &[("LOOPSCOPE_STATE_DIR", &state)]);
+    // The hosts' agents of the killed one may have held its ledger still; the one after finds it free.
+    while !killed.remains().is_empty() {
+        drop(Agent::start_in(&[], &[("LOOPSCOPE_STATE_DIR", &state)]));
+    }
+    assert_eq!(killed.cgroup(), None);
+    build(&mut next.client().await, &["h1"]).await;
+    drop(Agent::start_in(&[], &[("LOOPSCOPE_STATE_DIR", &state)]));
+    assert_eq!(next.remains().iter().filter(|what| what.starts_with("namespace")).count(), 3);
+}
+
 /// Runs of a sweep differ in the beginnings of their names only.
 #[tokio::test]
 async fn runs_whose_names_end_alike_are_made_at_the_same_time() {

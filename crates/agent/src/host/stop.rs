@@ -33,19 +33,23 @@ impl Host {
         for (_, component) in &speaking {
             component.wait(grace.saturating_sub(asked.elapsed())).await;
         }
-        for (_, component) in targets.iter().filter(|(_, c)| !c.is_over()) {
-            component.order(Order::Signal(Signal::SIGTERM));
-        }
-        let asked = Instant::now();
-        for (_, component) in &targets {
-            component.wait(grace.saturating_sub(asked.elapsed())).await;
-        }
         let owned: Vec<Ownership> = if all {
             vec![self.owned(None)]
         } else {
             targets.iter().map(|(name, _)| self.owned(Some(name))).collect()
         };
-        // Descendants had the same signal and have the rest of the grace.
+        let living: Vec<_> = targets.iter().filter(|(_, c)| !c.is_over()).collect();
+        for (_, component) in &living {
+            component.order(Order::Signal(Signal::SIGTERM));
+        }
+        // Descendants that have left their component's process group, or outlived it.
+        let groups: Vec<u32> = living.iter().map(|(_, component)| component.pid).collect();
+        tokio::task::block_in_place(|| owned.iter().for_each(|owned| owned.terminate(&groups)));
+        let asked = Instant::now();
+        for (_, component) in &targets {
+            component.wait(grace.saturating_sub(asked.elapsed())).await;
+        }
+        // Descendants have the rest of the grace.
         while any_left(&owned).await && asked.elapsed() < grace {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::cgroup;
 use crate::namespace;
 use crate::processes::Identity;
+use crate::setting::Setting;
 
 /// Prefixes of the names of directories and namespaces that loopscope makes.
 pub(super) const PREFIXES: [&str; 2] = ["ls-", "loopscope-"];
@@ -60,6 +61,15 @@ pub enum Entry {
         /// Absolute.
         path: PathBuf,
     },
+    /// A setting of the machine that was there before.
+    Setting {
+        /// The setting.
+        setting: Setting,
+        /// Its value before.
+        before: String,
+        /// The value that it was given.
+        set: String,
+    },
     /// A Unix socket.
     Socket {
         /// Absolute.
@@ -90,6 +100,7 @@ impl Entry {
             Entry::Directory { path } => format!("directory {}", path.display()),
             Entry::Cgroup { path } => format!("cgroup {}", path.display()),
             Entry::Mount { path } => format!("mount {}", path.display()),
+            Entry::Setting { setting, set, .. } => format!("{}: {set}", setting.describe()),
             Entry::Socket { path } => format!("socket {}", path.display()),
             Entry::Marked { entry, .. } => entry.describe(),
             Entry::NotOurs { entry } => format!("{}, of somebody else", entry.describe()),
@@ -119,6 +130,7 @@ impl Entry {
             Entry::Directory { path } | Entry::Cgroup { path } | Entry::Mount { path } => {
                 plain(path) && path.file_name().and_then(|name| name.to_str()).is_some_and(named)
             }
+            Entry::Setting { setting, .. } => setting.is_ours(),
             Entry::Socket { path } => plain(path),
         }
     }
@@ -132,7 +144,7 @@ impl Entry {
                 path.symlink_metadata().is_ok()
             }
             // Another mount there is not in the way.
-            Entry::Mount { .. } => false,
+            Entry::Mount { .. } | Entry::Setting { .. } => false,
         }
     }
 
@@ -172,6 +184,7 @@ impl Entry {
             }
             Entry::Cgroup { .. } => return Ok(false),
             Entry::Mount { path } => return cgroup::unmount(path),
+            Entry::Setting { setting, before, set } => return setting.restore(before, set),
             Entry::Socket { path } => match path.symlink_metadata() {
                 Ok(metadata) if metadata.file_type().is_socket() => fs::remove_file(path),
                 Ok(_) => return Ok(false),

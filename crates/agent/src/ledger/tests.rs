@@ -112,6 +112,103 @@ fn a_note_is_a_process_entry() {
     }
 }
 
+/// A ledger's agent in a network namespace of its own, so that its sysctls are nobody else's.
+fn in_own_network(test: impl FnOnce(&Path, Setting) + Send) {
+    if !nix::unistd::geteuid().is_root() {
+        return crate::skip::skipped("makes a network namespace, needs root");
+    }
+    let _one_at_a_time = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let state = tempfile::tempdir().unwrap();
+    std::thread::scope(|scope| {
+        let work = || {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            // That of the thread, whose namespace it is.
+            let path = PathBuf::from("/proc/sys/net/ipv4/ip_forward");
+            test(state.path(), Setting::File { path });
+        };
+        scope.spawn(work).join().unwrap();
+    });
+}
+
+/// The machine's lock is one for all tests.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+#[test]
+fn a_setting_gets_its_value_back_if_it_is_still_as_set() {
+    in_own_network(|state, setting| {
+        for somebody in [None, Some("0"), Some("1")] {
+            setting.write("0").unwrap();
+            let ledger = Ledger::create(state, "r1", here()).unwrap();
+            ledger.set(&setting, "1").unwrap();
+            assert_eq!(setting.read().unwrap(), "1");
+            if let Some(value) = somebody {
+                setting.write(value).unwrap();
+            }
+            let undone = ledger.undo();
+            assert!(undone.problems.is_empty(), "{undone:?}");
+            let restored = somebody != Some("0");
+            assert_eq!(undone.removed.len(), usize::from(restored), "{undone:?}");
+            assert_eq!(setting.read().unwrap(), "0");
+        }
+    });
+}
+
+#[test]
+fn a_setting_that_changes_twice_gets_its_first_value_back() {
+    in_own_network(|state, _| {
+        let setting = Setting::File { path: "/proc/sys/net/ipv4/ip_default_ttl".into() };
+        let before = setting.read().unwrap();
+        let ledger = Ledger::create(state, "r1", here()).unwrap();
+        for value in ["70", "71"] {
+            ledger.set(&setting, value).unwrap();
+        }
+        ledger.undo();
+        assert_eq!(setting.read().unwrap(), before);
+    });
+}
+
+/// Else the second would restore what the first had set.
+#[test]
+fn settings_of_a_machine_are_one_run_s_at_a_time() {
+    in_own_network(|state, setting| {
+        let first = Ledger::create(state, "r1", here()).unwrap();
+        let second = Ledger::create(state, "r2", here()).unwrap();
+        first.set(&setting, "1").unwrap();
+        let refused = second.set(&setting, "0").unwrap_err().to_string();
+        assert!(refused.contains("another run"), "{refused}");
+        assert!(second.undo().problems.is_empty());
+        assert_eq!(setting.read().unwrap(), "1");
+        first.undo();
+        let third = Ledger::create(state, "r3", here()).unwrap();
+        third.set(&setting, "1").unwrap();
+        // A killed agent's is undone when nobody holds the lock.
+        let path = third.path.clone();
+        assert_eq!(undo_file(&path, "r3", None).problems.len(), 1);
+        assert!(path.exists() && setting.read().unwrap() == "1");
+        drop(third);
+        assert!(undo_file(&path, "r3", None).problems.is_empty());
+        assert_eq!(setting.read().unwrap(), "0");
+    });
+}
+
+#[test]
+fn what_is_no_setting_is_not_written() {
+    let state = tempfile::tempdir().unwrap();
+    let ledger = Ledger::create(state.path(), "r1", here()).unwrap();
+    let victim = state.path().join("file");
+    fs::write(&victim, "a\n").unwrap();
+    let odd = format!("/proc/sys/../..{}", victim.display());
+    for path in [victim.clone(), odd.into(), "/proc/sys".into(), "/proc/irq/1/spurious".into()] {
+        let setting = Setting::File { path };
+        assert!(ledger.set(&setting, "b").is_err(), "{setting:?}");
+        let entry = Entry::Setting { setting, before: "b".into(), set: "a".into() };
+        ledger.write(&[entry]).unwrap();
+    }
+    let undone = ledger.undo();
+    assert_eq!((undone.removed.len(), undone.problems.len()), (0, 4), "{undone:?}");
+    assert_eq!(fs::read_to_string(victim).unwrap(), "a\n");
+}
+
 /// A process of another start of the machine has a number that anybody may have now.
 #[test]
 fn after_a_start_of_the_machine_only_files_are_left_to_undo() {
@@ -156,7 +253,7 @@ fn an_unfinished_last_line_is_no_entry_but_nonsense_is_a_problem() {
     let (entries, problems) = read(&path).unwrap();
     assert_eq!((entries.len(), problems.len()), (1, 0));
     fs::write(&path, "{\"kind\":\"moon-phase\"}\n").unwrap();
-    let undone = undo_file(&path, "x");
+    let undone = undo_file(&path, "x", None);
     assert!(undone.problems[0].contains("moon-phase"), "{undone:?}");
     assert!(path.exists(), "a ledger that was not understood must stay");
 }
@@ -280,7 +377,7 @@ fn killed_after_losing_a_race_for_a_namespace() {
     }) {
         std::thread::yield_now();
     }
-    let undone = undo_file(&path, "r1");
+    let undone = undo_file(&path, "r1", None);
     let lives = program.try_wait().unwrap().is_none();
     let found = namespace::cookie_of(name);
     let _ = program.kill();
@@ -298,7 +395,7 @@ fn killed_after_losing_a_race_for_a_directory() {
     let entry = Entry::Directory { path: theirs.clone() };
     let make = || fs::create_dir(&theirs).unwrap();
     let path = lose_and_die("killed_after_losing_a_race_for_a_directory", &entry, make);
-    let undone = undo_file(&path, "r1");
+    let undone = undo_file(&path, "r1", None);
     let there = theirs.exists();
     let _ = fs::remove_dir(&theirs);
     fs::remove_dir_all(path.ancestors().nth(2).unwrap()).unwrap();

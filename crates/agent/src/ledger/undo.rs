@@ -11,6 +11,7 @@ use super::{Entry, RUN_MARK, boot_id, read};
 use crate::namespace;
 use crate::ownership::Ownership;
 use crate::processes::{Killed, namespace_of};
+use crate::setting::{MachineLock, lock_machine};
 
 /// The result of undoing.
 #[derive(Debug, Default, Serialize)]
@@ -71,18 +72,36 @@ pub(super) fn undo_entries(entries: &[Entry], undone: &mut Undone) {
             Ok(true) => undone.removed.push(entry.describe()),
             Ok(false) => {}
             Err(error) => {
-                undone.problems.push(format!("cannot remove {}: {error}", entry.describe()));
+                undone.problems.push(format!("cannot undo {}: {error}", entry.describe()));
             }
         }
     }
 }
 
-/// Undoes the ledger at `path`.
-pub(crate) fn undo_file(path: &Path, run: &str) -> Undone {
+/// Undoes the ledger at `path`; `machine` is the lock that its agent has held, if it has.
+pub(crate) fn undo_file(path: &Path, run: &str, machine: Option<MachineLock>) -> Undone {
     let (entries, mut problems) = match read(path) {
         Ok(content) => content,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Undone::default(),
         Err(error) => (vec![], vec![format!("cannot read {}: {error}", path.display())]),
+    };
+    // So that another run does not take a value of this one for the machine's own.
+    let machine = match machine {
+        None if entries.iter().any(|entry| matches!(entry, Entry::Setting { .. })) => {
+            match lock_machine() {
+                Ok(Some(lock)) => Some(lock),
+                Ok(None) => {
+                    let what = "another run has changed settings of this machine: reset again when \
+                                it has ended";
+                    return Undone { removed: vec![], problems: vec![what.to_owned()] };
+                }
+                Err(error) => {
+                    let what = format!("cannot lock the settings of this machine: {error}");
+                    return Undone { removed: vec![], problems: vec![what] };
+                }
+            }
+        }
+        other => other,
     };
     let before_boot = entries.iter().find_map(|entry| match entry {
         Entry::Owner { boot, .. } => Some(*boot != boot_id()),
@@ -96,6 +115,7 @@ pub(crate) fn undo_file(path: &Path, run: &str) -> Undone {
     } else {
         undo(run, &entries)
     };
+    drop(machine);
     undone.problems.append(&mut problems);
     if undone.problems.is_empty()
         && let Err(error) = fs::remove_file(path)

@@ -5,8 +5,10 @@
 //! interface without a clock is told from one with.
 
 use std::ffi::CString;
-use std::net::{IpAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
 
 use nix::ifaddrs::getifaddrs;
 use nix::libc;
@@ -59,6 +61,38 @@ fn step(tx_type: u32, rx_filter: u32) -> Step {
     }
 }
 
+/// What is called with an interface's name and its stamps as they are and as they will be, each the
+/// types of what it sends and receives (`struct hwtstamp_config`), before they are switched on. An
+/// error leaves them off.
+pub type BeforeStamps = Arc<dyn Fn(&str, [u32; 2], [u32; 2]) -> io::Result<()> + Send + Sync>;
+
+/// The types of the packets that an interface stamps: of what it sends and of what it receives.
+pub fn read_stamps(interface: &str) -> io::Result<[u32; 2]> {
+    let mut now = libc::hwtstamp_config { flags: 0, tx_type: 0, rx_filter: 0 };
+    ask_by_name(interface, libc::SIOCGHWTSTAMP, &mut now)?;
+    Ok([now.tx_type.cast_unsigned(), now.rx_filter.cast_unsigned()])
+}
+
+/// Has an interface stamp packets of these types.
+pub fn write_stamps(interface: &str, [sent, received]: [u32; 2]) -> io::Result<()> {
+    let mut wanted = libc::hwtstamp_config {
+        flags: 0,
+        tx_type: sent.cast_signed(),
+        rx_filter: received.cast_signed(),
+    };
+    ask_by_name(interface, libc::SIOCSHWTSTAMP, &mut wanted)
+}
+
+fn ask_by_name<T: Question>(
+    interface: &str,
+    request: libc::c_ulong,
+    about: &mut T,
+) -> io::Result<()> {
+    let name = CString::new(interface).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    ask(&socket, &name, request, about).ok_or_else(io::Error::last_os_error)
+}
+
 /// An interface that stamps.
 pub(super) struct Hardware {
     phc: u32,
@@ -70,7 +104,11 @@ pub(super) struct Hardware {
 
 impl Hardware {
     /// The interface of `address`, if it stamps or can be made to.
-    pub(super) fn of(address: IpAddr, socket: &UdpSocket) -> Option<Hardware> {
+    pub(super) fn of(
+        address: IpAddr,
+        socket: &UdpSocket,
+        before_stamps: Option<&BeforeStamps>,
+    ) -> Option<Hardware> {
         let interface = interface_of(address)?;
         let mut ability = Ability { cmd: ETHTOOL_GET_TS_INFO, ..Ability::default() };
         ask(socket, &interface, libc::SIOCETHTOOL, &mut ability)?;
@@ -82,6 +120,10 @@ impl Hardware {
         match step(now.tx_type.cast_unsigned(), now.rx_filter.cast_unsigned()) {
             Step::Use => {}
             Step::SwitchOn => {
+                let (off, on) =
+                    ([libc::HWTSTAMP_TX_OFF, libc::HWTSTAMP_FILTER_NONE], [TX_ON, RX_ALL]);
+                let name = hardware.interface.to_str().ok()?;
+                before_stamps.map_or(Ok(()), |call| call(name, off, on)).ok()?;
                 hardware.set(TX_ON, RX_ALL)?;
                 hardware.ours = true;
             }
@@ -141,7 +183,10 @@ fn ask<T: Question>(
 ) -> Option<()> {
     let name = interface.as_bytes_with_nul();
     let mut named = [0 as libc::c_char; libc::IFNAMSIZ];
-    named.get(..name.len())?;
+    if name.len() > named.len() {
+        nix::errno::Errno::ENODEV.set();
+        return None;
+    }
     for (to, from) in named.iter_mut().zip(name) {
         *to = from.cast_signed();
     }
@@ -187,6 +232,16 @@ mod tests {
         assert_eq!(step(1, 12), Step::LeaveAlone);
     }
 
+    /// So that nothing is taken for a setting that could not be read.
+    #[test]
+    fn stamps_of_what_has_none_are_an_error() {
+        let unsupported = read_stamps("lo").unwrap_err();
+        assert_eq!(unsupported.raw_os_error(), Some(libc::EOPNOTSUPP));
+        for absent in ["no-such-link", "a-name-that-is-longer-than-any-interface-has"] {
+            assert_eq!(read_stamps(absent).unwrap_err().raw_os_error(), Some(libc::ENODEV));
+        }
+    }
+
     #[test]
     fn loopback_has_no_clock() {
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -195,6 +250,6 @@ mod tests {
         let mut ability = Ability { cmd: ETHTOOL_GET_TS_INFO, ..Ability::default() };
         ask(&socket, &interface, libc::SIOCETHTOOL, &mut ability).unwrap();
         assert!(ability.so_timestamping != 0, "{ability:?}");
-        assert!(Hardware::of(loopback, &socket).is_none());
+        assert!(Hardware::of(loopback, &socket, None).is_none());
     }
 }

@@ -95,6 +95,7 @@ mod tests {
             filter: None,
             faults: None,
             own_interface: false,
+            before_stamps: None,
         })
         .unwrap();
         let mut local_clocks = LocalClocks::new(frequency);

@@ -31,6 +31,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub use faults::{ClockSet, Faults};
+pub use hardware::{BeforeStamps, read_stamps, write_stamps};
 pub use mesh::{EdgeEnd, MESH_BURST, MESH_RATE_HZ, Mesh, MeshConfig, Peer, Witness};
 pub use outcome::{Observer, Outcome};
 pub use prober::{DEFAULT_BURST, DEFAULT_RATE_HZ, Prober, ProberConfig};
@@ -62,6 +63,8 @@ pub struct Side {
     pub faults: Option<Faults>,
     /// Whether packets leave by the interface that has the address, whatever the routes say.
     pub own_interface: bool,
+    /// Called before an interface's stamps are switched on; `None`: they just are.
+    pub before_stamps: Option<BeforeStamps>,
 }
 
 /// Why probes cannot start or had to end.

@@ -431,11 +431,16 @@ mod tests {
         let identity =
             Identity { host: "ref".into(), trace_uuid: [1; 16], clock_uuid: [2; 16], frequency };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let (directory, filter, faults) = (None, None, None);
-        let shared = key.clone();
-        let own_interface = false;
-        let side =
-            Side { address, directory, identity, key: shared, filter, faults, own_interface };
+        let side = Side {
+            address,
+            directory: None,
+            identity,
+            key: key.clone(),
+            filter: None,
+            faults: None,
+            own_interface: false,
+            before_stamps: None,
+        };
         let responder = Responder::start(side).unwrap();
         let socket = UdpSocket::bind(address).unwrap();
         socket.connect(responder.address()).unwrap();

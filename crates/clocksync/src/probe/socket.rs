@@ -99,7 +99,7 @@ struct Interface {
 
 impl Interface {
     fn open(side: &Side, socket: &UdpSocket, kernel: &mut Placer) -> Option<Interface> {
-        let stamping = Hardware::of(side.address.ip(), socket)?;
+        let stamping = Hardware::of(side.address.ip(), socket, side.before_stamps.as_ref())?;
         let mut phc = Phc::open(stamping.phc())?;
         let reading = phc.read(kernel)?;
         // What steers it, and how often, is not known.

@@ -49,6 +49,7 @@ pub fn side(
         filter,
         faults: None,
         own_interface: false,
+        before_stamps: None,
     }
 }
 

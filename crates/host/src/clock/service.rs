@@ -81,8 +81,16 @@ impl Terms {
             frequency: machine.frequency,
         };
         let key = Key::read(&self.key)?;
-        let (directory, filter, faults, own_interface) = (self.log.clone(), None, None, false);
-        Ok(Side { address, directory, identity, key, filter, faults, own_interface })
+        Ok(Side {
+            address,
+            directory: self.log.clone(),
+            identity,
+            key,
+            filter: None,
+            faults: None,
+            own_interface: false,
+            before_stamps: None,
+        })
     }
 }
 

@@ -26,6 +26,7 @@ fn side(hosts: &std::path::Path, host: &str, frequency: Frequency) -> Side {
         filter: None,
         faults: None,
         own_interface: false,
+        before_stamps: None,
     }
 }
 
