@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from loopscope.provider.patience import within
-from loopscope.testbed.ssh_machine import END_S, skip_to_mark
+from loopscope.testbed.ssh_machine import END_S, end, skip_to_mark
 
 CHUNK = 1 << 16
 # An agent asks for a sign of life every second, which is one of its own.
@@ -92,9 +92,9 @@ class Relay:
             await within(END_S, process.wait())
         except asyncio.TimeoutError:
             process.kill()
-            await process.wait()
         if self._passing is not None:
             await asyncio.wait({self._passing})
+        await end(process)
 
 
 async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:

@@ -137,7 +137,7 @@ class SshMachine:
         except _TooLongError:
             raise TestbedError(f"host {self.host}: its answer has no end") from None
         finally:
-            await _end(process)
+            await end(process)
         _, mark, text = printed.decode(errors="replace").partition(f"{MARK}\n")
         if not mark:
             raise self.error("the connection is lost")
@@ -167,7 +167,7 @@ class SshMachine:
         except _TooLongError:
             raise TestbedError(f"host {self.host}: its answer has no end") from None
         finally:
-            await _end(process)
+            await end(process)
         if process.returncode != 0:
             said = printed.decode(errors="replace").strip().rpartition("\n")[2][-200:]
             raise self.error(f"it ended with exit status {process.returncode}, saying {said!r}")
@@ -212,7 +212,7 @@ class SshMachine:
             if not reading.done():
                 process.kill()
             await asyncio.wait({reading})
-            await _end(process)
+            await end(process)
         if process.returncode != 0:
             raise self.error("tar failed")
         return size
@@ -223,7 +223,7 @@ class SshMachine:
             # It has no input that could end it.
             if self._connection.returncode is None:
                 self._connection.terminate()
-            await _end(self._connection)
+            await end(self._connection)
             self._connection = None
 
 
@@ -298,14 +298,26 @@ async def _write(process: Process, content: bytes) -> None:
     process.stdin.close()
 
 
-async def _end(process: Process) -> None:
-    """Ends a process: its input closes; if that does not do, it is killed."""
-    if process.returncode is not None:
-        return
+async def end(process: Process) -> None:
+    """Ends a process: its input closes; if that does not do, it is killed.
+
+    Nobody else may read what it prints.
+    """
     if process.stdin is not None:
         process.stdin.close()
     try:
-        await within(END_S, process.wait())
+        await within(END_S, _ended(process))
     except asyncio.TimeoutError:
-        process.kill()
-        await process.wait()
+        if process.returncode is None:
+            process.kill()
+        # What else has its output open is not waited for.
+        with contextlib.suppress(asyncio.TimeoutError):
+            await within(END_S, _ended(process))
+
+
+async def _ended(process: Process) -> None:
+    # asyncio tells that a process has ended only when all that it printed was read.
+    if process.stdout is not None:
+        while await process.stdout.read(1 << 16):
+            pass
+    await process.wait()

@@ -1,0 +1,58 @@
+"""docs/guide/machines.md, command by command, with three machines that have sshd."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+
+import pytest
+from machine import BIN, ROOT, Machine
+from ssh_machines import SshMachines
+
+PAGE = (ROOT / "docs/guide/machines.md").read_text()
+GUIDE = ROOT / "docs/guide/machines"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_the_page_has_the_experiment() -> None:
+    assert blocks("yaml") == [(GUIDE / "machines.yaml").read_text()]
+
+
+@pytest.mark.usefixtures("root")
+def test_the_guides_commands(machines: SshMachines) -> None:
+    # The page's ssh_config, with the keys of these machines.
+    keys = machines.config.read_text().split("Host h1")[0]
+    (config,) = blocks("text")
+    machines.config.write_text(keys + config)
+    home = machines.directory
+    shutil.copytree(GUIDE, home / "docs/guide/machines")
+    (home / "runs").mkdir()
+    (home / "docs/guide/machines/runs").symlink_to(home / "runs")
+    done = subprocess.run(
+        machines.on_desk("bash", "-c", "set -eu\n" + "".join(blocks("sh"))),
+        cwd=home,
+        env={**machines.environment, "PATH": f"{BIN}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "PASS     loop.lost == 0" in done.stdout
+    for host in machines.hosts:
+        assert machines.on(host, "ls -A /home/rider/.cache/loopscope", check=False) == ""
+
+
+@pytest.mark.usefixtures("root")
+def test_the_same_file_on_one_computer(machine: Machine) -> None:
+    text = (GUIDE / "machines.yaml").read_text().replace("testbed: ssh", "testbed: local")
+    for here, there in re.findall(r"`(10\.77\.0\.(\d))`", PAGE):
+        text = text.replace(f"192.0.2.1{there}", here)
+    shutil.copytree(GUIDE, machine.directory / "guide")
+    done = machine.command("run", machine.write("guide/machines.yaml", text))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "PASS     loop.lost == 0" in done.stdout
