@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -12,6 +13,12 @@ from ssh_machines import SshMachines
 
 PAGE = (ROOT / "docs/guide/machines.md").read_text()
 GUIDE = ROOT / "docs/guide/machines"
+NOBODY = "65534"
+# Without root's rights, but for reading a Python that is root's.
+ORDINARY = [
+    *("setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"),
+    *("--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"),
+]
 
 
 def blocks(language: str) -> list[str]:
@@ -23,19 +30,25 @@ def test_the_page_has_the_experiment() -> None:
 
 
 @pytest.mark.usefixtures("root")
-def test_the_guides_commands(machines: SshMachines) -> None:
+def test_the_guides_commands_by_an_ordinary_user(machines: SshMachines) -> None:
     # The page's ssh_config, with the keys of these machines.
     keys = machines.config.read_text().split("Host h1")[0]
     (config,) = blocks("text")
     machines.config.write_text(keys + config)
-    home = machines.directory
+    home = machines.scratch / "home"
     shutil.copytree(GUIDE, home / "docs/guide/machines")
-    (home / "runs").mkdir()
-    (home / "docs/guide/machines/runs").symlink_to(home / "runs")
+    for owned in (machines.scratch, *machines.scratch.rglob("*"), *machines.keys.iterdir()):
+        os.chown(owned, int(NOBODY), int(NOBODY))
+    state = home / "state"
     done = subprocess.run(
-        machines.on_desk("bash", "-c", "set -eu\n" + "".join(blocks("sh"))),
+        machines.on_desk(*ORDINARY, "bash", "-c", "set -eu\n" + "".join(blocks("sh"))),
         cwd=home,
-        env={**machines.environment, "PATH": f"{BIN}:/usr/bin:/bin"},
+        env={
+            **machines.environment,
+            "PATH": f"{BIN}:/usr/bin:/bin",
+            "HOME": str(home),
+            "LOOPSCOPE_STATE_DIR": str(state),
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -43,6 +56,8 @@ def test_the_guides_commands(machines: SshMachines) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASS     loop.lost == 0" in done.stdout
+    assert not [path for path in state.rglob("*") if path.is_file()]
+    shutil.rmtree(home)
     for host in machines.hosts:
         assert machines.on(host, "ls -A /home/rider/.cache/loopscope", check=False) == ""
 
