@@ -21,7 +21,7 @@ from loopscope.control.repeat import Repeat
 from loopscope.experiment import load
 from loopscope.provider import AgentError, AgentLost
 from loopscope.provider._proto import agent_pb2 as pb
-from loopscope.provider.untrusted import printable
+from loopscope.provider.printable import printable
 
 
 class VirtualTime(asyncio.SelectorEventLoop):

@@ -8,10 +8,9 @@ import signal
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from machine import Machine
-from ssh_machines import SshMachines
+from ssh_machines import SshMachines, words_of
 
 LOCAL = "local"
 SSH = "ssh"
@@ -151,8 +150,8 @@ def _kill_ssh(case: Case) -> None:
     machine = case.machine
     assert isinstance(machine, SshMachines)
     for pid in machine.pids_of("desk", "ssh"):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if words[-2:-1] == [b"h2"] and b"-M" in words:
+        words = words_of(pid)
+        if words[-2:-1] == ["h2"] and "-M" in words:
             os.kill(pid, signal.SIGKILL)
 
 

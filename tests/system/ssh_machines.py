@@ -34,7 +34,7 @@ MaxStartups 100
 """
 
 
-def _words(pid: str) -> list[str]:
+def words_of(pid: int | str) -> list[str]:
     """A process's command; empty: it is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
@@ -182,7 +182,7 @@ exec env -i PATH=/usr/bin:/bin /usr/sbin/sshd -D -e -f /home/sshd/sshd_config
         """Numbers of the processes on a machine whose first word ends so, without those of sshd."""
         found = []
         for pid in run("ip", "netns", "pids", self.namespace(host)).split():
-            words = _words(pid)
+            words = words_of(pid)
             if words and "sshd" not in words[0] and words[0].endswith(name):
                 found.append(int(pid))
         return found
@@ -190,7 +190,7 @@ exec env -i PATH=/usr/bin:/bin /usr/sbin/sshd -D -e -f /home/sshd/sshd_config
     def processes_of(self, host: str) -> list[str]:
         """Commands of the user's processes on a machine, without those of sshd."""
         pids = run("ip", "netns", "pids", self.namespace(host)).split()
-        texts = [" ".join(_words(pid)) for pid in pids]
+        texts = [" ".join(words_of(pid)) for pid in pids]
         return [text for text in texts if text and "sshd" not in text]
 
     def remove(self) -> None:

@@ -25,11 +25,11 @@ from loopscope.control.router import emulates
 from loopscope.experiment import Component, ExitReady, LineReady, PhasesReady, PortReady
 from loopscope.provider._proto import agent_pb2 as pb
 from loopscope.provider.patience import within
+from loopscope.provider.printable import printable
 from loopscope.provider.untrusted import (
     LONGEST_LIST,
     UntrustedError,
     json_object,
-    printable,
 )
 
 LAST_LINES = 40

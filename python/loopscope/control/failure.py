@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from loopscope.control.instant import Instant, PrintedLine
 from loopscope.control.progress import Progress
-from loopscope.provider.untrusted import printable
+from loopscope.provider.printable import printable
 
 # How long after a failure what other components print may be because of it.
 CONSEQUENCES_NS = 1_000_000_000

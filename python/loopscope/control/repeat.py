@@ -31,7 +31,8 @@ from loopscope.provider import (
     Testbed,
 )
 from loopscope.provider._proto import agent_pb2 as pb
-from loopscope.provider.untrusted import UntrustedError, printable
+from loopscope.provider.printable import printable
+from loopscope.provider.untrusted import UntrustedError
 from loopscope.strict_json import to_json
 
 DRAIN = "drain"

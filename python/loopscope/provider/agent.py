@@ -11,7 +11,8 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from loopscope.provider._proto import agent_pb2 as pb
-from loopscope.provider.untrusted import LONGEST_TEXT, clean, printable
+from loopscope.provider.printable import printable
+from loopscope.provider.untrusted import LONGEST_TEXT, clean
 from loopscope.strict_json import to_json
 
 SERVICE = "/loopscope.agent.v1.Agent"

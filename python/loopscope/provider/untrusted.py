@@ -12,6 +12,8 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from loopscope.provider.printable import printable
+
 # The longest text, in characters (the agent itself cuts lines there), and list, in elements.
 LONGEST_TEXT = 64 * 1024
 LONGEST_LIST = 1000
@@ -22,14 +24,6 @@ DEEPEST = 32
 
 class UntrustedError(Exception):
     """A host has sent what no agent sends; the text says what."""
-
-
-def printable(text: str) -> str:
-    """The text with all escaped that a terminal would act on, but tabs and the ends of lines."""
-    return "".join(
-        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode()
-        for each in text
-    )
 
 
 def clean(message: Message) -> None:
