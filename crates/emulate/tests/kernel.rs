@@ -246,7 +246,7 @@ fn steps_come_in_their_time_and_a_broadcast_goes_over_each_receivers_link() {
         let (control, work) = started(document(links));
         send(ends, 1, 0xff, 0..20);
         assert_eq!((received(ends, 2), received(ends, 3)), ([20, 0, 0], [20, 0, 0]));
-        control.tell(loopscope_emulate::control::Command::Measured(now()));
+        control.measured(now()).unwrap();
         let shown = || control.show().unwrap()[0]["segments"].as_array().unwrap().len();
         while shown() < 2 {
             thread::yield_now();

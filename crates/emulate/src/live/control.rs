@@ -13,7 +13,12 @@ use crate::EmulateError;
 #[derive(Debug)]
 pub enum Command {
     /// The first measured phase began.
-    Measured(MonotonicNs),
+    Measured {
+        /// When.
+        at: MonotonicNs,
+        /// Told once the links have begun anew, so that no later packet belongs to the time before.
+        reply: Reply,
+    },
     /// Change some of a link's settings.
     Set {
         /// Host.
@@ -76,6 +81,11 @@ impl Control {
     pub fn set(&self, from: &str, to: &str, change: Map<String, Value>) -> Result<Value, String> {
         let (from, to) = (from.to_owned(), to.to_owned());
         self.ask(|reply| Command::Set { from, to, change, reply })
+    }
+
+    /// [`Command::Measured`] and its answer.
+    pub fn measured(&self, at: MonotonicNs) -> Result<Value, String> {
+        self.ask(|reply| Command::Measured { at, reply })
     }
 
     /// [`Command::Show`] and its answer.

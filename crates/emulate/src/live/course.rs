@@ -88,7 +88,10 @@ impl Course {
             match command {
                 Command::End => return Ok(false),
                 Command::Abandon(why) => return Err(EmulateError::Abandoned(why)),
-                Command::Measured(at) => self.measured(at, links),
+                Command::Measured { at, reply } => {
+                    self.measured(at, links);
+                    let _ = reply.send(Ok(Value::Null));
+                }
                 Command::Set { from, to, change, reply } => {
                     let pair = links.hosts().pair(&from, &to);
                     let settings = pair.and_then(|link| links.set(now(), link, &change)).and_then(
