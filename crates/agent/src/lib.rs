@@ -23,6 +23,7 @@ mod environment;
 mod events;
 mod global;
 mod host;
+pub mod lacking;
 pub mod ledger;
 pub mod lines;
 mod machine;
@@ -36,6 +37,7 @@ mod ports;
 mod processes;
 mod program;
 pub mod reset;
+pub mod rootless;
 pub mod server;
 mod service;
 #[cfg(test)]

@@ -106,15 +106,16 @@ fn share_folder() -> io::Result<()> {
 
 /// Moves the calling thread, and the threads that it starts from now on, into the namespace.
 pub fn enter(name: &str) -> io::Result<()> {
-    setns(File::open(path(name))?, CloneFlags::CLONE_NEWNET)?;
-    Ok(())
+    Ok(setns(File::open(path(name))?, CloneFlags::CLONE_NEWNET)?)
 }
 
 /// The result of `work`, done on a thread in the namespace. Threads that it starts, and sockets
 /// that it makes, stay there.
 pub fn within<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    // Where there is none, a thread is not needed, which not every process can have (rootless.rs).
+    let namespace = File::open(path(name))?;
     on_a_thread(|| {
-        enter(name)?;
+        setns(namespace, CloneFlags::CLONE_NEWNET)?;
         Ok(work())
     })
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::{Mode, umask};
 use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,13 +21,14 @@ use crate::agent::{Agent, AgentError, Options};
 use crate::clock::HostClock;
 use crate::console::{READY, print_line};
 use crate::host::Host;
+use crate::lacking::{self, Lack};
 use crate::ledger::{Entry, Ledger};
 use crate::machine::{Machine, MachineError, check_socket_path};
 use crate::processes::Identity;
 use crate::proto::agent_server::AgentServer;
 use crate::service::Service;
 use crate::testbed::is_name;
-use crate::{dialogue, namespace, spawn, stdio, view};
+use crate::{dialogue, namespace, rootless, spawn, stdio, view};
 
 /// After so much silence of the controller a host ends what it does for it.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -69,12 +71,33 @@ pub fn run(options: Options) -> Result<Vec<String>, AgentError> {
         Some(_) => Ledger::join(&state_dir, &run)?,
         None => Ledger::create(&state_dir, &run, controller()?)?,
     });
-    let outcome = live(options, socket.as_deref(), &dir, state_dir, &ledger);
+    // A host of a machine without root is one for its own user, and needs nothing more.
+    let rootless = options.host.is_none() && rootless::is_needed();
+    let undo = || drop(ledger.undo());
+    let entered = if rootless { rootless::enter(undo) } else { Ok(()) };
+    let outcome = entered
+        .map_err(AgentError::from)
+        .and_then(|()| live(options, socket.as_deref(), &dir, state_dir, &ledger));
     if outcome.is_err() {
         // No other process would undo it; the error that is reported is the one that led here.
         ledger.undo();
     }
     outcome
+}
+
+/// What the hosts of a testbed could not do that this user made here. It takes the calling process,
+/// which has one thread, into namespaces of its own. An error says why there can be no testbed.
+pub fn probe() -> Result<Vec<Lack>, AgentError> {
+    if rootless::is_needed() {
+        rootless::enter(|| ())?;
+    } else {
+        unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC)
+            .map_err(|errno| {
+                let hint = "in a container, this needs --privileged";
+                io::Error::other(format!("namespaces cannot be made: {errno} ({hint})"))
+            })?;
+    }
+    Ok(lacking::find())
 }
 
 fn live(
@@ -151,13 +174,23 @@ async fn serve(
                 let _ = stopped.await;
             }),
     );
-    tokio::select! {
-        _ = reasons.recv() => {}
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        failure = &mut server => {
-            let failure = failure.map_err(io::Error::other).and_then(|r| r.map_err(io::Error::other));
-            print_line(&format!("the agent's socket failed: {failure:?}"));
+    let mut children = signal(SignalKind::child())?;
+    loop {
+        tokio::select! {
+            _ = reasons.recv() => break,
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            failure = &mut server => {
+                let failure =
+                    failure.map_err(io::Error::other).and_then(|r| r.map_err(io::Error::other));
+                print_line(&format!("the agent's socket failed: {failure:?}"));
+                break;
+            }
+            _ = children.recv() => {
+                if let Some(machine) = &agent.machine {
+                    machine.reap();
+                }
+            }
         }
     }
     let problems = agent.close().await;
