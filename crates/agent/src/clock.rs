@@ -103,7 +103,7 @@ impl HostClock {
             frequency,
             synthetic,
             namespace,
-            global: GlobalClock::new(synthetic),
+            global: GlobalClock::new(synthetic, frequency),
             running: Mutex::default(),
         }
     }

@@ -10,6 +10,7 @@ from pydantic import Discriminator, Field, Tag
 from . import event_values, values
 from .component_order import EVERY, START_UP, After, Part
 from .file_section import Section, word_or_mapping
+from .model_machines import FilePattern
 from .place import Place
 from .quantity import SIZE
 from .values import Integer, JsonSchema, Names, Quantity, Rule, text
@@ -186,6 +187,13 @@ class Component(Section):
         default=False,
         description="Whether the run goes on without it when it fails. The manifest has how it "
         "failed.",
+    )
+    fetch: list[Annotated[str, FilePattern("the component's folder")]] = Field(
+        default=[],
+        examples=[["map", "*.csv"]],
+        description="Files that it leaves in its working directory, or patterns: the manifest has "
+        "their sizes and SHA-256 hashes as `fetched`, and a pattern that matches nothing is noted. "
+        "Other files are kept too.",
     )
     traces: list[
         Annotated[

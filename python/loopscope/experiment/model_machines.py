@@ -53,11 +53,13 @@ class IpAddress(Rule):
 class FilePattern(Rule):
     """A file or folder in this file's folder, or a pattern with ``*``."""
 
+    folder: str = "this file's folder"
+
     def read(self, value: object, names: Names) -> str:
         pattern = text(value)
         path = PurePosixPath(pattern)
         if path.is_absolute() or ".." in path.parts or not path.parts:
-            wrong(f"{pattern!r} is not within this file's folder")
+            wrong(f"{pattern!r} is not within {self.folder}")
         if not matches(names.folder, pattern):
             wrong(f"there is no file {pattern!r} in this file's folder")
         return pattern

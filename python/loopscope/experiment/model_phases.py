@@ -32,6 +32,17 @@ class Phase(Section):
         default=None,
         description="Phases that come before this one. Default: the one before it in the list.",
     )
+    common_start: Annotated[int, Quantity(DURATION, "1ms", "10s")] | None = Field(
+        default=None,
+        description="Has all components that take part begin the phase at the same instant of the "
+        "global clock, so long after it is chosen, such as 50ms: they have to be told until then. "
+        "How far apart they began is in the manifest. Default: each begins when it is told.",
+    )
+    warmup: Annotated[int, Quantity(DURATION, "1ms")] | None = Field(
+        default=None,
+        description="How long the warm-up is, for the first measured phase: the default of `trim` "
+        "of every path, such as 2s.",
+    )
 
 
 def phases(root: Tree) -> list[tuple[Tree, str | None]]:
@@ -64,6 +75,11 @@ def check_phases(at: Place) -> None:
     """Phases have names of their own, and each comes after phases that there are."""
     places = at.elements("phases")
     at.report_repeated("phase", [(each.text, each) for p in places if (each := p.get("name"))])
+    marked = [place for place in places if (m := place.get("measured")) and m.is_true] or places
+    for place in places:
+        warmup = place.get("warmup")
+        if warmup is not None and place.location != marked[0].location:
+            warmup.report("a warm-up belongs to the first phase that is measured")
     known = at.names.phases
     if known is None:
         return
