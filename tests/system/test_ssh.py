@@ -19,6 +19,7 @@ name: pipeline
 testbed: {testbed}
 hosts: [h1, h2, h3]
 clocks: synthetic
+clock: {{port: 1319}}
 params: {{count: 300}}
 components:
   source: {{host: h1, run: loopscope-host pipe source,
@@ -121,3 +122,19 @@ def test_a_machine_that_cannot_be_used_says_why_and_what_to_do(machines: SshMach
     lines[1] = f"{machines.address('h2')} {lines[0].partition(' ')[2]}"
     machines.known.write_text("\n".join(lines) + "\n")
     assert "host h2: its host key is not the one that is known" in failing(machines)
+
+
+def test_clock_probes_that_do_not_pass_are_named_before_anything_starts(
+    machines: SshMachines,
+) -> None:
+    # An address that others have no way to.
+    machines.on("h1", "ip address add 198.51.100.1/32 dev lo")
+    text = SLEEPER.format(machines="machines: {h1: {clock: 198.51.100.1}}\nclock: {port: 1319}\n")
+    done = machines.command("run", machines.write("sleeper.yaml", text))
+    assert done.returncode == 4
+    assert (
+        "host h2, 192.0.2.12, exchanges no clock probes with the reference, host h1, "
+        "UDP 198.51.100.1:1319, on the clock network: no clock probe" in done.stderr
+    )
+    assert "clock.port fixes the port" in done.stderr
+    assert "starting components" not in done.stderr

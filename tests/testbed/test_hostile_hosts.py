@@ -9,6 +9,7 @@ import resource
 import tarfile
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from loopscope import pipeline
 from loopscope.control import RunFailed, Silent
 from loopscope.control.instant import PrintedLine
 from loopscope.experiment import load
+from loopscope.provider._proto import agent_pb2 as pb
 from loopscope.testbed import kit
 from loopscope.testbed.unpack import UnpackError, unpack
 from loopscope.timeline import RunError, table_error
@@ -152,3 +154,41 @@ def test_a_quota_counts_files_as_well_as_bytes(tmp_path: Path) -> None:
     with pytest.raises(UnpackError, match="more than 1000000 bytes"):
         unpack(io.BytesIO(buffer.getvalue()), tmp_path, "h1", 1_000_000)
     assert len(os.listdir(tmp_path / "h1")) == 244
+
+
+class Flooding(HostileHost):
+    """A host that reports without an end."""
+
+    def _watch(self, _: bytes, __: object) -> Iterator[bytes]:
+        line = pb.Event(component="a", output=pb.Output(line="x" * 1000)).SerializeToString()
+        while True:
+            yield line
+
+
+def failure(home: Path, text: str) -> str:
+    """Message of a run that fails."""
+    file = home.parent / "hostile.yaml"
+    file.write_text(text)
+    with pytest.raises(RunFailed) as failed:
+        pipeline.run(load(file), file.read_bytes(), home.parent / "runs", Shown(), False)
+    return str(failed.value)
+
+
+def test_a_host_that_reports_without_an_end_is_stopped_at_its_quota(home: Path) -> None:
+    kinds = {"h1": Flooding}
+    hosts = [kinds.get(name, HostileHost)(name, home, random.Random(1), 0.0) for name in HOSTS]
+    try:
+        # The component never becomes ready, so that nothing else ends the run.
+        said = failure(home, f"{FILE}machines: {{h1: {{quota: 2MB}}}}\n")
+    finally:
+        for host in hosts:
+            host.stop()
+    assert "host h1: its agent has reported more than 2000000 bytes" in said
+    printed = sum(file.stat().st_size for file in home.parent.rglob("output.jsonl"))
+    assert printed < 10_000_000
+
+
+def test_a_machine_whose_answers_have_no_end_is_named(home: Path) -> None:
+    (home / "bin/uname").write_text("#!/bin/sh\nexec yes\n")
+    (home / "bin/uname").chmod(0o755)
+    assert "host h2: its answer has no end" in failure(home, FILE)

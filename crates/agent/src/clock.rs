@@ -23,7 +23,7 @@ use thiserror::Error;
 use crate::global::GlobalClock;
 use crate::namespace;
 use crate::proto::start_clock_request::Role as Asked;
-use crate::proto::{ClockPeer, ProbePeersRequest, StartClockRequest};
+use crate::proto::{AnswerPeersRequest, ClockPeer, ProbePeersRequest, StartClockRequest};
 
 /// The properties that all streams of one host have in common.
 pub(crate) struct HostClock {
@@ -51,7 +51,6 @@ enum Exchange {
 /// A follower's edges with other followers.
 struct Edges {
     address: IpAddr,
-    key: Key,
     answers: Option<Responder>,
     probes: Option<Mesh>,
 }
@@ -65,6 +64,8 @@ pub(crate) enum ClockError {
     Key(#[from] KeyError),
     #[error("{text:?} is no address: {source}")]
     Address { text: String, source: AddrParseError },
+    #[error("{0} is no port")]
+    Port(u32),
     #[error("the clock of host {0} has been started already")]
     Twice(String),
     #[error("the clock of host {0} is not running")]
@@ -142,7 +143,6 @@ impl HostClock {
         page: &Path,
     ) -> Result<Started, ClockError> {
         let role = request.role.ok_or(ClockError::NoRole)?;
-        let key = Key::new(&request.key)?;
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if running.is_some() {
             return Err(ClockError::Twice(self.host.clone()));
@@ -152,21 +152,26 @@ impl HostClock {
             .realtime_step
             .map(|step| ClockSet { after: Duration::from_nanos(step.after_ns), ns: step.by_ns });
         let faults = clock_set.map(|_| Faults { clock_set, ..Faults::default() });
-        let side =
-            |address: IpAddr| Side { faults, ..self.side(address, &key, &folder.join("probes")) };
+        let side = |address: SocketAddr, key: Key| Side {
+            faults,
+            ..self.side(address, key, &folder.join("probes"))
+        };
         let (role, online, exchange, started) = match role {
             Asked::Reference(reference) => {
-                let address = parse(&reference.address)?;
-                let side = side(address);
+                let address = SocketAddr::new(parse(&reference.address)?, port(reference.port)?);
+                let side = side(address, Key::root(&request.key)?);
                 let responder = self.on_the_network(|| Responder::start(side))?;
                 let online = responder.online();
                 let started = Started::Port(responder.address().port());
                 (Role::Reference, online, Exchange::Reference(responder), started)
             }
             Asked::Follower(follower) => {
-                let address = parse(&follower.address)?;
+                let address: IpAddr = parse(&follower.address)?;
                 let config = ProberConfig {
-                    side: side(address),
+                    side: side(
+                        SocketAddr::new(address, 0),
+                        Key::pair(&request.key, follower.number)?,
+                    ),
                     reference: parse::<SocketAddr>(&follower.reference)?,
                     rate_hz: follower.rate_hz,
                     burst: follower.burst,
@@ -175,7 +180,7 @@ impl HostClock {
                 };
                 let prober = self.on_the_network(|| Prober::start(config))?;
                 let (online, started) = (prober.online(), Started::Answered(prober.answered()));
-                let mesh = Box::new(Edges { address, key, answers: None, probes: None });
+                let mesh = Box::new(Edges { address, answers: None, probes: None });
                 (Role::Follower, online, Exchange::Follower { prober, mesh }, started)
             }
         };
@@ -212,12 +217,18 @@ impl HostClock {
     }
 
     /// Begins to answer other followers, logged under `folder`; the port.
-    pub(crate) fn answer_peers(&self, folder: &Path) -> Result<u16, ClockError> {
+    pub(crate) fn answer_peers(
+        &self,
+        request: &AnswerPeersRequest,
+        folder: &Path,
+    ) -> Result<u16, ClockError> {
+        let (key, port) = (Key::root(&request.key)?, port(request.port)?);
         self.of_follower(|prober, mesh| {
             if mesh.answers.is_some() {
                 return Err(ClockError::NoPeers(self.host.clone()));
             }
-            let side = self.side(mesh.address, &mesh.key, &folder.join("answers"));
+            let address = SocketAddr::new(mesh.address, port);
+            let side = self.side(address, key, &folder.join("answers"));
             let told = ReplyTime::Global(prober.online());
             let responder = self.on_the_network(|| Responder::with_time(side, told))?;
             let port = responder.address().port();
@@ -236,9 +247,9 @@ impl HostClock {
             if mesh.probes.is_some() {
                 return Err(ClockError::NoPeers(self.host.clone()));
             }
-            let peer = |ClockPeer { name, address }| {
-                let folder = folder.join("mesh").join(&name);
-                let side = self.side(mesh.address, &mesh.key, &folder);
+            let peer = |ClockPeer { name, address, key, number }| {
+                let (folder, key) = (folder.join("mesh").join(&name), Key::pair(&key, number)?);
+                let side = self.side(SocketAddr::new(mesh.address, 0), key, &folder);
                 Ok(Peer { name, address: parse(&address)?, side })
             };
             let peers = peers.into_iter().map(peer).collect::<Result<Vec<Peer>, ClockError>>()?;
@@ -273,14 +284,14 @@ impl HostClock {
     }
 
     /// The clock's side for an exchange that has a log of its own.
-    fn side(&self, address: IpAddr, key: &Key, directory: &Path) -> Side {
+    fn side(&self, address: SocketAddr, key: Key, directory: &Path) -> Side {
         let loopscope_collect::Identity { host, clock_uuid, trace_uuid, frequency } =
             self.identity();
         Side {
-            address: SocketAddr::new(address, 0),
+            address,
             directory: Some(directory.to_owned()),
             identity: Identity { host, clock_uuid, trace_uuid, frequency },
-            key: key.clone(),
+            key,
             filter: self.filter().map(|filter| Arc::new(filter) as Filter),
             faults: None,
         }
@@ -346,6 +357,10 @@ fn duration(of: Duration) -> String {
         ..1e9 => format!("{:.1} ms", ns / 1e6),
         _ => format!("{:.1} s", ns / 1e9),
     }
+}
+
+fn port(number: u32) -> Result<u16, ClockError> {
+    number.try_into().map_err(|_| ClockError::Port(number))
 }
 
 fn parse<T: std::str::FromStr<Err = AddrParseError>>(text: &str) -> Result<T, ClockError> {

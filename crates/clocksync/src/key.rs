@@ -1,5 +1,9 @@
 //! The key that both sides of the probes share: who does not have it is not listened to.
+//!
+//! A responder may have a root instead: from it follows another key for each follower, so that no
+//! follower can pass for another one, or for the responder.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -63,9 +67,27 @@ pub enum KeyError {
     },
 }
 
+/// What a root codes, with the follower's number (4 bytes, little-endian) after it, is the pair's
+/// key.
+const PAIR: &[u8] = b"loopscope clock pair";
+
 /// A secret of the two sides.
 #[derive(Clone)]
-pub struct Key(Hmac<Sha256>);
+pub struct Key {
+    mac: Hmac<Sha256>,
+    of: Of,
+}
+
+/// Whose a key is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    /// All that have it.
+    All,
+    /// A responder's alone: the root of its followers' keys.
+    Root,
+    /// One follower's, of this number, and the responder's.
+    Pair(u32),
+}
 
 impl Key {
     /// A key of these bytes, 16 to 4096 of them.
@@ -74,7 +96,37 @@ impl Key {
         if length < LEAST || length as u64 > MOST {
             return Err(KeyError::Length { length });
         }
-        Ok(Key(Hmac::new_from_slice(bytes).expect("HMAC takes keys of any length")))
+        let mac = Hmac::new_from_slice(bytes).expect("HMAC takes keys of any length");
+        Ok(Key { mac, of: Of::All })
+    }
+
+    /// A responder's root.
+    pub fn root(bytes: &[u8]) -> Result<Key, KeyError> {
+        Ok(Key { of: Of::Root, ..Key::new(bytes)? })
+    }
+
+    /// The key that follows from a responder's root for the follower of this number.
+    pub fn pair(bytes: &[u8], follower: u32) -> Result<Key, KeyError> {
+        Ok(Key { of: Of::Pair(follower), ..Key::new(bytes)? })
+    }
+
+    /// The number that a follower with this key has; `None`: any.
+    pub(crate) fn follower(&self) -> Option<u32> {
+        match self.of {
+            Of::Pair(follower) => Some(follower),
+            Of::All | Of::Root => None,
+        }
+    }
+
+    /// The key that packets of this follower are coded by.
+    pub(crate) fn with(&self, follower: u32) -> Cow<'_, Key> {
+        if self.of != Of::Root {
+            return Cow::Borrowed(self);
+        }
+        let root = self.mac.clone();
+        let bytes = root.chain_update(PAIR).chain_update(follower.to_le_bytes()).finalize();
+        let mac = Hmac::new_from_slice(&bytes.into_bytes()).expect("HMAC takes keys of any length");
+        Cow::Owned(Key { mac, of: Of::Pair(follower) })
     }
 
     /// A key of a file's bytes as they are. The file must be the caller's or root's, and nobody
@@ -114,7 +166,7 @@ impl Key {
 
     /// The code of `bytes`.
     pub(crate) fn code(&self, bytes: &[u8]) -> [u8; CODE] {
-        let full = self.0.clone().chain_update(bytes).finalize().into_bytes();
+        let full = self.mac.clone().chain_update(bytes).finalize().into_bytes();
         let mut code = [0; CODE];
         code.copy_from_slice(&full[..CODE]);
         code
@@ -122,7 +174,8 @@ impl Key {
 
     /// Whether `code` is that of `bytes`, in a time that does not tell how much of it is right.
     pub(crate) fn agrees(&self, bytes: &[u8], code: &[u8]) -> bool {
-        code.len() == CODE && self.0.clone().chain_update(bytes).verify_truncated_left(code).is_ok()
+        code.len() == CODE
+            && self.mac.clone().chain_update(bytes).verify_truncated_left(code).is_ok()
     }
 }
 
@@ -183,6 +236,18 @@ mod tests {
         assert_ne!(codes[0], codes[1]);
         let nowhere = Key::make(&directory.path().join("no/key")).unwrap_err().to_string();
         assert!(nowhere.contains("no/key"), "{nowhere}");
+    }
+
+    /// The controller makes the same keys: tests/control/test_clock_keys.py has the same numbers.
+    #[test]
+    fn each_follower_has_a_key_of_its_own_that_the_root_leads_to() {
+        let root = Key::root(&[7; 32]).unwrap();
+        let code = |key: &Key| key.code(b"x").map(|byte| format!("{byte:02x}")).concat();
+        assert_eq!(code(&root.with(1)), "9dc68c695174eadc7a59ead66d0cb52b");
+        assert_ne!(code(&root.with(1)), code(&root.with(2)));
+        let shared = Key::new(&[7; 32]).unwrap();
+        assert_eq!(code(&shared.with(1)), code(&shared.with(2)));
+        assert_eq!((root.with(5).follower(), shared.follower()), (Some(5), None));
     }
 
     #[test]

@@ -135,7 +135,8 @@ class ClockExchange:
 
     Over which network, exchanges a second, exchanges in the first and the last burst, the maximum
     error that is waited for and how long, the assumed bound on an oscillator's wander, the paths
-    whose messages bound the clocks too, and whether followers probe each other.
+    whose messages bound the clocks too, whether followers probe each other, and the UDP port that
+    is answered on, None: any.
     """
 
     network: Literal["clock", "data"]
@@ -146,6 +147,7 @@ class ClockExchange:
     wander_ppm: float
     mesh: bool = True
     messages: tuple[str, ...] = ()
+    port: int | None = None
 
 
 @dataclass(frozen=True)
