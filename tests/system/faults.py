@@ -244,14 +244,13 @@ FAULTS = [
         code=-signal.SIGKILL,
         leaves=(LOCAL, SSH),
     ),
-    Fault("agent-killed", GONE, inject=_kill_agent(signal.SIGKILL), leaves=(SSH,), found=UP),
+    Fault("agent-killed", GONE, inject=_kill_agent(signal.SIGKILL), found=UP),
     Fault("agent-ended", GONE, inject=_kill_agent(signal.SIGTERM), found=UP),
     Fault(
         "machine-agent-killed",
         "host h[12]: its agent is gone, and so is the agent of this machine: killed by SIGKILL",
         inject=_kill_agent(signal.SIGKILL, None),
         testbeds=(LOCAL,),
-        leaves=(LOCAL,),
     ),
     Fault(
         "links-killed",
