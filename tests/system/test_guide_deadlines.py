@@ -75,7 +75,10 @@ def test_the_guides_commands(machine: Machine) -> None:
             "way in order",
         )
     )
-    assert (slow["verdict"], missing["verdict"], order["verdict"]) == ("FAIL", "FAIL", "PASS")
+    assert (slow["verdict"], missing["verdict"]) == ("FAIL", "FAIL")
+    assert order["counts"]["missed"] == 0, order
+    # A machine that is busy for long leaves a clock, or events, in doubt; the line says which.
+    assert order["verdict"] == ("UNKNOWN" if order["reason"] else "PASS"), order
     assert missing["counts"]["missed"] == read["paths"]["way"]["lost"] >= 7
     assert slow["counts"]["missed"] >= missing["counts"]["missed"] + 50
     assert sum(slow["counts"].values()) == read["paths"]["way"]["count"]
