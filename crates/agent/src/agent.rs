@@ -41,6 +41,8 @@ pub struct Options {
     pub synthetic_seed: Option<u64>,
     /// The binary that it is, for starting others.
     pub program: PathBuf,
+    /// The SHA-256 of that file, in hexadecimal digits; none: it is not known yet.
+    pub sha256: Option<String>,
     /// See [`crate::ledger::state_dir`].
     pub state_dir: PathBuf,
 }
@@ -100,6 +102,7 @@ pub enum AgentError {
 /// The parts of an agent that its service uses.
 pub(crate) struct Agent {
     pub(crate) program: PathBuf,
+    pub(crate) sha256: Option<String>,
     pub(crate) host: Option<Arc<Host>>,
     /// `None` for the agent of a host.
     pub(crate) machine: Option<Machine>,

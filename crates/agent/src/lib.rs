@@ -29,6 +29,7 @@ pub mod ledger;
 pub mod lines;
 mod machine;
 pub mod namespace;
+mod netlink;
 pub mod network;
 mod offload;
 mod output;

@@ -12,6 +12,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStderr};
 
 use crate::console::{READY, print_line};
+use crate::environment;
 use crate::ledger::{Entry, Ledger, LedgerError, RUN_MARK};
 use crate::proto::{BuildTestbedReply, BuildTestbedRequest, TestbedHost};
 use crate::spawn::{self, Outfit};
@@ -86,16 +87,20 @@ impl Machine {
             check_socket_path(&socket)?;
             host.agent_socket = socket.display().to_string();
         }
+        let program = self.program.clone();
+        // One hash for all the hosts.
+        let sha256 = tokio::task::spawn_blocking(move || environment::sha256(&program));
         tokio::task::block_in_place(|| {
             plan.build(&self.ledger)?;
             self.ledger.make(&[Entry::Directory { path: folder.clone() }])?;
             write_names(&plan, &names)
         })?;
+        let sha256 = sha256.await.ok().flatten();
         let mut starting = vec![];
         // The router, which comes last, is on both networks.
         let clocks = plan.hosts.iter().map(|host| host.clock_namespace.as_deref()).chain([None]);
         for (host, clock) in made.iter().zip(clocks) {
-            starting.push(self.start_agent(host, clock, &names, request)?);
+            starting.push(self.start_agent(host, clock, &names, sha256.as_deref(), request)?);
         }
         for starting in starting {
             agents.push(starting.ready().await?);
@@ -109,6 +114,7 @@ impl Machine {
         host: &TestbedHost,
         clock: Option<&str>,
         names: &Path,
+        sha256: Option<&str>,
         request: &BuildTestbedRequest,
     ) -> Result<Starting, MachineError> {
         let mut command = std::process::Command::new(&self.program);
@@ -127,6 +133,9 @@ impl Machine {
             .stderr(Stdio::piped());
         if let Some(clock) = clock {
             command.args(["--clock-netns", clock]);
+        }
+        if let Some(sha256) = sha256 {
+            command.args(["--sha256", sha256]);
         }
         if let Some(seed) = request.synthetic_seed {
             command.args(["--synthetic-seed", &seed.to_string()]);

@@ -128,6 +128,7 @@ fn live(
             agents: Mutex::default(),
         }),
         program: options.program,
+        sha256: options.sha256,
         ends: ends.clone(),
         closed: Mutex::default(),
         ledger: ledger.clone(),

@@ -60,6 +60,7 @@ impl agent_server::Agent for Service {
                 name,
                 &agent.ledger,
                 &agent.program,
+                agent.sha256.as_deref(),
                 host.map(|host| host.clock.frequency()),
             );
             let environment_json = format!("{environment:#}\n");

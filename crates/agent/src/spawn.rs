@@ -13,18 +13,6 @@ use nix::unistd::{getpid, setsid, write};
 use crate::account::Account;
 use crate::ledger::Note;
 
-/// Makes `command`, which makes something for the run, write its entry into the ledger and keep the
-/// ledger's lock: who gets that knows that nothing is made any more.
-#[allow(unsafe_code)]
-pub(crate) fn prepare_helper(command: &mut Command, mut note: Note) {
-    let before_exec = move || {
-        note.write(getpid().as_raw())?;
-        Ok(note.keep_lock()?)
-    };
-    // SAFETY: as below; the closure makes the system calls getpid, write and fcntl.
-    unsafe { command.pre_exec(before_exec) };
-}
-
 /// The settings of a started process.
 #[derive(Debug, Default)]
 pub(crate) struct Outfit {

@@ -47,6 +47,9 @@ pub struct Arguments {
     /// Give the host a hidden clock of this seed: every stamp that leaves it is on that clock
     #[arg(long, value_name = "SEED", requires = "host")]
     synthetic_seed: Option<u64>,
+    /// The SHA-256 of this binary, where who starts it knows it
+    #[arg(long, value_name = "HEX", requires = "netns")]
+    sha256: Option<String>,
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
@@ -61,6 +64,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         clock_netns,
         names,
         synthetic_seed,
+        sha256,
     } = arguments;
     let program = std::env::current_exe().context("cannot find out which binary this is")?;
     let state_dir = ledger::state_dir();
@@ -75,6 +79,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         run,
         synthetic_seed,
         program,
+        sha256,
         state_dir,
     };
     let problems = server::run(options)?;
