@@ -79,5 +79,5 @@ def test_the_host_binary_records(host: list[str | Path], tmp_path: Path) -> None
     loss = json.loads((tmp_path / "out/loss.json").read_text())
     assert (loss["emitted"], loss["recorded"], loss["dropped"]) == (1000, 1000, 0)
     read = output("babeltrace2", tmp_path / "out/trace").splitlines()
-    numbers = [int(found[1]) for line in read if (found := re.search(r"id = (\d+)", line))]
+    numbers = [int(found[1]) for line in read if (found := re.search(r"\{ id = (\d+)", line))]
     assert numbers == list(range(1000))
