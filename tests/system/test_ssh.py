@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import platform
+import shlex
+import shutil
 import subprocess
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from ssh_machines import SshMachines
+
+from loopscope.testbed import kit
 
 pytestmark = pytest.mark.usefixtures("root")
 
@@ -121,3 +126,32 @@ def test_a_machine_that_cannot_be_used_says_why_and_what_to_do(machines: SshMach
     lines[1] = f"{machines.address('h2')} {lines[0].partition(' ')[2]}"
     machines.known.write_text("\n".join(lines) + "\n")
     assert "host h2: its host key is not the one that is known" in failing(machines)
+
+
+def test_a_machine_gets_the_programs_for_its_kind_of_processor(machines: SshMachines) -> None:
+    def pretend(kind: str) -> None:
+        """Has h2 name another processor."""
+        script = f'#!/bin/sh\n[ "$1" = -m ] && echo {kind} || exec /usr/bin/uname "$@"\n'
+        own = "/home/rider/bin"
+        machines.on("h2", f"mkdir -p {own}; echo {shlex.quote(script)} >{own}/uname")
+        machines.on("h2", f"chmod 755 {own}/uname; echo PATH={own}:$PATH >>/home/rider/.bashrc")
+
+    pretend("riscv64")
+    assert "kind 'riscv64'; loopscope runs on x86_64 and aarch64" in failing(machines)
+    other = {"x86_64": "aarch64", "aarch64": "x86_64"}[platform.machine()]
+    pretend(other)
+    place = kit.unpacked(other)
+    if place.exists():
+        pytest.skip(f"SKIPPED LOUDLY: {place} exists")
+    said = failing(machines)
+    assert f"host h2: it is a machine of kind {other}" in said
+    assert f"make dist MACHINE={other}" in said and str(place) in said
+    # A script in the binary's place shows which one the machine got.
+    binary = place / "bin/loopscope-host"
+    binary.parent.mkdir(parents=True)
+    try:
+        binary.write_text("#!/bin/sh\necho the other kind\n")
+        binary.chmod(0o755)
+        assert "loopscope-host says that it is ['the other kind']" in failing(machines)
+    finally:
+        shutil.rmtree(place)

@@ -55,12 +55,12 @@ async def reach(machine: SshMachine, token: str) -> Reached:
     if len(answers) != ANSWERS:
         raise TestbedError(f"host {machine.host}: its shell does not tell where its folders are")
     cache, state, system, kind, connection, tar, boot = answers
-    programs = kit.installed()
-    if (system, kind) != ("Linux", programs.machine):
-        raise TestbedError(
-            f"host {machine.host}: it is a {system} machine of kind {kind}; this installation has "
-            f"programs for Linux on {programs.machine}"
-        )
+    if system != "Linux":
+        raise TestbedError(f"host {machine.host}: it runs {system}, and only Linux is supported")
+    try:
+        programs = kit.for_machine(kind)
+    except TestbedError as error:
+        raise TestbedError(f"host {machine.host}: {error}") from None
     if tar == "none":
         raise TestbedError(f"host {machine.host}: it has no program tar, by which files are sent")
     place = f"{cache}/kit-{programs.hash}"
