@@ -61,7 +61,7 @@ def examine() -> Iterator[Finding]:
     yield Finding(
         "kernel", True, f"{platform.release()} on {platform.machine()}, {os.cpu_count()} CPUs"
     )
-    yield _cost("root", os.geteuid() == 0, "yes", "no", "no local testbed: run with sudo")
+    yield from _rights()
     ip = shutil.which("ip")
     yield _cost(
         "ip (iproute2)",
@@ -101,6 +101,32 @@ def examine() -> Iterator[Finding]:
 
 def _cost(what: str, ok: bool, yes: str, no: str, cost: str) -> Finding:
     return Finding(what, ok, yes, "") if ok else Finding(what, False, no, cost)
+
+
+def _rights() -> Iterator[Finding]:
+    """Root, or what a local testbed without it cannot do."""
+    from loopscope.testbed import TestbedError, dormant, host_binary
+
+    if os.geteuid() == 0:
+        yield Finding("root", True, "yes")
+        return
+    what = "local testbed without root"
+    try:
+        command: list[str | Path] = [host_binary(), "agent", "--probe"]
+    except TestbedError:
+        # Another finding is about that.
+        return
+    done = subprocess.run(
+        command, capture_output=True, encoding="utf-8", check=False, env=dormant()
+    )
+    if done.returncode:
+        said = done.stderr.strip() or f"exit status {done.returncode}"
+        yield Finding(what, False, said, "no local testbed: run with sudo")
+        return
+    tried = json.loads(done.stdout)
+    yield _cost(what, tried["works"], "yes, in a user namespace", tried["why"], "no local testbed")
+    for each in tried["lacking"]:
+        yield Finding(f"{each['what']} on its hosts", False, each["why"], each["cost"])
 
 
 def _flags() -> set[str]:
