@@ -22,7 +22,7 @@ Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
 
 PIPELINE = ROOT / "experiments" / "pipeline.yaml"
 COUNT = "count=300"
-LACKING = {"AF_XDP", "real-time priorities", "affinity of interrupts", "other users"}
+LACKING = {"cgroups", "AF_XDP", "real-time priorities", "affinity of interrupts", "other users"}
 # A run that goes on until it is ended. What `hider` starts has no mark, no session and no network
 # namespace of the run any more.
 LONG = """\

@@ -29,8 +29,8 @@ pub(crate) fn find(why_no_cgroup: Option<&str>) -> Vec<Lack> {
         (
             "cgroups",
             why_no_cgroup.map_or(Ok(()), |why| Err(io::Error::other(why))),
-            "programs that a component started and that cleared their environment end with the run, \
-             not with the component, and exit.json has no CPU time",
+            "what a component starts with an empty environment ends with the run only, and there \
+             is no account of CPU time",
         ),
         (
             "AF_XDP",
