@@ -89,11 +89,16 @@ def test_the_demo_gives_the_same_kind_of_result_as_for_root(
     assert (loop["count"], loop["lost"], read["loss"]["recorded"]) == (300, 0, 8 * 300)
     for hop in loop["hops"]:
         assert hop["min_ns"] >= -hop["err_ns"], hop
-    # Said once at the start, and in the manifest.
+    # It is shown once at the start, and is in the manifest.
     lacking = {each["what"]: each for each in manifest(user.home)["lacking"]}
     assert set(lacking) == LACKING
+    shown = " ".join(done.stderr.split())
     for what, each in lacking.items():
-        assert done.stderr.count(f"lack {what} ({each['why']})") == 1, done.stderr
+        assert shown.count(f"lack {what} ({each['why']})") == 1, shown
+    # Without cgroups the variables of the environment tell whose a process is.
+    for file in (user.home / "runs").glob("*/latest/base/1/hosts/*/env.json"):
+        cgroup = json.loads(file.read_text())["cgroup"]
+        assert cgroup["path"] is None and "lacking in manifest.json" in cgroup["why_none"]
     # The files are the user's, not some other number's.
     files = [path for path in (user.home / "runs").rglob("*") if not path.is_symlink()]
     assert len(files) > 50 and {path.stat().st_uid for path in files} == {user.uid}
@@ -218,6 +223,36 @@ def test_orphans_are_waited_for(user: OrdinaryUser) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.fixture
+def delegated(user: OrdinaryUser) -> Iterator[Path]:
+    """A cgroup that is the user's, as systemd delegates one; nothing may be left in it."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    places = [Path(fields[1]) for fields in mounts if fields[2] == "cgroup2"]
+    if not places:
+        pytest.skip("SKIPPED LOUDLY: no cgroups of version 2 are mounted")
+    group = places[0] / f"loopscope-tests-{os.getpid()}"
+    group.mkdir()
+    for path in (group, group / "cgroup.procs"):
+        os.chown(path, user.uid, -1)
+    yield group
+    left = [path for path in group.iterdir() if path.is_dir()]
+    for path in (*left, group):
+        path.rmdir()
+    assert not left
+
+
+def test_a_delegated_cgroup_is_used(user: OrdinaryUser, delegated: Path) -> None:
+    user.write("small.yaml", SMALL.replace("COMMAND", "cat /proc/self/cgroup"))
+    enter = ["sh", "-c", 'echo 0 > "$0/cgroup.procs" && exec "$@"', delegated]
+    done = user.run([*enter, *user.words("run", "small.yaml")])
+    assert done.returncode == 0, done.stderr
+    assert "cgroups" not in {each["what"] for each in manifest(user.home)["lacking"]}
+    (own,) = user.home.glob("runs/*/latest/base/1/hosts/h1/components/a/")
+    run = (user.home / "runs" / "small" / "latest").resolve().name.rpartition("-")[2]
+    assert f"0::/{delegated.name}/ls-{run}/h1/a\n" in (own / "stdout.log").read_text()
+    assert json.loads((own / "exit.json").read_text())["cpu"]["user_us"] >= 0
+
+
 @pytest.mark.parametrize(("name", "works"), [("nobody", True), ("root", False)])
 def test_a_component_can_be_its_own_user_only(user: OrdinaryUser, name: str, works: bool) -> None:
     user.write("check.sh", 'test "$USER" = "$1" && test "$(id -u)" = 0')
@@ -231,7 +266,7 @@ def test_a_component_can_be_its_own_user_only(user: OrdinaryUser, name: str, wor
 def test_doctor_lists_what_is_lacking(user: OrdinaryUser) -> None:
     found = json.loads(user.command("doctor", "--json").stdout)["findings"]
     by_name = {each["what"]: each for each in found}
-    assert by_name["local testbed without root"]["ok"]
+    assert by_name["local testbed"]["ok"]
     for what in LACKING:
         finding = by_name[f"{what} on its hosts"]
         assert not finding["ok"] and finding["cost"], finding

@@ -141,9 +141,7 @@ impl Ledger {
             Ok(None) => return Err(LedgerError::Missing(run.to_owned())),
             Err(source) => return Err(LedgerError::File { path, source }),
         };
-        let cgroup = cgroup_of(&path).ok_or_else(|| {
-            "the agent of the machine has none; manifest.json says why (lacking)".to_owned()
-        });
+        let cgroup = cgroup_of(&path).ok_or_else(|| "see lacking in manifest.json".to_owned());
         Ok(Ledger {
             run: run.to_owned(),
             path,

@@ -70,8 +70,6 @@ def examine() -> Iterator[Finding]:
         "not in PATH",
         "no local testbed: install iproute2",
     )
-    namespaces = Path("/proc/self/ns/net").exists()
-    yield _cost("network namespaces", namespaces, "yes", "not in this kernel", "no local testbed")
     yield _counter()
     yield _clock_source()
     yield from _processors()
@@ -104,27 +102,32 @@ def _cost(what: str, ok: bool, yes: str, no: str, cost: str) -> Finding:
 
 
 def _rights() -> Iterator[Finding]:
-    """Root, or what a local testbed without it cannot do."""
+    """Whether this user can have a local testbed, and what its hosts cannot do."""
     from loopscope.testbed import TestbedError, dormant, host_binary
 
-    if os.geteuid() == 0:
-        yield Finding("root", True, "yes")
-        return
-    what = "local testbed without root"
+    root = os.geteuid() == 0
+    yield _cost("root", root, "yes", "no", "less works on hosts of the local testbed, see below")
+    what = "local testbed"
     try:
         command: list[str | Path] = [host_binary(), "agent", "--probe"]
     except TestbedError:
-        # Another finding is about that.
+        # Told by another finding.
         return
     done = subprocess.run(
         command, capture_output=True, encoding="utf-8", check=False, env=dormant()
     )
     if done.returncode:
         said = done.stderr.strip() or f"exit status {done.returncode}"
-        yield Finding(what, False, said, "no local testbed: run with sudo")
+        yield Finding(what, False, said, "no experiment can be run on this machine alone")
         return
     tried = json.loads(done.stdout)
-    yield _cost(what, tried["works"], "yes, in a user namespace", tried["why"], "no local testbed")
+    yield _cost(
+        what,
+        tried["works"],
+        "yes" if root else "yes, in a user namespace",
+        tried["why"],
+        "no experiment can be run on this machine alone",
+    )
     for each in tried["lacking"]:
         yield Finding(f"{each['what']} on its hosts", False, each["why"], each["cost"])
 

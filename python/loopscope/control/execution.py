@@ -63,10 +63,9 @@ async def execute(
 ) -> Executed:
     """Runs the experiment once on the provider's hosts, its files in ``directory``.
 
-    ``lacks`` is told what the hosts cannot do, once they are made.
-
-    Whatever happens, components are ended, their files are closed, and the testbed is removed.
-    Raises RunFailed with the first cause.
+    ``lacks`` is called with what the hosts cannot do, once they are made. Whatever happens,
+    components are ended, their files are closed, and the testbed is removed. Raises RunFailed with
+    the first cause.
     """
     with Journal(progress, directory) as journal:
         return await _execute(experiment, provider, run_id, directory, journal, interruption, lacks)
@@ -86,7 +85,8 @@ async def _execute(
     reserve(directory / RESERVE, RESERVE_BYTES)
     try:
         async with bed:
-            lacks(bed.lacking)
+            if bed.lacking is not None:
+                lacks(bed.lacking)
             repeat = Repeat(experiment, bed, progress)
             try:
                 phases = await repeat.run()

@@ -84,7 +84,7 @@ class RunDirectory:
         write_whole(self.path / point / POINT, _document(self._point[1]))
 
     def lacks(self, progress: Progress, lacking: Sequence[Lack]) -> None:
-        """Notes what the hosts cannot do, for people once in a run."""
+        """Writes into the manifest what the hosts cannot do, and shows it once in a run."""
         if self._lacking is not None:
             return
         self._lacking = [asdict(each) for each in lacking]

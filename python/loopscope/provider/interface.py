@@ -110,8 +110,8 @@ class Testbed(ABC):
         """Where no router can stand between the hosts: each can impair what it sends itself."""
         self.knows_neighbours = False
         """Whether every host has the others' Ethernet addresses from the start."""
-        self.lacking: Sequence[Lack] = ()
-        """What the hosts cannot do."""
+        self.lacking: Sequence[Lack] | None = None
+        """What the hosts cannot do; None where it was not tried."""
         self.problems: list[str] = []
         """What could not be removed, for people."""
 
