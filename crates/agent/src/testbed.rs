@@ -87,6 +87,9 @@ pub struct Host {
 /// Why there is no testbed.
 #[derive(Debug, Error)]
 pub enum TestbedError {
+    /// Not root.
+    #[error("making network namespaces and links needs root; run loopscope with sudo")]
+    NotRoot,
     /// The request.
     #[error("{0}")]
     Plan(String),
@@ -182,6 +185,9 @@ impl Plan {
 
     /// Makes it.
     pub fn build(&self, ledger: &Ledger) -> Result<(), TestbedError> {
+        if !nix::unistd::geteuid().is_root() {
+            return Err(TestbedError::NotRoot);
+        }
         let of_hosts = self.hosts.iter().flat_map(|h| {
             let apart = h.clock_namespace.iter().filter(|&name| *name != h.namespace);
             [&h.namespace].into_iter().chain(apart)
