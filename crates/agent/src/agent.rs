@@ -11,6 +11,7 @@ use tokio::sync::{Mutex, mpsc};
 use crate::host::Host;
 use crate::ledger::{Ledger, LedgerError};
 use crate::machine::Machine;
+use crate::rootless::RootlessError;
 
 /// Time between SIGTERM and SIGKILL if the agent ends without an order to stop components.
 const LAST_GRACE: Duration = Duration::from_millis(500);
@@ -61,6 +62,9 @@ pub enum AgentError {
         /// The system's error.
         source: io::Error,
     },
+    /// The namespaces of a user who is not root.
+    #[error(transparent)]
+    Rootless(#[from] RootlessError),
     /// What it sees of the machine.
     #[error(
         "cannot give host {host} a view of its own: {source} (in a container, this needs --privileged)"

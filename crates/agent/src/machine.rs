@@ -7,12 +7,15 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, getpid};
 use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStderr};
 
 use crate::console::{READY, print_line};
 use crate::environment;
+use crate::lacking;
 use crate::ledger::{Entry, Ledger, LedgerError, RUN_MARK};
 use crate::proto::{BuildTestbedReply, BuildTestbedRequest, TestbedHost};
 use crate::spawn::{self, Outfit};
@@ -106,7 +109,10 @@ impl Machine {
             agents.push(starting.ready().await?);
         }
         let router = if plan.router.is_some() { made.pop() } else { None };
-        Ok(BuildTestbedReply { hosts: made, router, neighbours: plan.knows_neighbours() })
+        let lacking = lacking::find(self.ledger.why_no_cgroup());
+        let lacking = lacking.into_iter().map(Into::into).collect();
+        let neighbours = plan.knows_neighbours();
+        Ok(BuildTestbedReply { hosts: made, router, neighbours, lacking })
     }
 
     fn start_agent(
@@ -163,6 +169,22 @@ impl Machine {
             .map(|stderr| tokio::spawn(relay(stderr, host.name.clone(), last_words.clone())));
         let agent = HostAgent { host: host.name.clone(), child };
         Ok(Starting { agent, last_words, relay })
+    }
+
+    /// Waits for the children that have ended. The first process of a PID namespace is also given
+    /// those of other processes, when these end.
+    pub(crate) fn reap(&self) {
+        if getpid() != Pid::from_raw(1) {
+            return;
+        }
+        // While a testbed is made they are waited for where they are started.
+        let Ok(mut agents) = self.agents.try_lock() else { return };
+        for agent in &mut *agents {
+            // Nobody asks how it ended: its connection has.
+            let _ = agent.child.try_wait();
+        }
+        let none = Some(WaitPidFlag::WNOHANG);
+        while !matches!(waitpid(None, none), Ok(WaitStatus::StillAlive) | Err(_)) {}
     }
 
     /// Ends the hosts' agents, and with them their components.

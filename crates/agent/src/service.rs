@@ -299,7 +299,6 @@ impl From<MachineError> for Status {
             MachineError::Testbed(TestbedError::Plan(_) | TestbedError::Network(_)) => {
                 Status::invalid_argument(text)
             }
-            MachineError::Testbed(TestbedError::NotRoot) => Status::permission_denied(text),
             MachineError::Twice => Status::already_exists(text),
             _ => Status::failed_precondition(text),
         }

@@ -1,7 +1,7 @@
 //! `loopscope-host agent`.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -21,14 +21,14 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
     /// The socket to make (mode 0600; at most 107 bytes; must not exist)
-    #[arg(long, value_name = "PATH", required_unless_present = "stdio")]
+    #[arg(long, value_name = "PATH", required_unless_present_any = ["stdio", "probe"])]
     socket: Option<PathBuf>,
     /// Answer on standard input and output instead, as the host's agent
     #[arg(long, conflicts_with = "socket", requires = "host")]
     stdio: bool,
     /// Where to write the host's part of the run directory, hosts/<host>/
-    #[arg(long, value_name = "DIR")]
-    dir: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "probe")]
+    dir: Option<PathBuf>,
     /// The host that this agent is; without it, it only makes testbeds
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
@@ -50,6 +50,10 @@ pub struct Arguments {
     /// The SHA-256 of this binary, where who starts it knows it
     #[arg(long, value_name = "HEX", requires = "netns")]
     sha256: Option<String>,
+    /// Say instead whether this user can have a local testbed, and what its hosts could not do:
+    /// {"works": …, "why": …, "lacking": [{"what", "why", "cost"}, …]}
+    #[arg(long, exclusive = true)]
+    probe: bool,
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
@@ -65,13 +69,17 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         names,
         synthetic_seed,
         sha256,
+        probe,
     } = arguments;
     let program = std::env::current_exe().context("cannot find out which binary this is")?;
     let state_dir = ledger::state_dir();
+    if probe {
+        return print_probe(&program, &state_dir);
+    }
     let options = Options {
         scratch,
         socket,
-        dir,
+        dir: dir.context("--dir is missing")?,
         host,
         netns,
         clock_netns,
@@ -88,4 +96,13 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         let _ = writeln!(std::io::stderr(), "loopscope-host agent: {problem}");
     }
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn print_probe(program: &Path, state_dir: &Path) -> anyhow::Result<ExitCode> {
+    let (works, why, lacking) = match server::probe(program, state_dir) {
+        Ok(lacking) => (true, String::new(), lacking),
+        Err(error) => (false, error.to_string(), vec![]),
+    };
+    println!("{}", serde_json::json!({"works": works, "why": why, "lacking": lacking}));
+    Ok(ExitCode::SUCCESS)
 }

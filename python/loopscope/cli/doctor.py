@@ -61,7 +61,7 @@ def examine() -> Iterator[Finding]:
     yield Finding(
         "kernel", True, f"{platform.release()} on {platform.machine()}, {os.cpu_count()} CPUs"
     )
-    yield _cost("root", os.geteuid() == 0, "yes", "no", "no local testbed: run with sudo")
+    yield from _rights()
     ip = shutil.which("ip")
     yield _cost(
         "ip (iproute2)",
@@ -70,8 +70,6 @@ def examine() -> Iterator[Finding]:
         "not in PATH",
         "no local testbed: install iproute2",
     )
-    namespaces = Path("/proc/self/ns/net").exists()
-    yield _cost("network namespaces", namespaces, "yes", "not in this kernel", "no local testbed")
     yield _counter()
     yield _clock_source()
     yield from _processors()
@@ -101,6 +99,37 @@ def examine() -> Iterator[Finding]:
 
 def _cost(what: str, ok: bool, yes: str, no: str, cost: str) -> Finding:
     return Finding(what, ok, yes, "") if ok else Finding(what, False, no, cost)
+
+
+def _rights() -> Iterator[Finding]:
+    """Whether this user can have a local testbed, and what its hosts cannot do."""
+    from loopscope.testbed import TestbedError, dormant, host_binary
+
+    root = os.geteuid() == 0
+    yield _cost("root", root, "yes", "no", "less works on hosts of the local testbed, see below")
+    what = "local testbed"
+    try:
+        command: list[str | Path] = [host_binary(), "agent", "--probe"]
+    except TestbedError:
+        # Told by another finding.
+        return
+    done = subprocess.run(
+        command, capture_output=True, encoding="utf-8", check=False, env=dormant()
+    )
+    if done.returncode:
+        said = done.stderr.strip() or f"exit status {done.returncode}"
+        yield Finding(what, False, said, "no experiment can be run on this machine alone")
+        return
+    tried = json.loads(done.stdout)
+    yield _cost(
+        what,
+        tried["works"],
+        "yes" if root else "yes, in a user namespace",
+        tried["why"],
+        "no experiment can be run on this machine alone",
+    )
+    for each in tried["lacking"]:
+        yield Finding(f"{each['what']} on its hosts", False, each["why"], each["cost"])
 
 
 def _flags() -> set[str]:

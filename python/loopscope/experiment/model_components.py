@@ -144,8 +144,7 @@ class Component(Section):
     user: Annotated[str, values.User()] | None = Field(
         default=None,
         description="User of the host that it runs as, by name or number, with that user's groups, "
-        "HOME, USER, LOGNAME and SHELL. Default: who runs loopscope, which is root on the local "
-        "testbed.",
+        "HOME, USER, LOGNAME and SHELL. Default: who runs loopscope.",
     )
     output: Annotated[int, Quantity(SIZE, "128KiB", "1024GiB")] = Field(
         default="16MiB",
