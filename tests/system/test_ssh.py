@@ -24,6 +24,7 @@ name: pipeline
 testbed: {testbed}
 hosts: [h1, h2, h3]
 clocks: synthetic
+clock: {{port: 1319}}
 params: {{count: 300}}
 components:
   source: {{host: h1, run: loopscope-host pipe source,
@@ -155,3 +156,24 @@ def test_a_machine_gets_the_programs_for_its_kind_of_processor(machines: SshMach
         assert "loopscope-host says that it is ['the other kind']" in failing(machines)
     finally:
         shutil.rmtree(place)
+
+
+def test_clock_probes_that_do_not_pass_are_named_before_anything_starts(
+    machines: SshMachines,
+) -> None:
+    # As a firewall, h1 drops what comes for this port, by a rule before that of its own addresses.
+    machines.on(
+        "h1",
+        "ip rule add pref 2 lookup local && ip rule delete pref 0 && "
+        "ip rule add pref 1 iif eth0 ipproto udp dport 1319 blackhole",
+    )
+    text = SLEEPER.format(machines="clock: {port: 1319}\n")
+    done = machines.command("run", machines.write("sleeper.yaml", text))
+    assert done.returncode == 4
+    assert (
+        "host h2 (192.0.2.12) exchanges no clock probes with the reference, host h1 "
+        "(UDP 192.0.2.11:1319), on the clock network: no clock probe" in done.stderr
+    )
+    assert "`port` in `clock` sets the port" in done.stderr
+    repeat = machines.directory / "runs/sleeper/latest/base/1"
+    assert not list(repeat.glob("hosts/*/components/*"))

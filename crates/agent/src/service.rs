@@ -123,10 +123,11 @@ impl agent_server::Agent for Service {
 
     async fn answer_peers(
         &self,
-        _: Request<AnswerPeersRequest>,
+        request: Request<AnswerPeersRequest>,
     ) -> Result<Response<AnswerPeersReply>, Status> {
-        let host = self.host()?;
-        let port = tokio::task::block_in_place(|| host.clock.answer_peers(&host.clock_logs()))?;
+        let (host, request) = (self.host()?, request.into_inner());
+        let logs = host.clock_logs();
+        let port = tokio::task::block_in_place(|| host.clock.answer_peers(&request, &logs))?;
         Ok(Response::new(AnswerPeersReply { port: port.into() }))
     }
 
@@ -279,9 +280,10 @@ impl From<ClockError> for Status {
     fn from(error: ClockError) -> Status {
         let text = error.to_string();
         match error {
-            ClockError::NoRole | ClockError::Key(_) | ClockError::Address { .. } => {
-                Status::invalid_argument(text)
-            }
+            ClockError::Port(_)
+            | ClockError::NoRole
+            | ClockError::Key(_)
+            | ClockError::Address { .. } => Status::invalid_argument(text),
             ClockError::Twice(_) => Status::already_exists(text),
             ClockError::NotRunning(_)
             | ClockError::NoPeers(_)

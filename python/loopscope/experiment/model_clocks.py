@@ -52,6 +52,12 @@ class ClockExchange(Section):
         "messages, for hosts that have one only; emulated links delay them too, maximum errors are "
         "those of such links, and the report says what they cost.",
     )
+    port: Annotated[int | None, Integer(1, 65535)] = Field(
+        default=None,
+        description="UDP port on which hosts answer probes, such as 31900, for firewalls. Programs "
+        "cannot use it on the network of the probes. Ports below 1024 need root on the hosts. "
+        "Default: one that the system chooses.",
+    )
     rate: Annotated[float, Quantity(FREQUENCY, "0.1Hz", "1kHz")] = Field(
         default="100Hz",
         validate_default=True,

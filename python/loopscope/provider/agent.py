@@ -146,29 +146,33 @@ class Agent:
     async def start_clock_reference(
         self,
         address: str,
-        key: bytes,
+        root: bytes,
         *,
+        port: int | None,
         realtime_step: tuple[int, int] | None,
         past_links: bool = False,
     ) -> int:
-        """Answers the probes of who has ``key`` on ``address``; the port.
+        """Answers the probes of followers whose keys are derived from ``root``; the port.
+
+        ``address`` and ``port``: where to answer, None: on any port.
 
         ``realtime_step``: after how many ns loopscope sees CLOCK_REALTIME set, and by how many ns
         forward. ``past_links``: probes do not pass links that the host emulates itself.
         """
-        reference = pb.ClockReference(address=address)
+        reference = pb.ClockReference(address=address, port=port or 0)
         step = _step(realtime_step)
         request = pb.StartClockRequest(
-            reference=reference, key=key, realtime_step=step, past_links=past_links
+            reference=reference, key=root, realtime_step=step, past_links=past_links
         )
-        port: int = (await self._ask("StartClock", request, 10)).port
-        return port
+        answering: int = (await self._ask("StartClock", request, 10)).port
+        return answering
 
     async def start_clock_follower(
         self,
         address: str,
         reference: str,
         key: bytes,
+        number: int,
         *,
         rate_hz: float,
         burst: int,
@@ -176,13 +180,17 @@ class Agent:
         realtime_step: tuple[int, int] | None,
         past_links: bool = False,
     ) -> int:
-        """Probes ``reference`` ("address:port") from ``address``; exchanges of the first burst."""
+        """Probes ``reference`` ("address:port") from ``address``; exchanges of the first burst.
+
+        ``number``: that of ``key``.
+        """
         follower = pb.ClockFollower(
             address=address,
             reference=reference,
             rate_hz=rate_hz,
             burst=burst,
             wander_ppm=wander_ppm,
+            number=number,
         )
         step = _step(realtime_step)
         request = pb.StartClockRequest(
@@ -196,18 +204,18 @@ class Agent:
         reply: pb.ReadClockReply = await self._ask("ReadClock", pb.ReadClockRequest(), 10)
         return reply
 
-    async def answer_peers(self) -> int:
-        """Has a follower answer others too; the port."""
-        port: int = (await self._ask("AnswerPeers", pb.AnswerPeersRequest(), 10)).port
-        return port
+    async def answer_peers(self, root: bytes, port: int | None) -> int:
+        """Has a follower answer others too, whose keys are derived from ``root``; the port.
 
-    async def probe_peers(self, peers: Mapping[str, str], rate_hz: float) -> None:
-        """Has the host probe other hosts besides the reference, each ``rate_hz`` times a second.
-
-        They are given by name, at "address:port".
+        ``port``: the one to answer on, None: any.
         """
-        named = [pb.ClockPeer(name=name, address=at) for name, at in peers.items()]
-        await self._ask("ProbePeers", pb.ProbePeersRequest(peers=named, rate_hz=rate_hz), 10)
+        request = pb.AnswerPeersRequest(key=root, port=port or 0)
+        answering: int = (await self._ask("AnswerPeers", request, 10)).port
+        return answering
+
+    async def probe_peers(self, peers: Sequence[pb.ClockPeer], rate_hz: float) -> None:
+        """Has the host probe others besides the reference, each ``rate_hz`` times a second."""
+        await self._ask("ProbePeers", pb.ProbePeersRequest(peers=peers, rate_hz=rate_hz), 10)
 
     async def stop_peers(self) -> Sequence[pb.PeerEnd]:
         """Ends that with a last burst; what came of each."""
