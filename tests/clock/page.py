@@ -122,7 +122,7 @@ class Page:
         self.number = 0
         boot_id = uuid.UUID(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
         made = int.from_bytes(os.urandom(7), "little")
-        header = struct.pack("<8sII16sQQ", b"LSCLOCK1", 3, SIZE, boot_id.bytes, 2_600_000_000, made)
+        header = struct.pack("<8sII16sQQQ", b"LSCLOCK1", 4, SIZE, boot_id.bytes, 2_600_000_000, made, 1)
         new = path.with_suffix(".new")
         new.write_bytes(header.ljust(SIZE, b"\0"))
         new.chmod(0o644)
