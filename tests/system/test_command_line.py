@@ -87,7 +87,7 @@ def test_doctor(machine: Machine) -> None:
     (counters,) = (f for f in findings if f["what"] == "one counter for all processors")
     assert counters["ok"] and "ns of each other, by" in counters["found"]
     found = {finding["what"] for finding in findings}
-    assert {"kernel", "root", "invariant counter", "loopscope-host"} <= found
+    assert {"kernel", "root", "the processor's cycles as counter", "loopscope-host"} <= found
     assert len([what for what in found if what.startswith("mover ")]) == 3
     for finding in findings:
         assert finding["ok"] or finding["cost"], finding

@@ -7,12 +7,17 @@
 //! four cuts can take.
 
 use std::collections::BTreeSet;
+use std::hint::black_box;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use loopscope_time::source::{CounterKind, counter_kind, read_counter};
 
-/// Readings whose cost is measured, and whose differences are compared.
+/// Readings whose cost is measured together.
+const BATCH: u32 = 100;
+/// The cheapest of so many batches counts: what interrupts one only adds.
+const BATCHES: u32 = 20;
+/// Readings whose differences are compared.
 const READINGS: usize = 1_000;
 /// How long a coarse clock is read until it has stepped.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -25,7 +30,7 @@ pub struct Resolution {
     /// A reading may be older than it says by no more than this, in ticks. 0 for cycles, which step by
     /// ticks; `u64::MAX` if the counter stood still.
     pub step: u64,
-    /// Mean cost of a reading, in ns.
+    /// What a reading costs where nothing interrupts it, in ns.
     pub cost_ns: f64,
 }
 
@@ -33,12 +38,12 @@ pub struct Resolution {
 pub fn of_this_machine() -> &'static Resolution {
     static MEASURED: OnceLock<Resolution> = OnceLock::new();
     MEASURED.get_or_init(|| {
-        let began = Instant::now();
-        let mut readings: Vec<u64> = (0..READINGS).map(|_| read_counter().0).collect();
-        let cost_ns = began.elapsed().as_nanos() as f64 / READINGS as f64;
+        let cost_ns = (0..BATCHES).map(|_| batch_ns()).fold(f64::INFINITY, f64::min);
         let step = match counter_kind() {
             CounterKind::Cycles => 0,
             CounterKind::MonotonicRaw => {
+                let began = Instant::now();
+                let mut readings: Vec<u64> = (0..READINGS).map(|_| read_counter().0).collect();
                 while step(&readings).is_none() && began.elapsed() < PATIENCE {
                     let last = readings[readings.len() - 1];
                     let next = read_counter().0;
@@ -51,6 +56,15 @@ pub fn of_this_machine() -> &'static Resolution {
         };
         Resolution { step, cost_ns }
     })
+}
+
+/// Mean cost of the readings of a batch.
+fn batch_ns() -> f64 {
+    let began = Instant::now();
+    for _ in 0..BATCH {
+        black_box(read_counter());
+    }
+    began.elapsed().as_nanos() as f64 / f64::from(BATCH)
 }
 
 /// The longest step that readings in a row, in ns, can come from; `None` if they are all the same.

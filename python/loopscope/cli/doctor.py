@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -72,9 +72,7 @@ def examine() -> Iterator[Finding]:
     )
     namespaces = Path("/proc/self/ns/net").exists()
     yield _cost("network namespaces", namespaces, "yes", "not in this kernel", "no local testbed")
-    yield _counter()
-    yield _clock_source()
-    yield from _processors()
+    yield from _counter()
     yield _machine()
     yield _stamps()
     yield _hardware_clocks()
@@ -108,34 +106,6 @@ def _flags() -> set[str]:
         if line.startswith("flags"):
             return set(line.split(":", 1)[1].split())
     return set()
-
-
-def _counter() -> Finding:
-    cost = "no clocks between hosts: probes refuse a counter whose rate may change or that stops"
-    if platform.machine() == "aarch64":
-        return Finding("invariant counter", True, "the architecture's system counter")
-    missing = {"constant_tsc", "nonstop_tsc"} - _flags()
-    return _cost(
-        "invariant counter",
-        not missing,
-        "constant_tsc, nonstop_tsc",
-        f"no {', '.join(sorted(missing))}",
-        cost,
-    )
-
-
-def _clock_source() -> Finding:
-    path = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
-    source = path.read_text(encoding="utf-8").strip() if path.exists() else "unknown"
-    good = source in ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter")
-    return _cost(
-        "the counter as kernel clock source",
-        good,
-        source,
-        source,
-        "the kernel distrusts the counter: clocks of several CPUs may disagree, and the probes "
-        "refuse it",
-    )
 
 
 def _machine() -> Finding:
@@ -191,7 +161,8 @@ def _host_binary() -> Finding:
         return Finding("loopscope-host", False, "not found", str(error))
 
 
-def _processors() -> Iterator[Finding]:
+def _counter() -> Iterator[Finding]:
+    """What stamps events, and whether it is one and the same on all processors."""
     from loopscope.testbed import TestbedError, dormant, host_binary
 
     try:
@@ -209,6 +180,7 @@ def _processors() -> Iterator[Finding]:
         yield Finding(what, False, said, "no clocks between hosts")
         return
     found = json.loads(done.stdout)
+    yield _kind_of_counter(found["counter"])
     within, pairs = f"{found['within_ns']:.0f} ns", found["pairs"]
     yield _cost(
         what,
@@ -216,6 +188,26 @@ def _processors() -> Iterator[Finding]:
         f"within {within} of each other, by {pairs} pairs; times between hosts are that much wider",
         str(found["refused"]),
         f"no clocks between hosts: probes refuse counters more than {found['limit_ns']} ns apart",
+    )
+
+
+def _kind_of_counter(counter: dict[str, Any]) -> Finding:
+    """Whether the processor's cycles stamp events, and what that costs."""
+    kind, why, read = counter["kind"], counter["mistrust_of_cycles"], f"{counter['read_ns']:.1f} ns"
+    if kind == "cycles":
+        return _cost(
+            "the processor's cycles as counter",
+            why is None,
+            f"invariant, and the kernel keeps time by them; a reading costs {read}",
+            str(why),
+            "LOOPSCOPE_COUNTER asks for them all the same: clock probes refuse them",
+        )
+    return Finding(
+        "the processor's cycles as counter",
+        False,
+        why or "LOOPSCOPE_COUNTER asks for CLOCK_MONOTONIC_RAW",
+        f"events are stamped with CLOCK_MONOTONIC_RAW: a reading costs {read}, and it steps by "
+        f"{counter['step_ns']:.0f} ns at most, which is added to the maximum error of every time",
     )
 
 

@@ -141,7 +141,8 @@ class ClockExchange:
 
     Over which network, exchanges a second, exchanges in the first and the last burst, the maximum
     error that is waited for and how long, the assumed bound on an oscillator's wander, the paths
-    whose messages bound the clocks too, and whether followers probe each other.
+    whose messages bound the clocks too, whether followers probe each other, and the counters of
+    hosts that are not to choose theirs: cycles or monotonic-raw.
     """
 
     network: Literal["clock", "data"]
@@ -152,6 +153,7 @@ class ClockExchange:
     wander_ppm: float
     mesh: bool = True
     messages: tuple[str, ...] = ()
+    counters: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
