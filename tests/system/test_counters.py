@@ -32,7 +32,7 @@ now = lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 with Session(["run"]) as session:
     for _ in session:
         after = 0
-        for number in range(400):
+        for number in range(10**6):
             before = now()
             at(number, before, after)
             after = now()
@@ -108,14 +108,14 @@ def test_hosts_of_both_kinds_are_on_one_time_line(machine: Machine, results: Rea
             events[row["host"]][-1]["after"] = row["after_last"]
         events[row["host"]].append(row)
     of_h1, of_h2 = events["h1"][:-1], events["h2"][:-1]
-    assert len(of_h1) == len(of_h2) == 399
+    assert len(of_h1) > 20 and len(of_h2) > 20
 
     # The reference's time is a line over the kernel's clock, which both hosts share.
     def bracket(row: dict[str, Any]) -> int:
         width: int = row["after"] - row["before"]
         return width
 
-    first, last = min(of_h1[:100], key=bracket), min(of_h1[-100:], key=bracket)
+    first, last = min(of_h1[:9], key=bracket), min(of_h1[-9:], key=bracket)
     slope = (last["ts"] - first["ts"]) / (last["before"] - first["before"])
     # The line may be off by both brackets, and by as much again beyond its two ends.
     off = 3 * (bracket(first) + bracket(last) + first["err_ns"] + last["err_ns"])
@@ -147,7 +147,7 @@ def test_a_program_with_another_counter_is_not_recorded(
     done = machine.command("record", "-o", "out", "--", *command)
     assert "ran" in done.stdout
     (process,) = json.loads((machine.directory / "out/loss.json").read_text())["processes"]
-    (doubt,) = process["doubts"]
+    (doubt,) = process["unknown"]
     assert why in doubt
     assert "and this recording's counter is cycles: start the program with LOOPSCOPE_COUNTER" in doubt
 
