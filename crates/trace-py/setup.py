@@ -1,6 +1,6 @@
 """Builds the extension module.
 
-It contains the C files of this crate, of crates/trace and of crates/clock.
+It contains the C files of this crate, of crates/time, crates/trace and crates/clock.
 """
 
 import os
@@ -24,7 +24,7 @@ setup(
     ext_modules=[
         Extension(
             "loopscope_trace._core",
-            sources=files("crates/trace-py/c/*.c", "crates/trace/c/*.c", "crates/clock/c/*.c"),
+            sources=files(*(f"crates/{name}/c/*.c" for name in ("trace-py", "time", "trace", "clock"))),
             depends=files("crates/*/c/*.h", "include/loopscope/*.h"),
             include_dirs=files("include"),
             define_macros=[("_GNU_SOURCE", None)],

@@ -6,7 +6,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use loopscope_clocksync::counter::mistrust_of_cycles;
+use loopscope_clocksync::resolution;
 use loopscope_time::Frequency;
+use loopscope_time::source::{counter_kind, is_counter_given};
 use serde_json::{Value, json};
 
 use crate::ledger::Ledger;
@@ -93,12 +96,30 @@ fn processor() -> BTreeMap<String, String> {
     fields.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect()
 }
 
+/// What stamps the host's events, and how well; what is not about a host is null without one.
 fn counter(frequency: Option<Frequency>, flags: Option<&str>) -> Value {
     let flags = flags.map(words);
     let has = |flag| flags.as_ref().map(|flags| flags.iter().any(|f| f == flag));
     let flags: BTreeMap<&str, Option<bool>> =
         COUNTER_FLAGS.iter().map(|&flag| (flag, has(flag))).collect();
-    json!({ "frequency_hz": frequency.map(Frequency::hz), "flags": flags })
+    let of_host = frequency.map(|_| resolution::of_this_machine());
+    json!({
+        "kind": of_host.map(|_| counter_kind().name()),
+        "mistrust_of_cycles": mistrust_of_cycles().map(|why| why.to_string()),
+        "frequency_hz": frequency.map(Frequency::hz),
+        "read_ns": of_host.map(|found| found.cost_ns),
+        "step_ticks": of_host.map(|found| found.step),
+        "flags": flags,
+    })
+}
+
+/// Why the counter is `CLOCK_MONOTONIC_RAW`, if the host chose it by itself.
+pub(crate) fn counter_note() -> Option<String> {
+    let why = mistrust_of_cycles().filter(|_| !is_counter_given())?;
+    Some(format!(
+        "events are stamped with CLOCK_MONOTONIC_RAW, which env.json of the host says more of, because \
+         {why}"
+    ))
 }
 
 fn memory_kib() -> Option<u64> {

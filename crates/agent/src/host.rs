@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use loopscope_collect::{ClockMap, Departure, LossReport, RUNTIME_DIR, RecordingSpec, stream};
+use loopscope_time::source::{VARIABLE, counter_kind};
 use serde_json::Value;
 use thiserror::Error;
 
@@ -219,6 +220,7 @@ impl Host {
             runtime = folder.display().to_string();
         }
         environment.insert(RUNTIME_DIR.to_owned(), runtime);
+        environment.insert(VARIABLE.to_owned(), counter_kind().to_string());
         // The machine's own service knows another time than the run.
         let page = self.clock_folder().join(PAGE).display().to_string();
         environment.insert(CLOCK_PAGE.to_owned(), page);

@@ -146,6 +146,9 @@ impl Machine {
         if let Some(seed) = request.synthetic_seed {
             command.args(["--synthetic-seed", &seed.to_string()]);
         }
+        if let Some(kind) = request.counters.get(&host.name) {
+            command.args(["--counter", kind]);
+        }
         if !request.working_directory.is_empty() {
             command.current_dir(&request.working_directory);
         }

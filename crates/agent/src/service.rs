@@ -69,7 +69,8 @@ impl agent_server::Agent for Service {
                     .map_err(|e| Status::internal(format!("cannot write env.json: {e}")))?;
             }
             let version = env!("CARGO_PKG_VERSION").to_owned();
-            Ok(Response::new(HelloReply { version, environment_json }))
+            let counter_note = host.and_then(|_| environment::counter_note()).unwrap_or_default();
+            Ok(Response::new(HelloReply { version, environment_json, counter_note }))
         };
         tokio::task::block_in_place(describe)
     }

@@ -8,6 +8,7 @@ use anyhow::Context;
 use loopscope_agent::agent::Options;
 use loopscope_agent::ledger;
 use loopscope_agent::server;
+use loopscope_time::source::{CounterKind, set_counter_kind};
 
 /// Serve the agent protocol on a Unix socket, or on standard input and output, for the controller.
 ///
@@ -54,6 +55,10 @@ pub struct Arguments {
     /// {"works": …, "why": …, "lacking": [{"what", "why", "cost"}, …]}
     #[arg(long, exclusive = true)]
     probe: bool,
+    /// The host's counter, cycles or monotonic-raw [default: what LOOPSCOPE_COUNTER says, else cycles
+    /// if they are invariant and the kernel keeps time by them]
+    #[arg(long, value_name = "KIND", requires = "host")]
+    counter: Option<CounterKind>,
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
@@ -70,7 +75,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         synthetic_seed,
         sha256,
         probe,
+        counter,
     } = arguments;
+    if let Some(kind) = counter {
+        set_counter_kind(kind);
+    }
     let program = std::env::current_exe().context("cannot find out which binary this is")?;
     let state_dir = ledger::state_dir();
     if probe {

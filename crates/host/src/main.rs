@@ -18,6 +18,7 @@ mod spools;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use loopscope_time::source::{VARIABLE, check_variable};
 use loopscope_workload::{
     BurnArgs, CommandsArgs, CompileOneArgs, EttcpArgs, PaceArgs, PatternArgs, PipeArgs, StallArgs,
     StimulusArgs, main_burn, main_commands, main_compile_one, main_ettcp, main_pace, main_pattern,
@@ -68,7 +69,12 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Arguments::parse().verb {
+    let verb = Arguments::parse().verb;
+    if let Err(error) = check_variable() {
+        eprintln!("loopscope-host: {VARIABLE}: {error}");
+        return ExitCode::FAILURE;
+    }
+    let outcome = match verb {
         Verb::Agent(arguments) => agent::run(arguments),
         Verb::Reset(arguments) => reset::run(&arguments),
         Verb::Spools => spools::run(),

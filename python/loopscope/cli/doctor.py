@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -70,9 +70,7 @@ def examine() -> Iterator[Finding]:
         "not in PATH",
         "no local testbed: install iproute2",
     )
-    yield _counter()
-    yield _clock_source()
-    yield from _processors()
+    yield from _counter()
     yield _machine()
     yield _stamps()
     yield _hardware_clocks()
@@ -139,34 +137,6 @@ def _flags() -> set[str]:
     return set()
 
 
-def _counter() -> Finding:
-    cost = "no clocks between hosts: probes refuse a counter whose rate may change or that stops"
-    if platform.machine() == "aarch64":
-        return Finding("invariant counter", True, "the architecture's system counter")
-    missing = {"constant_tsc", "nonstop_tsc"} - _flags()
-    return _cost(
-        "invariant counter",
-        not missing,
-        "constant_tsc, nonstop_tsc",
-        f"no {', '.join(sorted(missing))}",
-        cost,
-    )
-
-
-def _clock_source() -> Finding:
-    path = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
-    source = path.read_text(encoding="utf-8").strip() if path.exists() else "unknown"
-    good = source in ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter")
-    return _cost(
-        "the counter as kernel clock source",
-        good,
-        source,
-        source,
-        "the kernel distrusts the counter: clocks of several CPUs may disagree, and the probes "
-        "refuse it",
-    )
-
-
 def _machine() -> Finding:
     """A virtual machine that is moved or set back; its counter may not show it."""
     what = "notice of a virtual machine's moves and snapshots"
@@ -220,7 +190,8 @@ def _host_binary() -> Finding:
         return Finding("loopscope-host", False, "not found", str(error))
 
 
-def _processors() -> Iterator[Finding]:
+def _counter() -> Iterator[Finding]:
+    """What stamps events, and whether it is one and the same on all processors."""
     from loopscope.testbed import TestbedError, dormant, host_binary
 
     try:
@@ -238,6 +209,7 @@ def _processors() -> Iterator[Finding]:
         yield Finding(what, False, said, "no clocks between hosts")
         return
     found = json.loads(done.stdout)
+    yield _kind_of_counter(found["counter"])
     within, pairs = f"{found['within_ns']:.0f} ns", found["pairs"]
     yield _cost(
         what,
@@ -245,6 +217,26 @@ def _processors() -> Iterator[Finding]:
         f"within {within} of each other, by {pairs} pairs; times between hosts are that much wider",
         str(found["refused"]),
         f"no clocks between hosts: probes refuse counters more than {found['limit_ns']} ns apart",
+    )
+
+
+def _kind_of_counter(counter: dict[str, Any]) -> Finding:
+    """Whether the processor's cycles stamp events, and what that costs."""
+    kind, why, read = counter["kind"], counter["mistrust_of_cycles"], f"{counter['read_ns']:.1f} ns"
+    if kind == "cycles":
+        return _cost(
+            "the processor's cycles as counter",
+            why is None,
+            f"invariant, and the kernel keeps time by them; a reading costs {read}",
+            str(why),
+            "LOOPSCOPE_COUNTER asks for them all the same: clock probes refuse them",
+        )
+    return Finding(
+        "the processor's cycles as counter",
+        False,
+        why or "LOOPSCOPE_COUNTER asks for CLOCK_MONOTONIC_RAW",
+        f"events are stamped with CLOCK_MONOTONIC_RAW: a reading costs {read}, and it steps by "
+        f"{counter['step_ns']:.0f} ns at most, which is added to the maximum error of every time",
     )
 
 

@@ -34,6 +34,7 @@ def _request(experiment: Experiment, run_id: str, directory: Path) -> Request:
         hidden_clocks=experiment.clocks.seed,
         router=router.is_needed(experiment),
         probes_on_data=experiment.clock.network == DATA,
+        counters=experiment.clock.counters,
     )
 
 

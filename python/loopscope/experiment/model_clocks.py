@@ -90,6 +90,16 @@ class ClockExchange(Section):
         "besides the probes. Each event must be recorded before its message is sent, or after it "
         "came.",
     )
+    counters: dict[
+        Annotated[str, values.Reference("host")], Literal["cycles", "monotonic-raw"]
+    ] = Field(
+        default={},
+        examples=[{"h2": "monotonic-raw"}],
+        description="What stamps the events of hosts. cycles: the processor's cycle counter, which "
+        "is refused where it may change its rate. monotonic-raw: CLOCK_MONOTONIC_RAW, which costs "
+        "more and steps as the kernel's clock source does. Default: of each host cycles, if they "
+        "are invariant and its kernel keeps time by them, else monotonic-raw.",
+    )
     mesh: bool = Field(
         default=True,
         description="Whether, of more than two hosts, each also checks its time against at most "

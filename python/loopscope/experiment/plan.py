@@ -141,8 +141,9 @@ class ClockExchange:
 
     Over which network, exchanges a second, exchanges in the first and the last burst, the maximum
     error that is waited for and how long, the assumed bound on an oscillator's wander, the paths
-    whose messages bound the clocks too, whether followers probe each other, and the UDP port of
-    those that answer, None: any.
+    whose messages bound the clocks too, whether followers probe each other, the UDP port of those
+    that answer (None: any), and the counters of hosts that are not to choose theirs: cycles or
+    monotonic-raw.
     """
 
     network: Literal["clock", "data"]
@@ -154,6 +155,7 @@ class ClockExchange:
     mesh: bool = True
     messages: tuple[str, ...] = ()
     port: int | None = None
+    counters: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

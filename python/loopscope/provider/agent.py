@@ -111,10 +111,14 @@ class Agent:
         clean(message)
         return message
 
-    async def hello(self) -> str:
-        """Has the host describe its environment in its env.json; the agent's version."""
-        version: str = (await self._ask("Hello", pb.HelloRequest(), 30)).version
-        return version
+    async def hello(self) -> tuple[str, str]:
+        """Has the host describe its environment in its env.json.
+
+        The agent's version, and why its counter is not the one that is best; empty: it is, or was
+        asked for.
+        """
+        reply: pb.HelloReply = await self._ask("Hello", pb.HelloRequest(), 30)
+        return reply.version, reply.counter_note
 
     async def build_testbed(self, request: pb.BuildTestbedRequest) -> pb.BuildTestbedReply:
         """Makes the hosts of a local testbed, and its router where one is asked for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -91,6 +91,8 @@ class Request:
     sends; else all hosts share one network."""
     probes_on_data: bool
     """Whether clock probes go over the data links."""
+    counters: Mapping[str, str] = field(default_factory=dict)
+    """What stamps the events of hosts, ``cycles`` or ``monotonic-raw``; others choose theirs."""
 
 
 class Testbed(ABC):

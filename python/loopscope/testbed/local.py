@@ -47,6 +47,7 @@ class LocalTestbed(Testbed):
             synthetic_seed=request.hidden_clocks,
             router=request.router,
             probes_on_data=request.probes_on_data,
+            counters=request.counters,
             working_directory=request.folder or os.getcwd(),
             path=os.environ.get("PATH", os.defpath),
         )

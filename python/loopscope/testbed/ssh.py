@@ -116,6 +116,8 @@ class SshTestbed(Testbed):
         agent += ["--dir", folder]
         if request.hidden_clocks is not None:
             agent += ["--synthetic-seed", str(request.hidden_clocks)]
+        if name in request.counters:
+            agent += ["--counter", request.counters[name]]
         quoted = shlex.quote(reached.programs)
         process = remote.process = await remote.machine.start(
             f"cd {shlex.quote(folder)}/work && export LOOPSCOPE_RUNTIME_DIR= "
