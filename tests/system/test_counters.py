@@ -149,7 +149,7 @@ def test_a_program_with_another_counter_is_not_recorded(
     (process,) = json.loads((machine.directory / "out/loss.json").read_text())["processes"]
     (doubt,) = process["unknown"]
     assert why in doubt
-    assert "and this recording's counter is cycles: start the program with LOOPSCOPE_COUNTER" in doubt
+    assert "this recording's counter is cycles: start the program with LOOPSCOPE_COUNTER" in doubt
 
 
 def test_a_word_that_names_no_counter_is_refused(machine: Machine) -> None:

@@ -1,4 +1,4 @@
-/* Which counter stamps events, and reading the other one. */
+/* The choice of the counter that stamps events, and reading the one that is no instruction. */
 #include "counter.h"
 
 #include <errno.h>
