@@ -24,7 +24,9 @@ setup(
     ext_modules=[
         Extension(
             "loopscope_trace._core",
-            sources=files(*(f"crates/{name}/c/*.c" for name in ("trace-py", "time", "trace", "clock"))),
+            sources=files(
+                *(f"crates/{name}/c/*.c" for name in ("trace-py", "time", "trace", "clock"))
+            ),
             depends=files("crates/*/c/*.h", "include/loopscope/*.h"),
             include_dirs=files("include"),
             define_macros=[("_GNU_SOURCE", None)],

@@ -66,7 +66,7 @@ MISTAKES = {
     "no kind of counter": (
         "hosts: [",
         "clock: {counters: {h2: «tsc}}\nhosts: [",
-        "'cycles' or 'monotonic-raw'",
+        "'tsc' is not known here: write cycles or monotonic-raw",
         None,
     ),
     "unknown host": ("host: h2", "host: «h22", "no host 'h22'", "h2"),

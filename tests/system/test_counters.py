@@ -128,6 +128,38 @@ def test_hosts_of_both_kinds_are_on_one_time_line(machine: Machine, results: Rea
         assert row["ts"] - row["err_ns"] <= line(row["after"]) + off, (row, off)
 
 
+@pytest.mark.usefixtures("root")
+def test_where_the_kernel_distrusts_cycles_its_own_clock_is_chosen(machine: Machine) -> None:
+    """By the library that a program uses and by the recorder, each for itself."""
+    source = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
+    fake = machine.write("source", "hpet\n")
+    program = machine.write(
+        "program.py", "from loopscope_trace import event\nfor i in range(9): event('x', 'y')(i)\n"
+    )
+    machine.environment.pop("LOOPSCOPE_COUNTER", None)
+    script = (
+        f"mount --bind {fake} {source}\nloopscope doctor --json\n"
+        f"exec loopscope record -o out -- {BIN / 'python'} {program}"
+    )
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-ec", script],
+        cwd=machine.directory,
+        env=machine.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    findings = {each["what"]: each for each in json.loads(done.stdout)["findings"]}
+    cycles = findings["the processor's cycles as counter"]
+    assert not cycles["ok"] and "the kernel keeps time by hpet" in cycles["found"]
+    assert "events are stamped with CLOCK_MONOTONIC_RAW" in cycles["cost"]
+    assert findings["one counter for all processors"]["ok"]
+    loss = json.loads((machine.directory / "out/loss.json").read_text())
+    assert (loss["emitted"], loss["recorded"]) == (9, 9)
+    assert "freq = 1000000000;" in (machine.directory / "out/trace/metadata").read_text()
+
+
 @pytest.mark.parametrize(
     ("word", "why"),
     [
@@ -149,7 +181,7 @@ def test_a_program_with_another_counter_is_not_recorded(
     (process,) = json.loads((machine.directory / "out/loss.json").read_text())["processes"]
     (doubt,) = process["unknown"]
     assert why in doubt
-    assert "and this recording's counter is cycles: start the program with LOOPSCOPE_COUNTER" in doubt
+    assert "this recording's counter is cycles: start the program with LOOPSCOPE_COUNTER" in doubt
 
 
 def test_a_word_that_names_no_counter_is_refused(machine: Machine) -> None:

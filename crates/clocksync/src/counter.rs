@@ -194,7 +194,14 @@ impl Look {
             let boot = nanoseconds_of(ClockId::CLOCK_BOOTTIME);
             let after = nanoseconds_of(ClockId::CLOCK_MONOTONIC);
             let (raw, at) = bracketed(ClockId::CLOCK_MONOTONIC_RAW);
-            Look { raw, at, slept: (boot - after - 2, boot - before + 2), processor, marker, source }
+            Look {
+                raw,
+                at,
+                slept: (boot - after - 2, boot - before + 2),
+                processor,
+                marker,
+                source,
+            }
         };
         (0..4).map(|_| one()).min_by_key(|look| look.at.width()).expect("there are looks")
     }

@@ -20,9 +20,6 @@ enum loopscope_counter_fault {
     LOOPSCOPE_COUNTER_DISTRUSTED = 2,    /* the kernel keeps time by something else */
 };
 
-#define LOOPSCOPE_COUNTER_SOURCE \
-    "/sys/devices/system/clocksource/clocksource0/current_clocksource"
-
 #pragma GCC visibility push(hidden)
 
 /* This process's kind. Relaxed throughout: any thread that looks for it finds the same one. */

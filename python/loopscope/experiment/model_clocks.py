@@ -14,6 +14,9 @@ from .quantity import DURATION, FREQUENCY, RATIO
 from .values import Integer, Quantity
 
 
+Counter = Literal["cycles", "monotonic-raw"]
+
+
 class RealtimeStep(Section):
     """A step of a host's CLOCK_REALTIME."""
 
@@ -90,9 +93,7 @@ class ClockExchange(Section):
         "besides the probes. Each event must be recorded before its message is sent, or after it "
         "came.",
     )
-    counters: dict[
-        Annotated[str, values.Reference("host")], Literal["cycles", "monotonic-raw"]
-    ] = Field(
+    counters: dict[Annotated[str, values.Reference("host")], Counter] = Field(
         default={},
         examples=[{"h2": "monotonic-raw"}],
         description="What stamps the events of hosts. cycles: the processor's cycle counter, which "
