@@ -11,7 +11,7 @@ from typing import Any
 from loopscope import __version__
 from loopscope.control import BASE, Interruption, RunDirectory, RunFailed, Silent, measure
 from loopscope.experiment import load
-from loopscope.provider import Host, Request, Testbed, TestbedError
+from loopscope.provider import Host, Lack, Request, Testbed, TestbedError
 from loopscope.provider._proto import agent_pb2 as pb
 
 FILE = """
@@ -76,6 +76,7 @@ class Simulated(Testbed):
             self.hosts[name] = Host(
                 name, agent, {"data": f"192.0.2.{number}", "clock": f"198.51.100.{number}"}
             )
+        self.lacking = [Lack("wings", "too heavy", "no flight")]
         if self.fails:
             raise TestbedError("no power in the rack")
 
@@ -97,10 +98,12 @@ class Noting(Silent):
         self.notes.append(text)
 
 
-def run(folder: Path, fails: bool = False) -> tuple[list[str], list[str], RunDirectory]:
+def run(
+    folder: Path, fails: bool = False, more: str = ""
+) -> tuple[list[str], list[str], RunDirectory]:
     """Runs FILE on simulated hosts; what their agents were asked, notes, and the directory."""
     file = folder / "simulated.yaml"
-    file.write_text(FILE)
+    file.write_text(FILE + more)
     experiment = load(file)
     log: list[str] = []
     progress = Noting()
@@ -129,7 +132,7 @@ def test_a_run_needs_nothing_of_its_hosts_but_the_interface(tmp_path: Path) -> N
     ]
     assert log.count("finish_trace") == 3
     assert log[-2:] == ["fetched", "removed h1, h2, h3"]
-    assert notes == ["h2 does not answer"]
+    assert notes == ["hosts lack wings (too heavy): no flight", "h2 does not answer"]
     assert directory.measured == 1
 
 
@@ -137,3 +140,11 @@ def test_hosts_that_could_not_all_be_made_are_removed(tmp_path: Path) -> None:
     log, notes, _ = run(tmp_path, fails=True)
     assert log == ["removed h1, h2, h3", "failed: no power in the rack"]
     assert notes == ["h2 does not answer"]
+
+
+def test_what_hosts_lack_is_said_once_in_a_run(tmp_path: Path) -> None:
+    _, notes, directory = run(tmp_path, more="repeat: 2\n")
+    assert directory.measured == 2
+    assert notes.count("hosts lack wings (too heavy): no flight") == 1
+    read = json.loads((directory.path / "manifest.json").read_text())
+    assert read["lacking"] == [{"what": "wings", "why": "too heavy", "cost": "no flight"}]

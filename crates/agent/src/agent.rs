@@ -11,6 +11,7 @@ use tokio::sync::{Mutex, mpsc};
 use crate::host::Host;
 use crate::ledger::{Ledger, LedgerError};
 use crate::machine::Machine;
+use crate::rights::Invoker;
 
 /// Time between SIGTERM and SIGKILL if the agent ends without an order to stop components.
 const LAST_GRACE: Duration = Duration::from_millis(500);
@@ -43,6 +44,8 @@ pub struct Options {
     pub program: PathBuf,
     /// See [`crate::ledger::state_dir`].
     pub state_dir: PathBuf,
+    /// The user whose agent it is, where it has more rights than that user.
+    pub invoker: Option<Invoker>,
 }
 
 /// Why an agent could not live.

@@ -86,7 +86,7 @@ pub fn run(options: Options) -> Result<Vec<String>, AgentError> {
     let guardian = match options.netns {
         Some(_) => None,
         None => {
-            let guardian = Guardian::start(&options.program, &ledger)
+            let guardian = Guardian::start(&options.program, &ledger, options.invoker.is_some())
                 .map_err(|source| AgentError::Guardian { source })?;
             ledger.own_by_cgroup()?;
             Some(guardian)
@@ -216,8 +216,10 @@ fn open_host(
     });
     let clock_netns = options.clock_netns.clone();
     let clock = HostClock::new(name, frequency, options.synthetic_seed, clock_netns, before_stamps);
-    let (netns, program) = (options.netns.clone(), options.program.clone());
-    Ok(Arc::new(Host::new(name.to_owned(), folder, netns, program, ledger.clone(), clock)))
+    let (netns, program, invoker) =
+        (options.netns.clone(), options.program.clone(), options.invoker.clone());
+    let (name, ledger) = (name.to_owned(), ledger.clone());
+    Ok(Arc::new(Host::new(name, folder, netns, program, invoker, ledger, clock)))
 }
 
 /// Tells who reads what is in `dir` that somebody still writes there.

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use loopscope_agent::agent::Options;
 use loopscope_agent::ledger;
+use loopscope_agent::rights::Invoker;
 use loopscope_agent::server;
 
 /// Serve the agent protocol on a Unix socket, or on standard input and output, for the controller.
@@ -49,7 +50,8 @@ pub struct Arguments {
     synthetic_seed: Option<u64>,
 }
 
-pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+/// `invoker`: the user whose agent it is, where it has more rights than that user.
+pub fn run(arguments: Arguments, invoker: Option<Invoker>) -> anyhow::Result<ExitCode> {
     let Arguments {
         scratch,
         socket,
@@ -63,7 +65,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         synthetic_seed,
     } = arguments;
     let program = std::env::current_exe().context("cannot find out which binary this is")?;
-    let state_dir = ledger::state_dir();
+    let state_dir = match &invoker {
+        None => ledger::state_dir(),
+        Some(invoker) => ledger::state_dir_by(|name| invoker.variable(name)),
+    };
     let options = Options {
         scratch,
         socket,
@@ -76,6 +81,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         synthetic_seed,
         program,
         state_dir,
+        invoker,
     };
     let problems = server::run(options)?;
     for problem in &problems {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from loopscope.control.progress import Progress
 from loopscope.control.repeat import RESERVE, Repeat
 from loopscope.experiment import Experiment, files_to_send
 from loopscope.files import reserve
-from loopscope.provider import CLOCK, DATA, AgentError, Provider, Request, TestbedError
+from loopscope.provider import CLOCK, DATA, AgentError, Lack, Provider, Request, TestbedError
 from loopscope.provider.patience import to_the_end
 
 RESERVE_BYTES = 1 << 20
@@ -58,14 +59,17 @@ async def execute(
     directory: Path,
     progress: Progress,
     interruption: Interruption,
+    lacks: Callable[[Sequence[Lack]], None],
 ) -> Executed:
     """Runs the experiment once on the provider's hosts, its files in ``directory``.
+
+    ``lacks`` is told what the hosts cannot do, once they are made.
 
     Whatever happens, components are ended, their files are closed, and the testbed is removed.
     Raises RunFailed with the first cause.
     """
     with Journal(progress, directory) as journal:
-        return await _execute(experiment, provider, run_id, directory, journal, interruption)
+        return await _execute(experiment, provider, run_id, directory, journal, interruption, lacks)
 
 
 async def _execute(
@@ -75,12 +79,14 @@ async def _execute(
     directory: Path,
     progress: Progress,
     interruption: Interruption,
+    lacks: Callable[[Sequence[Lack]], None],
 ) -> Executed:
     progress.stage(f"making {len(experiment.hosts)} hosts")
     bed = provider(_request(experiment, run_id, directory))
     reserve(directory / RESERVE, RESERVE_BYTES)
     try:
         async with bed:
+            lacks(bed.lacking)
             repeat = Repeat(experiment, bed, progress)
             try:
                 phases = await repeat.run()

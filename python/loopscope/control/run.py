@@ -44,7 +44,16 @@ def measure(
             progress.stage(f"repeat {repeat} of {experiment.repeat}")
             token += f"{'r' if prefix else ''}{repeat:x}"
         path = directory.repeat(repeat, point)
-        work = partial(execute, seeded[repeat - 1], provider, token, path, progress, interruption)
+        work = partial(
+            execute,
+            seeded[repeat - 1],
+            provider,
+            token,
+            path,
+            progress,
+            interruption,
+            partial(directory.lacks, progress),
+        )
         try:
             executed = interruption.run(work)
         finally:

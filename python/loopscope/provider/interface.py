@@ -56,6 +56,16 @@ class Router:
 
 
 @dataclass(frozen=True)
+class Lack:
+    """Something that hosts cannot do."""
+
+    what: str
+    why: str
+    cost: str
+    """What is done instead, or what does not work."""
+
+
+@dataclass(frozen=True)
 class Request:
     """The testbed that a repeat of an experiment needs."""
 
@@ -100,6 +110,8 @@ class Testbed(ABC):
         """Where no router can stand between the hosts: each can impair what it sends itself."""
         self.knows_neighbours = False
         """Whether every host has the others' Ethernet addresses from the start."""
+        self.lacking: Sequence[Lack] = ()
+        """What the hosts cannot do."""
         self.problems: list[str] = []
         """What could not be removed, for people."""
 

@@ -22,12 +22,14 @@ PACKAGES = "python"
 class Kit:
     """Programs and libraries for the hosts.
 
-    ``files`` are their places by their names in the kit, ``hash`` is that of all of them, and
-    ``machine`` the kind of processor that they are for, as ``uname -m`` has it.
+    ``files`` are their places by their names in the kit, ``hash`` is that of all of them,
+    ``binary_hash`` the SHA-256 of the host binary, and ``machine`` the kind of processor that they
+    are for, as ``uname -m`` has it.
     """
 
     files: dict[str, Path]
     hash: str
+    binary_hash: str
     machine: str
 
     def archive(self) -> bytes:
@@ -56,11 +58,11 @@ def installed() -> Kit:
             for path in found
             if path.suffix != ".pyc"
         }
+    hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
     digest = hashlib.sha256()
-    for name, path in sorted(files.items()):
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
+    for name, content in sorted(hashes.items()):
         digest.update(f"{name}\0{content}\n".encode())
-    return Kit(files, digest.hexdigest()[:16], platform.machine())
+    return Kit(files, digest.hexdigest()[:16], hashes[BINARY], platform.machine())
 
 
 def archive(files: dict[str, Path]) -> bytes:
