@@ -31,11 +31,7 @@ pub(crate) struct Guardian(Child);
 impl Guardian {
     /// Starts it, with `has_rights` with the agent's capabilities. There must be one thread.
     #[allow(unsafe_code)]
-    pub(crate) fn start(
-        program: &Path,
-        ledger: &Ledger,
-        has_rights: bool,
-    ) -> io::Result<Guardian> {
+    pub(crate) fn start(program: &Path, ledger: &Ledger, has_rights: bool) -> io::Result<Guardian> {
         let mut command = Command::new(program);
         command
             .arg(SUBCOMMAND)

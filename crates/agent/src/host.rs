@@ -213,12 +213,13 @@ impl Host {
         let directory = std::env::current_dir()
             .map_err(|e| invalid(format!("the working directory is gone: {e}")))?;
         let called = if has_rights { &self.program } else { self.called() };
-        let program = program::find(&words[0], &directory, &environment["PATH"], called)
-            .map_err(|source| HostError::Lookup {
+        let program = program::find(&words[0], &directory, &environment["PATH"], called).map_err(
+            |source| HostError::Lookup {
                 component: component.clone(),
                 command: words.join(" "),
                 source,
-            })?;
+            },
+        )?;
         let words = program::from_folder(words, &directory);
         let mut configure = None;
         if matches!(rule, Rule::Phases(_)) {

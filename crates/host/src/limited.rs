@@ -15,7 +15,7 @@ use serde::Deserialize;
 use crate::{Verb, agent, reset};
 
 /// The longest line that is read, in bytes.
-const LONGEST: u64 = 1 << 16;
+const LONGEST: usize = 1 << 16;
 
 /// The first line of standard input.
 #[derive(Deserialize)]
@@ -36,7 +36,9 @@ pub fn run() -> anyhow::Result<ExitCode> {
         "sudo must not start a program that others than root can change: do loopscope host setup",
     )?;
     become_invoker()?;
-    let call: Call = serde_json::from_str(&first_line()?)
+    let call: Call = first_line()
+        .map_err(anyhow::Error::from)
+        .and_then(|line| Ok(serde_json::from_str(&line)?))
         .context("the first line of standard input is not what this version reads")?;
     let words = ["loopscope-host".to_owned()].into_iter().chain(call.arguments);
     match crate::Arguments::try_parse_from(words)?.verb {
@@ -62,15 +64,16 @@ fn invoker(environment: Option<&Path>, program: PathBuf) -> anyhow::Result<Invok
 
 /// A line without what comes after it, which the agent reads.
 fn first_line() -> io::Result<String> {
-    let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let mut line = vec![];
-    for byte in input.take(LONGEST).bytes() {
-        match byte? {
-            b'\n' => break,
-            byte => line.push(byte),
+    let mut input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let (mut line, mut byte) = (vec![], [0]);
+    while line.len() < LONGEST {
+        input.read_exact(&mut byte)?;
+        if byte == [b'\n'] {
+            return String::from_utf8(line).map_err(io::Error::other);
         }
+        line.extend(byte);
     }
-    String::from_utf8(line).map_err(io::Error::other)
+    Err(io::Error::other("it is too long"))
 }
 
 /// Prints what this process may do that an ordinary user may not.

@@ -5,6 +5,7 @@ mod agent;
 mod attach;
 mod clock;
 mod control;
+mod dormant;
 mod emulate;
 mod entities;
 mod guardian;

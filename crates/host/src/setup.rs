@@ -53,7 +53,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
                 Who::user(&caller)?
             }
         };
-        println!("installed {}", installation::install(&program, who, !arguments.no_rule)?.display());
+        println!(
+            "installed {}",
+            installation::install(&program, who, !arguments.no_rule)?.display()
+        );
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -24,7 +24,7 @@ trap 'rm -rf "$draft"' EXIT
 cp "$1" "$draft/loopscope-host"
 found=$(sha256sum <"$draft/loopscope-host")
 [ "${found%% *}" = "$2" ] || {
-    echo "$1 is not what was sent; remove it there, and it is sent again" >&2
+    echo "what is in ${1%/bin/*} is not what was sent; remove this folder, and it is sent again" >&2
     exit 1
 }
 shift 2
