@@ -172,7 +172,8 @@ def failing(machines: SshMachines, given: str = AS_ROOT) -> str:
 
 def test_what_a_machine_lacks_for_links_is_said_at_the_start(machines: SshMachines) -> None:
     said = failing(machines, "{}")
-    assert "_links-h" in said and "needs root" in said and "`user: root`" in said
+    for host in HOSTS:
+        assert f"host {host}: an emulated link needs rights over the network there" in said
     machines.on("h1", "ip address add fd00::11/64 dev eth0 nodad")
     sixth = "{user: root, data: 'fd00::11', clock: 192.0.2.11}"
     said = failing(machines, f"{{h1: {sixth}, h2: {{user: root}}}}")

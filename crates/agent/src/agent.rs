@@ -11,6 +11,7 @@ use tokio::sync::{Mutex, mpsc};
 use crate::host::Host;
 use crate::ledger::{Ledger, LedgerError};
 use crate::machine::Machine;
+use crate::rights::Invoker;
 use crate::rootless::RootlessError;
 
 /// Time between SIGTERM and SIGKILL if the agent ends without an order to stop components.
@@ -46,6 +47,8 @@ pub struct Options {
     pub sha256: Option<String>,
     /// See [`crate::ledger::state_dir`].
     pub state_dir: PathBuf,
+    /// The user whose agent it is, where it has more rights than that user.
+    pub invoker: Option<Invoker>,
 }
 
 /// Why an agent could not live.

@@ -21,13 +21,14 @@ use crate::dialogue;
 use crate::events::Events;
 use crate::ledger::{Entry, Ledger, LedgerError, RUN_MARK};
 use crate::ports::Ports;
-use crate::program::{self, LookupError};
+use crate::program::{self, LookupError, is_sender};
 use crate::proto::{
     Departures, EnterPhaseRequest, StartClockRequest, StartRequest, readiness::Rule,
 };
+use crate::rights::Invoker;
 use crate::testbed::{is_name, prefix};
 use crate::trace::{HostReporter, Source, Trace, TraceError};
-use crate::variables::Sources;
+use crate::variables::{self, Sources};
 
 /// Variables that say what a program of a run is. None is passed on from the agent's own
 /// environment.
@@ -48,6 +49,8 @@ pub(crate) struct Host {
     namespace: Option<String>,
     /// This very binary.
     program: PathBuf,
+    /// The user whose host it is, where the agent has more rights than that user.
+    invoker: Option<Invoker>,
     ledger: Arc<Ledger>,
     components: Mutex<BTreeMap<String, Arc<Component>>>,
     ports: Ports,
@@ -100,6 +103,7 @@ impl Host {
         folder: PathBuf,
         namespace: Option<String>,
         program: PathBuf,
+        invoker: Option<Invoker>,
         ledger: Arc<Ledger>,
         clock: HostClock,
     ) -> Host {
@@ -107,7 +111,19 @@ impl Host {
         let (components, ports) = (Mutex::default(), Ports::default());
         let trace = TraceFolders { state: Trace::Idle, folders: 0, controlled: false };
         let trace = Arc::new(Mutex::new(trace));
-        Host { name, folder, events, clock, namespace, program, ledger, components, ports, trace }
+        Host {
+            name,
+            folder,
+            events,
+            clock,
+            namespace,
+            program,
+            invoker,
+            ledger,
+            components,
+            ports,
+            trace,
+        }
     }
 
     fn components(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<Component>>> {
@@ -179,27 +195,32 @@ impl Host {
         }
         let account = Some(request.user.as_str()).filter(|user| !user.is_empty());
         let account = account.map(Account::find).transpose().map_err(|e| invalid(e.to_string()))?;
-        let own = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .filter(|(name, _)| ![PHASE_FD, RUNTIME_DIR].contains(&name.as_str()));
-        let sources = Sources {
-            inherit: &request.inherit,
-            account: account.as_ref(),
-            given: request.environment.into_iter().collect(),
-            own_folder: self.program.parent(),
+        let has_rights =
+            self.invoker.is_some() && account.is_none() && is_sender(&words, &request.config_json);
+        let mut environment = if has_rights {
+            variables::of_rights(self.ledger.state_dir())
+        } else {
+            let sources = Sources {
+                inherit: &request.inherit,
+                account: account.as_ref(),
+                given: request.environment.into_iter().collect(),
+                own_folder: self.called().parent(),
+            };
+            sources.variables(self.own_variables())
         };
-        let mut environment = sources.variables(own);
         for (name, value) in self.marks(Some(&component)) {
             environment.insert(name.to_owned(), value.to_owned());
         }
         let directory = std::env::current_dir()
             .map_err(|e| invalid(format!("the working directory is gone: {e}")))?;
-        let program = program::find(&words[0], &directory, &environment["PATH"], &self.program)
-            .map_err(|source| HostError::Lookup {
+        let called = if has_rights { &self.program } else { self.called() };
+        let program = program::find(&words[0], &directory, &environment["PATH"], called).map_err(
+            |source| HostError::Lookup {
                 component: component.clone(),
                 command: words.join(" "),
                 source,
-            })?;
+            },
+        )?;
         let words = program::from_folder(words, &directory);
         let mut configure = None;
         if matches!(rule, Rule::Phases(_)) {
@@ -241,7 +262,26 @@ impl Host {
             account,
             cgroup,
             output_limit,
+            has_rights,
         })
+    }
+
+    /// The agent's own variables that components can inherit; where sudo has started it, the user's.
+    fn own_variables(&self) -> impl Iterator<Item = (String, String)> {
+        let own: Vec<(String, String)> = match &self.invoker {
+            Some(invoker) => invoker.variables.clone().into_iter().collect(),
+            None => std::env::vars_os()
+                .filter_map(|(name, value)| {
+                    Some((name.into_string().ok()?, value.into_string().ok()?))
+                })
+                .collect(),
+        };
+        own.into_iter().filter(|(name, _)| ![PHASE_FD, RUNTIME_DIR].contains(&name.as_str()))
+    }
+
+    /// What components call `loopscope-host`.
+    fn called(&self) -> &Path {
+        self.invoker.as_ref().map_or(&self.program, |invoker| &invoker.program)
     }
 
     /// Makes a component's folder, and lets every user go through it and those above it that the

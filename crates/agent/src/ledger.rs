@@ -24,8 +24,8 @@ pub use entry::Entry;
 use entry::PREFIXES;
 pub use entry::prefix;
 pub(crate) use note::Note;
-pub use state::state_dir;
 pub(crate) use state::{boot_id, check_own, folder, make_own};
+pub use state::{state_dir, state_dir_by};
 pub use undo::Undone;
 pub(crate) use undo::{owned, undo_file};
 

@@ -83,8 +83,11 @@ pub fn run(options: Options) -> Result<Vec<String>, AgentError> {
     });
     let owned = match options.netns {
         Some(_) => Ok(None),
-        // A host of a machine without root is one for its own user, and needs no namespaces.
-        None => own(&options.program, &ledger, options.host.is_none() && rootless::is_needed()),
+        None => {
+            // A host of a machine without root is one for its own user, and needs no namespaces.
+            let rootless = options.host.is_none() && rootless::is_needed();
+            own(&options.program, &ledger, rootless, options.invoker.is_some())
+        }
     };
     let (guardian, outcome) = match owned {
         Ok(guardian) => (guardian, live(options, socket.as_deref(), &dir, state_dir, &ledger)),
@@ -102,12 +105,17 @@ pub fn run(options: Options) -> Result<Vec<String>, AgentError> {
 
 /// Has all that this process makes end with it, also if it is killed: by a guardian, which it returns,
 /// or, without root, by namespaces that it enters. There must be one thread.
-fn own(program: &Path, ledger: &Ledger, rootless: bool) -> Result<Option<Guardian>, AgentError> {
+fn own(
+    program: &Path,
+    ledger: &Ledger,
+    rootless: bool,
+    has_rights: bool,
+) -> Result<Option<Guardian>, AgentError> {
     let guardian = if rootless {
         rootless::enter(|| drop(ledger.undo()))?;
         None
     } else {
-        let started = Guardian::start(program, ledger);
+        let started = Guardian::start(program, ledger, has_rights);
         Some(started.map_err(|source| AgentError::Guardian { source })?)
     };
     ledger.own_by_cgroup()?;
@@ -119,7 +127,7 @@ fn own(program: &Path, ledger: &Ledger, rootless: bool) -> Result<Option<Guardia
 /// thread.
 pub fn probe(program: &Path, state_dir: &Path) -> Result<Vec<Lack>, AgentError> {
     let ledger = Ledger::create(state_dir, &new_run(), controller()?)?;
-    let owned = own(program, &ledger, rootless::is_needed());
+    let owned = own(program, &ledger, rootless::is_needed(), false);
     let (guardian, found) = match owned {
         Ok(guardian) => {
             let found = namespace::try_out().map(|()| lacking::find(ledger.why_no_cgroup()));
@@ -263,8 +271,10 @@ fn open_host(
     });
     let clock_netns = options.clock_netns.clone();
     let clock = HostClock::new(name, frequency, options.synthetic_seed, clock_netns, before_stamps);
-    let (netns, program) = (options.netns.clone(), options.program.clone());
-    Ok(Arc::new(Host::new(name.to_owned(), folder, netns, program, ledger.clone(), clock)))
+    let (netns, program, invoker) =
+        (options.netns.clone(), options.program.clone(), options.invoker.clone());
+    let (name, ledger) = (name.to_owned(), ledger.clone());
+    Ok(Arc::new(Host::new(name, folder, netns, program, invoker, ledger, clock)))
 }
 
 /// Tells who reads what is in `dir` that somebody still writes there.

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use loopscope_agent::agent::Options;
 use loopscope_agent::ledger;
+use loopscope_agent::rights::Invoker;
 use loopscope_agent::server;
 use loopscope_time::source::{CounterKind, set_counter_kind};
 
@@ -61,7 +62,8 @@ pub struct Arguments {
     counter: Option<CounterKind>,
 }
 
-pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+/// `invoker`: the user whose agent it is, where it has more rights than that user.
+pub fn run(arguments: Arguments, invoker: Option<Invoker>) -> anyhow::Result<ExitCode> {
     let Arguments {
         scratch,
         socket,
@@ -81,7 +83,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         set_counter_kind(kind);
     }
     let program = std::env::current_exe().context("cannot find out which binary this is")?;
-    let state_dir = ledger::state_dir();
+    let state_dir = match &invoker {
+        None => ledger::state_dir(),
+        Some(invoker) => ledger::state_dir_by(|name| invoker.variable(name)),
+    };
     if probe {
         return print_probe(&program, &state_dir);
     }
@@ -98,6 +103,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         program,
         sha256,
         state_dir,
+        invoker,
     };
     let problems = server::run(options)?;
     for problem in &problems {

@@ -5,14 +5,17 @@ mod agent;
 mod attach;
 mod clock;
 mod control;
+mod dormant;
 mod emulate;
 mod entities;
 mod guardian;
+mod limited;
 mod net;
 mod record;
 mod recorder;
 mod reset;
 mod resume;
+mod setup;
 mod spools;
 
 use std::process::ExitCode;
@@ -43,6 +46,10 @@ enum Verb {
     /// Print what runs of `testbed: ssh` measured here and no desk has collected, as JSON:
     /// [{"name": …, "bytes": …, "in_use": …}, …].
     Spools,
+    Setup(setup::Arguments),
+    /// Print what this process may do that an ordinary user may not, as JSON:
+    /// {"network": …, "tun": …, "realtime": …}.
+    Rights,
     Record(record::Arguments),
     Attach(attach::Arguments),
     Resume(resume::Arguments),
@@ -64,6 +71,9 @@ enum Verb {
     Commands(CommandsArgs),
     #[command(name = loopscope_agent::guardian::SUBCOMMAND, hide = true)]
     Guardian(guardian::Arguments),
+    /// Do what the first line of standard input says, with a few of root's rights: for sudo.
+    #[command(name = loopscope_agent::installation::SUBCOMMAND, hide = true)]
+    Limited,
     #[command(hide = true)]
     CompileOne(CompileOneArgs),
 }
@@ -75,9 +85,12 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let outcome = match verb {
-        Verb::Agent(arguments) => agent::run(arguments),
+        Verb::Agent(arguments) => agent::run(arguments, None),
         Verb::Reset(arguments) => reset::run(&arguments),
         Verb::Spools => spools::run(),
+        Verb::Setup(arguments) => setup::run(&arguments),
+        Verb::Rights => limited::rights(),
+        Verb::Limited => limited::run(),
         Verb::Guardian(arguments) => guardian::run(&arguments),
         Verb::Record(arguments) => record::run(arguments),
         Verb::Attach(arguments) => attach::run(arguments),

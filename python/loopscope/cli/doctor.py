@@ -85,6 +85,7 @@ def examine() -> Iterator[Finding]:
     yield _host_binary()
     yield from _movers()
     yield _governor()
+    yield from _sudo()
     reader = shutil.which("babeltrace2")
     yield _cost(
         "babeltrace2",
@@ -275,4 +276,33 @@ def _governor() -> Finding:
         governor,
         governor,
         "response times vary with the CPU's frequency: cpupower frequency-set -g performance",
+    )
+
+
+def _sudo() -> Iterator[Finding]:
+    """What `become: sudo` starts on this machine, for runs of testbed ssh by this user."""
+    from loopscope.testbed import TestbedError, dormant, host_binary
+    from loopscope.testbed.kit import for_machine
+
+    try:
+        binary_hash = for_machine(platform.machine()).binary_hash
+        command: list[str | Path] = [host_binary(), "setup", "--check", binary_hash]
+    except TestbedError:
+        # Told by another finding.
+        return
+    done = subprocess.run(
+        command, capture_output=True, encoding="utf-8", check=False, env=dormant()
+    )
+    what = "the program that become: sudo starts"
+    if done.returncode:
+        said = done.stderr.strip() or f"exit status {done.returncode}"
+        yield Finding(what, False, said, "runs on this machine get no rights by become: sudo")
+        return
+    found = json.loads(done.stdout)
+    yield _cost(
+        what,
+        bool(found["copies"]) and not found["unsafe"],
+        ", ".join(found["copies"]),
+        found["unsafe"] or "not installed",
+        "runs of testbed ssh on this machine with become: sudo need it: loopscope host setup",
     )

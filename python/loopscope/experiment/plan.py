@@ -163,7 +163,8 @@ class Machine:
     """How the machine of a host is reached over SSH; None: as ssh has it.
 
     ``data`` and ``clock`` are its IP addresses on the networks of messages and of clock probes,
-    None: the one that the SSH connection arrives at. At most ``quota_bytes`` are taken from it.
+    None: the one that the SSH connection arrives at. ``become``: ``sudo``, by which its agent gets
+    rights that its user does not have, or None. At most ``quota_bytes`` are taken from it.
     """
 
     address: str
@@ -173,6 +174,7 @@ class Machine:
     key: str | None = None
     data: str | None = None
     clock: str | None = None
+    become: str | None = None
     quota_bytes: int = 16 * 10**9
 
 

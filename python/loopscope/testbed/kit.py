@@ -27,11 +27,13 @@ PACKAGES = "python"
 class Kit:
     """Programs and libraries for the hosts.
 
-    ``files`` are their places by their names in the kit, and ``hash`` is that of all of them.
+    ``files`` are their places by their names in the kit, ``hash`` is that of all of them, and
+    ``binary_hash`` the SHA-256 of the host binary.
     """
 
     files: dict[str, Path]
     hash: str
+    binary_hash: str
 
     def archive(self) -> bytes:
         """A tar archive of the files."""
@@ -67,11 +69,11 @@ def for_machine(machine: str) -> Kit:
     if library.is_file():
         # One for programs at work, one for what is linked on the host.
         files |= {f"{LIBRARIES}/{name}": library for name in (library.name, "libloopscope.so")}
+    hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
     digest = hashlib.sha256()
-    for name, path in sorted(files.items()):
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
+    for name, content in sorted(hashes.items()):
         digest.update(f"{name}\0{content}\n".encode())
-    return Kit(files, digest.hexdigest()[:16])
+    return Kit(files, digest.hexdigest()[:16], hashes[BINARY])
 
 
 def unpacked(machine: str) -> Path:

@@ -6,12 +6,13 @@ import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from loopscope.experiment import Machine
 from loopscope.provider import TestbedError
+from loopscope.testbed import rights
 from loopscope.testbed.reach import Reached, reach
 from loopscope.testbed.scratch import Scratch
 from loopscope.testbed.spools import (
@@ -25,7 +26,7 @@ from loopscope.testbed.spools import (
 )
 from loopscope.testbed.ssh_machine import SshMachine
 
-__all__ = ["SPOOLS", "Fetched", "Undone", "fetch", "reset"]
+__all__ = ["SPOOLS", "Fetched", "Undone", "fetch", "reset", "setup"]
 
 # An agent that has lost its controller has ended after so long.
 LEASE_S = 20.0
@@ -49,6 +50,9 @@ class Undone:
     removed: list[str] = field(default_factory=list)
     in_use: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+
+
+UNUSABLE = (ValueError, TypeError, KeyError, RecursionError)
 
 
 @asynccontextmanager
@@ -104,18 +108,41 @@ async def reset(machines: Mapping[str, Machine], data: bool, cache: bool) -> Und
     async def one(host: str, machine: Machine) -> None:
         try:
             async with _reached(host, machine) as reached:
-                # Its exit status is 1 where something could not be undone.
-                script = f"{reached.binary} reset{options} || true"
-                said = "\n".join(await reached.machine.ask(script, RESET_S))
+                for command in await rights.commands(reached):
+                    # What it cannot undo, the one below says.
+                    said = await ask(reached, rights.by_line(command, ["reset", "--json"]))
+                    with suppress(*UNUSABLE):
+                        undone.removed.extend(_texts(host, json.loads(said), "removed"))
+                said = await ask(reached, f"{reached.binary} reset{options}")
         except TestbedError as error:
             undone.problems.append(str(error))
             return
         try:
             report = json.loads(said)
             for kind in ("removed", "in_use", "problems"):
-                getattr(undone, kind).extend(f"host {host}: {text!s}" for text in report[kind])
-        except (ValueError, TypeError, KeyError, RecursionError):
+                getattr(undone, kind).extend(_texts(host, report, kind))
+        except UNUSABLE:
             undone.problems.append(f"host {host}: reset failed: {said[:200]}")
+
+    async def ask(reached: Reached, script: str) -> str:
+        # Its exit status is 1 where something could not be undone.
+        return "\n".join(await reached.machine.ask(f"{script} || true", RESET_S))
 
     await asyncio.gather(*(one(*each) for each in machines.items()))
     return undone
+
+
+def _texts(host: str, report: dict[str, list[object]], kind: str) -> list[str]:
+    return [f"host {host}: {text!s}" for text in report[kind]]
+
+
+async def setup(host: str, machine: Machine, *arguments: str) -> bool:
+    """Installs on a machine what sudo starts there, or removes it; whether that worked.
+
+    It is done as root, for which sudo may ask on this process's terminal. ``arguments`` are those
+    of ``loopscope-host setup``. Raises TestbedError.
+    """
+    async with _reached(host, machine) as reached:
+        script = rights.installing(reached, "setup", *arguments)
+        sudo = "" if reached.is_root else "sudo "
+        return await reached.machine.attend(f"{sudo}{script}") == 0
