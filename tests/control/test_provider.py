@@ -17,7 +17,7 @@ from loopscope.provider._proto import agent_pb2 as pb
 FILE = """
 name: simulated
 hosts: [h1, h2, h3]
-phases: [{name: connect, timeout: 5s}, {name: run, timeout: 5s, measured: true}]
+phases: [{name: connect, timeout: 5s}, {name: run, timeout: 5s, measured: true, common_start: 20ms}]
 components:
   a: {host: h1, run: a}
   b: {host: h3, run: b}
@@ -47,15 +47,17 @@ class SimulatedAgent:
         self.events.put_nowait(pb.Event(component=component, phase_hello=hello))
         self.events.put_nowait(pb.Event(component=component, ready=pb.Ready()))
 
-    async def enter_phase(self, component: str, phase: str, measured: bool, peers: str) -> None:
-        self.log.append(f"{component} {phase} {json.loads(peers)['b']['address']}")
+    async def enter_phase(
+        self, component: str, phase: str, measured: bool, peers: str, start_ns: int | None
+    ) -> None:
+        self.log.append(f"{component} {phase} {json.loads(peers)['b']['address']} {start_ns}")
         done = pb.PhaseDone(phase=phase)
         self.events.put_nowait(pb.Event(component=component, phase_done=done))
 
 
 REPLIES: dict[str, Any] = {
     "hello": __version__,
-    "read_clock": pb.ReadClockReply(half_width_ns=1000),
+    "read_clock": pb.ReadClockReply(half_width_ns=1000, now=pb.GlobalInstant(global_ns=5)),
     "stop_clock": pb.StopClockReply(),
     "stop_peers": [],
     "finish_trace": pb.FinishTraceReply(),
@@ -123,8 +125,8 @@ def run(
 def test_a_run_needs_nothing_of_its_hosts_but_the_interface(tmp_path: Path) -> None:
     log, notes, directory = run(tmp_path)
     entered = [line for line in log if line.startswith(("a ", "b "))]
-    assert sorted(entered[:2]) == ["a connect 192.0.2.3", "b connect 192.0.2.3"]
-    assert sorted(entered[2:]) == ["a run 192.0.2.3", "b run 192.0.2.3"]
+    assert sorted(entered[:2]) == ["a connect 192.0.2.3 None", "b connect 192.0.2.3 None"]
+    assert sorted(entered[2:]) == ["a run 192.0.2.3 20000005", "b run 192.0.2.3 20000005"]
     assert "start_clock_reference 198.51.100.1" in log
     followers = [line for line in log if line.startswith("start_clock_follower")]
     assert followers == [

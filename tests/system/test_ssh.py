@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import shlex
@@ -70,6 +71,7 @@ tick = loopscope_trace.event("loop", "tick")
 for i in range(50):
     tick(i)
     time.sleep(0.001)
+open("ticks.csv", "w").write("50")
 """
 
 
@@ -85,14 +87,20 @@ def test_a_program_and_its_files_that_exist_only_on_the_desk(
         "name: ticking\ntestbed: ssh\nhosts: [h2]\nsend: [parts]\n"
         "phases: [{name: run, timeout: 20s, measured: true}]\n"
         "components:\n"
-        "  ticker: {host: h2, run: ./ticker ./settings.txt, ready: {exit: 0}, start: run}\n"
+        "  ticker: {host: h2, run: ./ticker ./settings.txt, ready: {exit: 0}, start: run, "
+        "fetch: ['*.csv']}\n"
         "trace: {user: ['loop:*']}\n"
         "expect: [ticker/loop:tick.rate > 1Hz]\n",
     )
     done = machines.command("run", file, "--json")
     assert done.returncode == 0, done.stderr
     assert results(done)["verdict"] == "PASS"
-    repeat = machines.directory / "runs/ticking/latest/base/1"
+    run = machines.directory / "runs/ticking/latest"
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert set(manifest["sent"]) == {"ticker", "settings.txt", "parts/words.py"}
+    digest = hashlib.sha256(b"50").hexdigest()
+    assert manifest["fetched"] == [{"ticker": {"ticks.csv": {"size": 2, "sha256": digest}}}]
+    repeat = run / "base/1"
     component = repeat / "hosts/h2/components/ticker"
     assert (component / "stdout.log").read_text() == "set to five\n"
     assert json.loads((component / "exit.json").read_text())["code"] == 0

@@ -108,7 +108,7 @@ impl HostClock {
             synthetic,
             namespace,
             before_stamps,
-            global: GlobalClock::new(synthetic),
+            global: GlobalClock::new(synthetic, frequency),
             running: Mutex::default(),
         }
     }

@@ -210,12 +210,13 @@ impl Component {
         phase: &str,
         measured: bool,
         peers: &Value,
+        start_ns: Option<i64>,
     ) -> Result<(), PhaseError> {
         let link = self.phases.as_ref().ok_or(PhaseError::Mute)?;
         if self.is_over() {
             return Err(PhaseError::Over);
         }
-        Ok(link.enter(phase, measured, peers)?)
+        Ok(link.enter(phase, measured, peers, start_ns)?)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::clock::{ClockError, HostClock, Started};
 use crate::component::{Component, Launch, PhaseError};
 use crate::control::{self, Description, Reply, Request, Server};
 use crate::dialogue;
-use crate::events::Events;
+use crate::events::{Events, Moment};
 use crate::ledger::{Entry, Ledger, LedgerError, RUN_MARK};
 use crate::ports::Ports;
 use crate::program::{self, LookupError, is_sender};
@@ -441,8 +441,21 @@ impl Host {
         let invalid = |what| HostError::Invalid { component: request.component.clone(), what };
         let peers: Value = serde_json::from_str(&request.peers_json)
             .map_err(|e| invalid(format!("the peers are not JSON: {e}")))?;
-        let entered = component.enter_phase(&request.phase, request.measured, &peers);
+        let start_ns = match request.start_global_ns {
+            Some(global_ns) => Some(self.monotonic_at(global_ns).ok_or_else(|| {
+                invalid("its host's time is not known, so it cannot begin with others".to_owned())
+            })?),
+            None => None,
+        };
+        let entered = component.enter_phase(&request.phase, request.measured, &peers, start_ns);
         entered.map_err(|source| HostError::Phase { component: request.component.clone(), source })
+    }
+
+    /// CLOCK_MONOTONIC at an instant of the global clock, which is near.
+    fn monotonic_at(&self, global_ns: i64) -> Option<i64> {
+        let global = self.clock.global();
+        let counter = global.counter_at(global_ns)?;
+        Some(Moment::now().monotonic_at(counter, global.frequency()))
     }
 
     fn component(&self, name: &str) -> Result<Arc<Component>, HostError> {

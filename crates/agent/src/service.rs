@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use loopscope_clocksync::probe::{Counts, EdgeEnd, Traffic};
 use loopscope_collect::LossReport;
+use loopscope_time::source::read_counter;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
@@ -117,9 +118,11 @@ impl agent_server::Agent for Service {
         &self,
         _: Request<ReadClockRequest>,
     ) -> Result<Response<ReadClockReply>, Status> {
-        let (half_width, why) = self.host()?.clock.read()?;
+        let clock = &self.host()?.clock;
+        let (half_width, why) = clock.read()?;
         let half_width_ns = half_width.map(|bound| bound.ns());
-        Ok(Response::new(ReadClockReply { half_width_ns, why }))
+        let now = clock.global().stamp(read_counter());
+        Ok(Response::new(ReadClockReply { half_width_ns, why, now }))
     }
 
     async fn answer_peers(

@@ -379,6 +379,32 @@ fn a_function_in_c_that_returns_another_value_fails_its_phase() {
 }
 
 #[test]
+fn a_phase_with_a_common_start_begins_no_earlier() {
+    let now = || {
+        let print = "import time; print(time.monotonic_ns())";
+        let output = Command::new("python3").args(["-c", print]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().parse::<i64>().unwrap()
+    };
+    for language in LANGUAGES {
+        let mut agent = Agent::start(language, &[]);
+        agent.send(&configure("{}"));
+        assert_eq!(agent.line(), HELLO, "{language:?}");
+        for start_ns in [now() + 100_000_000, 1] {
+            let start = format!(r#"{{"start_ns": {start_ns}, "type""#);
+            agent.send(&phase("listen", true).replacen(r#"{"type""#, &start, 1));
+            let begun: Value = serde_json::from_str(&agent.line()).unwrap();
+            assert_eq!(begun["type"], "begun", "{language:?}");
+            assert_eq!(begun["phase"], "listen", "{language:?}");
+            assert!(begun["at_ns"].as_i64().unwrap() >= start_ns, "{language:?}");
+            assert!(agent.line().starts_with(r#"{"type":"done","phase":"listen""#));
+        }
+        agent.send(r#"{"type": "end"}"#);
+        let (_, output) = agent.rest();
+        assert!(output.status.success(), "{language:?}");
+    }
+}
+
+#[test]
 fn a_long_failure_is_cut_between_characters() {
     // 3 bytes each, so that 8192 falls inside a character.
     let said = same(&format!(r#"{{"fail": "{}"}}"#, "…".repeat(10_000)), &[], |agent| {
@@ -464,6 +490,7 @@ fn an_agent_that_breaks_the_protocol_is_refused() {
         &phase("sleep", false),
         r#"{"type":"phase","phase":"run","measured":false}"#,
         r#"{"type":"phase","phase":"run","measured":0,"peers":{}}"#,
+        r#"{"type":"phase","phase":"run","measured":false,"peers":{},"start_ns":"x"}"#,
         r#"{"type":"phase","phase":5,"measured":false,"peers":{}}"#,
         r#"{"type":"phase","phase":"run","measured":false,"peers":[]}"#,
         r#"{"type":"phase","phase":"run","measured":false,"peers":{"a":{"host":"h","address":5,"values":{}}}}"#,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from loopscope.control import router
 from loopscope.control.failure import ComponentsFailed, RunFailed
@@ -43,13 +44,14 @@ class Executed:
     """Report of a repeat.
 
     Each phase's seconds, the phase in which a component ended that was to go on, how components
-    failed that the run went on without, and whether the hosts had each other's Ethernet addresses
-    from the start.
+    failed that the run went on without, the common starts, and whether the hosts had each other's
+    Ethernet addresses from the start.
     """
 
     phases: dict[str, float]
     left: dict[str, str]
     failed: dict[str, dict[str, str]]
+    starts: dict[str, dict[str, Any]]
     knows_neighbours: bool
 
 
@@ -91,7 +93,9 @@ async def _execute(
             repeat = Repeat(experiment, bed, progress)
             try:
                 phases = await repeat.run()
-                return Executed(phases, repeat.left, repeat.failed, bed.knows_neighbours)
+                return Executed(
+                    phases, repeat.left, repeat.failed, repeat.starts, bed.knows_neighbours
+                )
             except AgentError as error:
                 failure = RunFailed(str(error))
                 failure.show(progress)

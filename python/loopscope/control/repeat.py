@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from loopscope import __version__
 from loopscope.control import router
@@ -322,6 +323,11 @@ class Repeat:
     def failed(self) -> dict[str, dict[str, str]]:
         """How each component failed that the run went on without, and in which phase."""
         return self._stages.failed
+
+    @property
+    def starts(self) -> dict[str, dict[str, Any]]:
+        """When components began each phase that had a common start."""
+        return self._stages.starts
 
     def _state(self, spec: Component) -> State:
         return self._components.states[spec.name]

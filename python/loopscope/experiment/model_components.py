@@ -186,6 +186,13 @@ class Component(Section):
         description="Whether the run goes on without it when it fails. The manifest has how it "
         "failed.",
     )
+    fetch: list[Annotated[str, event_values.LeftBehind()]] = Field(
+        default=[],
+        examples=[["map", "*.csv"]],
+        description="Files and folders that it leaves in its working directory, or patterns with "
+        "`*`. The manifest has their sizes and SHA-256 hashes as `fetched`, and a pattern that "
+        "matches nothing is noted. Other files of the working directory are kept too.",
+    )
     traces: list[
         Annotated[
             Annotated[Annotated[str, event_values.LeftBehind()], Tag("<word>")]

@@ -85,6 +85,7 @@ class Component:
     runs loopscope; ``output_bytes`` are kept of its stdout and of its stderr. ``after`` are the
     components that come before it, by phase, before the first one under the empty name.
     ``commands`` are the command lines by phase of which ``argv`` is the wrapper, where it is one.
+    ``fetch`` are patterns of the files that it leaves, of which the manifest has the hashes.
     """
 
     name: str
@@ -103,16 +104,22 @@ class Component:
     background: bool = False
     allow_failure: bool = False
     commands: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    fetch: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A stage between two barriers. Where the file marks no phase as measured, all are."""
+    """A stage between two barriers. Where the file marks no phase as measured, all are.
+
+    ``common_start_ns``: how long after they are told all components begin it together, None: each
+    begins when it is told.
+    """
 
     name: str
     timeout_ns: int
     measured: bool
     after: tuple[str, ...]
+    common_start_ns: int | None = None
 
 
 @dataclass(frozen=True)

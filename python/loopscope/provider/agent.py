@@ -264,11 +264,23 @@ class Agent:
         return pid
 
     async def enter_phase(
-        self, component: str, phase: str, measured: bool, peers_json: str
+        self,
+        component: str,
+        phase: str,
+        measured: bool,
+        peers_json: str,
+        start_ns: int | None = None,
     ) -> None:
-        """Tells a component to begin a phase; ``peers_json`` is the object of its peers."""
+        """Tells a component to begin a phase; ``peers_json`` is the object of its peers.
+
+        ``start_ns``: when, on the global clock; None: at once.
+        """
         request = pb.EnterPhaseRequest(
-            component=component, phase=phase, measured=measured, peers_json=peers_json
+            component=component,
+            phase=phase,
+            measured=measured,
+            peers_json=peers_json,
+            start_global_ns=start_ns,
         )
         await self._ask("EnterPhase", request, 10)
 
