@@ -159,7 +159,7 @@ def test_a_wheel_alone_runs_the_pipeline(dist: Path, tmp_path: Path) -> None:
         "COLUMNS": "1000",
         "PIP_CONSTRAINT": str(ROOT / "requirements.txt"),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-        # Of what it installs, most is never imported here.
+        # Most of what it installs is never imported here.
         "PIP_COMPILE": "0",
     }
     assert desk.endswith('pipeline.yaml"\n')
