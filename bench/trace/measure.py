@@ -139,7 +139,7 @@ def costs(bench: Bench) -> dict[str, Any]:
 
 
 def counters(bench: Bench) -> dict[str, Any]:
-    """Nanoseconds of an event with each counter, and of clock_gettime, in rounds that take turns."""
+    """Nanoseconds of an event with each counter, and of clock_gettime, in rounds in turn."""
     binary = bench.build("cost")
     found: dict[str, dict[str, list[float]]] = {"cycles": {}, "monotonic-raw": {}}
     dropped = 0

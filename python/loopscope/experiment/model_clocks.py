@@ -13,7 +13,6 @@ from .place import Place
 from .quantity import DURATION, FREQUENCY, RATIO
 from .values import Integer, Quantity
 
-
 Counter = Literal["cycles", "monotonic-raw"]
 
 
