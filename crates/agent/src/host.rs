@@ -268,13 +268,9 @@ impl Host {
 
     /// The agent's own variables that components can inherit; where sudo has started it, the user's.
     fn own_variables(&self) -> impl Iterator<Item = (String, String)> {
-        let own: Vec<(String, String)> = match &self.invoker {
-            Some(invoker) => invoker.variables.clone().into_iter().collect(),
-            None => std::env::vars_os()
-                .filter_map(|(name, value)| {
-                    Some((name.into_string().ok()?, value.into_string().ok()?))
-                })
-                .collect(),
+        let own = match &self.invoker {
+            Some(invoker) => invoker.variables.clone(),
+            None => variables::of_process(),
         };
         own.into_iter().filter(|(name, _)| ![PHASE_FD, RUNTIME_DIR].contains(&name.as_str()))
     }

@@ -65,7 +65,7 @@ pub(crate) struct Link {
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: Socket,
-    /// Of the last request.
+    /// The number of the last request.
     sequence: u32,
 }
 

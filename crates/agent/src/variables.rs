@@ -20,6 +20,13 @@ pub(crate) fn of_rights(state_dir: &Path) -> BTreeMap<String, String> {
         .into()
 }
 
+/// This process's variables, without those that are not UTF-8.
+pub(crate) fn of_process() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
 /// Where the variables of a component come from, the later before the earlier.
 pub(crate) struct Sources<'a> {
     /// Names, and beginnings of names with `*` behind, of the agent's own variables.

@@ -25,8 +25,9 @@ class Reached:
     """What is known of the machine.
 
     ``programs`` is the folder of the host side's programs on it, ``binary_hash`` the SHA-256 that
-    the host binary among them has to have, ``spools`` the folder of what runs measure there, ``connection`` is what sshd(8) has in SSH_CONNECTION, ``boot`` is the id of its
-    boot, and ``is_root`` is whether the login is root's.
+    the host binary among them has to have, ``spools`` the folder of what runs measure there,
+    ``connection`` is what sshd(8) has in SSH_CONNECTION, ``boot`` is the id of its boot, and
+    ``is_root`` is whether the login is root's.
     """
 
     machine: SshMachine
