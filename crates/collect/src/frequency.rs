@@ -7,7 +7,8 @@ use crate::Error;
 
 /// The frequency that this machine's counter is said to have: 1 GHz if it is CLOCK_MONOTONIC_RAW, which
 /// counts nanoseconds; of cycles on Arm what the hardware states, on x86 what the kernel uses, or, where
-/// it does not tell, a calibration against CLOCK_MONOTONIC_RAW of some 50 ms. Calibrations differ in their last digits: ask once for all traces of a host.
+/// it does not tell, a calibration against CLOCK_MONOTONIC_RAW of some 50 ms. Calibrations differ in
+/// their last digits: ask once for all traces of a host.
 pub fn nominal() -> Result<Frequency, Error> {
     if let Some(frequency) = counter_kind().fixed_frequency() {
         return Ok(frequency);
