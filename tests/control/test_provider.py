@@ -56,7 +56,7 @@ class SimulatedAgent:
 
 
 REPLIES: dict[str, Any] = {
-    "hello": __version__,
+    "hello": (__version__, ""),
     "read_clock": pb.ReadClockReply(half_width_ns=1000, now=pb.GlobalInstant(global_ns=5)),
     "stop_clock": pb.StopClockReply(),
     "stop_peers": [],
