@@ -138,9 +138,11 @@ mod tests {
     fn a_moment_has_both_clocks_of_an_instant_nearby() {
         let frequency = Frequency::from_hz(2_500_000_000).unwrap();
         let now = Moment { monotonic_ns: 1_000_000_000, counter: Counter(50_000_000_000) };
-        for ns in [-20_000_000, 0, 7, 400_000_000] {
+        for (ns, ticks) in
+            [(-20_000_000, -50_000_000), (0, 0), (7, 18), (400_000_000, 1_000_000_000)]
+        {
             let then = now.at(now.monotonic_ns + ns, frequency);
-            assert_eq!(then.counter.ticks_since(now.counter), (ns * 5 + 1) / 2);
+            assert_eq!(then.counter.ticks_since(now.counter), ticks);
             let back = now.monotonic_at(then.counter, frequency);
             assert!((back - then.monotonic_ns).abs() <= 1, "{ns}");
         }

@@ -138,7 +138,13 @@ async fn run_phases(hosts: &mut [Host]) {
         for (name, host, ..) in taking_part.clone() {
             let (component, phase) = ((*name).to_owned(), phase.to_owned());
             let peers_json = peers_json.clone();
-            let request = EnterPhaseRequest { component, phase, measured: true, peers_json };
+            let request = EnterPhaseRequest {
+                component,
+                phase,
+                measured: true,
+                peers_json,
+                start_global_ns: None,
+            };
             hosts[*host].client.enter_phase(request).await.unwrap();
         }
         for (name, host, ..) in taking_part {
