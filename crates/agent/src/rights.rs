@@ -165,7 +165,7 @@ pub fn check_only_root_writes(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn variables_are_read_as_the_kernel_has_them() {
