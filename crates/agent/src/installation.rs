@@ -31,7 +31,7 @@ const PREFIX: &str = "zz-loopscope-";
 const DRAFT: &str = "loopscope.draft";
 const MODE: u32 = 0o750;
 
-/// Who may run the copy by sudo.
+/// The user or the group that may run the copy by sudo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     /// A user; the number of the user's own group.

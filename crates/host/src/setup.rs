@@ -15,7 +15,7 @@ use serde_json::json;
 /// priorities; components run as the user.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Who may run it [default: who calls sudo]
+    /// The user that may run it [default: the one that calls sudo]
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// The members of this group may run it instead
