@@ -212,7 +212,7 @@ def test_setup_allows_one_command_and_is_undone(machines: SshMachines) -> None:
         said = refused(machines)
         assert "sudo is not used for a program that others than root can change" in said, spoil
         machines.on("h1", mend)
-    # What runs with these rights does nothing but what an agent needs by any caller.
+    # What has these rights does only what an agent needs, also where the user calls it by hand.
     call = '{"arguments": ["record", "-o", "x", "--", "id"]}'
     script = f"echo {shlex.quote(call)} | sudo -n {copy} limited 2>&1; true"
     said = machines.on("h1", f"su rider -c {shlex.quote(script)}")
