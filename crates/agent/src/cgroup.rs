@@ -125,8 +125,11 @@ pub(crate) fn kill(path: &Path, patience: Duration) -> io::Result<Killed> {
     loop {
         let found = processes(path);
         killed.extend(found.iter().map(|&pid| (pid, name_of(pid))));
-        // Processes that it cannot name count, too.
-        if !is_populated(path) || Instant::now() > until {
+        // Processes that it cannot name count, too. Those found may have ended since.
+        if !is_populated(path) {
+            return Ok(Killed { killed, survivors: vec![] });
+        }
+        if Instant::now() > until {
             return Ok(Killed { killed, survivors: found });
         }
         // All at once, so that none can fork away. Linux 5.14 and later.
@@ -277,6 +280,27 @@ mod tests {
         assert!(!is_populated(&path));
         assert!(remove(&path).unwrap() && !path.exists());
         assert!(!remove(&path).unwrap());
+    }
+
+    /// A process that ends by itself while its group is killed has not survived that.
+    #[test]
+    fn what_ends_meanwhile_is_no_survivor() {
+        let Some(path) = made("ls-test-meanwhile") else { return };
+        for round in 0..400 {
+            let mut command = Command::new("sleep");
+            enter_before_exec(command.arg("600"), &path);
+            let mut child = command.spawn().unwrap();
+            let ending = std::thread::spawn(move || {
+                let begun = Instant::now();
+                while begun.elapsed() < Duration::from_micros(round) {}
+                child.kill().unwrap();
+                child.wait().unwrap();
+            });
+            let killed = kill(&path, Duration::from_secs(5)).unwrap();
+            ending.join().unwrap();
+            assert!(killed.survivors.is_empty(), "round {round}: {:?}", killed.survivors);
+        }
+        assert!(remove(&path).unwrap());
     }
 
     #[test]
