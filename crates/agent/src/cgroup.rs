@@ -286,13 +286,15 @@ mod tests {
     #[test]
     fn what_ends_meanwhile_is_no_survivor() {
         let Some(path) = made("ls-test-meanwhile") else { return };
-        for round in 0..400 {
+        // They take time to look through after the process has been found.
+        (0..100).for_each(|inner| make(&path.join(inner.to_string())).unwrap());
+        for round in 0..20 {
             let mut command = Command::new("sleep");
             enter_before_exec(command.arg("600"), &path);
             let mut child = command.spawn().unwrap();
             let ending = std::thread::spawn(move || {
                 let begun = Instant::now();
-                while begun.elapsed() < Duration::from_micros(round) {}
+                while begun.elapsed() < Duration::from_micros(50 * round) {}
                 child.kill().unwrap();
                 child.wait().unwrap();
             });

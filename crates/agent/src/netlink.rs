@@ -227,20 +227,24 @@ pub(crate) fn veth(name: &str, peer: &Peer<'_>, mtu: Option<u32>, bridge: Option
 
 /// Has a link up. It is not given an IPv6 address, and so there are no solicitations and no
 /// duplicate address detection in the middle of a measurement.
-pub(crate) fn up(name: &str) -> Change {
-    let mut attributes = vec![LinkAttribute::IfName(name.to_owned())];
+pub(crate) fn up(name: &str) -> Vec<Change> {
+    let mut changes = vec![];
     if name != "lo" && Path::new("/proc/sys/net/ipv6").exists() {
+        // In a message of its own: of one message, the kernel has the link up first.
         let quiet = AfSpecInet6::AddrGenMode(In6AddrGenMode::None);
-        attributes.push(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![quiet])]));
+        let quiet = LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![quiet])]);
+        let message = link(vec![LinkAttribute::IfName(name.to_owned()), quiet]);
+        changes.push(set_link(format!("link {name} without IPv6 address"), message));
     }
-    let mut message = link(attributes);
+    let mut message = link(vec![LinkAttribute::IfName(name.to_owned())]);
     message.header.flags = LinkFlags::Up;
     message.header.change_mask = LinkFlags::Up;
-    Change {
-        what: format!("link {name} up"),
-        flags: 0,
-        message: RouteNetlinkMessage::SetLink(message),
-    }
+    changes.push(set_link(format!("link {name} up"), message));
+    changes
+}
+
+fn set_link(what: String, message: LinkMessage) -> Change {
+    Change { what, flags: 0, message: RouteNetlinkMessage::SetLink(message) }
 }
 
 /// Gives the link of that number an address in a network of that prefix, with its broadcast
@@ -308,13 +312,16 @@ mod tests {
             let attributes = vec![LinkAttribute::IfName("l0".to_owned()), info];
             let unknown = new_link("link l0".to_owned(), link(attributes));
             // More than are sent at once.
-            let mut changes: Vec<Change> = (0..AT_ONCE).map(|_| up("lo")).collect();
-            changes.extend([unknown, up("lo")]);
+            let mut changes: Vec<Change> = (0..AT_ONCE).flat_map(|_| up("lo")).collect();
+            changes.push(unknown);
+            changes.extend(up("lo"));
             let error = Connection::open().unwrap().make(changes).unwrap_err();
             let wanted = "link l0: Unknown device type: Operation not supported";
             assert!(error.to_string().starts_with(wanted), "{error}");
-            let missing = Connection::open().unwrap().make(vec![up("l1")]).unwrap_err();
-            assert!(missing.to_string().starts_with("link l1 up: No such device"), "{missing}");
+            let missing = Connection::open().unwrap().make(up("l1")).unwrap_err();
+            let missing = missing.to_string();
+            let said = missing.starts_with("link l1 ") && missing.contains(": No such device");
+            assert!(said, "{missing}");
         };
         std::thread::spawn(try_it).join().unwrap();
     }

@@ -234,8 +234,10 @@ impl Plan {
         let mut kernel = netlink::Connection::open()?;
         let of_data = if self.router.is_some() { None } else { Some("data") };
         let bridges = of_data.into_iter().chain(["clock"]);
-        kernel
-            .make(bridges.flat_map(|name| [netlink::bridge(name), netlink::up(name)]).collect())?;
+        for name in bridges {
+            kernel.make(vec![netlink::bridge(name)])?;
+            kernel.make(netlink::up(name))?;
+        }
         let of_data = of_data.map(netlink::index).transpose()?;
         let of_clock = netlink::index("clock")?;
         for (i, host) in (1..).zip(&self.hosts) {
@@ -243,13 +245,14 @@ impl Plan {
             let (namespace, address) = (namespace.as_fd(), Some(host.address));
             let peer = Peer { name: "data0", namespace, address };
             let mut links = vec![netlink::veth(&host.port, &peer, self.mtu, of_data)];
-            links.push(netlink::up(&host.port));
+            links.extend(netlink::up(&host.port));
             if let Some(namespace) = &host.clock_namespace {
                 let namespace = File::open(namespace::path(namespace))?;
                 let (namespace, port) = (namespace.as_fd(), format!("c{i}"));
                 let peer = Peer { name: "clock0", namespace, address: None };
                 links.push(netlink::veth(&port, &peer, None, Some(of_clock)));
-                links.push(netlink::up(&port));
+                links.extend(netlink::up(&port));
+                // While the namespace is open.
                 kernel.make(links)?;
             } else {
                 kernel.make(links)?;
@@ -257,7 +260,8 @@ impl Plan {
         }
         if let Some(router) = &self.router {
             let address = netlink::address(of_clock, router.clock, self.prefixes.1);
-            kernel.make(vec![netlink::up("lo"), address])?;
+            kernel.make(netlink::up("lo"))?;
+            kernel.make(vec![address])?;
         }
         Ok(())
     }
@@ -309,7 +313,8 @@ fn connect(
     neighbours: Vec<(Ipv4Addr, Address)>,
 ) -> io::Result<()> {
     let link = netlink::index(device)?;
-    let mut changes = vec![netlink::up("lo"), netlink::up(device)];
+    let mut changes = netlink::up("lo");
+    changes.extend(netlink::up(device));
     changes.push(netlink::address(link, address, prefix));
     changes.extend(neighbours.into_iter().map(|(ip, at)| netlink::neighbour(link, ip, at)));
     netlink::Connection::open()?.make(changes)

@@ -141,7 +141,6 @@ const FORWARDER: &str = "import select, socket, sys\n\
     \x20   frame, origin = end.recvfrom(65536)\n\
     \x20   if origin[2] != socket.PACKET_OUTGOING: ends[end is ends[0]].send(frame)";
 
-/// TCP connects and carries more than a segment only if checksums and segments are whole.
 /// What a program prints in the network namespace of a host's data, as JSON.
 fn told(namespace: &str, words: &[&str]) -> serde_json::Value {
     let output = std::process::Command::new("ip")
@@ -221,6 +220,7 @@ async fn ip_shows_the_links_and_neighbours_that_were_planned() {
     }
 }
 
+/// TCP connects and carries more than a segment only if checksums and segments are whole.
 #[tokio::test]
 async fn behind_a_router_hosts_talk_through_what_moves_their_packets_only() {
     if !has_root("behind_a_router_hosts_talk_through_what_moves_their_packets_only") {
