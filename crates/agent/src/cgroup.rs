@@ -251,11 +251,14 @@ mod tests {
 
     /// A group of its own below the one that the tests run in; `None`, loudly, without the right.
     fn made(name: &str) -> Option<PathBuf> {
-        let path = own().unwrap().map(|own| own.join(name));
+        let path = own().unwrap().map(|own| own.join(format!("{name}-{}", std::process::id())));
         let made = path.ok_or_else(|| io::Error::other("no hierarchy is mounted"));
         let made = made.and_then(|path| make(&path).map(|()| path));
-        made.inspect_err(|error| crate::skip::skipped(&format!("no cgroup can be made: {error}")))
-            .ok()
+        if let Err(error) = &made {
+            assert!(error.kind() != io::ErrorKind::AlreadyExists, "{error}");
+            crate::skip::skipped(&format!("no cgroup can be made: {error}"));
+        }
+        made.ok()
     }
 
     /// A program that leaves its session and its environment behind is killed with its group, and
