@@ -1,11 +1,12 @@
-"""Work on the machines of testbed ssh when no run goes on: collecting and undoing."""
+"""Work on the machines of testbed ssh beside a run or after it: links, collecting, undoing."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+import shlex
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,11 +27,13 @@ from loopscope.testbed.spools import (
 )
 from loopscope.testbed.ssh_machine import SshMachine
 
-__all__ = ["SPOOLS", "Fetched", "Undone", "fetch", "reset", "setup"]
+__all__ = ["SPOOLS", "Fetched", "Undone", "fetch", "net", "reset", "setup"]
 
 # An agent that has lost its controller has ended after so long.
 LEASE_S = 20.0
 RESET_S = 60.0
+# Printed after a program that has ended well.
+DONE = "loopscope-done"
 
 
 @dataclass
@@ -95,6 +98,28 @@ async def fetch(repeat: Path, quota_bytes: int | None, progress: Callable[[str],
 
     await asyncio.gather(*(one(*each) for each in list(spools.by_host.items())))
     return fetched
+
+
+async def net(repeat: Path, words: Sequence[str], host: str | None = None) -> list[str]:
+    """Answers of ``loopscope-host net`` on a host of a repeat, or on all of them.
+
+    Raises TestbedError, also where one refuses, and ValueError where the repeat's note of its hosts
+    is damaged or does not have the host.
+    """
+    spools = Spools.read(repeat).by_host
+    if host is not None and host not in spools:
+        raise ValueError(f"{host} is no host of this run; it has {', '.join(spools)}")
+
+    async def one(host: str) -> str:
+        async with _reached(host, spools[host].machine) as reached:
+            command = shlex.join(["net", "--to", spools[host].name, *words])
+            said = await reached.machine.ask(f"{reached.binary} {command} && echo {DONE} || true")
+            if said[-1:] != [DONE]:
+                raise TestbedError(f"host {host}: {' '.join(said[-3:])}")
+            return "\n".join(said[:-1])
+
+    asked = list(spools) if host is None else [host]
+    return await asyncio.gather(*map(one, asked))
 
 
 async def reset(machines: Mapping[str, Machine], data: bool, cache: bool) -> Undone:
