@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from machine import BIN
 from ssh_machines import SshMachines, run
 
 pytestmark = pytest.mark.usefixtures("root")

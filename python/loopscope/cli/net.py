@@ -159,7 +159,9 @@ def _on_machines(to: str | None, runs: Path) -> Path | None:
     found = {}
     for run in runs_below(runs):
         if (to is None or run.name.endswith(to)) and goes_on(run):
-            found.update({run: each for each in repeats_of(run)[-1:] if (each / SPOOLS).exists()})
+            for repeat in repeats_of(run)[-1:]:
+                if (repeat / SPOOLS).exists():
+                    found[run] = repeat
     if len(found) > 1:
         exits.end(exits.USAGE, f"name one by --to and its run: {', '.join(map(str, found))}")
     if found and to is None and live.ran(["net", "show"]).returncode == 0:

@@ -1,4 +1,4 @@
-"""Work on the machines of testbed ssh beside a run or after it: links, collecting, undoing."""
+"""Works on the machines of testbed ssh apart from the run: links, collecting, undoing."""
 
 from __future__ import annotations
 
