@@ -10,24 +10,40 @@ export CARGO_TARGET_DIR
 test: export PROPTEST_RNG_SEED = 20071213
 
 PYTHON := .venv/bin/python
-RELEASE := $(CARGO_TARGET_DIR)/release
 WHEELS := build/wheels
 PROTO := python/loopscope/provider/_proto/agent_pb2.py
 
-C_SOURCES := $(wildcard crates/trace/c/*.c crates/clock/c/*.c crates/phase/c/*.c)
-C_HEADERS := $(wildcard include/loopscope/*.h crates/trace/c/*.h crates/clock/c/*.h crates/phase/c/*.h)
+C_SOURCES := $(wildcard crates/time/c/*.c crates/trace/c/*.c crates/clock/c/*.c crates/phase/c/*.c)
+C_HEADERS := $(wildcard include/loopscope/*.h crates/time/c/*.h crates/trace/c/*.h crates/clock/c/*.h crates/phase/c/*.h)
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml) proto/agent.proto
 TRACE_PYTHON := $(shell find crates/trace-py -type f -not -path '*/__pycache__/*')
 PYTHON_SOURCES := pyproject.toml $(shell find python -type f -not -path '*/_proto/*' -not -path '*/__pycache__/*')
 
-CC ?= cc
-# Where the C library is built: with CC=…, a place for another architecture's.
-LIB ?= build/lib
+# The processor that it is built for. Another than this machine's: see docs/guide/install.md.
+THIS := $(shell uname -m)
+MACHINE ?= $(THIS)
+BUILT := build$(if $(filter $(THIS),$(MACHINE)),,/$(MACHINE))
+LIB := $(BUILT)/lib
+STAGE := $(BUILT)/stage
+DIST := build/dist
 # -g1: lines for backtraces; all of -g would be four times what the library is otherwise.
-LIB_CFLAGS := -std=gnu11 -D_GNU_SOURCE -O2 -g1 -fPIC -fvisibility=hidden -Wall -Wextra -Wpedantic -Iinclude
+LIB_CFLAGS := -std=gnu11 -D_GNU_SOURCE -O2 -g1 -fPIC -fvisibility=hidden -Wall -Wextra -Wpedantic
+# Has the division of 128-bit numbers. Zig's library for that has more debug information than all
+# of ours is.
+LIBGCC = $(shell $(if $(filter $(THIS),$(MACHINE)),,$(MACHINE)-linux-gnu-)gcc -print-libgcc-file-name)
+ZIG_CC := $(CURDIR)/scripts/zig-cc-$(MACHINE)
+ifeq ($(MACHINE),$(THIS))
+RELEASE := $(CARGO_TARGET_DIR)/release
+PACKED := $(STAGE)/.done $(WHEELS)/.done $(WHEELS)/.trace-done
+else
+# By Debian's compiler, which needs dependencies of its own.
+RELEASE := $(CARGO_TARGET_DIR)/cross/$(MACHINE)-unknown-linux-gnu/release
+CROSS := RUSTC=$(CURDIR)/build/cross/rustc CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/cross
+PACKED := $(STAGE)/.done
+endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test build install demo test soak lint docs bench clean
+.PHONY: help setup setup-test build install dist demo test soak lint docs bench clean
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1 \t/'
@@ -46,39 +62,46 @@ setup-test: .venv/.setup-test
 build: setup ## builds everything in release and installs it into .venv
 	@$(MAKE) --no-print-directory install PREFIX=.venv
 
-install: $(RELEASE)/loopscope-host $(LIB)/libloopscope.so $(LIB)/libloopscope.a $(WHEELS)/.done $(WHEELS)/.trace-done ## installs into PREFIX=…
+install: $(WHEELS)/.done $(WHEELS)/.trace-done ## installs into PREFIX=…
 	@scripts/install "$(PREFIX)"
 
-$(RELEASE)/loopscope-host: $(RUST_SOURCES) $(C_SOURCES) $(C_HEADERS) | setup
-	cargo build --release --locked -p loopscope-host
+dist: $(PACKED) ## builds wheels, tarball and Debian package into build/dist
+	scripts/package $(STAGE) $(MACHINE) $(filter $(WHEELS)/.done,$(PACKED))
+
+$(RELEASE)/loopscope-host: $(RUST_SOURCES) $(C_SOURCES) $(C_HEADERS) .cargo/config.toml scripts/zig-cc | setup $(if $(CROSS),build/cross/rustc)
+	$(CROSS) cargo build --release --locked -p loopscope-host $(if $(CROSS),--target $(MACHINE)-unknown-linux-gnu)
 	@touch $@
 
-# libpthread.so.0 by its file's name: the symlink that -lpthread looks for is gone since glibc 2.34,
-# the library that older programs need is not. See versions.h.
-$(LIB)/libloopscope.so: $(C_SOURCES) $(C_HEADERS) Makefile
-	@mkdir -p $(LIB)
-	$(CC) $(LIB_CFLAGS) -include crates/trace/c/versions.h -shared -Wl,-soname,libloopscope.so.0 \
-	  -Wl,-z,defs -Wl,-z,nodelete -o $@ $(C_SOURCES) -Wl,--no-as-needed -l:libpthread.so.0
+build/cross/rustc: scripts/setup-cross
+	scripts/setup-cross $(MACHINE)
 
-$(LIB)/libloopscope.a: $(C_SOURCES) $(C_HEADERS) Makefile
-	@mkdir -p $(LIB) && rm -rf build/obj && mkdir -p build/obj
-	cd build/obj && $(CC) $(LIB_CFLAGS:-Iinclude=-I../../include) -c $(addprefix ../../,$(C_SOURCES))
-	@rm -f $@
-	$(AR) rcs $@ build/obj/*.o
+$(LIB)/libloopscope.a: $(C_SOURCES) $(C_HEADERS) Makefile scripts/zig-cc | setup
+	@rm -rf $(LIB)/obj $@ && mkdir -p $(LIB) $(LIB)/obj
+	cd $(LIB)/obj && $(ZIG_CC) $(LIB_CFLAGS) -I$(CURDIR)/include -c $(addprefix $(CURDIR)/,$(C_SOURCES))
+	$(AR) rcs $@ $(LIB)/obj/*.o
+
+$(LIB)/libloopscope.so: $(LIB)/libloopscope.a
+	$(ZIG_CC) -shared -rtlib=none -Wl,-soname,libloopscope.so.0 -Wl,-z,defs -Wl,-z,nodelete \
+	  -o $@ $(LIB)/obj/*.o $(LIBGCC) -lpthread
+
+# What every package has: bin, lib, include, share.
+$(STAGE)/.done: $(RELEASE)/loopscope-host $(LIB)/libloopscope.so $(wildcard experiments/*.* experiments/graphs/*) scripts/stage
+	scripts/stage $(RELEASE)/loopscope-host $(LIB) $(STAGE)
+	@touch $@
 
 $(PROTO): proto/agent.proto | setup
 	@mkdir -p $(@D) && touch $(@D)/__init__.py
 	$(PYTHON) -m grpc_tools.protoc -Iloopscope/provider/_proto=proto \
 	  --python_out=python --pyi_out=python --grpc_python_out=python loopscope/provider/_proto/agent.proto
 
-$(WHEELS)/.done: $(RUST_SOURCES) $(PYTHON_SOURCES) $(PROTO) | setup
+$(WHEELS)/.done: $(STAGE)/.done $(RUST_SOURCES) $(PYTHON_SOURCES) $(PROTO) | setup
 	@mkdir -p $(WHEELS) && rm -f $(WHEELS)/loopscope-*.whl
 	.venv/bin/maturin build --release --locked -i $(PYTHON) -o $(WHEELS)
 	@touch $@
 
 $(WHEELS)/.trace-done: $(TRACE_PYTHON) $(C_SOURCES) $(C_HEADERS) Makefile | setup
 	@mkdir -p $(WHEELS) && rm -f $(WHEELS)/loopscope_trace-*.whl
-	CC="$(CC)" $(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+	CC="$(ZIG_CC)" $(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
 	  --no-index -w $(WHEELS) ./crates/trace-py
 	@touch $@
 

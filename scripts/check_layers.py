@@ -37,7 +37,7 @@ CRATES: dict[str, set[str]] = {
     "messages": {"quantity"},
     "emulate": {"time", "trace", "phase", "timer", "quantity"},
     "workload": {"time", "trace", "phase", "timer", "quantity", "messages"},
-    "agent": {"time", "ctf", "collect", "clocksync", "emulate", "phase"},
+    "agent": {"time", "ctf", "collect", "clocksync", "emulate", "phase", "timer"},
     "clock-verify": {"agent", "clock", "clocksync", "collect", "quantity", "time", "timer"},
     "host": {
         "agent",

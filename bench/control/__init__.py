@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control import around, barriers, death, hosts
+from control import around, barriers, death, hosts, skew
 
 FIGURES = {
     "hosts": hosts.up_and_down,
@@ -10,4 +10,5 @@ FIGURES = {
     "barriers": barriers.measure,
     "around": around.measure,
     "death": death.measure,
+    "skew": skew.measure,
 }

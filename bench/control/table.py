@@ -15,6 +15,7 @@ BARRIER_S = 0.1
 CONTROLLER_BYTES = 200 << 20
 AROUND_S = 3.0
 DEATH_MS = 250
+SKEW_US = 100
 
 
 def _range(values: dict[str, float], unit: str) -> str:
@@ -77,12 +78,32 @@ def _death(found: dict[str, Any]) -> Iterator[Row]:
     yield Row(what, target, _range(times, "ms"), "", verdict(times["max"] <= DEATH_MS))
 
 
+def _skew(found: dict[str, Any]) -> Iterator[Row]:
+    what, target = "skew of a common start, p99", f"{SKEW_US} µs"
+    if "skipped" in found:
+        yield _skipped(what, target, found)
+        return
+    skew = found["skew_us"]
+    measured = f"{skew['p99']:.3g} µs (p50 {skew['p50']:.3g}, max {skew['max']:.3g})"
+    what += f" of {found['starts']}, {found['components']} components"
+    yield Row(what, target, measured, "", verdict(skew["p99"] <= SKEW_US))
+    reported = found["reported_us"]
+    yield Row(
+        "  as the manifest has it",
+        "",
+        f"{reported['p99']:.3g} µs (p50 {reported['p50']:.3g})",
+        "",
+        "",
+    )
+
+
 PARTS = {
     "hosts": _hosts,
     "components": _components,
     "barriers": _barriers,
     "around": _around,
     "death": _death,
+    "skew": _skew,
 }
 
 

@@ -2,6 +2,7 @@
  *
  *     cost batches ROUNDS   per line: round, what, nanoseconds of one (median over batches)
  *     cost singles ROUNDS   per line: what, then percentiles of single hits in nanoseconds
+ *     cost counter ROUNDS   as batches, of an event and of clock_gettime(CLOCK_MONOTONIC) alone
  *
  * Both with LTTng-UST's events next to ours where it is compiled in (WITH_LTTNG); what is not enabled
  * by the environment is measured as what it then is, dormant. */
@@ -79,6 +80,14 @@ static void batches(int rounds)
         MEASURE(round, "histogram-log", 0, LOOPSCOPE_HISTOGRAM_ADD("bench", "log", i));
         MEASURE(round, "interval", 1, LOOPSCOPE_INTERVAL_START("bench", "interval");
                 LOOPSCOPE_INTERVAL_END("bench", "interval", i));
+    }
+}
+
+static void counter(int rounds)
+{
+    for (int round = 0; round < rounds; round++) {
+        MEASURE(round, "clock-gettime", 0, sink = (uint64_t)clock_ns(CLOCK_MONOTONIC));
+        MEASURE(round, "event", 1, LOOPSCOPE_EVENT("bench", "event", i));
     }
 }
 
@@ -208,6 +217,8 @@ int main(int argc, char **argv)
     pin((int)sysconf(_SC_NPROCESSORS_ONLN) - 1);
     if (argc == 3 && strcmp(argv[1], "batches") == 0)
         batches(atoi(argv[2]));
+    else if (argc == 3 && strcmp(argv[1], "counter") == 0)
+        counter(atoi(argv[2]));
     else if (argc == 3 && strcmp(argv[1], "singles") == 0) {
         uint8_t *memory = map_plain();
 

@@ -1,7 +1,7 @@
 """Measures what tracing costs; prints one JSON object. See bench/README.md for each figure.
 
 Run by bench/run.py in namespaces of its own. ``measure.py FIGURE…`` measures some only:
-costs, tails, size, sustained, instructions, library, python.
+costs, counters, tails, size, sustained, instructions, library, python.
 """
 
 from __future__ import annotations
@@ -76,17 +76,21 @@ class Bench:
         cpu: int | None = None,
         output: Path | None = None,
         keep: bool = False,
+        counter: str | None = None,
     ) -> tuple[str, dict[str, Any], float]:
         """What the program printed, the account, and the CPU seconds of both processes.
 
-        The recorder runs on ``cpu`` if one is given; the program sets its own.
+        The recorder runs on ``cpu`` if one is given; the program sets its own. ``counter`` is what
+        stamps the events; None: what the machine chooses.
         """
+        environment = {**os.environ, **({"LOOPSCOPE_COUNTER": counter} if counter else {})}
         out = output or self.output()
         process = subprocess.Popen(
             [HOST, "record", "-e", "bench:*", "-o", out, "--", *command],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            env=environment,
             preexec_fn=None if cpu is None else lambda: os.sched_setaffinity(0, {cpu}),
         )
         assert process.stdout and process.stderr
@@ -131,6 +135,33 @@ def costs(bench: Bench) -> dict[str, Any]:
         result["lttng_to_event"] = spread([t / e for t, e in zip(theirs, event, strict=True)])
         result["lttng_discarded"] = recording.discarded
         shutil.rmtree(recording.output)
+    return result
+
+
+def counters(bench: Bench) -> dict[str, Any]:
+    """Nanoseconds of an event with each counter, and of clock_gettime, in rounds in turn."""
+    binary = bench.build("cost")
+    found: dict[str, dict[str, list[float]]] = {"cycles": {}, "monotonic-raw": {}}
+    dropped = 0
+    for _ in range(ROUNDS):
+        for counter, ns in found.items():
+            printed, loss, _ = bench.record(binary, "counter", "1", cpu=0, counter=counter)
+            dropped += loss["dropped"]
+            for line in printed.splitlines():
+                _, what, each = line.split()
+                ns.setdefault(what, []).append(float(each))
+    result: dict[str, Any] = {"dropped": dropped}
+    cycles = found["cycles"]["event"]
+    for counter, ns in found.items():
+        event = ns["event"]
+        result[counter] = {
+            "event_ns": spread(event),
+            "clock_gettime_ns": spread(ns["clock-gettime"]),
+            "to_clock_gettime": spread(
+                [e / c for e, c in zip(event, ns["clock-gettime"], strict=True)]
+            ),
+            "to_cycles": spread([e / c for e, c in zip(event, cycles, strict=True)]),
+        }
     return result
 
 
@@ -313,6 +344,7 @@ def python(_: Bench) -> dict[str, Any]:
 
 FIGURES: dict[str, Callable[[Bench], dict[str, Any]]] = {
     "costs": costs,
+    "counters": counters,
     "tails": tails,
     "size": size,
     "sustained": sustained,

@@ -75,6 +75,22 @@ def _costs(costs: dict[str, Any]) -> Iterator[Row]:
     yield Row("interval, start and end", "", _ns(interval), f"{reads:.2f} counter reads", "")
 
 
+def _counters(counters: dict[str, Any]) -> Iterator[Row]:
+    for counter in ("cycles", "monotonic-raw"):
+        of = counters[counter]
+        peer = "{median:.2f} ({min:.2f} to {max:.2f})".format(**of["to_clock_gettime"])
+        ratio = f"{peer} of it"
+        if counter != "cycles":
+            ratio += f", {of['to_cycles']['median']:.2f} times that of cycles"
+        yield Row(
+            f"event, counter {counter}",
+            "",
+            f"{_ns(of['event_ns'])}, clock_gettime {_ns(of['clock_gettime_ns'])}",
+            ratio,
+            "",
+        )
+
+
 def _tails(tails: dict[str, Any]) -> Iterator[Row]:
     read = tails["counter-read"]["p50"]["median"]
     store = tails["plain-record"]["p99.9"]["median"]
@@ -168,6 +184,7 @@ def _python(python: dict[str, Any]) -> Iterator[Row]:
 
 PARTS = {
     "costs": _costs,
+    "counters": _counters,
     "tails": _tails,
     "python": _python,
     "size": _size,

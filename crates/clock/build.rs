@@ -11,6 +11,7 @@ fn main() {
         build.file(format!("c/{name}.c"));
     }
     println!("cargo::rerun-if-changed=c");
+    println!("cargo::rerun-if-changed=../time/c");
     println!("cargo::rerun-if-changed={include}/loopscope/clock.h");
     build.compile("loopscope_clock");
 }

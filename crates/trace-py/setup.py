@@ -1,6 +1,6 @@
 """Builds the extension module.
 
-It contains the C files of this crate, of crates/trace and of crates/clock.
+It contains the C files of this crate, of crates/time, crates/trace and crates/clock.
 """
 
 import os
@@ -24,7 +24,9 @@ setup(
     ext_modules=[
         Extension(
             "loopscope_trace._core",
-            sources=files("crates/trace-py/c/*.c", "crates/trace/c/*.c", "crates/clock/c/*.c"),
+            sources=files(
+                *(f"crates/{name}/c/*.c" for name in ("trace-py", "time", "trace", "clock"))
+            ),
             depends=files("crates/*/c/*.h", "include/loopscope/*.h"),
             include_dirs=files("include"),
             define_macros=[("_GNU_SOURCE", None)],
@@ -35,13 +37,12 @@ setup(
                 "-fvisibility=hidden",
                 "-Wall",
                 "-Wextra",
-                "-include",
-                "../trace/c/versions.h",
             ],
             extra_link_args=[
-                # By its file's name, as versions.h asks.
-                "-Wl,--no-as-needed",
-                "-l:libpthread.so.0",
+                # Zig's own library comes with debug information.
+                "-Wl,--strip-debug",
+                # Until glibc 2.33 threads are a library of their own.
+                "-lpthread",
                 # The core's calls stay inside, whatever else in the process has such names.
                 "-Wl,--version-script=c/exports",
                 # A thread that ended after the module was unloaded would call into nothing.
@@ -54,7 +55,7 @@ setup(
     options={
         "bdist_wheel": {
             "py_limited_api": "cp38",
-            # What versions.h makes of it.
+            # What Zig makes of it: see scripts/zig-cc.
             "plat_name": f"manylinux_2_28_{platform.machine()}",
         },
         # Other flags are other objects.

@@ -24,7 +24,11 @@ fn main() {
     for name in core {
         build.file(format!("c/{name}.c"));
     }
+    // loopscope-time has the same file, for programs without call sites. Of two archives with it a
+    // linker takes one.
+    build.file("../time/c/counter.c");
     println!("cargo::rerun-if-changed=c");
+    println!("cargo::rerun-if-changed=../time/c");
     println!("cargo::rerun-if-changed={include}/loopscope/trace.h");
     build.compile("loopscope_core");
 }

@@ -48,7 +48,7 @@ struct loopscope_clock_time {
     int64_t earliest; /* ns */
     int64_t best;     /* ns */
     int64_t latest;   /* ns */
-    uint64_t counter; /* this machine's cycle counter there, ticks */
+    uint64_t counter; /* this machine's counter there, ticks */
     /* Maximum error of `best`, in ns, at all but a small share of instants: the service's claim,
      * proven by its figures and not by argument. */
     uint32_t calibrated;
@@ -75,8 +75,9 @@ struct loopscope_clock_utc {
 /* Now. */
 struct loopscope_clock_time loopscope_clock_now(void);
 
-/* The instant of a reading of this machine's cycle counter (rdtsc on x86-64, cntvct_el0 on aarch64),
- * by what is known now. Hours from now it is UNKNOWN, and before the last disturbance of a clock. */
+/* The instant of a reading of the counter that the page is about, by what is known now. That is the
+ * cycle counter (rdtsc on x86-64, cntvct_el0 on aarch64), or, where a machine's is not invariant,
+ * CLOCK_MONOTONIC_RAW in nanoseconds: `loopscope clock status` says which. Hours from now it is UNKNOWN, and before the last disturbance of a clock. */
 struct loopscope_clock_time loopscope_clock_map(uint64_t counter);
 
 /*

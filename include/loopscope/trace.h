@@ -42,8 +42,8 @@
  * they stand outside of functions or in them. The others are statements.
  *
  * A call site that is not enabled costs two loads and a predicted branch. A record of an enabled
- * one is stamped with the cycle counter and written to the thread's ring, without a system call or
- * a lock. Programs link with -lloopscope; without LOOPSCOPE_RUNTIME_DIR in their environment all
+ * one is stamped with the machine's counter and written to the thread's ring, without a lock, and
+ * without a system call but where reading that counter is one. Programs link with -lloopscope; without LOOPSCOPE_RUNTIME_DIR in their environment all
  * call sites stay disabled until a stream is attached.
  */
 #ifndef LOOPSCOPE_TRACE_H

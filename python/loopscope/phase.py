@@ -43,6 +43,7 @@ import math
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -211,6 +212,9 @@ class Session:
                     f"the loopscope agent sent phase `{name}`, "
                     "which this program does not take part in"
                 )
+            if "start_ns" in message:
+                at_ns = _wait_until(_member(message, "start_ns", int))
+                self._send({"type": "begun", "phase": name, "at_ns": at_ns})
             yield Phase(name, measured, peers)
 
     def _read(self) -> dict[str, Any]:
@@ -354,10 +358,21 @@ def _no_constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
 
 
+def _wait_until(start_ns: int) -> int:
+    """Wait until CLOCK_MONOTONIC has this value; its value afterwards, both in nanoseconds."""
+    # A sleep may take longer by some 100 µs.
+    while True:
+        now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        if now >= start_ns:
+            return now
+        if start_ns - now > 500_000:
+            time.sleep((start_ns - now - 400_000) / 1e9)
+
+
 def _member(message: dict[str, Any], key: str, kind: type) -> Any:
     value = message.get(key)
     if not isinstance(value, kind):
-        names = {str: "string", dict: "object", bool: "true or false"}
+        names = {str: "string", dict: "object", bool: "true or false", int: "whole number"}
         raise _wrong(f"no {names[kind]} as `{key}`", message)
     return value
 

@@ -46,10 +46,9 @@ def native() -> bool:
 def library(native: bool, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The C library for aarch64."""
     directory = tmp_path_factory.mktemp("aarch64")
-    compiler = "cc" if native else COMPILER
     library = directory / "libloopscope.so"
     subprocess.run(
-        ["make", "--no-print-directory", f"CC={compiler}", f"LIB={directory}", library],
+        ["make", "--no-print-directory", "MACHINE=aarch64", f"LIB={directory}", library],
         cwd=ROOT,
         check=True,
         capture_output=True,

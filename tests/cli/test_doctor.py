@@ -39,3 +39,30 @@ def test_what_netem_refuses_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert not xdp.ok and xdp.found == "no AF_XDP" and xdp.cost
     assert tap.ok and "used by mover: auto" in tap.found
     assert netem.ok and refusal in netem.found
+
+
+@pytest.mark.parametrize("why", ["its rate may change", None])
+def test_what_the_kernels_clock_costs_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, why: str | None
+) -> None:
+    found = {
+        "pairs": 1,
+        "within_ns": 171.0,
+        "limit_ns": 1000,
+        "refused": None,
+        "counter": {
+            "kind": "monotonic-raw",
+            "given": why is None,
+            "mistrust_of_cycles": why,
+            "read_ns": 251.5,
+            "step_ns": 72.0,
+        },
+    }
+    binary = tmp_path / "loopscope-host"
+    binary.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(found)}\nEND\n")
+    binary.chmod(0o755)
+    monkeypatch.setattr(loopscope.testbed, "host_binary", lambda: binary)
+    cycles, one = doctor._counter()
+    assert not cycles.ok and "a reading costs 251.5 ns, and it steps by 72 ns" in cycles.cost
+    assert cycles.found == (why or "LOOPSCOPE_COUNTER asks for CLOCK_MONOTONIC_RAW")
+    assert one.ok and "within 171 ns" in one.found

@@ -21,6 +21,8 @@ FIRST_SLOT = 128
 RETIRED = 2**64 - 1
 REACH = 2**47
 
+CYCLES, MONOTONIC_RAW = 1, 2
+
 UNKNOWN, SYNCHRONISED, HOLDOVER = 0, 1, 2
 NOTHING = [-(2**63), -(2**63), 2**63 - 1]
 
@@ -117,12 +119,13 @@ class Words:
 class Page:
     """A page's file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, counter: int = CYCLES) -> None:
         self.path = path
         self.number = 0
         boot_id = uuid.UUID(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
         made = int.from_bytes(os.urandom(7), "little")
-        header = struct.pack("<8sII16sQQ", b"LSCLOCK1", 3, SIZE, boot_id.bytes, 2_600_000_000, made)
+        numbers = (2_600_000_000, made, counter)
+        header = struct.pack("<8sII16sQQQ", b"LSCLOCK1", 4, SIZE, boot_id.bytes, *numbers)
         new = path.with_suffix(".new")
         new.write_bytes(header.ljust(SIZE, b"\0"))
         new.chmod(0o644)

@@ -84,7 +84,7 @@ def test_aarch64(tmp_path: Path) -> None:
     for tool in (compiler, emulator):
         if shutil.which(tool) is None:
             pytest.skip(f"SKIPPED LOUDLY: no {tool}; scripts/setup --test installs it")
-    command = ["make", "--no-print-directory", f"CC={compiler}", f"LIB={tmp_path}"]
+    command = ["make", "--no-print-directory", "MACHINE=aarch64", f"LIB={tmp_path}"]
     library = tmp_path / "libloopscope.so"
     subprocess.run([*command, str(library)], cwd=ROOT, check=True, capture_output=True)
     library.with_name("libloopscope.so.0").symlink_to(library.name)

@@ -7,12 +7,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from page import HOLDOVER, SYNCHRONISED, UNKNOWN, Page, Words
+from page import HOLDOVER, MONOTONIC_RAW, SYNCHRONISED, UNKNOWN, Page, Words
 from readers import said
 
 NOBODY = 65534
@@ -49,6 +50,26 @@ def test_now_is_now(program: Path, tmp_path: Path) -> None:
     [now] = said([program, "now"], page.path)
     assert now == words.map(now[3])
     assert before < now[3] < counter(program)
+
+
+@pytest.mark.parametrize("given", ["cycles", "monotonic-raw"])
+def test_the_counter_is_the_pages(program: Path, tmp_path: Path, given: str) -> None:
+    """Whatever the program's own environment says: its words are about the page's."""
+    page = Page(tmp_path / "page", MONOTONIC_RAW)
+    before = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+    words = Words(anchor=before, expires=before + (1 << 40), status=HOLDOVER)
+    page.publish(words)
+    [now] = said(["env", f"LOOPSCOPE_COUNTER={given}", program, "now"], page.path)
+    assert now == words.map(now[3])
+    assert before < now[3] < time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+
+
+def test_a_page_of_an_unknown_counter_does_not_count(program: Path, tmp_path: Path) -> None:
+    now = counter(program)
+    page = Page(tmp_path / "page", 3)
+    page.publish(Words(anchor=now - 1000, expires=1 << 62))
+    [time_] = said([program, "now"], page.path)
+    assert time_[6] == UNKNOWN
 
 
 def test_an_expired_page_is_unknown(program: Path, tmp_path: Path) -> None:

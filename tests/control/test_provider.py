@@ -11,13 +11,13 @@ from typing import Any
 from loopscope import __version__
 from loopscope.control import BASE, Interruption, RunDirectory, RunFailed, Silent, measure
 from loopscope.experiment import load
-from loopscope.provider import Host, Request, Testbed, TestbedError
+from loopscope.provider import Host, Lack, Request, Testbed, TestbedError
 from loopscope.provider._proto import agent_pb2 as pb
 
 FILE = """
 name: simulated
 hosts: [h1, h2, h3]
-phases: [{name: connect, timeout: 5s}, {name: run, timeout: 5s, measured: true}]
+phases: [{name: connect, timeout: 5s}, {name: run, timeout: 5s, measured: true, common_start: 20ms}]
 components:
   a: {host: h1, run: a}
   b: {host: h3, run: b}
@@ -47,15 +47,17 @@ class SimulatedAgent:
         self.events.put_nowait(pb.Event(component=component, phase_hello=hello))
         self.events.put_nowait(pb.Event(component=component, ready=pb.Ready()))
 
-    async def enter_phase(self, component: str, phase: str, measured: bool, peers: str) -> None:
-        self.log.append(f"{component} {phase} {json.loads(peers)['b']['address']}")
+    async def enter_phase(
+        self, component: str, phase: str, measured: bool, peers: str, start_ns: int | None
+    ) -> None:
+        self.log.append(f"{component} {phase} {json.loads(peers)['b']['address']} {start_ns}")
         done = pb.PhaseDone(phase=phase)
         self.events.put_nowait(pb.Event(component=component, phase_done=done))
 
 
 REPLIES: dict[str, Any] = {
-    "hello": __version__,
-    "read_clock": pb.ReadClockReply(half_width_ns=1000),
+    "hello": (__version__, ""),
+    "read_clock": pb.ReadClockReply(half_width_ns=1000, now=pb.GlobalInstant(global_ns=5)),
     "stop_clock": pb.StopClockReply(),
     "stop_peers": [],
     "finish_trace": pb.FinishTraceReply(),
@@ -76,6 +78,7 @@ class Simulated(Testbed):
             self.hosts[name] = Host(
                 name, agent, {"data": f"192.0.2.{number}", "clock": f"198.51.100.{number}"}
             )
+        self.lacking = [Lack("wings", "too heavy", "no flight")]
         if self.fails:
             raise TestbedError("no power in the rack")
 
@@ -97,10 +100,12 @@ class Noting(Silent):
         self.notes.append(text)
 
 
-def run(folder: Path, fails: bool = False) -> tuple[list[str], list[str], RunDirectory]:
+def run(
+    folder: Path, fails: bool = False, more: str = ""
+) -> tuple[list[str], list[str], RunDirectory]:
     """Runs FILE on simulated hosts; what their agents were asked, notes, and the directory."""
     file = folder / "simulated.yaml"
-    file.write_text(FILE)
+    file.write_text(FILE + more)
     experiment = load(file)
     log: list[str] = []
     progress = Noting()
@@ -120,8 +125,8 @@ def run(folder: Path, fails: bool = False) -> tuple[list[str], list[str], RunDir
 def test_a_run_needs_nothing_of_its_hosts_but_the_interface(tmp_path: Path) -> None:
     log, notes, directory = run(tmp_path)
     entered = [line for line in log if line.startswith(("a ", "b "))]
-    assert sorted(entered[:2]) == ["a connect 192.0.2.3", "b connect 192.0.2.3"]
-    assert sorted(entered[2:]) == ["a run 192.0.2.3", "b run 192.0.2.3"]
+    assert sorted(entered[:2]) == ["a connect 192.0.2.3 None", "b connect 192.0.2.3 None"]
+    assert sorted(entered[2:]) == ["a run 192.0.2.3 20000005", "b run 192.0.2.3 20000005"]
     assert "start_clock_reference 198.51.100.1" in log
     followers = [line for line in log if line.startswith("start_clock_follower")]
     assert followers == [
@@ -129,7 +134,7 @@ def test_a_run_needs_nothing_of_its_hosts_but_the_interface(tmp_path: Path) -> N
     ]
     assert log.count("finish_trace") == 3
     assert log[-2:] == ["fetched", "removed h1, h2, h3"]
-    assert notes == ["h2 does not answer"]
+    assert notes == ["hosts lack wings (too heavy): no flight", "h2 does not answer"]
     assert directory.measured == 1
 
 
@@ -137,3 +142,11 @@ def test_hosts_that_could_not_all_be_made_are_removed(tmp_path: Path) -> None:
     log, notes, _ = run(tmp_path, fails=True)
     assert log == ["removed h1, h2, h3", "failed: no power in the rack"]
     assert notes == ["h2 does not answer"]
+
+
+def test_what_hosts_lack_is_said_once_in_a_run(tmp_path: Path) -> None:
+    _, notes, directory = run(tmp_path, more="repeat: 2\n")
+    assert directory.measured == 2
+    assert notes.count("hosts lack wings (too heavy): no flight") == 1
+    read = json.loads((directory.path / "manifest.json").read_text())
+    assert read["lacking"] == [{"what": "wings", "why": "too heavy", "cost": "no flight"}]

@@ -75,6 +75,53 @@ def test_what_cannot_be_is_named_with_its_place(write, keys, line, message):
     ), errors.value
 
 
+COMMON = (
+    ("{name: run, timeout: 1s}", "{name: run, timeout: 1s, common_start: 20ms}"),
+    ("start: run", "start: connect"),
+)
+
+
+def test_a_common_start_knows_no_order(write):
+    text = FILE % {"server": "", "other": "", "client": ", after: [server], phases: [run, connect]"}
+    text = text.replace("ready: {exit: 0}", "ready: phases")
+    for old, new in COMMON:
+        text = text.replace(old, new)
+    made = experiment.load(write(text))
+    assert made.phases[1].common_start_ns == 20_000_000
+    assert made.components[2].after == {"connect": ("server",)}
+    with pytest.raises(experiment.ExperimentErrors, match="phase run begins for all at once"):
+        experiment.load(write(text.replace("after: [server]", "after: {run: [server]}")))
+
+
+@pytest.mark.parametrize(
+    ("phase", "keys", "message"),
+    [
+        ("run", "common_start: 0s", "0s is too small: at least 1ms"),
+        ("run", "common_start: 1min", "too large: at most 10s"),
+        ("run", "common_start: 20", "unit"),
+        ("run", "common_start: 1s", "`timeout` has to be longer than this"),
+        ("run", "warmup: 2s", "a warm-up belongs to the first phase that is measured"),
+    ],
+)
+def test_a_common_start_and_a_warm_up_are_times_of_a_phase(write, phase, keys, message):
+    text = FILE % {"server": "", "other": "", "client": ""}
+    text = text.replace(f"name: {phase}, timeout: 1s", f"name: {phase}, timeout: 1s, {keys}")
+    with pytest.raises(experiment.ExperimentErrors, match=message):
+        experiment.load(write(text))
+
+
+def test_the_warm_up_is_what_paths_leave_out(write):
+    text = FILE % {"server": "", "other": "", "client": ""}
+    text = text.replace(
+        "name: run, timeout: 1s", "name: run, timeout: 1s, measured: true, warmup: 2s"
+    )
+    text += "measure:\n  paths:\n"
+    events = "key: id, events: [server/a:b, other/a:c]"
+    text += f"    whole: {{{events}, trim: 0s}}\n    warm: {{{events}}}\n"
+    whole, warm = experiment.load(write(text)).paths
+    assert (whole.trim_ns, warm.trim_ns) == (0, 2_000_000_000)
+
+
 @pytest.mark.parametrize(
     ("groups", "message"),
     [

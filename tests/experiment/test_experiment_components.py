@@ -46,6 +46,8 @@ def test_another_user_inherits_a_small_set_and_the_caller_all(
         (", user: -1", "'-1' is no user"),
         (", output: 1KiB", "128KiB"),
         (", output: 5s", "5s is a duration"),
+        (", fetch: [../x]", "'../x' is not in the component's working directory"),
+        (", fetch: [/etc/passwd]", "'/etc/passwd' is not in the component's working directory"),
     ],
 )
 def test_what_is_none_is_named(write, keys, message):

@@ -57,6 +57,18 @@ MISTAKES = {
     "host name length": ("[h1, h2]", "[h1, h2, «hhhhhhhhhhhhhhhhhhhhh]", "at most 20", None),
     "host twice": ("[h1, h2]", "[h1, h2, «h1]", "given twice: first on line 2", None),
     "no hosts": ("[h1, h2]", "«[]", "at least 1 entry", None),
+    "counter of no host": (
+        "hosts: [",
+        "clock: {counters: {«h3: cycles}}\nhosts: [",
+        "no host 'h3'",
+        "h2",
+    ),
+    "no kind of counter": (
+        "hosts: [",
+        "clock: {counters: {h2: «tsc}}\nhosts: [",
+        "'tsc' is not known here: write cycles or monotonic-raw",
+        None,
+    ),
     "unknown host": ("host: h2", "host: «h22", "no host 'h22'", "h2"),
     "testbed": ("hosts: [", "testbed: «shh\nhosts: [", "'shh' is not known here", "ssh"),
     "clocks word": ("hosts: [", "clocks: «sythetic\nhosts: [", "not known", "synthetic"),

@@ -15,9 +15,12 @@ from pathlib import Path
 from machine import BIN, Machine
 
 USER = "rider"
+PASSWORD = "saddle"
 NETWORK = "192.0.2"
 # What a machine has of its own: nothing that is on the desk but its programs and libraries.
 OWN = ("/home", "/run", "/tmp", "/dev/shm")
+# What root can put where on a machine, which is the machine's own too.
+ROOTS = ("/etc/sudoers.d", "/usr/local/lib")
 RUNS = f"/home/{USER}/.local/state/loopscope/runs"
 ROOTS_RUNS = "/home/root/.local/state/loopscope/runs"
 SSHD = """
@@ -112,8 +115,12 @@ class SshMachines(Machine):
         passwd = self.directory / "passwd"
         passwd.write_text(
             "root:*:0:0::/home/root:/bin/sh\nsshd:*:100:65534::/run/sshd:/usr/sbin/nologin\n"
-            f"{USER}:*:4711:4711::/home/{USER}:/bin/bash\n"
+            f"{USER}:x:4711:4711::/home/{USER}:/bin/bash\n"
         )
+        shadow = self.directory / "shadow"
+        hashed = run("openssl", "passwd", "-6", PASSWORD).strip()
+        shadow.write_text(f"root:*:1::::::\n{USER}:{hashed}:1::::::\n")
+        shadow.chmod(0o600)
         self.boot_id(host)
         script.write_text(f"""set -eu
 mount --make-rprivate /
@@ -128,8 +135,13 @@ cp {self.keys}/id.pub /home/root/.ssh/authorized_keys
 echo 'echo this machine greets everybody' >/home/{USER}/.bashrc
 chown -R 4711:4711 /home/{USER}
 mount --bind {passwd} /etc/passwd
+mount --bind {shadow} /etc/shadow
 {"".join(f"mount -t tmpfs -o mode=1777 tmpfs {place}; " for place in OWN[1:])}
+{"".join(f"mount -t tmpfs -o mode=755 tmpfs {place}; " for place in ROOTS)}
 mkdir /run/sshd
+mknod /home/tun c 10 200
+chmod 666 /home/tun
+mount --bind /home/tun /dev/net/tun
 exec env -i PATH=/usr/bin:/bin /usr/sbin/sshd -D -e -f /home/sshd/sshd_config
 """)
         log = open(self.directory / f"sshd-{host}.log", "a")
@@ -158,6 +170,10 @@ exec env -i PATH=/usr/bin:/bin /usr/sbin/sshd -D -e -f /home/sshd/sshd_config
             *("nsenter", "-t", str(self.sshd[host].pid), "-m", "-n", "sh", "-c", command),
             check=check,
         )
+
+    def allow(self, host: str, rule: str) -> None:
+        """Gives a machine a rule of sudo's."""
+        self.on(host, f"umask 227; echo {shlex.quote(rule)} >/etc/sudoers.d/test")
 
     def cut(self, host: str) -> None:
         """Takes a machine off the network."""
@@ -253,5 +269,7 @@ exec env -i PATH=/usr/bin:/bin /usr/sbin/sshd -D -e -f /home/sshd/sshd_config
                 # What a run measured and could not collect stays there; the run notes it.
                 known = [f"{RUNS}/{name}" for name in self.noted()]
                 left += [f"on {host}: {each}" for each in found if each and each not in known]
+                found = self.on(host, f"find {' '.join(ROOTS)} -mindepth 1 ! -name test")
+                left += [f"on {host}: {each}" for each in found.split()]
         left += map(str, self.scratch.iterdir())
         return left

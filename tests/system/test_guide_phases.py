@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from machine import ROOT, Machine
@@ -19,6 +21,16 @@ GUIDE = ROOT / "docs/guide/phases"
 def blocks(kind: str) -> list[str]:
     every = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     return [text for of, text in every if of == kind]
+
+
+def documents(text: str) -> list[Any]:
+    """JSON documents, one after the other."""
+    decoder, found = json.JSONDecoder(), []
+    while text := text.lstrip():
+        document, end = decoder.raw_decode(text)
+        found.append(document)
+        text = text[end:]
+    return found
 
 
 def test_the_page_has_the_experiment_and_its_schedule(machine: Machine) -> None:
@@ -40,19 +52,31 @@ def test_the_guides_commands(machine: Machine) -> None:
     shutil.copytree(GUIDE, machine.directory / "docs/guide/phases")
     activate = ". .venv/bin/activate\n"
     done = machine.guide(activate, *blocks("sh"), timeout_s=120)
-    (shown,) = json.loads(done.stdout[done.stdout.rindex("[\n") :])
+    start, (shown,), sent, fetched = documents(done.stdout[done.stdout.index("{\n") :])
     phase = shown["camera"]["phase"]
     assert phase in ("connect", "run")
     (said,) = json.loads(blocks("json")[0])
     assert shown == {"camera": {**said["camera"], "phase": phase}}
     assert f"camera on h2 failed in phase {phase}: exit status 3; the run goes on" in done.stderr
+    assert set(sent) == {"fusion.py", "map.sh", "sensor.py"}
+    for name, about in sent.items():
+        assert about["sha256"] == hashlib.sha256((GUIDE / name).read_bytes()).hexdigest()
+    written = b"connect: h1 h2\nrun: left right\n"
+    digest = hashlib.sha256(written).hexdigest()
+    assert fetched == [{"mapper": {"map": {"size": len(written), "sha256": digest}}}]
+    assert set(start["components"]) == {"left", "right", "fusion", "mapper"}
+    for began in start["components"].values():
+        # To begin and to say when both rest on what the host knew of the global clock.
+        assert began["late_ns"] >= -2 * began["within_ns"] - 1000, start
+    late = [began["late_ns"] for began in start["components"].values()]
+    assert start["skew_ns"] == max(late) - min(late)
     (run,) = (machine.directory / "docs/guide/phases/runs/phases").glob("2*")
     printed = (run / "base/1/hosts/h3/components/fusion/stdout.log").read_text().splitlines()
     # The port that the sensors published in this phase reached the fusion within it.
     assert printed == [f"{name} {number}" for name in ("left", "right") for number in range(10)]
 
     folder = run / "base/1/hosts/h3/components/mapper/files"
-    assert (folder / "map").read_text() == "connect: h1 h2\nrun: left right\n"
+    assert (folder / "map").read_bytes() == written
 
 
 def test_the_guides_table_of_functions(tmp_path: Path) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import platform
+import shlex
+import shutil
 import subprocess
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from ssh_machines import SshMachines
+
+from loopscope.testbed import kit
 
 pytestmark = pytest.mark.usefixtures("root")
 
@@ -19,6 +25,7 @@ name: pipeline
 testbed: {testbed}
 hosts: [h1, h2, h3]
 clocks: synthetic
+clock: {{port: 1319}}
 params: {{count: 300}}
 components:
   source: {{host: h1, run: loopscope-host pipe source,
@@ -64,6 +71,7 @@ tick = loopscope_trace.event("loop", "tick")
 for i in range(50):
     tick(i)
     time.sleep(0.001)
+open("ticks.csv", "w").write("50")
 """
 
 
@@ -79,14 +87,20 @@ def test_a_program_and_its_files_that_exist_only_on_the_desk(
         "name: ticking\ntestbed: ssh\nhosts: [h2]\nsend: [parts]\n"
         "phases: [{name: run, timeout: 20s, measured: true}]\n"
         "components:\n"
-        "  ticker: {host: h2, run: ./ticker ./settings.txt, ready: {exit: 0}, start: run}\n"
+        "  ticker: {host: h2, run: ./ticker ./settings.txt, ready: {exit: 0}, start: run, "
+        "fetch: ['*.csv']}\n"
         "trace: {user: ['loop:*']}\n"
         "expect: [ticker/loop:tick.rate > 1Hz]\n",
     )
     done = machines.command("run", file, "--json")
     assert done.returncode == 0, done.stderr
     assert results(done)["verdict"] == "PASS"
-    repeat = machines.directory / "runs/ticking/latest/base/1"
+    run = machines.directory / "runs/ticking/latest"
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert set(manifest["sent"]) == {"ticker", "settings.txt", "parts/words.py"}
+    digest = hashlib.sha256(b"50").hexdigest()
+    assert manifest["fetched"] == [{"ticker": {"ticks.csv": {"size": 2, "sha256": digest}}}]
+    repeat = run / "base/1"
     component = repeat / "hosts/h2/components/ticker"
     assert (component / "stdout.log").read_text() == "set to five\n"
     assert json.loads((component / "exit.json").read_text())["code"] == 0
@@ -121,3 +135,53 @@ def test_a_machine_that_cannot_be_used_says_why_and_what_to_do(machines: SshMach
     lines[1] = f"{machines.address('h2')} {lines[0].partition(' ')[2]}"
     machines.known.write_text("\n".join(lines) + "\n")
     assert "host h2: its host key is not the one that is known" in failing(machines)
+
+
+def test_a_machine_gets_the_programs_for_its_kind_of_processor(machines: SshMachines) -> None:
+    def pretend(kind: str) -> None:
+        """Has h2 name another processor."""
+        script = f'#!/bin/sh\n[ "$1" = -m ] && echo {kind} || exec /usr/bin/uname "$@"\n'
+        own = "/home/rider/bin"
+        machines.on("h2", f"mkdir -p {own}; echo {shlex.quote(script)} >{own}/uname")
+        machines.on("h2", f"chmod 755 {own}/uname; echo PATH={own}:$PATH >>/home/rider/.bashrc")
+
+    pretend("riscv64")
+    assert "kind 'riscv64'; loopscope runs on x86_64 and aarch64" in failing(machines)
+    other = {"x86_64": "aarch64", "aarch64": "x86_64"}[platform.machine()]
+    pretend(other)
+    place = kit.unpacked(other)
+    if place.exists():
+        pytest.skip(f"SKIPPED LOUDLY: {place} exists")
+    said = failing(machines)
+    assert f"host h2: it is a machine of kind {other}" in said
+    assert f"make dist MACHINE={other}" in said and str(place) in said
+    # A script in the binary's place shows which one the machine got.
+    binary = place / "bin/loopscope-host"
+    binary.parent.mkdir(parents=True)
+    try:
+        binary.write_text("#!/bin/sh\necho the other kind\n")
+        binary.chmod(0o755)
+        assert "loopscope-host says that it is ['the other kind']" in failing(machines)
+    finally:
+        shutil.rmtree(place)
+
+
+def test_clock_probes_that_do_not_pass_are_named_before_anything_starts(
+    machines: SshMachines,
+) -> None:
+    # As a firewall, h1 drops what comes for this port, by a rule before that of its own addresses.
+    machines.on(
+        "h1",
+        "ip rule add pref 2 lookup local && ip rule delete pref 0 && "
+        "ip rule add pref 1 iif eth0 ipproto udp dport 1319 blackhole",
+    )
+    text = SLEEPER.format(machines="clock: {port: 1319}\n")
+    done = machines.command("run", machines.write("sleeper.yaml", text))
+    assert done.returncode == 4
+    assert (
+        "host h2 (192.0.2.12) exchanges no clock probes with the reference, host h1 "
+        "(UDP 192.0.2.11:1319), on the clock network: no clock probe" in done.stderr
+    )
+    assert "`port` in `clock` sets the port" in done.stderr
+    repeat = machines.directory / "runs/sleeper/latest/base/1"
+    assert not list(repeat.glob("hosts/*/components/*"))

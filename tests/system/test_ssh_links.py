@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from machine import BIN
 from ssh_machines import SshMachines, run
 
 pytestmark = pytest.mark.usefixtures("root")
@@ -172,7 +171,8 @@ def failing(machines: SshMachines, given: str = AS_ROOT) -> str:
 
 def test_what_a_machine_lacks_for_links_is_said_at_the_start(machines: SshMachines) -> None:
     said = failing(machines, "{}")
-    assert "_links-h" in said and "needs root" in said and "`user: root`" in said
+    for host in HOSTS:
+        assert f"host {host}: an emulated link needs rights over the network there" in said
     machines.on("h1", "ip address add fd00::11/64 dev eth0 nodad")
     sixth = "{user: root, data: 'fd00::11', clock: 192.0.2.11}"
     said = failing(machines, f"{{h1: {sixth}, h2: {{user: root}}}}")
@@ -193,12 +193,28 @@ def test_a_link_is_changed_where_it_begins_and_leaves_nothing_when_killed(
     assert going.stderr is not None
     while "phase run" not in going.stderr.readline():
         assert going.poll() is None
-    host = f"{BIN}/loopscope-host net"
-    machines.on("h1", f"""{host} set 'h1 -> h2' '{{"delay_ns": 70000000, "loss": null}}'""")
-    wrong = f"""{host} set 'h2 -> h1' '{{"delay_ns": 1}}' 2>&1 || true"""
-    assert "h2 impairs what it sends itself" in machines.on("h1", wrong)
-    (link,) = json.loads(machines.on("h1", f"{host} show"))
-    assert link["segments"][-1]["asked"]["delay_ns"] == 70 * MS
+    changed = machines.command("net", "set", "h1 <-> h2", "delay=70ms", "loss=none")
+    assert changed.stdout == "h1 -> h2: delay=70ms loss=none\nh2 -> h1: delay=70ms loss=none\n"
+    changed = machines.command("net", "set", "h2 -> h1", "delay=1ms", "--json")
+    assert json.loads(changed.stdout)["h2 -> h1"]["delay_ns"] == MS
+    wrong = machines.command("net", "set", "h3 -> h1", "delay=1ms")
+    assert (wrong.returncode, wrong.stderr) == (
+        2,
+        "loopscope: h3 is no host of this run; it has h1, h2\n",
+    )
+    wrong = machines.command("net", "set", "h2 -> h3", "delay=1ms")
+    assert wrong.returncode == 2 and "loopscope: host h2: " in wrong.stderr and "h3" in wrong.stderr
+    shown = json.loads(machines.command("net", "show", "--json").stdout)
+    asked = {(link["from"], link["to"]): link["segments"][-1]["asked"] for link in shown}
+    assert {link: each["delay_ns"] for link, each in asked.items()} == {
+        ("h1", "h2"): 70 * MS,
+        ("h2", "h1"): MS,
+    }
+    (run_folder,) = (machines.directory / "runs/pinged").glob("*-*")
+    table = machines.command("net", "show", "--to", run_folder.name[-6:]).stdout
+    assert "h1 -> h2" in table and "delay=70ms" in table, table
+    wrong = machines.command("net", "show", "--to", "elsewhere")
+    assert wrong.returncode == 2 and "elsewhere is no run" in wrong.stderr
     trip = machines.on("h1", "ping -n -c 3 -i 0.1 192.0.2.12")
     shortest = re.search(r"min/avg/max/mdev = ([\d.]+)/", trip)
     assert shortest is not None and float(shortest[1]) >= 70

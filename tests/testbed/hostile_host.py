@@ -50,6 +50,7 @@ exec /bin/tar "$@"
 HOST = """#!/bin/sh
 case "$1" in
 --version) echo "loopscope-host {version}";;
+rights) echo '{"network": false, "tun": false, "realtime": false}';;
 agent) exec {python} -S -E {home}/bridge.py {home}/$4.sock;;
 esac
 """

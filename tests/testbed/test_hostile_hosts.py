@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import platform
 import random
 import re
 import tarfile
@@ -81,7 +82,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> object:
     # In the shortest place, because names of sockets have 107 bytes.
     with tempfile.TemporaryDirectory(prefix="lstest-") as folder:
         home = Path(folder) / "home"
-        machine(home, kit.installed().hash)
+        machine(home, kit.for_machine(platform.machine()).hash)
         monkeypatch.setenv("PATH", f"{home / 'desk'}:{os.environ['PATH']}")
         yield home
 

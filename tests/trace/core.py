@@ -7,20 +7,29 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-CORE = ROOT / "crates" / "trace" / "c"
+CORE = ROOT / "crates"
+FOLDERS = ("time/c", "trace/c")
 FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-pthread", "-Wall", "-Wextra", "-Werror"]
 
 
 def build(
     directory: Path, name: str, core: Path = CORE, flags: tuple[str, ...] = (), includes: str = ""
 ) -> Path:
-    """Compiles ``tests/c/NAME.c``, which ``includes`` a file of the core, with the rest of it."""
+    """Compiles ``tests/c/NAME.c``, which ``includes`` a file of the core, with the rest of it.
+
+    ``core`` holds the folders of the core.
+    """
     program = directory / name
     sources = [
         ROOT / "tests" / "c" / f"{name}.c",
-        *sorted(each for each in core.glob("*.c") if each.name != includes),
+        *sorted(
+            each
+            for folder in FOLDERS
+            for each in (core / folder).glob("*.c")
+            if each.name != includes
+        ),
     ]
-    include = ["-I", core, "-I", ROOT / "include"]
+    include = ["-I", core / "trace/c", "-I", ROOT / "include"]
     subprocess.run(["cc", *FLAGS, *flags, *include, *sources, "-o", program], check=True)
     return program
 

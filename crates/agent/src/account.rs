@@ -10,6 +10,8 @@ use nix::unistd::{
 };
 use thiserror::Error;
 
+use crate::rootless;
+
 /// A user, and what becoming one takes.
 #[derive(Clone, Debug)]
 pub(crate) struct Account {
@@ -19,6 +21,8 @@ pub(crate) struct Account {
     uid: Uid,
     gid: Gid,
     groups: Vec<Gid>,
+    /// Whether it is the agent's own, which cannot be any other.
+    is_own: bool,
 }
 
 /// Why a program cannot run as a user.
@@ -41,24 +45,28 @@ impl Account {
             Err(_) => User::from_name(text),
         };
         let user = user.map_err(failed)?.ok_or_else(|| AccountError::Unknown(text.to_owned()))?;
-        if !geteuid().is_root() && user.uid != geteuid() {
+        let only = if geteuid().is_root() { rootless::only_user() } else { Some(geteuid()) };
+        if only.is_some_and(|only| user.uid != only) {
             return Err(AccountError::NotRoot(user.name));
         }
         let name = CString::new(user.name.as_str()).map_err(|_| failed(Errno::EINVAL))?;
         let groups = getgrouplist(&name, user.gid).map_err(failed)?;
         let User { name, uid, gid, dir: home, shell, .. } = user;
-        Ok(Account { name, home, shell, uid, gid, groups })
+        Ok(Account { name, home, shell, uid, gid, groups, is_own: only.is_some() })
     }
 
     /// Gives it a file or folder.
     pub(crate) fn own(&self, path: &Path) -> io::Result<()> {
+        if self.is_own {
+            return Ok(());
+        }
         Ok(chown(path, Some(self.uid), Some(self.gid))?)
     }
 
     /// Makes the calling process one of this user's, its outputs included, which it may open again
     /// as /dev/stdout. Allocates nothing and takes no lock: it is called between fork and exec.
     pub(crate) fn become_it(&self) -> nix::Result<()> {
-        if !geteuid().is_root() {
+        if self.is_own {
             return Ok(());
         }
         fchown(io::stdout(), Some(self.uid), Some(self.gid))?;

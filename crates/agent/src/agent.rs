@@ -11,6 +11,8 @@ use tokio::sync::{Mutex, mpsc};
 use crate::host::Host;
 use crate::ledger::{Ledger, LedgerError};
 use crate::machine::Machine;
+use crate::rights::Invoker;
+use crate::rootless::RootlessError;
 
 /// Time between SIGTERM and SIGKILL if the agent ends without an order to stop components.
 const LAST_GRACE: Duration = Duration::from_millis(500);
@@ -41,8 +43,12 @@ pub struct Options {
     pub synthetic_seed: Option<u64>,
     /// The binary that it is, for starting others.
     pub program: PathBuf,
+    /// The SHA-256 of that file, in hexadecimal digits; none: it is not known yet.
+    pub sha256: Option<String>,
     /// See [`crate::ledger::state_dir`].
     pub state_dir: PathBuf,
+    /// The user whose agent it is, where it has more rights than that user.
+    pub invoker: Option<Invoker>,
 }
 
 /// Why an agent could not live.
@@ -59,6 +65,9 @@ pub enum AgentError {
         /// The system's error.
         source: io::Error,
     },
+    /// The namespaces of a user who is not root.
+    #[error(transparent)]
+    Rootless(#[from] RootlessError),
     /// What it sees of the machine.
     #[error(
         "cannot give host {host} a view of its own: {source} (in a container, this needs --privileged)"
@@ -100,6 +109,7 @@ pub enum AgentError {
 /// The parts of an agent that its service uses.
 pub(crate) struct Agent {
     pub(crate) program: PathBuf,
+    pub(crate) sha256: Option<String>,
     pub(crate) host: Option<Arc<Host>>,
     /// `None` for the agent of a host.
     pub(crate) machine: Option<Machine>,

@@ -125,8 +125,11 @@ pub(crate) fn kill(path: &Path, patience: Duration) -> io::Result<Killed> {
     loop {
         let found = processes(path);
         killed.extend(found.iter().map(|&pid| (pid, name_of(pid))));
-        // Processes that it cannot name count, too.
-        if !is_populated(path) || Instant::now() > until {
+        // Processes that it cannot name count, too. Those found may have ended since.
+        if !is_populated(path) {
+            return Ok(Killed { killed, survivors: vec![] });
+        }
+        if Instant::now() > until {
             return Ok(Killed { killed, survivors: found });
         }
         // All at once, so that none can fork away. Linux 5.14 and later.
@@ -248,11 +251,14 @@ mod tests {
 
     /// A group of its own below the one that the tests run in; `None`, loudly, without the right.
     fn made(name: &str) -> Option<PathBuf> {
-        let path = own().unwrap().map(|own| own.join(name));
+        let path = own().unwrap().map(|own| own.join(format!("{name}-{}", std::process::id())));
         let made = path.ok_or_else(|| io::Error::other("no hierarchy is mounted"));
         let made = made.and_then(|path| make(&path).map(|()| path));
-        made.inspect_err(|error| crate::skip::skipped(&format!("no cgroup can be made: {error}")))
-            .ok()
+        if let Err(error) = &made {
+            assert!(error.kind() != io::ErrorKind::AlreadyExists, "{error}");
+            crate::skip::skipped(&format!("no cgroup can be made: {error}"));
+        }
+        made.ok()
     }
 
     /// A program that leaves its session and its environment behind is killed with its group, and
@@ -277,6 +283,29 @@ mod tests {
         assert!(!is_populated(&path));
         assert!(remove(&path).unwrap() && !path.exists());
         assert!(!remove(&path).unwrap());
+    }
+
+    /// A process that ends by itself while its group is killed has not survived that.
+    #[test]
+    fn what_ends_meanwhile_is_no_survivor() {
+        let Some(path) = made("ls-test-meanwhile") else { return };
+        // They take time to look through after the process has been found.
+        (0..100).for_each(|inner| make(&path.join(inner.to_string())).unwrap());
+        for round in 0..20 {
+            let mut command = Command::new("sleep");
+            enter_before_exec(command.arg("600"), &path);
+            let mut child = command.spawn().unwrap();
+            let ending = std::thread::spawn(move || {
+                let begun = Instant::now();
+                while begun.elapsed() < Duration::from_micros(50 * round) {}
+                child.kill().unwrap();
+                child.wait().unwrap();
+            });
+            let killed = kill(&path, Duration::from_secs(5)).unwrap();
+            ending.join().unwrap();
+            assert!(killed.survivors.is_empty(), "round {round}: {:?}", killed.survivors);
+        }
+        assert!(remove(&path).unwrap());
     }
 
     #[test]

@@ -23,7 +23,7 @@ use thiserror::Error;
 use crate::global::GlobalClock;
 use crate::namespace;
 use crate::proto::start_clock_request::Role as Asked;
-use crate::proto::{ClockPeer, ProbePeersRequest, StartClockRequest};
+use crate::proto::{AnswerPeersRequest, ClockPeer, ProbePeersRequest, StartClockRequest};
 
 /// The properties that all streams of one host have in common.
 pub(crate) struct HostClock {
@@ -53,7 +53,6 @@ enum Exchange {
 struct Edges {
     address: IpAddr,
     past_links: bool,
-    key: Key,
     answers: Option<Responder>,
     probes: Option<Mesh>,
 }
@@ -67,6 +66,8 @@ pub(crate) enum ClockError {
     Key(#[from] KeyError),
     #[error("{text:?} is no address: {source}")]
     Address { text: String, source: AddrParseError },
+    #[error("{0} is no port")]
+    Port(u32),
     #[error("the clock of host {0} has been started already")]
     Twice(String),
     #[error("the clock of host {0} is not running")]
@@ -107,7 +108,7 @@ impl HostClock {
             synthetic,
             namespace,
             before_stamps,
-            global: GlobalClock::new(synthetic),
+            global: GlobalClock::new(synthetic, frequency),
             running: Mutex::default(),
         }
     }
@@ -146,7 +147,6 @@ impl HostClock {
         page: &Path,
     ) -> Result<Started, ClockError> {
         let role = request.role.ok_or(ClockError::NoRole)?;
-        let key = Key::new(&request.key)?;
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if running.is_some() {
             return Err(ClockError::Twice(self.host.clone()));
@@ -157,23 +157,26 @@ impl HostClock {
             .map(|step| ClockSet { after: Duration::from_nanos(step.after_ns), ns: step.by_ns });
         let faults = clock_set.map(|_| Faults { clock_set, ..Faults::default() });
         let past_links = request.past_links;
-        let side = |address: IpAddr| Side {
+        let side = |address: SocketAddr, key: Key| Side {
             faults,
-            ..self.side(address, past_links, &key, &folder.join("probes"))
+            ..self.side(address, past_links, key, &folder.join("probes"))
         };
         let (role, online, exchange, started) = match role {
             Asked::Reference(reference) => {
-                let address = parse(&reference.address)?;
-                let side = side(address);
+                let address = SocketAddr::new(parse(&reference.address)?, port(reference.port)?);
+                let side = side(address, Key::root(&request.key)?);
                 let responder = self.on_the_network(|| Responder::start(side))?;
                 let online = responder.online();
                 let started = Started::Port(responder.address().port());
                 (Role::Reference, online, Exchange::Reference(responder), started)
             }
             Asked::Follower(follower) => {
-                let address = parse(&follower.address)?;
+                let address: IpAddr = parse(&follower.address)?;
                 let config = ProberConfig {
-                    side: side(address),
+                    side: side(
+                        SocketAddr::new(address, 0),
+                        Key::pair(&request.key, follower.number)?,
+                    ),
                     reference: parse::<SocketAddr>(&follower.reference)?,
                     rate_hz: follower.rate_hz,
                     burst: follower.burst,
@@ -182,8 +185,7 @@ impl HostClock {
                 };
                 let prober = self.on_the_network(|| Prober::start(config))?;
                 let (online, started) = (prober.online(), Started::Answered(prober.answered()));
-                let mesh =
-                    Box::new(Edges { address, past_links, key, answers: None, probes: None });
+                let mesh = Box::new(Edges { address, past_links, answers: None, probes: None });
                 (Role::Follower, online, Exchange::Follower { prober, mesh }, started)
             }
         };
@@ -220,12 +222,18 @@ impl HostClock {
     }
 
     /// Begins to answer other followers, logged under `folder`; the port.
-    pub(crate) fn answer_peers(&self, folder: &Path) -> Result<u16, ClockError> {
+    pub(crate) fn answer_peers(
+        &self,
+        request: &AnswerPeersRequest,
+        folder: &Path,
+    ) -> Result<u16, ClockError> {
+        let (key, port) = (Key::root(&request.key)?, port(request.port)?);
         self.of_follower(|prober, mesh| {
             if mesh.answers.is_some() {
                 return Err(ClockError::NoPeers(self.host.clone()));
             }
-            let side = self.side(mesh.address, mesh.past_links, &mesh.key, &folder.join("answers"));
+            let address = SocketAddr::new(mesh.address, port);
+            let side = self.side(address, mesh.past_links, key, &folder.join("answers"));
             let told = ReplyTime::Global(prober.online());
             let responder = self.on_the_network(|| Responder::with_time(side, told))?;
             let port = responder.address().port();
@@ -244,9 +252,10 @@ impl HostClock {
             if mesh.probes.is_some() {
                 return Err(ClockError::NoPeers(self.host.clone()));
             }
-            let peer = |ClockPeer { name, address }| {
-                let folder = folder.join("mesh").join(&name);
-                let side = self.side(mesh.address, mesh.past_links, &mesh.key, &folder);
+            let peer = |ClockPeer { name, address, key, number }| {
+                let (folder, key) = (folder.join("mesh").join(&name), Key::pair(&key, number)?);
+                let own = SocketAddr::new(mesh.address, 0);
+                let side = self.side(own, mesh.past_links, key, &folder);
                 Ok(Peer { name, address: parse(&address)?, side })
             };
             let peers = peers.into_iter().map(peer).collect::<Result<Vec<Peer>, ClockError>>()?;
@@ -281,14 +290,14 @@ impl HostClock {
     }
 
     /// The clock's side for an exchange that has a log of its own.
-    fn side(&self, address: IpAddr, past_links: bool, key: &Key, directory: &Path) -> Side {
+    fn side(&self, address: SocketAddr, past_links: bool, key: Key, directory: &Path) -> Side {
         let loopscope_collect::Identity { host, clock_uuid, trace_uuid, frequency } =
             self.identity();
         Side {
-            address: SocketAddr::new(address, 0),
+            address,
             directory: Some(directory.to_owned()),
             identity: Identity { host, clock_uuid, trace_uuid, frequency },
-            key: key.clone(),
+            key,
             filter: self.filter().map(|filter| Arc::new(filter) as Filter),
             faults: None,
             own_interface: past_links,
@@ -356,6 +365,10 @@ fn duration(of: Duration) -> String {
         ..1e9 => format!("{:.1} ms", ns / 1e6),
         _ => format!("{:.1} s", ns / 1e9),
     }
+}
+
+fn port(number: u32) -> Result<u16, ClockError> {
+    number.try_into().map_err(|_| ClockError::Port(number))
 }
 
 fn parse<T: std::str::FromStr<Err = AddrParseError>>(text: &str) -> Result<T, ClockError> {

@@ -48,6 +48,8 @@ pub(crate) struct Launch {
     pub(crate) cgroup: Option<PathBuf>,
     /// Bytes that are kept of each output; `None`: all.
     pub(crate) output_limit: Option<u64>,
+    /// Whether it has the agent's capabilities, see [`crate::rights`].
+    pub(crate) has_rights: bool,
 }
 
 /// A started program.
@@ -125,7 +127,8 @@ impl Component {
             (own_end, its_end) = (Some((own, configure)), Some(its));
         }
         let entrance = launch.cgroup.as_deref().map(cgroup::entrance).transpose()?;
-        let outfit = Outfit { inherited: its_end, account: launch.account, cgroup: entrance };
+        let (account, has_rights) = (launch.account, launch.has_rights);
+        let outfit = Outfit { inherited: its_end, account, cgroup: entrance, has_rights };
         spawn::prepare(&mut command, note, outfit);
         let started_ns = monotonic_ns();
         let mut command = tokio::process::Command::from(command);
@@ -207,12 +210,13 @@ impl Component {
         phase: &str,
         measured: bool,
         peers: &Value,
+        start_ns: Option<i64>,
     ) -> Result<(), PhaseError> {
         let link = self.phases.as_ref().ok_or(PhaseError::Mute)?;
         if self.is_over() {
             return Err(PhaseError::Over);
         }
-        Ok(link.enter(phase, measured, peers)?)
+        Ok(link.enter(phase, measured, peers, start_ns)?)
     }
 }
 

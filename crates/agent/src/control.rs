@@ -1,8 +1,9 @@
 //! Control sockets: how `loopscope trigger`, `enable` and `disable` reach what is being recorded,
 //! and `loopscope net` the links that are being emulated.
 //!
-//! Who records or emulates binds `<state dir>/control/<pid>`, which only its user can reach. A
-//! client connects, writes one [`Request`] as a line of JSON, and reads one [`Reply`].
+//! Who records or emulates binds `<state dir>/control/<pid>`, in a run `<run>-<pid>` since runs may
+//! number processes each for itself; only its user can reach it. A client connects, writes one
+//! [`Request`] as a line of JSON, and reads one [`Reply`].
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -12,10 +13,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::ledger::{check_own, make_own};
+use crate::ledger::{RUN_MARK, check_own, make_own};
+use crate::testbed::is_name;
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,7 +74,7 @@ pub enum Reply {
 pub struct Description {
     /// `record`, `attach`, `run` or `links`.
     pub kind: String,
-    /// The process numbers that answer; each of them also selects the target.
+    /// The process numbers that answer, its own first; each of them also selects the target.
     pub pids: Vec<u32>,
     /// Command or program; of a run its name, of links `run NAME: HOSTS`.
     pub what: String,
@@ -101,9 +104,18 @@ fn folder(state_dir: &Path) -> PathBuf {
     state_dir.join("control")
 }
 
+/// The name of this process's socket.
+fn name() -> String {
+    let pid = std::process::id();
+    match std::env::var(RUN_MARK) {
+        Ok(run) if is_name(&run) => format!("{run}-{pid}"),
+        _ => pid.to_string(),
+    }
+}
+
 /// This process's control socket.
 pub fn path(state_dir: &Path) -> PathBuf {
-    folder(state_dir).join(std::process::id().to_string())
+    folder(state_dir).join(name())
 }
 
 /// A path to `name` in the folder that fits into a socket's address, however long the folder's own.
@@ -123,7 +135,7 @@ impl Server {
     pub fn bind(state_dir: &Path) -> io::Result<Server> {
         let folder = folder(state_dir);
         make_own(&folder)?;
-        let name = std::process::id().to_string();
+        let name = name();
         let path = folder.join(&name);
         // A file that an ended process of this number left.
         match std::fs::remove_file(&path) {
@@ -194,18 +206,20 @@ pub struct Found {
 impl Found {
     /// Asks it something.
     pub fn ask(&self, request: &Request) -> io::Result<Reply> {
-        ask(&self.folder, &self.name, request)
+        ask(&self.folder, &self.name, request).map(|(reply, _)| reply)
     }
 }
 
-fn ask(folder: &Path, name: &str, request: &Request) -> io::Result<Reply> {
+/// The reply, and the number that this process knows the other one by: `None` where it knows none.
+fn ask(folder: &Path, name: &str, request: &Request) -> io::Result<(Reply, Option<u32>)> {
     let stream = UnixStream::connect(short(&File::open(folder)?, name))?;
     stream.set_read_timeout(Some(CLIENT_PATIENCE))?;
     stream.set_write_timeout(Some(CLIENT_PATIENCE))?;
     write_line(&stream, request)?;
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line)?;
-    Ok(serde_json::from_str(&line)?)
+    let peer = getsockopt(&stream, PeerCredentials)?.pid();
+    Ok((serde_json::from_str(&line)?, u32::try_from(peer).ok().filter(|&pid| pid != 0)))
 }
 
 /// Everything that is being recorded with this state directory, by number. Sockets that nobody
@@ -220,7 +234,11 @@ pub fn find(state_dir: &Path) -> io::Result<Vec<Found>> {
     for entry in entries {
         let name = entry?.file_name().to_string_lossy().into_owned();
         match ask(&folder, &name, &Request::Describe) {
-            Ok(Reply::Description(description)) => {
+            Ok((Reply::Description(mut description), pid)) => {
+                // It may be in a PID namespace that numbers it otherwise.
+                if let (Some(first), Some(pid)) = (description.pids.first_mut(), pid) {
+                    *first = pid;
+                }
                 found.push(Found { folder: folder.clone(), name, description });
             }
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -230,7 +248,7 @@ pub fn find(state_dir: &Path) -> io::Result<Vec<Found>> {
             _ => {}
         }
     }
-    found.sort_by_key(|found| found.name.parse::<u32>().unwrap_or(u32::MAX));
+    found.sort_by_key(|found| found.description.pids.first().copied());
     Ok(found)
 }
 
@@ -257,9 +275,10 @@ pub fn sweep(state_dir: &Path) -> io::Result<Vec<PathBuf>> {
 mod tests {
     use super::*;
 
-    fn description() -> Description {
+    fn description(pid: u32) -> Description {
         let flight_recorders = vec!["r".to_owned()];
-        Description { kind: "record".into(), pids: vec![1], what: "a".into(), flight_recorders }
+        // A client takes the first number from the socket, whatever the other side believes.
+        Description { kind: "record".into(), pids: vec![pid], what: "a".into(), flight_recorders }
     }
 
     #[test]
@@ -281,7 +300,7 @@ mod tests {
                 server.answer(|request| {
                     asked.push(request.clone());
                     match request {
-                        Request::Describe => Reply::Description(description()),
+                        Request::Describe => Reply::Description(description(1)),
                         Request::Trigger { .. } => Reply::Triggered(true),
                         _ => Reply::Refused("no".into()),
                     }
@@ -292,7 +311,7 @@ mod tests {
         });
         let found = find(&state).unwrap();
         assert_eq!(found.len(), 1);
-        assert_eq!(found[0].description, description());
+        assert_eq!(found[0].description, description(std::process::id()));
         assert!(dead.symlink_metadata().is_err());
         let trigger = Request::Trigger { stream: Some("r".into()) };
         assert_eq!(found[0].ask(&trigger).unwrap(), Reply::Triggered(true));

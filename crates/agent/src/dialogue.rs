@@ -18,6 +18,8 @@ pub struct Dialogue {
     /// The phases that `hello` named; `None` before it.
     phases: Option<Vec<String>>,
     current: Option<String>,
+    /// Whether the program still has to say when it began the current phase.
+    awaits_begun: bool,
 }
 
 /// A message of a program.
@@ -25,6 +27,13 @@ pub struct Dialogue {
 pub enum Answer {
     /// It takes part in these phases.
     Hello(Vec<String>),
+    /// It began this phase, which had a common start.
+    Begun {
+        /// The phase in progress.
+        phase: String,
+        /// CLOCK_MONOTONIC.
+        at_ns: i64,
+    },
     /// It has ended this phase and publishes these values.
     Done {
         /// The phase that was in progress.
@@ -73,6 +82,10 @@ enum Message {
         version: u64,
         phases: Vec<String>,
     },
+    Begun {
+        phase: String,
+        at_ns: i64,
+    },
     Done {
         phase: String,
         #[serde(default)]
@@ -104,12 +117,14 @@ fn line(message: &Value) -> Result<Vec<u8>, usize> {
 }
 
 impl Dialogue {
-    /// Starts `phase`; the line to send, with its newline.
+    /// Starts `phase`, at `start_ns` of CLOCK_MONOTONIC or at once; the line to send, with its
+    /// newline.
     pub fn enter(
         &mut self,
         phase: &str,
         measured: bool,
         peers: &Value,
+        start_ns: Option<i64>,
     ) -> Result<Vec<u8>, EnterError> {
         let phases = self.phases.as_ref().ok_or(EnterError::NoHello)?;
         if !phases.iter().any(|p| p == phase) {
@@ -118,10 +133,14 @@ impl Dialogue {
         if let Some(current) = &self.current {
             return Err(EnterError::Busy(current.clone()));
         }
-        let message =
+        let mut message =
             json!({"type": "phase", "phase": phase, "measured": measured, "peers": peers});
+        if let Some(start_ns) = start_ns {
+            message["start_ns"] = start_ns.into();
+        }
         let line = line(&message).map_err(EnterError::TooLong)?;
         self.current = Some(phase.to_owned());
+        self.awaits_begun = start_ns.is_some();
         Ok(line)
     }
 
@@ -145,6 +164,13 @@ impl Dialogue {
             Message::Hello { phases, .. } => {
                 self.phases = Some(phases.clone());
                 Ok(Answer::Hello(phases))
+            }
+            Message::Begun { phase, at_ns } => {
+                if self.current.as_deref() != Some(&phase) || !self.awaits_begun {
+                    return Err(violation(format!("begun {phase:?}, which is not to begin")));
+                }
+                self.awaits_begun = false;
+                Ok(Answer::Begun { phase, at_ns })
             }
             Message::Done { phase, .. } if self.current.as_deref() != Some(&phase) => {
                 Err(violation(match &self.current {
@@ -197,32 +223,53 @@ mod tests {
     fn a_phase_is_entered_once_and_ended_by_its_own_done() {
         let mut dialogue = greeted();
         let peers = json!({"a": {"address": "10.0.0.1"}});
-        let line = dialogue.enter("listen", true, &peers).unwrap();
+        let line = dialogue.enter("listen", true, &peers, None).unwrap();
         assert_eq!(line.last(), Some(&b'\n'));
         let sent: Value = serde_json::from_slice(&line).unwrap();
         let wanted = json!({"type":"phase","phase":"listen","measured":true,"peers":peers});
         assert_eq!(sent, wanted);
-        assert_eq!(dialogue.enter("run", false, &peers), Err(EnterError::Busy("listen".into())));
+        assert_eq!(
+            dialogue.enter("run", false, &peers, None),
+            Err(EnterError::Busy("listen".into()))
+        );
         assert!(dialogue.receive(br#"{"type":"done","phase":"run"}"#).is_err());
         let said = dialogue.receive(br#"{"type":"done","phase":"listen","values":{"port":7}}"#);
         let values = json!({"port": 7}).as_object().unwrap().clone();
         assert_eq!(said, Ok(Answer::Done { phase: "listen".into(), values }));
         assert!(dialogue.receive(br#"{"type":"done","phase":"listen"}"#).is_err());
-        assert!(dialogue.enter("run", false, &peers).is_ok());
+        assert!(dialogue.enter("run", false, &peers, None).is_ok());
     }
 
     #[test]
     fn nothing_is_entered_before_hello_or_beyond_it() {
         let mut dialogue = Dialogue::default();
-        assert_eq!(dialogue.enter("run", false, &json!({})), Err(EnterError::NoHello));
+        assert_eq!(dialogue.enter("run", false, &json!({}), None), Err(EnterError::NoHello));
         let wanted = EnterError::NotItsPhase(vec!["listen".into(), "run".into()]);
-        assert_eq!(greeted().enter("connect", false, &json!({})), Err(wanted));
+        assert_eq!(greeted().enter("connect", false, &json!({}), None), Err(wanted));
+    }
+
+    #[test]
+    fn a_common_start_is_sent_and_answered_once() {
+        let begun = br#"{"type":"begun","phase":"run","at_ns":42}"#;
+        let mut dialogue = greeted();
+        let line = dialogue.enter("run", true, &json!({}), Some(41)).unwrap();
+        let sent: Value = serde_json::from_slice(&line).unwrap();
+        assert_eq!(sent["start_ns"], 41);
+        let other = br#"{"type":"begun","phase":"listen","at_ns":42}"#;
+        assert!(dialogue.receive(other).is_err());
+        let answer = dialogue.receive(begun);
+        assert_eq!(answer, Ok(Answer::Begun { phase: "run".into(), at_ns: 42 }));
+        assert!(dialogue.receive(begun).is_err());
+        dialogue.receive(br#"{"type":"done","phase":"run"}"#).unwrap();
+        // Without a start there is nothing to say.
+        dialogue.enter("run", true, &json!({}), None).unwrap();
+        assert!(dialogue.receive(begun).is_err());
     }
 
     #[test]
     fn what_the_protocol_forbids_names_the_text() {
         let mut dialogue = greeted();
-        dialogue.enter("run", false, &json!({})).unwrap();
+        dialogue.enter("run", false, &json!({}), None).unwrap();
         for line in [
             "hello?",
             r#"{"type":"goodbye"}"#,
@@ -243,7 +290,7 @@ mod tests {
     fn a_message_longer_than_a_line_is_refused() {
         let peers = json!({"a": "x".repeat(LIMIT_TO_PROGRAM)});
         let mut dialogue = greeted();
-        assert!(matches!(dialogue.enter("run", false, &peers), Err(EnterError::TooLong(_))));
+        assert!(matches!(dialogue.enter("run", false, &peers, None), Err(EnterError::TooLong(_))));
         assert_eq!(dialogue.current(), None);
         assert!(configure("c", "h", &peers).is_err());
     }

@@ -6,10 +6,15 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use loopscope_clocksync::counter::mistrust_of_cycles;
+use loopscope_clocksync::resolution;
 use loopscope_time::Frequency;
+use loopscope_time::source::{counter_kind, is_counter_given};
 use serde_json::{Value, json};
 
 use crate::ledger::Ledger;
+use crate::netlink::{Connection, Link};
+use crate::offload;
 
 const SYSCTLS: [&str; 8] = [
     "kernel.sched_rt_period_us",
@@ -26,11 +31,12 @@ const SYSCTLS: [&str; 8] = [
 const COUNTER_FLAGS: [&str; 4] = ["constant_tsc", "nonstop_tsc", "rdtscp", "tsc_known_freq"];
 
 /// Finds it all out. A machine's agent has no `host` and no counter `frequency`; `program` is this
-/// binary.
+/// binary, `known_sha256` that of its file if it is known.
 pub(crate) fn describe(
     host: Option<&str>,
     ledger: &Ledger,
     program: &Path,
+    known_sha256: Option<&str>,
     frequency: Option<Frequency>,
 ) -> Value {
     let processor = processor();
@@ -48,7 +54,7 @@ pub(crate) fn describe(
         "loopscope": {
             "version": env!("CARGO_PKG_VERSION"),
             "program": program,
-            "sha256": sha256(program),
+            "sha256": known_sha256.map(str::to_owned).or_else(|| sha256(program)),
         },
         "hostname": line("/proc/sys/kernel/hostname"),
         "kernel": {
@@ -70,7 +76,7 @@ pub(crate) fn describe(
         "cgroup": { "path": ledger.cgroup(), "why_none": ledger.why_no_cgroup() },
         "memory_kib": memory_kib(),
         "links": links(),
-        "offloads": offloads(),
+        "offloads": offload::of("data0").ok(),
         "sysctls": sysctls,
     })
 }
@@ -90,12 +96,30 @@ fn processor() -> BTreeMap<String, String> {
     fields.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect()
 }
 
+/// What stamps the host's events, and how well; what is not about a host is null without one.
 fn counter(frequency: Option<Frequency>, flags: Option<&str>) -> Value {
     let flags = flags.map(words);
     let has = |flag| flags.as_ref().map(|flags| flags.iter().any(|f| f == flag));
     let flags: BTreeMap<&str, Option<bool>> =
         COUNTER_FLAGS.iter().map(|&flag| (flag, has(flag))).collect();
-    json!({ "frequency_hz": frequency.map(Frequency::hz), "flags": flags })
+    let of_host = frequency.map(|_| resolution::of_this_machine());
+    json!({
+        "kind": of_host.map(|_| counter_kind().name()),
+        "mistrust_of_cycles": mistrust_of_cycles().map(|why| why.to_string()),
+        "frequency_hz": frequency.map(Frequency::hz),
+        "read_ns": of_host.map(|found| found.cost_ns),
+        "step_ticks": of_host.map(|found| found.step),
+        "flags": flags,
+    })
+}
+
+/// Why the counter is `CLOCK_MONOTONIC_RAW`, if the host chose it by itself.
+pub(crate) fn counter_note() -> Option<String> {
+    let why = mistrust_of_cycles().filter(|_| !is_counter_given())?;
+    Some(format!(
+        "events are stamped with CLOCK_MONOTONIC_RAW, which env.json of the host says more of, because \
+         {why}"
+    ))
 }
 
 fn memory_kib() -> Option<u64> {
@@ -104,27 +128,25 @@ fn memory_kib() -> Option<u64> {
     total.split_whitespace().next()?.parse().ok()
 }
 
-/// MTU and queueing discipline of every link of this namespace, as `ip` tells; null without `ip`.
+/// MTU and queueing discipline of every link of this namespace, as the kernel and `tc` tell.
 fn links() -> Option<BTreeMap<String, Value>> {
-    let links: Vec<Value> =
-        serde_json::from_str(&output("ip", &["-json", "link", "show"])?).ok()?;
-    let describe = |link: &Value| {
-        let name = link["ifname"].as_str()?.to_owned();
-        let qdisc = output("tc", &["qdisc", "show", "dev", &name]);
-        let qdisc = qdisc.map(|text| text.trim().to_owned());
-        Some((name, json!({"mtu": link["mtu"], "qdisc": qdisc})))
+    let links = Connection::open().and_then(|mut kernel| kernel.links()).ok()?;
+    let describe = |(name, link): (String, Link)| {
+        let qdisc = match link.qdisc.as_deref() {
+            // It has no parameters.
+            None | Some("noqueue") => link.qdisc,
+            Some(_) => {
+                let text = output("tc", &["qdisc", "show", "dev", &name]);
+                text.map_or(link.qdisc, |text| Some(text.trim().to_owned()))
+            }
+        };
+        (name, json!({"mtu": link.mtu, "qdisc": qdisc}))
     };
-    Some(links.iter().filter_map(describe).collect())
+    Some(links.into_iter().map(describe).collect())
 }
 
-/// The offloads of the data link, where there are both it and `ethtool`.
-fn offloads() -> Option<BTreeMap<String, String>> {
-    let text = output("ethtool", &["-k", "data0"])?;
-    let fields = text.lines().skip(1).filter_map(|l| l.split_once(':'));
-    Some(fields.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect())
-}
-
-fn sha256(program: &Path) -> Option<String> {
+/// The SHA-256 of a program's file, in hexadecimal digits; `None`: it cannot be read.
+pub(crate) fn sha256(program: &Path) -> Option<String> {
     Some(output("sha256sum", &[program.to_str()?])?.split_whitespace().next()?.to_owned())
 }
 

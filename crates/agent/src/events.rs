@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use loopscope_time::Counter;
 use loopscope_time::source::read_counter;
+use loopscope_time::{Counter, Frequency};
 use nix::time::{ClockId, clock_gettime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -25,6 +25,20 @@ impl Moment {
     /// CLOCK_MONOTONIC in nanoseconds.
     pub(crate) fn monotonic_ns(self) -> i64 {
         self.monotonic_ns
+    }
+
+    /// The moment at which CLOCK_MONOTONIC had another value, which is near this one: the clock may
+    /// be slewed by 500 ppm.
+    fn at(self, monotonic_ns: i64, frequency: Frequency) -> Moment {
+        let ns = monotonic_ns.saturating_sub(self.monotonic_ns);
+        let ticks = (ns as f64 / frequency.ns_per_tick()).round() as i64;
+        Moment { monotonic_ns, counter: Counter(self.counter.0.saturating_add_signed(ticks)) }
+    }
+
+    /// CLOCK_MONOTONIC in nanoseconds at an instant of the counter, which is near this moment.
+    pub(crate) fn monotonic_at(self, counter: Counter, frequency: Frequency) -> i64 {
+        let ns = counter.ticks_since(self.counter) as f64 * frequency.ns_per_tick();
+        self.monotonic_ns.saturating_add(ns.round() as i64)
     }
 }
 
@@ -84,6 +98,14 @@ impl EventSender {
         self.send_one(Moment::now(), what, false);
     }
 
+    /// Sends what happened a short while ago, at this value of CLOCK_MONOTONIC.
+    pub(crate) fn send_of(&self, monotonic_ns: i64, what: What) {
+        let now = Moment::now();
+        // Nothing has happened that is yet to come.
+        let at = now.at(monotonic_ns.clamp(0, now.monotonic_ns), self.global.frequency());
+        self.send_one(at, what, false);
+    }
+
     /// Sends what happened at a moment; no later message is sent.
     pub(crate) fn send_last(&self, at: Moment, what: What) {
         self.send_one(at, what, true);
@@ -104,6 +126,25 @@ impl EventSender {
         let _ = to.send(Some(event));
         if last {
             *channel = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_has_both_clocks_of_an_instant_nearby() {
+        let frequency = Frequency::from_hz(2_500_000_000).unwrap();
+        let now = Moment { monotonic_ns: 1_000_000_000, counter: Counter(50_000_000_000) };
+        for (ns, ticks) in
+            [(-20_000_000, -50_000_000), (0, 0), (7, 18), (400_000_000, 1_000_000_000)]
+        {
+            let then = now.at(now.monotonic_ns + ns, frequency);
+            assert_eq!(then.counter.ticks_since(now.counter), ticks);
+            let back = now.monotonic_at(then.counter, frequency);
+            assert!((back - then.monotonic_ns).abs() <= 1, "{ns}");
         }
     }
 }

@@ -6,7 +6,7 @@ use loopscope_clocksync::online::Online;
 use loopscope_clocksync::state::Status;
 use loopscope_clocksync::synthetic::SyntheticClock;
 use loopscope_collect::Departure;
-use loopscope_time::{Bound, Counter};
+use loopscope_time::{Bound, Counter, Frequency, GlobalNs};
 
 use crate::proto;
 
@@ -15,13 +15,29 @@ use crate::proto;
 #[derive(Clone, Debug)]
 pub(crate) struct GlobalClock {
     synthetic: Option<SyntheticClock>,
+    frequency: Frequency,
     /// `None` before the exchange.
     online: Arc<Mutex<Option<Arc<Mutex<Online>>>>>,
 }
 
 impl GlobalClock {
-    pub(crate) fn new(synthetic: Option<SyntheticClock>) -> GlobalClock {
-        GlobalClock { synthetic, online: Arc::default() }
+    /// `frequency`: the counter's nominal one.
+    pub(crate) fn new(synthetic: Option<SyntheticClock>, frequency: Frequency) -> GlobalClock {
+        GlobalClock { synthetic, frequency, online: Arc::default() }
+    }
+
+    /// Nominal frequency of the true counter.
+    pub(crate) fn frequency(&self) -> Frequency {
+        self.frequency
+    }
+
+    /// The true counter at an instant of the global clock, as well as it is known; `None` if
+    /// unknown.
+    pub(crate) fn counter_at(&self, global_ns: i64) -> Option<Counter> {
+        let online = lock(&self.online).clone()?;
+        let span = lock(&online).to_own(GlobalNs(global_ns), 0)?;
+        let middle = Counter(span.lo.0 + (span.hi.0 - span.lo.0) / 2);
+        Some(self.synthetic.map_or(middle, |clock| clock.invert(middle)))
     }
 
     /// The exchange has begun. What it told stays known when it ends, and goes stale.
@@ -58,7 +74,7 @@ impl GlobalClock {
     pub(crate) fn decode(&self, departure: &proto::Departure) -> Option<Departure> {
         let proto::Departure { id, global_ns, within_ns } = *departure;
         let online = lock(&self.online).clone()?;
-        let span = lock(&online).to_own(loopscope_time::GlobalNs(global_ns), within_ns)?;
+        let span = lock(&online).to_own(GlobalNs(global_ns), within_ns)?;
         // The inverse is within one tick, and its result the first of those that are alike.
         let invert = |at| self.synthetic.map_or(at, |clock| clock.invert(at));
         let lo = Counter(invert(span.lo).0.saturating_sub(1));
@@ -75,7 +91,6 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use loopscope_clocksync::Span;
     use loopscope_clocksync::exchange::Exchange;
-    use loopscope_time::Frequency;
 
     use super::*;
 
@@ -86,7 +101,10 @@ mod tests {
         let frequency = Frequency::from_hz(2_600_000_000).unwrap();
         for seed in [None, Some(1), Some(2), Some(3)] {
             let hidden = |host| seed.map(|seed| SyntheticClock::new(seed, host));
-            let (first, last) = (GlobalClock::new(hidden("h1")), GlobalClock::new(hidden("h2")));
+            let (first, last) = (
+                GlobalClock::new(hidden("h1"), frequency),
+                GlobalClock::new(hidden("h2"), frequency),
+            );
             let departure = |at| Departure { id: 7, lo: Counter(at), hi: Counter(at) };
             assert_eq!(first.encode(departure(5)), None);
             let on = |clock: &GlobalClock, at| {
@@ -113,6 +131,8 @@ mod tests {
                 assert_eq!(id, 7);
                 assert!(lo.0 <= at && at <= hi.0, "{seed:?} {lo:?} {at} {hi:?}");
                 assert!(hi.0 - lo.0 < 2 * 605 * 2600, "{} ticks", hi.0 - lo.0);
+                let found = to.counter_at(told.global_ns).unwrap();
+                assert!(lo <= found && found <= hi, "{seed:?} {lo:?} {found:?} {hi:?}");
             }
         }
     }

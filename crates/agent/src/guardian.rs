@@ -15,6 +15,7 @@ use nix::unistd::setsid;
 use crate::ledger::Ledger;
 use crate::processes::Identity;
 use crate::reset::{Report, reset_ledger};
+use crate::rights;
 
 /// The name of the subcommand that calls [`guard`].
 pub const SUBCOMMAND: &str = "guardian";
@@ -28,9 +29,9 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub(crate) struct Guardian(Child);
 
 impl Guardian {
-    /// Starts it. There must be one thread.
+    /// Starts it, with `has_rights` with the agent's capabilities. There must be one thread.
     #[allow(unsafe_code)]
-    pub(crate) fn start(program: &Path, ledger: &Ledger) -> io::Result<Guardian> {
+    pub(crate) fn start(program: &Path, ledger: &Ledger, has_rights: bool) -> io::Result<Guardian> {
         let mut command = Command::new(program);
         command
             .arg(SUBCOMMAND)
@@ -41,8 +42,13 @@ impl Guardian {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        // SAFETY: setsid is async-signal-safe.
-        unsafe { command.pre_exec(|| Ok(setsid().map(|_| ())?)) };
+        let before_exec = move || {
+            setsid()?;
+            if has_rights { rights::pass_on() } else { Ok(()) }
+        };
+        // SAFETY: the closure makes the system calls setsid, capget, capset and prctl, which are
+        // async-signal-safe; it neither allocates nor locks.
+        unsafe { command.pre_exec(before_exec) };
         Ok(Guardian(command.spawn()?))
     }
 

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use loopscope_collect::{ClockMap, Departure, LossReport, RUNTIME_DIR, RecordingSpec, stream};
+use loopscope_time::source::{VARIABLE, counter_kind};
 use serde_json::Value;
 use thiserror::Error;
 
@@ -17,16 +18,17 @@ use crate::clock::{ClockError, HostClock, Started};
 use crate::component::{Component, Launch, PhaseError};
 use crate::control::{self, Description, Reply, Request, Server};
 use crate::dialogue;
-use crate::events::Events;
+use crate::events::{Events, Moment};
 use crate::ledger::{Entry, Ledger, LedgerError, RUN_MARK};
 use crate::ports::Ports;
-use crate::program::{self, LookupError};
+use crate::program::{self, LookupError, is_sender};
 use crate::proto::{
     Departures, EnterPhaseRequest, StartClockRequest, StartRequest, readiness::Rule,
 };
+use crate::rights::Invoker;
 use crate::testbed::{is_name, prefix};
 use crate::trace::{HostReporter, Source, Trace, TraceError};
-use crate::variables::Sources;
+use crate::variables::{self, Sources};
 
 /// Variables that say what a program of a run is. None is passed on from the agent's own
 /// environment.
@@ -47,6 +49,8 @@ pub(crate) struct Host {
     namespace: Option<String>,
     /// This very binary.
     program: PathBuf,
+    /// The user whose host it is, where the agent has more rights than that user.
+    invoker: Option<Invoker>,
     ledger: Arc<Ledger>,
     components: Mutex<BTreeMap<String, Arc<Component>>>,
     ports: Ports,
@@ -99,6 +103,7 @@ impl Host {
         folder: PathBuf,
         namespace: Option<String>,
         program: PathBuf,
+        invoker: Option<Invoker>,
         ledger: Arc<Ledger>,
         clock: HostClock,
     ) -> Host {
@@ -106,7 +111,19 @@ impl Host {
         let (components, ports) = (Mutex::default(), Ports::default());
         let trace = TraceFolders { state: Trace::Idle, folders: 0, controlled: false };
         let trace = Arc::new(Mutex::new(trace));
-        Host { name, folder, events, clock, namespace, program, ledger, components, ports, trace }
+        Host {
+            name,
+            folder,
+            events,
+            clock,
+            namespace,
+            program,
+            invoker,
+            ledger,
+            components,
+            ports,
+            trace,
+        }
     }
 
     fn components(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<Component>>> {
@@ -178,27 +195,32 @@ impl Host {
         }
         let account = Some(request.user.as_str()).filter(|user| !user.is_empty());
         let account = account.map(Account::find).transpose().map_err(|e| invalid(e.to_string()))?;
-        let own = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .filter(|(name, _)| ![PHASE_FD, RUNTIME_DIR].contains(&name.as_str()));
-        let sources = Sources {
-            inherit: &request.inherit,
-            account: account.as_ref(),
-            given: request.environment.into_iter().collect(),
-            own_folder: self.program.parent(),
+        let has_rights =
+            self.invoker.is_some() && account.is_none() && is_sender(&words, &request.config_json);
+        let mut environment = if has_rights {
+            variables::of_rights(self.ledger.state_dir())
+        } else {
+            let sources = Sources {
+                inherit: &request.inherit,
+                account: account.as_ref(),
+                given: request.environment.into_iter().collect(),
+                own_folder: self.called().parent(),
+            };
+            sources.variables(self.own_variables())
         };
-        let mut environment = sources.variables(own);
         for (name, value) in self.marks(Some(&component)) {
             environment.insert(name.to_owned(), value.to_owned());
         }
         let directory = std::env::current_dir()
             .map_err(|e| invalid(format!("the working directory is gone: {e}")))?;
-        let program = program::find(&words[0], &directory, &environment["PATH"], &self.program)
-            .map_err(|source| HostError::Lookup {
+        let called = if has_rights { &self.program } else { self.called() };
+        let program = program::find(&words[0], &directory, &environment["PATH"], called).map_err(
+            |source| HostError::Lookup {
                 component: component.clone(),
                 command: words.join(" "),
                 source,
-            })?;
+            },
+        )?;
         let words = program::from_folder(words, &directory);
         let mut configure = None;
         if matches!(rule, Rule::Phases(_)) {
@@ -219,6 +241,7 @@ impl Host {
             runtime = folder.display().to_string();
         }
         environment.insert(RUNTIME_DIR.to_owned(), runtime);
+        environment.insert(VARIABLE.to_owned(), counter_kind().to_string());
         // The machine's own service knows another time than the run.
         let page = self.clock_folder().join(PAGE).display().to_string();
         environment.insert(CLOCK_PAGE.to_owned(), page);
@@ -239,7 +262,22 @@ impl Host {
             account,
             cgroup,
             output_limit,
+            has_rights,
         })
+    }
+
+    /// The agent's own variables that components can inherit; where sudo has started it, the user's.
+    fn own_variables(&self) -> impl Iterator<Item = (String, String)> {
+        let own = match &self.invoker {
+            Some(invoker) => invoker.variables.clone(),
+            None => variables::of_process(),
+        };
+        own.into_iter().filter(|(name, _)| ![PHASE_FD, RUNTIME_DIR].contains(&name.as_str()))
+    }
+
+    /// What components call `loopscope-host`.
+    fn called(&self) -> &Path {
+        self.invoker.as_ref().map_or(&self.program, |invoker| &invoker.program)
     }
 
     /// Makes a component's folder, and lets every user go through it and those above it that the
@@ -399,8 +437,21 @@ impl Host {
         let invalid = |what| HostError::Invalid { component: request.component.clone(), what };
         let peers: Value = serde_json::from_str(&request.peers_json)
             .map_err(|e| invalid(format!("the peers are not JSON: {e}")))?;
-        let entered = component.enter_phase(&request.phase, request.measured, &peers);
+        let start_ns = match request.start_global_ns {
+            Some(global_ns) => Some(self.monotonic_at(global_ns).ok_or_else(|| {
+                invalid("its host's time is not known, so it cannot begin with others".to_owned())
+            })?),
+            None => None,
+        };
+        let entered = component.enter_phase(&request.phase, request.measured, &peers, start_ns);
         entered.map_err(|source| HostError::Phase { component: request.component.clone(), source })
+    }
+
+    /// CLOCK_MONOTONIC at an instant of the global clock, which is near.
+    fn monotonic_at(&self, global_ns: i64) -> Option<i64> {
+        let global = self.clock.global();
+        let counter = global.counter_at(global_ns)?;
+        Some(Moment::now().monotonic_at(counter, global.frequency()))
     }
 
     fn component(&self, name: &str) -> Result<Arc<Component>, HostError> {

@@ -24,8 +24,8 @@ pub use entry::Entry;
 use entry::PREFIXES;
 pub use entry::prefix;
 pub(crate) use note::Note;
-pub use state::state_dir;
 pub(crate) use state::{boot_id, check_own, folder, make_own};
+pub use state::{state_dir, state_dir_by};
 pub use undo::Undone;
 pub(crate) use undo::{owned, undo_file};
 
@@ -141,7 +141,7 @@ impl Ledger {
             Ok(None) => return Err(LedgerError::Missing(run.to_owned())),
             Err(source) => return Err(LedgerError::File { path, source }),
         };
-        let cgroup = cgroup_of(&path).ok_or_else(|| "the agent of the machine has none".to_owned());
+        let cgroup = cgroup_of(&path).ok_or_else(|| "see lacking in manifest.json".to_owned());
         Ok(Ledger {
             run: run.to_owned(),
             path,
@@ -476,14 +476,18 @@ pub(crate) fn read(path: &Path) -> io::Result<(Vec<Entry>, Vec<String>)> {
     Ok((entries, problems))
 }
 
-/// The run's cgroup by its ledger. It is among the first that an agent makes.
+/// The run's cgroup by its ledger. It is among the first that an agent makes, or takes back.
 fn cgroup_of(path: &Path) -> Option<PathBuf> {
     let lines = BufReader::new(File::open(path).ok()?).lines().map_while(Result::ok);
-    let entries = lines.take(8).filter_map(|line| serde_json::from_str(&line).ok());
-    entries.into_iter().find_map(|entry| match entry {
-        Entry::Cgroup { path } => Some(path),
-        _ => None,
-    })
+    let mut found = None;
+    for entry in lines.take(8).filter_map(|line| serde_json::from_str(&line).ok()) {
+        match entry {
+            Entry::Cgroup { path } => found = Some(path),
+            Entry::NotOurs { entry } if matches!(*entry, Entry::Cgroup { .. }) => found = None,
+            _ => {}
+        }
+    }
+    found
 }
 
 /// Takes the lock that says "an agent of this run lives". `None` if the file was removed meanwhile.

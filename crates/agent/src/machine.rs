@@ -7,11 +7,15 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, getpid};
 use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStderr};
 
 use crate::console::{READY, print_line};
+use crate::environment;
+use crate::lacking;
 use crate::ledger::{Entry, Ledger, LedgerError, RUN_MARK};
 use crate::proto::{BuildTestbedReply, BuildTestbedRequest, TestbedHost};
 use crate::spawn::{self, Outfit};
@@ -86,22 +90,29 @@ impl Machine {
             check_socket_path(&socket)?;
             host.agent_socket = socket.display().to_string();
         }
+        let program = self.program.clone();
+        // One hash for all the hosts.
+        let sha256 = tokio::task::spawn_blocking(move || environment::sha256(&program));
         tokio::task::block_in_place(|| {
             plan.build(&self.ledger)?;
             self.ledger.make(&[Entry::Directory { path: folder.clone() }])?;
             write_names(&plan, &names)
         })?;
+        let sha256 = sha256.await.ok().flatten();
         let mut starting = vec![];
         // The router, which comes last, is on both networks.
         let clocks = plan.hosts.iter().map(|host| host.clock_namespace.as_deref()).chain([None]);
         for (host, clock) in made.iter().zip(clocks) {
-            starting.push(self.start_agent(host, clock, &names, request)?);
+            starting.push(self.start_agent(host, clock, &names, sha256.as_deref(), request)?);
         }
         for starting in starting {
             agents.push(starting.ready().await?);
         }
         let router = if plan.router.is_some() { made.pop() } else { None };
-        Ok(BuildTestbedReply { hosts: made, router, neighbours: plan.knows_neighbours() })
+        let lacking = lacking::find(self.ledger.why_no_cgroup());
+        let lacking = lacking.into_iter().map(Into::into).collect();
+        let neighbours = plan.knows_neighbours();
+        Ok(BuildTestbedReply { hosts: made, router, neighbours, lacking })
     }
 
     fn start_agent(
@@ -109,6 +120,7 @@ impl Machine {
         host: &TestbedHost,
         clock: Option<&str>,
         names: &Path,
+        sha256: Option<&str>,
         request: &BuildTestbedRequest,
     ) -> Result<Starting, MachineError> {
         let mut command = std::process::Command::new(&self.program);
@@ -128,8 +140,14 @@ impl Machine {
         if let Some(clock) = clock {
             command.args(["--clock-netns", clock]);
         }
+        if let Some(sha256) = sha256 {
+            command.args(["--sha256", sha256]);
+        }
         if let Some(seed) = request.synthetic_seed {
             command.args(["--synthetic-seed", &seed.to_string()]);
+        }
+        if let Some(kind) = request.counters.get(&host.name) {
+            command.args(["--counter", kind]);
         }
         if !request.working_directory.is_empty() {
             command.current_dir(&request.working_directory);
@@ -154,6 +172,22 @@ impl Machine {
             .map(|stderr| tokio::spawn(relay(stderr, host.name.clone(), last_words.clone())));
         let agent = HostAgent { host: host.name.clone(), child };
         Ok(Starting { agent, last_words, relay })
+    }
+
+    /// Waits for the children that have ended. The first process of a PID namespace is also given
+    /// those of other processes, when these end.
+    pub(crate) fn reap(&self) {
+        if getpid() != Pid::from_raw(1) {
+            return;
+        }
+        // While a testbed is made they are waited for where they are started.
+        let Ok(mut agents) = self.agents.try_lock() else { return };
+        for agent in &mut *agents {
+            // Nobody asks how it ended: its connection has.
+            let _ = agent.child.try_wait();
+        }
+        let none = Some(WaitPidFlag::WNOHANG);
+        while !matches!(waitpid(None, none), Ok(WaitStatus::StillAlive) | Err(_)) {}
     }
 
     /// Ends the hosts' agents, and with them their components.

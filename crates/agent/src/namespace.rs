@@ -52,6 +52,15 @@ pub(crate) fn add_recorded(
     })
 }
 
+/// Whether the namespaces of a host can be made here; none is left.
+pub(crate) fn try_out() -> io::Result<()> {
+    let flags = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC;
+    on_a_thread(|| Ok(unshare(flags)?)).map_err(|error| {
+        let hint = "in a container, this needs --privileged";
+        io::Error::new(error.kind(), format!("namespaces cannot be made: {error} ({hint})"))
+    })
+}
+
 fn lock_folder() -> io::Result<Flock<File>> {
     Ok(Flock::lock(File::open(FOLDER)?, FlockArg::LockExclusive).map_err(|(_, errno)| errno)?)
 }
@@ -106,15 +115,16 @@ fn share_folder() -> io::Result<()> {
 
 /// Moves the calling thread, and the threads that it starts from now on, into the namespace.
 pub fn enter(name: &str) -> io::Result<()> {
-    setns(File::open(path(name))?, CloneFlags::CLONE_NEWNET)?;
-    Ok(())
+    Ok(setns(File::open(path(name))?, CloneFlags::CLONE_NEWNET)?)
 }
 
 /// The result of `work`, done on a thread in the namespace. Threads that it starts, and sockets
 /// that it makes, stay there.
 pub fn within<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    // Where there is none, a thread is not needed, which not every process can have (rootless.rs).
+    let namespace = File::open(path(name))?;
     on_a_thread(|| {
-        enter(name)?;
+        setns(namespace, CloneFlags::CLONE_NEWNET)?;
         Ok(work())
     })
 }

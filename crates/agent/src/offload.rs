@@ -3,6 +3,7 @@
 //! veth by a program, which then puts it on another wire, must be whole: a TCP connection over it
 //! is not even made otherwise, and AF_XDP does not hand out tags that are outside of the frame.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsRawFd;
 
@@ -26,6 +27,29 @@ const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_SFLAGS: u32 = 0x26;
 /// The device takes the VLAN tag of a frame that it sends from outside of the frame.
 const ETH_FLAG_TXVLAN: u32 = 1 << 7;
+
+/// What is asked, and the bit of the answer, for each offload by its name in ethtool(8):
+/// ETHTOOL_GRXCSUM, ETHTOOL_GTXCSUM, ETHTOOL_GTSO, ETHTOOL_GGSO, ETHTOOL_GGRO, ETH_FLAG_LRO,
+/// ETH_FLAG_RXVLAN, ETH_FLAG_TXVLAN.
+const OFFLOADS: [(&str, u32, u32); 8] = [
+    ("rx-checksumming", 0x14, 1),
+    ("tx-checksumming", 0x16, 1),
+    ("tcp-segmentation-offload", 0x1e, 1),
+    ("generic-segmentation-offload", 0x23, 1),
+    ("generic-receive-offload", 0x2b, 1),
+    ("large-receive-offload", ETHTOOL_GFLAGS, 1 << 15),
+    ("rx-vlan-offload", ETHTOOL_GFLAGS, 1 << 8),
+    ("tx-vlan-offload", ETHTOOL_GFLAGS, ETH_FLAG_TXVLAN),
+];
+
+/// Whether each offload of `device`, in the calling thread's namespace, is on or off.
+pub(crate) fn of(device: &str) -> io::Result<BTreeMap<&'static str, &'static str>> {
+    let state = |(name, command, bit)| {
+        let on = ask(device, command, 0)? & bit != 0;
+        Ok((name, if on { "on" } else { "off" }))
+    };
+    OFFLOADS.into_iter().map(state).collect()
+}
 
 /// Has `devices` in the namespace send whole packets only, with their checksums and their tags of
 /// IEEE 802.1Q. Ends with the devices, and so with the namespace.

@@ -204,7 +204,10 @@ mod tests {
     /// The part of numbered lines that is kept, in the log and by the watcher.
     async fn kept(lines: usize, limit: Option<u64>) -> (String, Vec<String>, u64) {
         let folder = tempfile::tempdir().unwrap();
-        let events = Events::new(GlobalClock::new(None));
+        let events = Events::new(GlobalClock::new(
+            None,
+            loopscope_time::Frequency::from_hz(1_000_000_000).unwrap(),
+        ));
         let sender = Arc::new(events.sender("c"));
         let log = Arc::new(Log::create(folder.path(), false, limit).unwrap());
         let text: String = (0..lines).map(|i| format!("line {i}\n")).collect();

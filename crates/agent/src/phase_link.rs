@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use crate::dialogue::{self, Answer, Dialogue, EnterError, LINE_LIMIT, Violation};
 use crate::events::EventSender;
 use crate::lines::{Lines, Piece};
-use crate::proto::{PhaseDone, PhaseFailed, PhaseHello, Ready, event::What};
+use crate::proto::{PhaseBegun, PhaseDone, PhaseFailed, PhaseHello, Ready, event::What};
 
 /// The agent's end of one program's phase socket.
 #[derive(Debug)]
@@ -50,14 +50,15 @@ impl PhaseLink {
         Ok((PhaseLink { dialogue, outgoing }, listener))
     }
 
-    /// Starts a phase.
+    /// Starts a phase, at `start_ns` of CLOCK_MONOTONIC or at once.
     pub(crate) fn enter(
         &self,
         phase: &str,
         measured: bool,
         peers: &Value,
+        start_ns: Option<i64>,
     ) -> Result<(), EnterError> {
-        self.send(locked(&self.dialogue).enter(phase, measured, peers)?);
+        self.send(locked(&self.dialogue).enter(phase, measured, peers, start_ns)?);
         Ok(())
     }
 
@@ -126,6 +127,9 @@ fn report(answer: Result<Answer, Violation>, phase: String, sender: &EventSender
         Ok(Answer::Hello(phases)) => {
             sender.send(What::PhaseHello(PhaseHello { phases }));
             sender.send(What::Ready(Ready {}));
+        }
+        Ok(Answer::Begun { phase, at_ns }) => {
+            sender.send_of(at_ns, What::PhaseBegun(PhaseBegun { phase }));
         }
         Ok(Answer::Done { phase, values }) => {
             let values_json = Value::Object(values).to_string();

@@ -109,7 +109,13 @@ mod tests {
     async fn each_port_is_told_to_who_waits_for_it() {
         let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let udp = std::net::UdpSocket::bind("[::1]:0").unwrap();
-        let (events, ports) = (Events::new(GlobalClock::new(None)), Ports::default());
+        let (events, ports) = (
+            Events::new(GlobalClock::new(
+                None,
+                loopscope_time::Frequency::from_hz(1_000_000_000).unwrap(),
+            )),
+            Ports::default(),
+        );
         let (_living, running) = watch::channel(false);
         let (_dead, over) = watch::channel(true);
         let wait = |name: &str, port, ended: &watch::Receiver<bool>| {

@@ -8,6 +8,14 @@ use thiserror::Error;
 /// The name by which experiments call this very binary.
 const OWN_NAME: &str = "loopscope-host";
 
+/// Whether a command is this very binary as it impairs what a host sends, by its configuration. No
+/// other gets rights that its user does not have: one that moves packets between devices could be
+/// told to take any device of the machine.
+pub fn is_sender(words: &[String], config_json: &str) -> bool {
+    let config: Option<serde_json::Value> = serde_json::from_str(config_json).ok();
+    words == [OWN_NAME, "emulate"] && config.is_some_and(|config| config["sender"].is_string())
+}
+
 /// Why there is no program to run.
 #[derive(Debug, Error)]
 pub enum LookupError {
@@ -74,6 +82,19 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn only_a_sender_of_links_gets_rights() {
+        let is = |words: &[&str], config| {
+            is_sender(&words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>(), config)
+        };
+        let sender = r#"{"sender": "h1"}"#;
+        assert!(is(&["loopscope-host", "emulate"], sender));
+        assert!(!is(&["loopscope-host", "emulate"], "{}"));
+        assert!(!is(&["loopscope-host", "emulate", "--report", "x"], sender));
+        assert!(!is(&["loopscope-host", "record"], sender));
+        assert!(!is(&["./loopscope-host", "emulate"], sender));
+    }
 
     #[test]
     fn paths_that_begin_here_begin_in_the_folder() {

@@ -22,6 +22,7 @@ use crate::clock::HostClock;
 use crate::console::{READY, print_line};
 use crate::guardian::Guardian;
 use crate::host::Host;
+use crate::lacking::{self, Lack};
 use crate::ledger::{Entry, Ledger};
 use crate::machine::{Machine, MachineError, check_socket_path};
 use crate::processes::Identity;
@@ -30,7 +31,7 @@ use crate::reset::reset_abandoned;
 use crate::service::Service;
 use crate::setting::{Setting, stamps};
 use crate::testbed::is_name;
-use crate::{dialogue, namespace, spawn, stdio, view};
+use crate::{dialogue, namespace, rootless, spawn, stdio, view};
 
 /// After so much silence of the controller a host ends what it does for it.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -65,10 +66,7 @@ pub fn run(options: Options) -> Result<Vec<String>, AgentError> {
             .map_err(|source| AgentError::View { host, source })?;
     }
     let state_dir = absolute(&options.state_dir)?;
-    let run = options
-        .run
-        .clone()
-        .unwrap_or_else(|| uuid::Uuid::new_v4().simple().to_string().split_off(26));
+    let run = options.run.clone().unwrap_or_else(new_run);
     if options.netns.is_none()
         && let Ok(report) = reset_abandoned(&state_dir)
     {
@@ -83,16 +81,18 @@ pub fn run(options: Options) -> Result<Vec<String>, AgentError> {
         Some(_) => Ledger::join(&state_dir, &run)?,
         None => Ledger::create(&state_dir, &run, controller()?)?,
     });
-    let guardian = match options.netns {
-        Some(_) => None,
+    let owned = match options.netns {
+        Some(_) => Ok(None),
         None => {
-            let guardian = Guardian::start(&options.program, &ledger)
-                .map_err(|source| AgentError::Guardian { source })?;
-            ledger.own_by_cgroup()?;
-            Some(guardian)
+            // A host of a machine without root is one for its own user, and needs no namespaces.
+            let rootless = options.host.is_none() && rootless::is_needed();
+            own(&options.program, &ledger, rootless, options.invoker.is_some())
         }
     };
-    let outcome = live(options, socket.as_deref(), &dir, state_dir, &ledger);
+    let (guardian, outcome) = match owned {
+        Ok(guardian) => (guardian, live(options, socket.as_deref(), &dir, state_dir, &ledger)),
+        Err(error) => (None, Err(error)),
+    };
     if outcome.is_err() {
         // No other process would undo it; the error that is reported is the one that led here.
         ledger.undo();
@@ -101,6 +101,50 @@ pub fn run(options: Options) -> Result<Vec<String>, AgentError> {
         guardian.dismiss();
     }
     outcome
+}
+
+/// Has all that this process makes end with it, also if it is killed: by a guardian, which it returns,
+/// or, without root, by namespaces that it enters. There must be one thread.
+fn own(
+    program: &Path,
+    ledger: &Ledger,
+    rootless: bool,
+    has_rights: bool,
+) -> Result<Option<Guardian>, AgentError> {
+    let guardian = if rootless {
+        rootless::enter(|| drop(ledger.undo()))?;
+        None
+    } else {
+        let started = Guardian::start(program, ledger, has_rights);
+        Some(started.map_err(|source| AgentError::Guardian { source })?)
+    };
+    ledger.own_by_cgroup()?;
+    Ok(guardian)
+}
+
+/// What the hosts of a testbed could not do that this user made here; nothing of the attempt is
+/// left. `program` is this binary. An error says why there can be no testbed. There must be one
+/// thread.
+pub fn probe(program: &Path, state_dir: &Path) -> Result<Vec<Lack>, AgentError> {
+    let ledger = Ledger::create(state_dir, &new_run(), controller()?)?;
+    let owned = own(program, &ledger, rootless::is_needed(), false);
+    let (guardian, found) = match owned {
+        Ok(guardian) => {
+            let found = namespace::try_out().map(|()| lacking::find(ledger.why_no_cgroup()));
+            (guardian, found.map_err(AgentError::from))
+        }
+        Err(error) => (None, Err(error)),
+    };
+    ledger.undo();
+    if let Some(guardian) = guardian {
+        guardian.dismiss();
+    }
+    found
+}
+
+/// The name of a run that has not been given one.
+fn new_run() -> String {
+    uuid::Uuid::new_v4().simple().to_string().split_off(26)
 }
 
 fn live(
@@ -128,6 +172,7 @@ fn live(
             agents: Mutex::default(),
         }),
         program: options.program,
+        sha256: options.sha256,
         ends: ends.clone(),
         closed: Mutex::default(),
         ledger: ledger.clone(),
@@ -177,13 +222,23 @@ async fn serve(
                 let _ = stopped.await;
             }),
     );
-    tokio::select! {
-        _ = reasons.recv() => {}
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        failure = &mut server => {
-            let failure = failure.map_err(io::Error::other).and_then(|r| r.map_err(io::Error::other));
-            print_line(&format!("the agent's socket failed: {failure:?}"));
+    let mut children = signal(SignalKind::child())?;
+    loop {
+        tokio::select! {
+            _ = reasons.recv() => break,
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            failure = &mut server => {
+                let failure =
+                    failure.map_err(io::Error::other).and_then(|r| r.map_err(io::Error::other));
+                print_line(&format!("the agent's socket failed: {failure:?}"));
+                break;
+            }
+            _ = children.recv() => {
+                if let Some(machine) = &agent.machine {
+                    machine.reap();
+                }
+            }
         }
     }
     let problems = agent.close().await;
@@ -216,8 +271,10 @@ fn open_host(
     });
     let clock_netns = options.clock_netns.clone();
     let clock = HostClock::new(name, frequency, options.synthetic_seed, clock_netns, before_stamps);
-    let (netns, program) = (options.netns.clone(), options.program.clone());
-    Ok(Arc::new(Host::new(name.to_owned(), folder, netns, program, ledger.clone(), clock)))
+    let (netns, program, invoker) =
+        (options.netns.clone(), options.program.clone(), options.invoker.clone());
+    let (name, ledger) = (name.to_owned(), ledger.clone());
+    Ok(Arc::new(Host::new(name, folder, netns, program, invoker, ledger, clock)))
 }
 
 /// Tells who reads what is in `dir` that somebody still writes there.

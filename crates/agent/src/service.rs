@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use loopscope_clocksync::probe::{Counts, EdgeEnd, Traffic};
 use loopscope_collect::LossReport;
+use loopscope_time::source::read_counter;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
@@ -60,6 +61,7 @@ impl agent_server::Agent for Service {
                 name,
                 &agent.ledger,
                 &agent.program,
+                agent.sha256.as_deref(),
                 host.map(|host| host.clock.frequency()),
             );
             let environment_json = format!("{environment:#}\n");
@@ -68,7 +70,8 @@ impl agent_server::Agent for Service {
                     .map_err(|e| Status::internal(format!("cannot write env.json: {e}")))?;
             }
             let version = env!("CARGO_PKG_VERSION").to_owned();
-            Ok(Response::new(HelloReply { version, environment_json }))
+            let counter_note = host.and_then(|_| environment::counter_note()).unwrap_or_default();
+            Ok(Response::new(HelloReply { version, environment_json, counter_note }))
         };
         tokio::task::block_in_place(describe)
     }
@@ -115,17 +118,20 @@ impl agent_server::Agent for Service {
         &self,
         _: Request<ReadClockRequest>,
     ) -> Result<Response<ReadClockReply>, Status> {
-        let (half_width, why) = self.host()?.clock.read()?;
+        let clock = &self.host()?.clock;
+        let (half_width, why) = clock.read()?;
         let half_width_ns = half_width.map(|bound| bound.ns());
-        Ok(Response::new(ReadClockReply { half_width_ns, why }))
+        let now = clock.global().stamp(read_counter());
+        Ok(Response::new(ReadClockReply { half_width_ns, why, now }))
     }
 
     async fn answer_peers(
         &self,
-        _: Request<AnswerPeersRequest>,
+        request: Request<AnswerPeersRequest>,
     ) -> Result<Response<AnswerPeersReply>, Status> {
-        let host = self.host()?;
-        let port = tokio::task::block_in_place(|| host.clock.answer_peers(&host.clock_logs()))?;
+        let (host, request) = (self.host()?, request.into_inner());
+        let logs = host.clock_logs();
+        let port = tokio::task::block_in_place(|| host.clock.answer_peers(&request, &logs))?;
         Ok(Response::new(AnswerPeersReply { port: port.into() }))
     }
 
@@ -278,9 +284,10 @@ impl From<ClockError> for Status {
     fn from(error: ClockError) -> Status {
         let text = error.to_string();
         match error {
-            ClockError::NoRole | ClockError::Key(_) | ClockError::Address { .. } => {
-                Status::invalid_argument(text)
-            }
+            ClockError::Port(_)
+            | ClockError::NoRole
+            | ClockError::Key(_)
+            | ClockError::Address { .. } => Status::invalid_argument(text),
             ClockError::Twice(_) => Status::already_exists(text),
             ClockError::NotRunning(_)
             | ClockError::NoPeers(_)
@@ -298,7 +305,6 @@ impl From<MachineError> for Status {
             MachineError::Testbed(TestbedError::Plan(_) | TestbedError::Network(_)) => {
                 Status::invalid_argument(text)
             }
-            MachineError::Testbed(TestbedError::NotRoot) => Status::permission_denied(text),
             MachineError::Twice => Status::already_exists(text),
             _ => Status::failed_precondition(text),
         }

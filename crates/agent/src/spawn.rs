@@ -12,18 +12,7 @@ use nix::unistd::{getpid, setsid, write};
 
 use crate::account::Account;
 use crate::ledger::Note;
-
-/// Makes `command`, which makes something for the run, write its entry into the ledger and keep the
-/// ledger's lock: who gets that knows that nothing is made any more.
-#[allow(unsafe_code)]
-pub(crate) fn prepare_helper(command: &mut Command, mut note: Note) {
-    let before_exec = move || {
-        note.write(getpid().as_raw())?;
-        Ok(note.keep_lock()?)
-    };
-    // SAFETY: as below; the closure makes the system calls getpid, write and fcntl.
-    unsafe { command.pre_exec(before_exec) };
-}
+use crate::rights;
 
 /// The settings of a started process.
 #[derive(Debug, Default)]
@@ -34,6 +23,8 @@ pub(crate) struct Outfit {
     pub(crate) account: Option<Account>,
     /// The entrance of the cgroup that it runs in; `None`: the agent's.
     pub(crate) cgroup: Option<File>,
+    /// Whether it has the agent's capabilities, see [`crate::rights`].
+    pub(crate) has_rights: bool,
 }
 
 /// The agent's own umask as it was given one, which what it starts gets back.
@@ -66,11 +57,14 @@ pub(crate) fn prepare(command: &mut Command, mut note: Note, outfit: Outfit) {
         if let Some(account) = &outfit.account {
             account.become_it()?;
         }
+        if outfit.has_rights {
+            rights::pass_on()?;
+        }
         Ok(())
     };
     // SAFETY: between fork and exec only async-signal-safe calls are allowed. The closure makes the
-    // system calls setsid, getpid, write, fcntl, umask and those that change the user, which glibc
-    // makes without a lock where there is one thread, as in a forked process. It writes digits into
+    // system calls setsid, getpid, write, fcntl, umask, capget, capset, prctl and those that change
+    // the user, which glibc makes without a lock where there is one thread, as in a forked process. It writes digits into
     // memory that was allocated before the fork, and its errors are plain error numbers; it neither
     // allocates nor locks.
     unsafe { command.pre_exec(before_exec) };

@@ -6,18 +6,19 @@
 //! moves packets between them. Nothing is put into the namespace that loopscope itself runs in.
 
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io;
 use std::net::Ipv4Addr;
-use std::process::Command;
+use std::os::fd::AsFd as _;
 
 use loopscope_emulate::address::Address;
-use loopscope_emulate::iproute::{self, BatchError};
 use thiserror::Error;
 
 pub use crate::ledger::prefix;
-use crate::ledger::{Entry, Ledger, LedgerError, RUN_MARK};
+use crate::ledger::{Entry, Ledger, LedgerError};
+use crate::netlink::{self, Peer};
 use crate::network::{Network, NetworkError};
-use crate::{offload, spawn};
+use crate::{namespace, offload};
 
 /// The router's name among the hosts. None of them can have this name.
 pub const ROUTER: &str = "_router";
@@ -104,8 +105,8 @@ pub enum TestbedError {
     Links {
         /// Where.
         namespace: String,
-        /// The error of `ip`.
-        reason: BatchError,
+        /// What was refused, and the system's error.
+        reason: io::Error,
     },
     /// Offloading could not be switched off.
     #[error("cannot switch off the offloads of the links in namespace {namespace}: {reason}")]
@@ -197,20 +198,16 @@ impl Plan {
             .map(|name| Entry::Namespace { name: name.clone() })
             .collect();
         ledger.make(&entries)?;
-        let in_namespace = |namespace: &str, batch: &str| {
-            let note = ledger.note(&format!("ip for namespace {namespace}"));
-            let prepare = |command: &mut Command| {
-                command.env(RUN_MARK, ledger.run());
-                spawn::prepare_helper(command, note);
-            };
-            iproute::run_prepared("ip", &["-n", namespace], batch, prepare)
+        let within = |namespace: &str, work: &(dyn Fn() -> io::Result<()> + Sync)| {
+            namespace::within(namespace, work)
+                .and_then(|outcome| outcome)
                 .map_err(|reason| TestbedError::Links { namespace: namespace.to_owned(), reason })
         };
-        in_namespace(&self.switch, &self.switch_batch())?;
+        within(&self.switch, &|| self.link_hosts())?;
         for host in &self.hosts {
-            in_namespace(&host.namespace, &self.data_batch(host))?;
+            within(&host.namespace, &|| self.connect_data(host))?;
             if let Some(namespace) = &host.clock_namespace {
-                in_namespace(namespace, &self.clock_batch(host))?;
+                within(namespace, &|| connect("clock0", host.clock, self.prefixes.1, vec![]))?;
             }
         }
         match self.router {
@@ -232,55 +229,51 @@ impl Plan {
         self.hosts.iter().try_for_each(|host| switch_off(&host.namespace, &ends))
     }
 
-    fn switch_batch(&self) -> String {
-        let mut batch = String::new();
-        let mtu = self.mtu.map_or(String::new(), |mtu| format!("mtu {mtu}"));
-        let bridges: &[&str] = if self.router.is_some() { &["clock"] } else { &["data", "clock"] };
-        for bridge in bridges {
-            batch += &iproute::bridge(bridge);
-            batch += &iproute::up(bridge, "");
+    /// Makes the hosts' links, in the calling thread's namespace.
+    fn link_hosts(&self) -> io::Result<()> {
+        let mut kernel = netlink::Connection::open()?;
+        let of_data = if self.router.is_some() { None } else { Some("data") };
+        let bridges = of_data.into_iter().chain(["clock"]);
+        for name in bridges {
+            kernel.make(vec![netlink::bridge(name)])?;
+            kernel.make(netlink::up(name))?;
         }
+        let of_data = of_data.map(netlink::index).transpose()?;
+        let of_clock = netlink::index("clock")?;
         for (i, host) in (1..).zip(&self.hosts) {
-            let (namespace, port) = (&host.namespace, &host.port);
-            let address = host.address;
-            let master = if self.router.is_some() { "" } else { "master data" };
-            lines(
-                &mut batch,
-                format_args!(
-                    "link add {port} {mtu} type veth peer name data0 address {address} {mtu} netns {namespace}"
-                ),
-            );
-            batch += &iproute::up(port, master);
+            let namespace = File::open(namespace::path(&host.namespace))?;
+            let (namespace, address) = (namespace.as_fd(), Some(host.address));
+            let peer = Peer { name: "data0", namespace, address };
+            let mut links = vec![netlink::veth(&host.port, &peer, self.mtu, of_data)];
+            links.extend(netlink::up(&host.port));
             if let Some(namespace) = &host.clock_namespace {
-                lines(
-                    &mut batch,
-                    format_args!("link add c{i} type veth peer name clock0 netns {namespace}"),
-                );
-                batch += &iproute::up(&format!("c{i}"), "master clock");
+                let namespace = File::open(namespace::path(namespace))?;
+                let (namespace, port) = (namespace.as_fd(), format!("c{i}"));
+                let peer = Peer { name: "clock0", namespace, address: None };
+                links.push(netlink::veth(&port, &peer, None, Some(of_clock)));
+                links.extend(netlink::up(&port));
+                // While the namespace is open.
+                kernel.make(links)?;
+            } else {
+                kernel.make(links)?;
             }
         }
         if let Some(router) = &self.router {
-            let (clock, prefix) = (router.clock, self.prefixes.1);
-            lines(
-                &mut batch,
-                format_args!("link set dev lo up\naddress add {clock}/{prefix} brd + dev clock"),
-            );
+            let address = netlink::address(of_clock, router.clock, self.prefixes.1);
+            kernel.make(netlink::up("lo"))?;
+            kernel.make(vec![address])?;
         }
-        batch
+        Ok(())
     }
 
-    fn data_batch(&self, host: &Host) -> String {
-        let mut batch = address_batch("data0", host.data, self.prefixes.0);
+    /// Makes a host's data link ready, in the calling thread's namespace.
+    fn connect_data(&self, host: &Host) -> io::Result<()> {
+        let mut neighbours = vec![];
         if self.knows_neighbours() {
-            for other in self.hosts.iter().filter(|other| other.name != host.name) {
-                let Host { data, address, .. } = other;
-                lines(
-                    &mut batch,
-                    format_args!("neighbour add {data} lladdr {address} dev data0 nud permanent"),
-                );
-            }
+            let others = self.hosts.iter().filter(|other| other.name != host.name);
+            neighbours = others.map(|other| (other.data, other.address)).collect();
         }
-        batch
+        connect("data0", host.data, self.prefixes.0, neighbours)
     }
 
     /// Whether the hosts are given each other's Ethernet addresses, so that no message waits for
@@ -288,10 +281,6 @@ impl Plan {
     #[must_use]
     pub fn knows_neighbours(&self) -> bool {
         self.hosts.len() <= NEIGHBOURS_UP_TO
-    }
-
-    fn clock_batch(&self, host: &Host) -> String {
-        address_batch("clock0", host.clock, self.prefixes.1)
     }
 
     /// The content of the hosts' programs' `/etc/hosts`: the hosts' data addresses, then the other
@@ -315,12 +304,20 @@ impl Plan {
     }
 }
 
-/// Has a namespace's loopback and `device` up, this with an address.
-fn address_batch(device: &str, address: Ipv4Addr, prefix: u8) -> String {
-    let mut batch = String::from("link set dev lo up\n");
-    lines(&mut batch, format_args!("address add {address}/{prefix} brd + dev {device}"));
-    batch += &iproute::up(device, "");
-    batch
+/// Has the loopback and `device` of the calling thread's namespace up, this with an address and
+/// `neighbours`.
+fn connect(
+    device: &str,
+    address: Ipv4Addr,
+    prefix: u8,
+    neighbours: Vec<(Ipv4Addr, Address)>,
+) -> io::Result<()> {
+    let link = netlink::index(device)?;
+    let mut changes = netlink::up("lo");
+    changes.extend(netlink::up(device));
+    changes.push(netlink::address(link, address, prefix));
+    changes.extend(neighbours.into_iter().map(|(ip, at)| netlink::neighbour(link, ip, at)));
+    netlink::Connection::open()?.make(changes)
 }
 
 fn lines(batch: &mut String, text: std::fmt::Arguments<'_>) {
@@ -350,20 +347,8 @@ mod tests {
         let h2 = &plan.hosts[1];
         assert_eq!(h2.namespace, "ls-a1b2c3-h2");
         assert_eq!((h2.data, h2.clock), (Ipv4Addr::new(10, 1, 0, 2), Ipv4Addr::new(10, 2, 0, 2)));
-        let batch = plan.switch_batch();
-        assert!(batch.contains(
-            "link add d2 mtu 1400 type veth peer name data0 address 02:00:00:00:00:02 mtu 1400 netns \
-             ls-a1b2c3-h2\n"
-        ));
-        let clock = "link add c1 type veth peer name clock0 netns ls-a1b2c3-h1~clock\n";
-        assert!(batch.contains(clock), "{batch}");
-        let data = plan.data_batch(h2);
-        assert!(data.contains("address add 10.1.0.2/16 brd + dev data0\n"));
-        assert!(plan.clock_batch(h2).contains("address add 10.2.0.2/24 brd + dev clock0\n"));
-        // Its neighbours are known before the first message, itself is none.
-        let known: Vec<&str> = data.lines().filter(|line| line.contains("neighbour")).collect();
-        let h1 = "neighbour add 10.1.0.1 lladdr 02:00:00:00:00:01 dev data0 nud permanent";
-        assert_eq!(known, [h1]);
+        assert_eq!(h2.address.to_string(), "02:00:00:00:00:02");
+        assert_eq!(h2.clock_namespace.as_deref(), Some("ls-a1b2c3-h2~clock"));
     }
 
     #[test]
@@ -376,14 +361,8 @@ mod tests {
         let router = plan.router.as_ref().unwrap();
         assert_eq!(router.namespace, "ls-a1b2c3-net");
         assert_eq!(router.clock, Ipv4Addr::new(10, 2, 0, 3));
-        let batch = plan.switch_batch();
-        assert!(!batch.contains("data type bridge") && !batch.contains("master data"), "{batch}");
-        assert!(batch.contains("link set dev c2 master clock"), "{batch}");
         // By which netem tells them.
         assert_eq!(plan.hosts[1].address.to_string(), "02:00:00:00:00:02");
-        let one = "link add d1  type veth peer name data0 address 02:00:00:00:00:01 ";
-        assert!(batch.contains(one), "{batch}");
-        assert!(batch.contains("address add 10.2.0.3/29 brd + dev clock\n"), "{batch}");
         // Its network has no address for a third.
         let narrow = |joint| of("10.1.0.0/24", "10.2.0.0/30", joint, Probes::Apart);
         assert!(narrow(Joint::Router).is_err());
@@ -393,7 +372,7 @@ mod tests {
         let at: Vec<_> = shared.hosts.iter().map(|h| h.clock_namespace.as_deref()).collect();
         assert_eq!(at, [Some("ls-a1b2c3-h1"), None]);
         let shared = of("10.1.0.0/30", "10.2.0.0/29", Joint::Bridge, Probes::OnData).unwrap();
-        assert!(!shared.switch_batch().contains("clock0"));
+        assert!(shared.hosts.iter().all(|host| host.clock_namespace.is_none()));
     }
 
     #[test]

@@ -280,14 +280,14 @@ mod tests {
     /// Each departure is told once, in messages of bounded size; what cannot be timed is counted.
     #[test]
     fn departures_are_told_or_counted() {
-        let global = GlobalClock::new(None);
+        let frequency = Frequency::from_hz(1_000_000_000).unwrap();
+        let global = GlobalClock::new(None, frequency);
         let events = Events::new(global.clone());
         let mut reporter = HostReporter::new(events.sender(""), global.clone());
         let departures: Vec<Departure> = (0..10_000)
             .map(|id| Departure { id, lo: Counter(id as u64), hi: Counter(id as u64) })
             .collect();
         reporter.departures("early", &departures[..7]);
-        let frequency = Frequency::from_hz(1_000_000_000).unwrap();
         global.begin(Arc::new(Mutex::new(Online::reference(frequency))));
         reporter.departures("loop", &departures);
         let mut told = Vec::new();

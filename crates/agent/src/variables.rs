@@ -8,6 +8,25 @@ use crate::account::Account;
 /// The path where none is inherited or given.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
+/// The path of what has more rights than its user: only root changes what is there.
+const ROOTS_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The variables of what has more rights than its user. None is the user's, because some load code
+/// into a program (`LD_PRELOAD`) or choose which program it starts (`PATH`).
+pub(crate) fn of_rights(state_dir: &Path) -> BTreeMap<String, String> {
+    let state_dir = state_dir.display().to_string();
+    [("PATH", ROOTS_PATH.to_owned()), ("LOOPSCOPE_STATE_DIR", state_dir)]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+}
+
+/// This process's variables, without those that are not UTF-8.
+pub(crate) fn of_process() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
 /// Where the variables of a component come from, the later before the earlier.
 pub(crate) struct Sources<'a> {
     /// Names, and beginnings of names with `*` behind, of the agent's own variables.

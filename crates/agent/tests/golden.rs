@@ -25,7 +25,8 @@ fn the_agent_speaks_the_golden_dialogue() {
             "phase" => {
                 let (phase, measured) = (&message["phase"], &message["measured"]);
                 let measured = measured.as_bool().unwrap();
-                dialogue.enter(phase.as_str().unwrap(), measured, &message["peers"]).unwrap()
+                let (peers, start_ns) = (&message["peers"], message["start_ns"].as_i64());
+                dialogue.enter(phase.as_str().unwrap(), measured, peers, start_ns).unwrap()
             }
             _ => dialogue::END.to_vec(),
         };

@@ -19,18 +19,6 @@ static uint64_t next_look;
  * calls do not read. */
 static int64_t last __attribute__((aligned(64))) = INT64_MIN;
 
-static inline uint64_t read_counter(void)
-{
-    /* As crates/trace stamps events: not serialising. */
-#if defined(__x86_64__)
-    return __builtin_ia32_rdtsc();
-#else
-    uint64_t ticks;
-    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
-    return ticks;
-#endif
-}
-
 /* The release store pairs with the acquire loads of `opened`: who sees the address sees the mapping
  * and the header that was checked. Returns what is opened now. */
 static const struct clock_page *adopt(const struct clock_page *page)
@@ -77,7 +65,11 @@ struct loopscope_clock_time loopscope_clock_map(uint64_t counter)
 
 struct loopscope_clock_time loopscope_clock_now(void)
 {
-    return loopscope_clock_map(read_counter());
+    const struct clock_page *page = __atomic_load_n(&opened, __ATOMIC_ACQUIRE);
+    struct loopscope_clock_time time = loopscope_clock_page_now(page);
+    if (likely(time.status != LOOPSCOPE_CLOCK_UNKNOWN))
+        return time;
+    return loopscope_clock_page_now(look_again());
 }
 
 struct loopscope_clock_time loopscope_clock_monotonic(void)

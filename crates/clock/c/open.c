@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../../time/c/counter.h"
 #include "page.h"
 
 #define DEFAULT_PATH "/dev/shm/loopscope-clock"
@@ -49,6 +50,9 @@ static const char *mistake(const struct clock_page *page)
     if (page->version != CLOCK_VERSION || page->size != CLOCK_SIZE)
         return "the page is of another version; use loopscope of one version for the service and "
                "the programs that read its clock";
+    if (page->counter != LOOPSCOPE_COUNTER_CYCLES
+        && page->counter != LOOPSCOPE_COUNTER_MONOTONIC_RAW)
+        return "the page is about a counter of an unknown kind; start the clock service again";
     if (!read_boot_id(boot_id))
         return "cannot read " BOOT_ID;
     if (memcmp(boot_id, page->boot_id, sizeof boot_id) != 0)

@@ -5,7 +5,7 @@
 #include <loopscope/clock.h>
 
 #define CLOCK_MAGIC UINT64_C(0x314b434f4c43534c) /* "LSCLOCK1" */
-#define CLOCK_VERSION 3
+#define CLOCK_VERSION 4
 #define CLOCK_SIZE 4096 /* of the file, bytes */
 #define CLOCK_SLOTS 16
 
@@ -51,7 +51,8 @@ struct clock_page {
     uint8_t boot_id[16]; /* as in /proc/sys/kernel/random/boot_id, big-endian like the text */
     uint64_t frequency;  /* the counter's, nominal, Hz */
     uint64_t made;       /* CLOCK_MONOTONIC, ns: tells the pages of one name apart */
-    uint64_t reserved1[2];
+    uint64_t counter;      /* what it is: enum loopscope_counter_kind */
+    uint64_t reserved1;
     uint64_t current; /* number of the newest publication; 0: none yet; or CLOCK_RETIRED */
     uint64_t reserved2[7];
     uint64_t slots[CLOCK_SLOTS][CLOCK_WORDS]; /* publication n in slot n % CLOCK_SLOTS */
@@ -67,6 +68,7 @@ void loopscope_clock_page_close(const struct clock_page *page);
 /* read.c. What the calls of clock.h say, by this page. */
 struct loopscope_clock_time loopscope_clock_page_map(const struct clock_page *page,
                                                      uint64_t counter);
+struct loopscope_clock_time loopscope_clock_page_now(const struct clock_page *page);
 struct loopscope_clock_span loopscope_clock_page_elapsed(const struct clock_page *page,
                                                          const struct loopscope_clock_time *from,
                                                          const struct loopscope_clock_time *to);

@@ -1,4 +1,5 @@
 /* A reading of the clock page: which publication, and what it makes of a counter. */
+#include "../../time/c/counter.h"
 #include "page.h"
 
 #define likely(x) __builtin_expect(!!(x), 1)
@@ -141,6 +142,22 @@ struct loopscope_clock_time loopscope_clock_page_map(const struct clock_page *pa
         time.status = status(words, counter);
     }
     return time;
+}
+
+/* Without a page, a reading that nothing is known of. */
+static inline uint64_t read_counter(const struct clock_page *page)
+{
+    if (unlikely(!page))
+        return loopscope_counter();
+    /* The page's, whatever this process stamps its events with. */
+    return likely(page->counter == LOOPSCOPE_COUNTER_CYCLES)
+               ? loopscope_cycles()
+               : loopscope_counter_read_as(page->counter);
+}
+
+struct loopscope_clock_time loopscope_clock_page_now(const struct clock_page *page)
+{
+    return loopscope_clock_page_map(page, read_counter(page));
 }
 
 struct loopscope_clock_span loopscope_clock_page_elapsed(const struct clock_page *page,

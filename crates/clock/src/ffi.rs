@@ -32,6 +32,7 @@ unsafe extern "C" {
     ) -> *const layout::Page;
     fn loopscope_clock_page_close(page: *const layout::Page);
     safe fn loopscope_clock_page_map(page: &layout::Page, counter: u64) -> Time;
+    safe fn loopscope_clock_page_now(page: &layout::Page) -> Time;
     safe fn loopscope_clock_page_elapsed(page: &layout::Page, from: &Time, to: &Time) -> Span;
     safe fn loopscope_clock_page_utc(page: &layout::Page) -> Utc;
     safe fn loopscope_clock_page_words(page: &layout::Page, words: &mut [u64; WORDS]) -> c_int;
@@ -116,6 +117,10 @@ impl Mapped {
         unsafe { self.0.as_ref() }
     }
 
+    pub(crate) fn now(&self) -> Time {
+        loopscope_clock_page_now(self.page())
+    }
+
     pub(crate) fn map(&self, counter: Counter) -> Time {
         loopscope_clock_page_map(self.page(), counter.0)
     }
@@ -131,6 +136,11 @@ impl Mapped {
     pub(crate) fn frequency(&self) -> u64 {
         // Relaxed: written before the file had its name.
         self.page().frequency.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn counter(&self) -> u64 {
+        // Relaxed: as above.
+        self.page().counter.load(Ordering::Relaxed)
     }
 
     pub(crate) fn words(&self) -> Option<[u64; WORDS]> {

@@ -5,7 +5,7 @@ use core::sync::atomic::AtomicU64;
 /// First word of a page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"LSCLOCK1");
 /// Version of this layout.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Size of the file, in bytes.
 pub const SIZE: usize = 4096;
 /// Publication n is in slot n modulo this.
@@ -72,7 +72,9 @@ pub struct Page {
     pub frequency: AtomicU64,
     /// CLOCK_MONOTONIC in ns when the page was made: tells the pages of one name apart.
     pub made: AtomicU64,
-    reserved1: [AtomicU64; 2],
+    /// The kind of counter: `loopscope_time::source::CounterKind` as a number.
+    pub counter: AtomicU64,
+    reserved1: AtomicU64,
     /// Number of the newest publication; 0: none yet; or [`RETIRED`].
     pub current: AtomicU64,
     reserved2: [AtomicU64; 7],

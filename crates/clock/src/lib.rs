@@ -47,7 +47,7 @@ pub struct Time {
     pub best: GlobalNs,
     /// The truth is not after it.
     pub latest: GlobalNs,
-    /// This machine's cycle counter there.
+    /// This machine's counter there.
     pub counter: Counter,
     /// Error bound around `best`, in ns, that all but a small share of instants lie within: the
     /// service's claim.

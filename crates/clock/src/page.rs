@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use loopscope_time::source::read_counter;
+use loopscope_time::source::CounterKind;
 use loopscope_time::{Counter, Frequency};
 
 use crate::layout::{WORDS, word};
@@ -42,7 +42,7 @@ impl Page {
 
     /// [`now`](crate::now).
     pub fn now(&self) -> Time {
-        self.map(read_counter())
+        self.0.now()
     }
 
     /// [`map`](crate::map).
@@ -63,6 +63,11 @@ impl Page {
     /// The counter's nominal frequency; `None` where the page has nonsense.
     pub fn frequency(&self) -> Option<Frequency> {
         Frequency::from_hz(self.0.frequency())
+    }
+
+    /// The kind of counter that the page is about; `None` where the page has nonsense.
+    pub fn counter_kind(&self) -> Option<CounterKind> {
+        CounterKind::of_number(self.0.counter())
     }
 
     /// The process that has made the newest publication; `None` without a publication, or if its

@@ -1,8 +1,11 @@
 //! Whether the counter can be believed: at the start by what the machine says of it, during a run
 //! by what other clocks say and by what two processors say of each other.
 
-use std::path::Path;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 
+use loopscope_time::source::CounterKind::{Cycles, MonotonicRaw};
+use loopscope_time::source::{Fault, counter_kind, fault_of_cycles};
 use loopscope_time::{Counter, Frequency};
 use nix::sched::sched_getcpu;
 use nix::time::ClockId;
@@ -16,16 +19,16 @@ use crate::vmclock::VmClock;
 pub enum CounterError {
     /// The processor does not promise a constant rate.
     #[error(
-        "the processor's counter is not invariant: /proc/cpuinfo does not list {0}, so its rate \
-         may change or it may stop; use a machine whose counter is invariant (of a virtual one: \
-         let the processor's flags through to it)"
+        "the processor's counter is not invariant: /proc/cpuinfo does not list nonstop_tsc, so its \
+         rate may change or it may stop; use the counter {MonotonicRaw}, or let a virtual machine \
+         have the flags of its processor"
     )]
-    NotInvariant(&'static str),
+    NotInvariant,
     /// The kernel has found it wanting.
     #[error(
         "the kernel keeps time by {0}, not by the processor's counter, and may have found that \
-         unstable: look for \"tsc\" in the kernel's log, and set /sys/devices/system/clocksource/\
-         clocksource0/current_clocksource to tsc if it is listed as available"
+         unstable: look for \"tsc\" in the kernel's log, and set {SOURCE} to tsc if it is listed as \
+         available; or use the counter {MonotonicRaw}"
     )]
     ClockSource(String),
     /// Two processors could not be compared.
@@ -52,29 +55,47 @@ pub enum CounterError {
     },
 }
 
-/// Refuses a counter that is not invariant. On Arm it is by architecture (Arm ARM D12.1).
-pub(crate) fn require_invariant() -> Result<(), CounterError> {
-    if cfg!(target_arch = "aarch64") {
-        return Ok(());
-    }
-    let text = |path: &str| std::fs::read_to_string(Path::new(path)).unwrap_or_default();
-    let source = text("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-    check(&text("/proc/cpuinfo"), source.trim())
+/// What keeps this machine's cycles from telling time, whichever counter is in use.
+pub fn mistrust_of_cycles() -> Option<CounterError> {
+    fault_of_cycles().map(|fault| match fault {
+        Fault::NotInvariant => CounterError::NotInvariant,
+        Fault::Distrusted => CounterError::ClockSource(ClockSource::open().name()),
+    })
 }
 
-/// `cpuinfo` as /proc/cpuinfo has it; `source` the kernel's clock source, empty if it says none.
-fn check(cpuinfo: &str, source: &str) -> Result<(), CounterError> {
-    for flag in ["constant_tsc", "nonstop_tsc"] {
-        let mut processors = cpuinfo.lines().filter(|line| line.starts_with("flags")).peekable();
-        let any = processors.peek().is_some();
-        if !any || !processors.all(|line| line.split_whitespace().any(|word| word == flag)) {
-            return Err(CounterError::NotInvariant(flag));
-        }
+/// Refuses cycles that do not tell time; `CLOCK_MONOTONIC_RAW` always does.
+pub(crate) fn require_sound() -> Result<(), CounterError> {
+    match counter_kind() {
+        MonotonicRaw => Ok(()),
+        Cycles => mistrust_of_cycles().map_or(Ok(()), Err),
     }
-    // These two tell the counter's time; kvm-clock and Hyper-V's page scale it.
-    match source {
-        "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page" | "" => Ok(()),
-        other => Err(CounterError::ClockSource(other.into())),
+}
+
+const SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+
+/// What the kernel keeps time by, as it says in [`SOURCE`].
+#[derive(Debug)]
+pub struct ClockSource(Option<File>);
+
+/// The name of a clock source, filled up with zeros (`CS_NAME_LEN` of the kernel).
+type SourceName = [u8; 32];
+
+impl ClockSource {
+    /// Opens the file; where there is none nothing is known.
+    pub fn open() -> ClockSource {
+        ClockSource(File::open(SOURCE).ok())
+    }
+
+    fn bytes(&self) -> Option<SourceName> {
+        let mut name = SourceName::default();
+        self.0.as_ref()?.read_at(&mut name, 0).ok()?;
+        Some(name)
+    }
+
+    /// The present name, for people.
+    pub fn name(&self) -> String {
+        let name = self.bytes().map(|name| String::from_utf8_lossy(&name).into_owned());
+        name.map_or("something unknown".into(), |name| name.trim_end_matches(['\0', '\n']).into())
     }
 }
 
@@ -89,15 +110,19 @@ pub enum Disturbance {
     Processors,
     /// The hypervisor says that the virtual machine was moved or set back ([`crate::vmclock`]).
     Machine,
+    /// The kernel keeps time by something else from now on: it has found the old source unstable,
+    /// or was told to. `CLOCK_MONOTONIC_RAW` has another rate then.
+    Source,
 }
 
 impl Disturbance {
     /// All of them.
-    pub const ALL: [Disturbance; 4] = [
+    pub const ALL: [Disturbance; 5] = [
         Disturbance::Suspended,
         Disturbance::Stepped,
         Disturbance::Processors,
         Disturbance::Machine,
+        Disturbance::Source,
     ];
 
     /// The name in the log.
@@ -107,6 +132,7 @@ impl Disturbance {
             Disturbance::Stepped => "stepped",
             Disturbance::Processors => "processors",
             Disturbance::Machine => "machine",
+            Disturbance::Source => "source",
         }
     }
 }
@@ -118,6 +144,7 @@ impl std::fmt::Display for Disturbance {
             Disturbance::Stepped => "the counter moved against the kernel's clock",
             Disturbance::Processors => "the counters of two processors differ",
             Disturbance::Machine => "the virtual machine was moved or set back to a snapshot",
+            Disturbance::Source => "the kernel keeps time by another clock source",
         })
     }
 }
@@ -151,11 +178,14 @@ pub struct Look {
     pub processor: u32,
     /// What the hypervisor says ([`VmClock::marker`]), where it says anything.
     pub marker: Option<u64>,
+    /// What the kernel keeps time by, where it says so.
+    pub source: Option<SourceName>,
 }
 
 impl Look {
     /// Looks now, several times: the narrowest look is the best.
-    pub fn take(machine: Option<&VmClock>) -> Look {
+    pub fn take(machine: Option<&VmClock>, source: &ClockSource) -> Look {
+        let source = source.bytes();
         // One that is being written will be read by the next look.
         let marker = machine.and_then(|machine| machine.marker().ok());
         let one = || {
@@ -164,7 +194,14 @@ impl Look {
             let boot = nanoseconds_of(ClockId::CLOCK_BOOTTIME);
             let after = nanoseconds_of(ClockId::CLOCK_MONOTONIC);
             let (raw, at) = bracketed(ClockId::CLOCK_MONOTONIC_RAW);
-            Look { raw, at, slept: (boot - after - 2, boot - before + 2), processor, marker }
+            Look {
+                raw,
+                at,
+                slept: (boot - after - 2, boot - before + 2),
+                processor,
+                marker,
+                source,
+            }
         };
         (0..4).map(|_| one()).min_by_key(|look| look.at.width()).expect("there are looks")
     }
@@ -178,7 +215,8 @@ const ROUNDING_NS: f64 = 4.0;
 /// What passes for one and the same time asleep.
 const ASLEEP_NS: i64 = 1_000_000;
 
-/// Compares each look with the one before.
+/// Compares each look with the one before. A counter that is `CLOCK_MONOTONIC_RAW` itself cannot step
+/// against it; its source, the machine's sleep and the hypervisor tell of what disturbs it.
 #[derive(Debug)]
 pub struct CounterWatch {
     frequency: Frequency,
@@ -205,6 +243,12 @@ impl CounterWatch {
         {
             return event(Disturbance::Machine, 0);
         }
+        self.last.source = look.source.or(last.source);
+        if let (Some(before), Some(now)) = (last.source, look.source)
+            && before != now
+        {
+            return event(Disturbance::Source, 0);
+        }
         let slept = look.slept.0 - last.slept.1;
         if slept > ASLEEP_NS {
             return event(Disturbance::Suspended, slept);
@@ -230,24 +274,6 @@ fn ticks(from: Counter, to: Counter) -> f64 {
 mod tests {
     use super::*;
 
-    const GOOD: &str = "processor\t: 0\nflags\t\t: fpu tsc constant_tsc nonstop_tsc\n\
-                        processor\t: 1\nflags\t\t: fpu tsc nonstop_tsc constant_tsc\n";
-
-    #[test]
-    fn a_counter_that_is_not_invariant_is_refused_with_the_reason() {
-        for source in ["tsc", "kvm-clock", ""] {
-            assert_eq!(check(GOOD, source), Ok(()));
-        }
-        // One processor of two is enough.
-        let one = GOOD.replacen("nonstop_tsc", "", 1);
-        let error = check(&one, "tsc").unwrap_err();
-        assert_eq!(error, CounterError::NotInvariant("nonstop_tsc"));
-        assert!(error.to_string().contains("/proc/cpuinfo"), "{error}");
-        assert!(check("", "tsc").is_err());
-        let error = check(GOOD, "hpet").unwrap_err().to_string();
-        assert!(error.contains("hpet") && error.contains("current_clocksource"), "{error}");
-    }
-
     const HZ: u64 = 2_000_000_000;
 
     fn look(ns: i64, ahead_ns: i64, slept_ns: i64, processor: u32) -> Look {
@@ -258,6 +284,7 @@ mod tests {
             slept: (slept_ns - 30, slept_ns + 30),
             processor,
             marker: None,
+            source: Some(*b"tsc\n\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"),
         }
     }
 
@@ -278,6 +305,11 @@ mod tests {
         assert!(within.lo.0 <= 2_000_000_000 && within.hi.0 >= 2_200_120_000, "{within:?}");
         let other = seen(look(1_100_000_000, -60_000, 5_000, 1));
         assert_eq!(of(other), Some((Disturbance::Processors, -60)));
+        let mut other_source = look(1_100_000_000, 0, 5_000, 0);
+        other_source.source = Some([b'x'; 32]);
+        assert_eq!(of(seen(other_source)), Some((Disturbance::Source, 0)));
+        other_source.source = None;
+        assert_eq!(seen(other_source), None, "nothing is known of it");
         let slept = seen(look(1_100_000_000, 0, 3_000_005_000, 0));
         assert_eq!(slept.map(|e| e.disturbance), Some(Disturbance::Suspended));
         assert!((slept.unwrap().ns - 3_000_000_000).abs() < 100);
@@ -286,9 +318,10 @@ mod tests {
     #[test]
     fn this_machine_is_not_disturbed() {
         // The tests' other machines may be: what is asked is that looking costs no false alarm.
-        let before = Look::take(None);
+        let take = || Look::take(None, &ClockSource::open());
+        let before = take();
         std::thread::sleep(std::time::Duration::from_millis(50));
-        let (begin, end) = (Look::take(None), Look::take(None));
+        let (begin, end) = (take(), take());
         assert!(begin.at.lo <= begin.at.hi && begin.at.hi <= end.at.lo);
         assert!(begin.raw <= end.raw && begin.slept.0 <= begin.slept.1);
         // A thread that is taken off the CPU between the two reads needs the right frequency, that

@@ -1,5 +1,9 @@
 //! The key that both sides of the probes share: who does not have it is not listened to.
+//!
+//! A responder may have a root instead, from which the key of each follower is derived. A follower
+//! with such a key cannot pass for another follower, or for the responder with another follower.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -63,9 +67,27 @@ pub enum KeyError {
     },
 }
 
-/// A secret of the two sides.
+/// The key of a pair is the root's HMAC-SHA-256 of this and the follower's number (4 bytes,
+/// little-endian).
+const PAIR: &[u8] = b"loopscope clock pair";
+
+/// A secret of the two sides, or the root of such secrets.
 #[derive(Clone)]
-pub struct Key(Hmac<Sha256>);
+pub struct Key {
+    mac: Hmac<Sha256>,
+    of: Of,
+}
+
+/// The hosts that share a key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    /// The responder and all its followers.
+    All,
+    /// Nobody: a responder derives the keys of its followers from it.
+    Root,
+    /// The responder and the follower of this number.
+    Pair(u32),
+}
 
 impl Key {
     /// A key of these bytes, 16 to 4096 of them.
@@ -74,7 +96,43 @@ impl Key {
         if length < LEAST || length as u64 > MOST {
             return Err(KeyError::Length { length });
         }
-        Ok(Key(Hmac::new_from_slice(bytes).expect("HMAC takes keys of any length")))
+        let mac = Hmac::new_from_slice(bytes).expect("HMAC takes keys of any length");
+        Ok(Key { mac, of: Of::All })
+    }
+
+    /// The root of a responder: 16 to 4096 bytes.
+    pub fn root(bytes: &[u8]) -> Result<Key, KeyError> {
+        Ok(Key { of: Of::Root, ..Key::new(bytes)? })
+    }
+
+    /// The key, derived from a responder's root, of the follower of this number.
+    pub fn pair(bytes: &[u8], follower: u32) -> Result<Key, KeyError> {
+        Ok(Key { of: Of::Pair(follower), ..Key::new(bytes)? })
+    }
+
+    /// The number that a follower with this key has to use; `None`: any.
+    pub(crate) fn follower(&self) -> Option<u32> {
+        match self.of {
+            Of::Pair(follower) => Some(follower),
+            Of::All | Of::Root => None,
+        }
+    }
+
+    /// The key of the packets between the responder and the follower of this number.
+    pub(crate) fn with(&self, follower: u32) -> Cow<'_, Key> {
+        if self.of != Of::Root {
+            return Cow::Borrowed(self);
+        }
+        let mac = Hmac::new_from_slice(&self.derived(follower));
+        let mac = mac.expect("HMAC takes keys of any length");
+        Cow::Owned(Key { mac, of: Of::Pair(follower) })
+    }
+
+    /// The bytes for [`Key::pair`] that follow from this root for the follower of this number.
+    pub fn derived(&self, follower: u32) -> [u8; 32] {
+        let root = self.mac.clone();
+        let code = root.chain_update(PAIR).chain_update(follower.to_le_bytes()).finalize();
+        code.into_bytes().into()
     }
 
     /// A key of a file's bytes as they are. The file must be the caller's or root's, and nobody
@@ -114,7 +172,7 @@ impl Key {
 
     /// The code of `bytes`.
     pub(crate) fn code(&self, bytes: &[u8]) -> [u8; CODE] {
-        let full = self.0.clone().chain_update(bytes).finalize().into_bytes();
+        let full = self.mac.clone().chain_update(bytes).finalize().into_bytes();
         let mut code = [0; CODE];
         code.copy_from_slice(&full[..CODE]);
         code
@@ -122,7 +180,8 @@ impl Key {
 
     /// Whether `code` is that of `bytes`, in a time that does not tell how much of it is right.
     pub(crate) fn agrees(&self, bytes: &[u8], code: &[u8]) -> bool {
-        code.len() == CODE && self.0.clone().chain_update(bytes).verify_truncated_left(code).is_ok()
+        code.len() == CODE
+            && self.mac.clone().chain_update(bytes).verify_truncated_left(code).is_ok()
     }
 }
 
@@ -183,6 +242,18 @@ mod tests {
         assert_ne!(codes[0], codes[1]);
         let nowhere = Key::make(&directory.path().join("no/key")).unwrap_err().to_string();
         assert!(nowhere.contains("no/key"), "{nowhere}");
+    }
+
+    /// The controller makes the same keys: tests/control/test_clock_keys.py has the same numbers.
+    #[test]
+    fn each_follower_has_a_key_of_its_own_derived_from_the_root() {
+        let root = Key::root(&[7; 32]).unwrap();
+        let code = |key: &Key| key.code(b"x").map(|byte| format!("{byte:02x}")).concat();
+        assert_eq!(code(&root.with(1)), "9dc68c695174eadc7a59ead66d0cb52b");
+        assert_ne!(code(&root.with(1)), code(&root.with(2)));
+        let shared = Key::new(&[7; 32]).unwrap();
+        assert_eq!(code(&shared.with(1)), code(&shared.with(2)));
+        assert_eq!((root.with(5).follower(), shared.follower()), (Some(5), None));
     }
 
     #[test]

@@ -54,6 +54,7 @@ pub mod placing;
 pub mod probe;
 mod rate;
 pub mod record;
+pub mod resolution;
 pub mod skew;
 pub mod stamp;
 pub mod state;

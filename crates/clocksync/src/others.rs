@@ -237,9 +237,10 @@ fn counter_event(event: &CounterEvent, place: impl Fn(Span) -> Place) -> ClockEv
         Disturbance::Processors => {
             format!("the counters of processors {before} and {after} differ by {ms:+.3} ms")
         }
-        Disturbance::Machine => event.disturbance.to_string(),
+        Disturbance::Machine | Disturbance::Source => event.disturbance.to_string(),
     };
-    let ns = (event.disturbance != Disturbance::Machine).then_some((event.ns, event.ns));
+    let sizeless = matches!(event.disturbance, Disturbance::Machine | Disturbance::Source);
+    let ns = (!sizeless).then_some((event.ns, event.ns));
     let kind = event.disturbance.name();
     ClockEvent { clock: "counter".into(), kind, from, until, ns, what }
 }

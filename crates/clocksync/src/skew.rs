@@ -16,8 +16,9 @@ use loopscope_time::Frequency;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-use crate::counter::{CounterError, require_invariant};
+use crate::counter::{CounterError, require_sound};
 use crate::online::Online;
+use crate::resolution;
 use crate::stamp::ordered_counter;
 
 /// Processors of a machine whose counters differ by more are refused: no width has so much in it.
@@ -81,13 +82,17 @@ pub struct Skew {
     pub pairs: Vec<Ahead>,
     /// Whether that is all pairs, or each processor with the first.
     pub each: bool,
+    /// By how many ticks a reading may be older than it says, on whatever processor.
+    pub step: u64,
 }
 
 impl Skew {
-    /// Any two counters are surely no further apart, in ticks.
+    /// Any two counters are surely no further apart, in ticks, and no further than this from what a
+    /// counter without steps would show.
     pub fn within(&self) -> u64 {
         let worst = self.pairs.iter().map(Ahead::within).max().unwrap_or(0);
-        if self.each { worst } else { worst.saturating_mul(2) }
+        let worst = if self.each { worst } else { worst.saturating_mul(2) };
+        worst.saturating_add(self.step)
     }
 
     /// The pair whose counters are surely furthest apart.
@@ -132,9 +137,9 @@ pub fn reference(frequency: Frequency) -> Online {
     online
 }
 
-/// Refuses a counter that is not invariant, and one of which processors have different ones.
+/// Refuses cycles that do not tell time, and a counter of which processors have different ones.
 pub fn require_one(frequency: Frequency) -> Result<(), CounterError> {
-    require_invariant()?;
+    require_sound()?;
     of_this_machine().check(frequency)
 }
 
@@ -155,7 +160,7 @@ fn measure(processors: &[u32]) -> Skew {
             pairs.push(ahead([*first, *second]));
         }
     }
-    Skew { pairs, each }
+    Skew { pairs, each, step: resolution::of_this_machine().step }
 }
 
 /// Measures one pair, either of the two having the first word once: what makes one way of the word
@@ -291,10 +296,12 @@ pub(crate) mod tests {
                 Ahead { processors: [0, 5], least, most },
             ],
             each: true,
+            step: 0,
         };
         assert_eq!(of(-100, 300).within(), 300);
+        assert_eq!(Skew { step: 70, ..of(-100, 300) }.within(), 370);
         assert!(of(-100, 300).check(hz()).is_ok());
-        let busy = Skew { pairs: vec![Ahead::unknown([2, 3])], each: true }.check(hz());
+        let busy = Skew { pairs: vec![Ahead::unknown([2, 3])], each: true, step: 0 }.check(hz());
         assert_eq!(busy, Err(CounterError::Busy([2, 3])));
         assert!(of(1_900, 2_500).check(hz()).is_ok());
         for (least, most) in [(2_100, 2_500), (-9_000, -2_100)] {
@@ -303,6 +310,7 @@ pub(crate) mod tests {
         }
         let star = Skew { each: false, ..of(-100, 300) };
         assert_eq!(star.within(), 600);
+        assert_eq!(Skew { step: 70, ..star }.within(), 670);
     }
 
     /// This machine's are measured, and no pair is left out.

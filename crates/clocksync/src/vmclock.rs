@@ -70,7 +70,7 @@ impl VmClock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counter::{CounterWatch, Disturbance, Look};
+    use crate::counter::{ClockSource, CounterWatch, Disturbance, Look};
     use loopscope_time::Frequency;
 
     /// A page with the layout of the kernel's header.
@@ -94,11 +94,12 @@ mod tests {
         let clock = VmClock::at(&path).unwrap();
         assert_eq!(clock.marker().unwrap(), 77);
         let frequency = Frequency::from_hz(1_000_000_000).unwrap();
-        let first = Look::take(Some(&clock));
+        let look = || Look::take(Some(&clock), &ClockSource::open());
+        let first = look();
         let mut watch = CounterWatch::new(frequency, first);
         // Nothing but the marker has changed; time has not passed.
         std::fs::write(&path, page(6, 78)).unwrap();
-        let moved = Look { marker: Look::take(Some(&clock)).marker, ..first };
+        let moved = Look { marker: look().marker, ..first };
         let event = watch.see(moved).unwrap();
         assert_eq!(event.disturbance, Disturbance::Machine);
         assert!(event.within.lo <= first.at.lo && first.at.hi <= event.within.hi);

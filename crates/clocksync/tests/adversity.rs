@@ -344,6 +344,30 @@ fn without_the_key_there_is_no_answer() {
     assert!(lost(&counts, Cause::ForgedPacket) > 10, "{counts:?}");
 }
 
+/// A follower cannot pass for another one: what it codes with its own key is refused and counted.
+#[test]
+fn a_follower_with_the_key_of_another_pair_is_refused() {
+    let run = tempfile::tempdir().unwrap();
+    let hz = frequency();
+    let key = Key::root(&[3; 32]).unwrap();
+    let first = key.derived(1);
+    let reference = Side { key, ..side(run.path(), "ref", LOOPBACK, hz, None) };
+    let responder = Responder::start(reference).unwrap();
+    let start = |host: &str, bytes: &[u8], number| {
+        let key = Key::pair(bytes, number).unwrap();
+        let own = Side { key, ..side(run.path(), host, LOOPBACK, hz, None) };
+        Prober::start(config(own, responder.address()))
+    };
+    let error = start("b", &first, 2).unwrap_err().to_string();
+    assert!(error.contains("same key"), "{error}");
+    let prober = start("a", &first, 1).unwrap();
+    let counts = prober.stop().unwrap();
+    let answered = responder.stop().unwrap();
+    // All that was answered came from the one with the right key.
+    assert!(counts.answered > 0 && answered.answered <= counts.sent, "{answered:?} {counts:?}");
+    assert!(lost(&answered, Cause::ForgedPacket) > 10, "{answered:?}");
+}
+
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !done() {

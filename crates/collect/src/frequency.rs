@@ -1,13 +1,18 @@
 //! The counter's nominal frequency.
 
 use loopscope_time::Frequency;
+use loopscope_time::source::counter_kind;
 
 use crate::Error;
 
-/// The frequency that this machine's counter is said to have: on Arm what the hardware states, on
-/// x86 what the kernel uses, or, where it does not tell, a calibration against CLOCK_MONOTONIC_RAW
-/// of some 50 ms. Calibrations differ in their last digits: ask once for all traces of a host.
+/// The frequency that this machine's counter is said to have: 1 GHz if it is CLOCK_MONOTONIC_RAW, which
+/// counts nanoseconds; of cycles on Arm what the hardware states, on x86 what the kernel uses, or, where
+/// it does not tell, a calibration against CLOCK_MONOTONIC_RAW of some 50 ms. Calibrations differ in
+/// their last digits: ask once for all traces of a host.
 pub fn nominal() -> Result<Frequency, Error> {
+    if let Some(frequency) = counter_kind().fixed_frequency() {
+        return Ok(frequency);
+    }
     #[cfg(target_arch = "x86_64")]
     return match x86::from_the_kernel() {
         Some(frequency) => Ok(frequency),

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use loopscope_time::Frequency;
+use loopscope_time::source::{CounterKind, counter_kind};
 use uuid::Uuid;
 
 use crate::{Error, frequency};
@@ -21,7 +22,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The identity of a new trace of this machine. Its counter is known by the boot's id.
+    /// The identity of a new trace of this machine. Its counter is known by the boot's id, and which
+    /// of a boot's two counters it is by the last byte.
     pub fn of_this_machine() -> Result<Identity, Error> {
         let read = |path: &Path| {
             let text = std::fs::read_to_string(path).map_err(Error::file("read", path))?;
@@ -31,9 +33,13 @@ impl Identity {
         let boot = Uuid::parse_str(&read(boot_id)?)
             .map_err(std::io::Error::other)
             .map_err(Error::file("understand", boot_id))?;
+        let mut clock_uuid = boot.into_bytes();
+        if counter_kind() == CounterKind::MonotonicRaw {
+            clock_uuid[15] ^= 1;
+        }
         Ok(Identity {
             host: read(Path::new("/proc/sys/kernel/hostname"))?,
-            clock_uuid: boot.into_bytes(),
+            clock_uuid,
             trace_uuid: Uuid::new_v4().into_bytes(),
             frequency: frequency::nominal()?,
         })

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use loopscope_ctf::{EventClass, Records, StreamClass};
 use loopscope_time::Counter;
-use loopscope_time::source::read_counter;
+use loopscope_time::source::{CounterKind, VARIABLE, counter_kind, read_counter};
 use loopscope_trace::layout::{Control, FREE, MAX_SITES, STREAMS};
 
 use crate::alive::{Life, has_heirs};
@@ -73,6 +73,23 @@ pub(crate) struct Process {
 /// Bytes of a `sites` file: every call site with half of the longest line.
 pub(crate) const LARGEST_SITES: u64 = (MAX_SITES * LONGEST_LINE / 2) as u64;
 
+/// Refuses a program whose hits are stamped by another counter than this recording's.
+fn check_counter(control: &Control) -> io::Result<()> {
+    let own = counter_kind();
+    let theirs = CounterKind::of_number(control.counter.load(Ordering::Relaxed).into());
+    if theirs == Some(own) {
+        return Ok(());
+    }
+    let stamped = match theirs {
+        Some(kind) => format!("its events are stamped with the counter {kind}"),
+        None => format!("{VARIABLE} in its environment names no kind of counter"),
+    };
+    Err(io::Error::other(format!(
+        "{stamped}, and this recording's counter is {own}: start the program with {VARIABLE}={own}, or \
+         both without {VARIABLE}"
+    )))
+}
+
 impl Process {
     /// Opens a process directory; `None` while the program is still making it.
     pub(crate) fn open(
@@ -95,6 +112,8 @@ impl Process {
         if control.is_cut() {
             return Err(io::Error::other("its control file was cut short"));
         }
+        // Before its stamp is compared with this process's counter.
+        check_counter(control.get())?;
         let stamp = process_of(dir).map_or(u64::MAX, |(_, stamp)| stamp);
         let namespace = control.get().pid_namespace.load(Ordering::Relaxed);
         let life = Life::of(pid, stamp, namespace);

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
+use loopscope_time::source::{VARIABLE, counter_kind};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -86,6 +87,7 @@ pub fn run(options: &Options, each: &mut Each) -> Result<Outcome, Error> {
         Signals::block(FORWARDED.into_iter().chain([Signal::SIGUSR1, Signal::SIGCHLD]))?;
     let mut command = Command::new(program);
     command.args(arguments).env(RUNTIME_DIR, runtime.path());
+    command.env(VARIABLE, counter_kind().name());
     let note = collector.journal.note_caller()?;
     prepare(&mut command, signals.before(), note);
     let ended = match command.spawn() {

@@ -89,7 +89,7 @@ impl Metadata {
         let _ = write!(
             out,
             "}};\n\nclock {{\n\tname = \"counter\";\n\tuuid = \"{clock_uuid}\";\n\
-             \tdescription = \"raw cycle counter\";\n\tfreq = {hz};\n\toffset_s = 0;\n\toffset = 0;\n}};\n\n\
+             \tdescription = \"raw counter\";\n\tfreq = {hz};\n\toffset_s = 0;\n\toffset = 0;\n}};\n\n\
              typealias integer {{ size = 64; align = 8; signed = false; map = clock.counter.value; }} := counter64_t;\n\
              typealias integer {{ size = 32; align = 8; signed = false; map = clock.counter.value; }} := counter32_t;\n"
         );

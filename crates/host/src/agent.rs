@@ -1,13 +1,15 @@
 //! `loopscope-host agent`.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use loopscope_agent::agent::Options;
 use loopscope_agent::ledger;
+use loopscope_agent::rights::Invoker;
 use loopscope_agent::server;
+use loopscope_time::source::{CounterKind, set_counter_kind};
 
 /// Serve the agent protocol on a Unix socket, or on standard input and output, for the controller.
 ///
@@ -21,14 +23,14 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
     /// The socket to make (mode 0600; at most 107 bytes; must not exist)
-    #[arg(long, value_name = "PATH", required_unless_present = "stdio")]
+    #[arg(long, value_name = "PATH", required_unless_present_any = ["stdio", "probe"])]
     socket: Option<PathBuf>,
     /// Answer on standard input and output instead, as the host's agent
     #[arg(long, conflicts_with = "socket", requires = "host")]
     stdio: bool,
     /// Where to write the host's part of the run directory, hosts/<host>/
-    #[arg(long, value_name = "DIR")]
-    dir: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "probe")]
+    dir: Option<PathBuf>,
     /// The host that this agent is; without it, it only makes testbeds
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
@@ -47,9 +49,21 @@ pub struct Arguments {
     /// Give the host a hidden clock of this seed: every stamp that leaves it is on that clock
     #[arg(long, value_name = "SEED", requires = "host")]
     synthetic_seed: Option<u64>,
+    /// The SHA-256 of this binary, where who starts it knows it
+    #[arg(long, value_name = "HEX", requires = "netns")]
+    sha256: Option<String>,
+    /// Say instead whether this user can have a local testbed, and what its hosts could not do:
+    /// {"works": …, "why": …, "lacking": [{"what", "why", "cost"}, …]}
+    #[arg(long, exclusive = true)]
+    probe: bool,
+    /// The host's counter, cycles or monotonic-raw [default: what LOOPSCOPE_COUNTER says, else cycles
+    /// if they are invariant and the kernel keeps time by them]
+    #[arg(long, value_name = "KIND", requires = "host")]
+    counter: Option<CounterKind>,
 }
 
-pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+/// `invoker`: the user whose agent it is, where it has more rights than that user.
+pub fn run(arguments: Arguments, invoker: Option<Invoker>) -> anyhow::Result<ExitCode> {
     let Arguments {
         scratch,
         socket,
@@ -61,13 +75,25 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         clock_netns,
         names,
         synthetic_seed,
+        sha256,
+        probe,
+        counter,
     } = arguments;
+    if let Some(kind) = counter {
+        set_counter_kind(kind);
+    }
     let program = std::env::current_exe().context("cannot find out which binary this is")?;
-    let state_dir = ledger::state_dir();
+    let state_dir = match &invoker {
+        None => ledger::state_dir(),
+        Some(invoker) => ledger::state_dir_by(|name| invoker.variable(name)),
+    };
+    if probe {
+        return print_probe(&program, &state_dir);
+    }
     let options = Options {
         scratch,
         socket,
-        dir,
+        dir: dir.context("--dir is missing")?,
         host,
         netns,
         clock_netns,
@@ -75,7 +101,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         run,
         synthetic_seed,
         program,
+        sha256,
         state_dir,
+        invoker,
     };
     let problems = server::run(options)?;
     for problem in &problems {
@@ -83,4 +111,13 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         let _ = writeln!(std::io::stderr(), "loopscope-host agent: {problem}");
     }
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn print_probe(program: &Path, state_dir: &Path) -> anyhow::Result<ExitCode> {
+    let (works, why, lacking) = match server::probe(program, state_dir) {
+        Ok(lacking) => (true, String::new(), lacking),
+        Err(error) => (false, error.to_string(), vec![]),
+    };
+    println!("{}", serde_json::json!({"works": works, "why": why, "lacking": lacking}));
+    Ok(ExitCode::SUCCESS)
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use loopscope_agent::control::{Description, Reply, Request, Server};
-use loopscope_agent::ledger;
+use loopscope_agent::{ledger, rootless};
 use loopscope_emulate::control::{Commands, Control, channel};
 use loopscope_emulate::mover::probe::probe;
 use loopscope_emulate::run::{self, Emulator};
@@ -149,9 +149,13 @@ fn describe(document: &Document) -> Description {
     let hosts: Vec<&str> = document.ports.iter().map(|port| port.host.as_str()).collect();
     let hosts = hosts.join(", ");
     let of_run = std::env::var(ledger::RUN_MARK).map(|run| format!("run {run}: {hosts}"));
+    let mut pids = vec![std::process::id()];
+    if !rootless::has_own_numbers() {
+        pids.push(std::os::unix::process::parent_id());
+    }
     Description {
         kind: "links".into(),
-        pids: vec![std::process::id(), std::os::unix::process::parent_id()],
+        pids,
         what: of_run.unwrap_or(hosts),
         flight_recorders: vec![],
     }

@@ -5,19 +5,23 @@ mod agent;
 mod attach;
 mod clock;
 mod control;
+mod dormant;
 mod emulate;
 mod entities;
 mod guardian;
+mod limited;
 mod net;
 mod record;
 mod recorder;
 mod reset;
 mod resume;
+mod setup;
 mod spools;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use loopscope_time::source::{VARIABLE, check_variable};
 use loopscope_workload::{
     BurnArgs, CommandsArgs, CompileOneArgs, EttcpArgs, PaceArgs, PatternArgs, PipeArgs, StallArgs,
     StimulusArgs, main_burn, main_commands, main_compile_one, main_ettcp, main_pace, main_pattern,
@@ -42,6 +46,10 @@ enum Verb {
     /// Print what runs of `testbed: ssh` measured here and no desk has collected, as JSON:
     /// [{"name": …, "bytes": …, "in_use": …}, …].
     Spools,
+    Setup(setup::Arguments),
+    /// Print what this process may do that an ordinary user may not, as JSON:
+    /// {"network": …, "tun": …, "realtime": …}.
+    Rights,
     Record(record::Arguments),
     Attach(attach::Arguments),
     Resume(resume::Arguments),
@@ -63,15 +71,26 @@ enum Verb {
     Commands(CommandsArgs),
     #[command(name = loopscope_agent::guardian::SUBCOMMAND, hide = true)]
     Guardian(guardian::Arguments),
+    /// Do what the first line of standard input says, with a few of root's rights: for sudo.
+    #[command(name = loopscope_agent::installation::SUBCOMMAND, hide = true)]
+    Limited,
     #[command(hide = true)]
     CompileOne(CompileOneArgs),
 }
 
 fn main() -> ExitCode {
-    let outcome = match Arguments::parse().verb {
-        Verb::Agent(arguments) => agent::run(arguments),
+    let verb = Arguments::parse().verb;
+    if let Err(error) = check_variable() {
+        eprintln!("loopscope-host: {VARIABLE}: {error}");
+        return ExitCode::FAILURE;
+    }
+    let outcome = match verb {
+        Verb::Agent(arguments) => agent::run(arguments, None),
         Verb::Reset(arguments) => reset::run(&arguments),
         Verb::Spools => spools::run(),
+        Verb::Setup(arguments) => setup::run(&arguments),
+        Verb::Rights => limited::rights(),
+        Verb::Limited => limited::run(),
         Verb::Guardian(arguments) => guardian::run(&arguments),
         Verb::Record(arguments) => record::run(arguments),
         Verb::Attach(arguments) => attach::run(arguments),

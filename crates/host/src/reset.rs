@@ -1,6 +1,6 @@
 //! `loopscope-host reset`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -27,11 +27,14 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let state_dir = ledger::state_dir();
-    let mut report = reset::reset(&state_dir)
+    run_in(arguments, &ledger::state_dir())
+}
+
+pub fn run_in(arguments: &Arguments, state_dir: &Path) -> anyhow::Result<ExitCode> {
+    let mut report = reset::reset(state_dir)
         .with_context(|| format!("cannot read the ledgers in {}", state_dir.display()))?;
     let runs_go_on = !report.in_use.is_empty();
-    let sockets = control::sweep(&state_dir)
+    let sockets = control::sweep(state_dir)
         .with_context(|| format!("cannot look for sockets in {}", state_dir.display()))?;
     let left =
         |path: &PathBuf| format!("{}, the socket of a process that was killed", path.display());

@@ -302,6 +302,7 @@ async fn phases_go_there_and_back() {
         phase: phase.to_owned(),
         measured: true,
         peers_json: r#"{"b": {"host": "h2"}}"#.to_owned(),
+        start_global_ns: None,
     };
     client.enter_phase(enter("listen")).await.unwrap();
     let events = watcher.until("a", |w| matches!(w, What::PhaseDone(_))).await;
@@ -356,7 +357,13 @@ async fn a_program_that_breaks_off_the_dialogue_has_failed_the_phase() {
             watcher.until_ready(name).await;
             let (component, phase) = (name.to_owned(), "listen".to_owned());
             let peers_json = "{}".to_owned();
-            let request = EnterPhaseRequest { component, phase, measured: false, peers_json };
+            let request = EnterPhaseRequest {
+                component,
+                phase,
+                measured: false,
+                peers_json,
+                start_global_ns: None,
+            };
             client.enter_phase(request).await.unwrap();
         }
         let events = watcher.until(name, |w| matches!(w, What::PhaseFailed(_))).await;

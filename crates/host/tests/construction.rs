@@ -2,16 +2,13 @@
 
 mod controller;
 
-use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use controller::{Agent, build, connect, has_root, start};
+use loopscope_agent::namespace;
 use loopscope_agent::proto::BuildTestbedRequest;
 use loopscope_agent::proto::agent_client::AgentClient;
 use loopscope_agent::proto::readiness::Rule;
-use loopscope_agent::{Identity, namespace};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use tonic::transport::Channel;
 
 fn request(hosts: usize) -> BuildTestbedRequest {
@@ -27,41 +24,6 @@ fn request(hosts: usize) -> BuildTestbedRequest {
 /// Has the testbed made by a task of its own, which ends when the agent does.
 fn begin(mut client: AgentClient<Channel>, hosts: usize) {
     tokio::spawn(async move { client.build_testbed(request(hosts)).await.map(drop) });
-}
-
-/// What makes links must neither outlive the agent nor what `reset` says.
-#[tokio::test]
-async fn a_helper_of_a_killed_agent_is_gone_when_reset_has_ended() {
-    if !has_root("a_helper_of_a_killed_agent_is_gone_when_reset_has_ended") {
-        return;
-    }
-    // An `ip` that takes long.
-    let folder = tempfile::tempdir().unwrap();
-    let (ip, told) = (folder.path().join("ip"), folder.path().join("pid"));
-    let script =
-        format!("#!/bin/sh\necho $$ > {0}.new\nmv {0}.new {0}\nexec sleep 600", told.display());
-    std::fs::write(&ip, script).unwrap();
-    std::fs::set_permissions(&ip, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
-    let mut agent = Agent::start_in(&[], &[("PATH", &path)]);
-    begin(agent.client().await, 2);
-    let pid = loop {
-        match std::fs::read_to_string(&told) {
-            Ok(pid) => break pid.trim().parse().unwrap(),
-            Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
-        }
-    };
-    let helper = Identity::of(pid).unwrap();
-    agent.kill();
-    let reset = agent.reset();
-    let survived = helper.is_alive();
-    if survived {
-        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
-    }
-    assert!(!survived, "the helper goes on after {reset:?}");
-    assert_eq!(reset.problems, [""; 0]);
-    assert_eq!(agent.remains(), [""; 0]);
-    assert_eq!(agent.cgroup(), None);
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ use loopscope_agent::proto::{
     ClockFollower, ClockReference, EnterPhaseRequest, FinishTraceReply, FinishTraceRequest,
     ShutdownRequest, StartClockRequest, StopClockRequest, TestbedHost,
 };
+use loopscope_clocksync::key::Key;
 use loopscope_clocksync::log::solve_run;
 use loopscope_clocksync::synthetic::SyntheticClock;
 use loopscope_ctf::{Metadata, Packets};
@@ -87,10 +88,10 @@ async fn a_traced_pipeline_over_hidden_clocks_is_put_on_one_time_line() {
 
 async fn start_clocks(hosts: &mut [Host]) {
     let mut reference = String::new();
-    for host in hosts {
+    for (number, host) in (0..).zip(hosts) {
         let address = host.of.clock_address.clone();
         let role = if reference.is_empty() {
-            Role::Reference(ClockReference { address: address.clone() })
+            Role::Reference(ClockReference { address: address.clone(), port: 0 })
         } else {
             let reference = reference.clone();
             Role::Follower(ClockFollower {
@@ -99,9 +100,15 @@ async fn start_clocks(hosts: &mut [Host]) {
                 rate_hz: 50.0,
                 burst: 50,
                 wander_ppm: 1.0,
+                number,
             })
         };
-        let key = vec![7; 32];
+        let root = [7; 32];
+        let key = match role {
+            Role::Reference(_) => root,
+            Role::Follower(_) => Key::root(&root).unwrap().derived(number),
+        };
+        let key = key.to_vec();
         let request =
             StartClockRequest { role: Some(role), key, realtime_step: None, past_links: false };
         let reply = host.client.start_clock(request).await.unwrap().into_inner();
@@ -131,7 +138,13 @@ async fn run_phases(hosts: &mut [Host]) {
         for (name, host, ..) in taking_part.clone() {
             let (component, phase) = ((*name).to_owned(), phase.to_owned());
             let peers_json = peers_json.clone();
-            let request = EnterPhaseRequest { component, phase, measured: true, peers_json };
+            let request = EnterPhaseRequest {
+                component,
+                phase,
+                measured: true,
+                peers_json,
+                start_global_ns: None,
+            };
             hosts[*host].client.enter_phase(request).await.unwrap();
         }
         for (name, host, ..) in taking_part {

@@ -11,6 +11,7 @@ use loopscope_agent::proto::readiness::Rule;
 use loopscope_agent::proto::{BuildTestbedRequest, HelloRequest, ShutdownRequest, TestbedHost};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::json;
 use tonic::Code;
 
 const STARTED: Rule = Rule::Started(true);
@@ -139,6 +140,85 @@ const FORWARDER: &str = "import select, socket, sys\n\
     \x20 for end in select.select(ends, [], [])[0]:\n\
     \x20   frame, origin = end.recvfrom(65536)\n\
     \x20   if origin[2] != socket.PACKET_OUTGOING: ends[end is ends[0]].send(frame)";
+
+/// What a program prints in the network namespace of a host's data, as JSON.
+fn told(namespace: &str, words: &[&str]) -> serde_json::Value {
+    let output = std::process::Command::new("ip")
+        .args(["netns", "exec", namespace])
+        .args(words)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[tokio::test]
+async fn ip_shows_the_links_and_neighbours_that_were_planned() {
+    if !has_root("ip_shows_the_links_and_neighbours_that_were_planned") {
+        return;
+    }
+    let agent = Agent::start(&[]);
+    let mut client = agent.client().await;
+    // More neighbours than are told to the kernel at once.
+    let names: Vec<String> = (1..=70).map(|i| format!("h{i}")).collect();
+    let hosts = build(&mut client, &names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let second = &hosts[1].namespace;
+    let links = told(second, &["ip", "-json", "-details", "address", "show"]);
+    let of = |name: &str| links.as_array().unwrap().iter().find(|l| l["ifname"] == name).unwrap();
+    let (data, lo) = (of("data0"), of("lo"));
+    assert_eq!(links.as_array().unwrap().len(), 2, "{links:#}");
+    assert_eq!(json!([data["mtu"], data["address"]]), json!([1400, "02:00:00:00:00:02"]));
+    assert!([data, lo].iter().all(|link| link["flags"].as_array().unwrap().contains(&json!("UP"))));
+    // No IPv6 address, so nothing is asked or told in the middle of a measurement.
+    let addresses = data["addr_info"].as_array().unwrap();
+    assert_eq!(addresses.len(), 1, "{data:#}");
+    let fields = ["local", "prefixlen", "broadcast", "scope"].map(|key| &addresses[0][key]);
+    assert_eq!(json!(fields), json!(["10.77.0.2", 24, "10.77.0.255", "global"]));
+    let neighbours = told(second, &["ip", "-json", "neighbour", "show", "nud", "permanent"]);
+    let known: std::collections::BTreeMap<&str, &str> = neighbours
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|each| (each["dst"].as_str().unwrap(), each["lladdr"].as_str().unwrap()))
+        .collect();
+    let wanted = hosts.iter().filter(|host| host.name != "h2");
+    let wanted = wanted.map(|h| (h.data_address.as_str(), h.data_link_address.as_str())).collect();
+    assert_eq!(known, wanted);
+    let switch = second.strip_suffix("h2").unwrap().to_owned() + "net";
+    let bridges = told(&switch, &["ip", "-json", "-details", "link", "show", "type", "bridge"]);
+    for bridge in bridges.as_array().unwrap() {
+        let settings = &bridge["linkinfo"]["info_data"];
+        let found = ["stp_state", "forward_delay", "mcast_snooping"].map(|key| &settings[key]);
+        assert_eq!(json!(found), json!([0, 0, 0]), "{bridge:#}");
+    }
+    assert_eq!(bridges.as_array().unwrap().len(), 2, "{bridges:#}");
+    // What the host tells of itself is what iproute2 and ethtool tell of it.
+    let mut h2 = connect(Path::new(&hosts[1].agent_socket)).await;
+    let own = h2.hello(HelloRequest {}).await.unwrap().into_inner().environment_json;
+    let own: serde_json::Value = serde_json::from_str(&own).unwrap();
+    for (name, link) in own["links"].as_object().unwrap() {
+        assert_eq!((&link["mtu"], &link["qdisc"]), (&of(name)["mtu"], &of(name)["qdisc"]));
+    }
+    let program = own["loopscope"]["program"].as_str().unwrap();
+    let hash = std::process::Command::new("sha256sum").arg(program).output().unwrap();
+    let hash = String::from_utf8(hash.stdout).unwrap();
+    assert_eq!(own["loopscope"]["sha256"].as_str(), hash.split(' ').next());
+    let features = std::process::Command::new("ip")
+        .args(["netns", "exec", second, "ethtool", "-k", "data0"])
+        .output()
+        .unwrap();
+    if !features.status.success() {
+        return controller::skipped("there is no ethtool to compare offloads with");
+    }
+    let features = String::from_utf8(features.stdout).unwrap();
+    for (name, state) in own["offloads"].as_object().unwrap() {
+        let line = format!("{name}: {}", state.as_str().unwrap());
+        assert!(
+            features.lines().any(|shown| shown.trim().starts_with(&line)),
+            "{line}\n{features}"
+        );
+    }
+}
 
 /// TCP connects and carries more than a segment only if checksums and segments are whole.
 #[tokio::test]
@@ -290,9 +370,10 @@ async fn a_testbed_that_cannot_be_made_says_why_and_leaves_nothing() {
     let refused = client.build_testbed(wrong).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
     assert!(refused.message().contains("10.77.0.0/24?"), "{}", refused.message());
-    // Smaller than any Ethernet device allows: `ip` itself refuses.
+    // Smaller than any Ethernet device allows: the kernel refuses.
     let refused = client.build_testbed(request(10)).await.unwrap_err();
-    assert!(refused.message().contains("ip: "), "{}", refused.message());
+    let wanted = "link d1 to data0: Invalid argument";
+    assert!(refused.message().contains(wanted), "{}", refused.message());
     client.shutdown(ShutdownRequest {}).await.unwrap();
     assert_eq!(agent.remains(), [""; 0]);
 }

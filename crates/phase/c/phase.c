@@ -11,7 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "phases.h"
@@ -333,6 +335,44 @@ static bool is_peer(const char *value)
            begins(loopscope_json_member(value, "values"), '{');
 }
 
+/* Sleeps until CLOCK_MONOTONIC has this value; its value afterwards. The kernel may add the thread's
+ * timer slack to a sleep, 50 us by default: here it adds none. */
+static int64_t wait_until(int64_t start_ns)
+{
+    struct timespec at = {(time_t)(start_ns / 1000000000), (long)(start_ns % 1000000000)};
+    int slack = prctl(PR_GET_TIMERSLACK, 0UL, 0UL, 0UL, 0UL);
+
+    prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
+        continue;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    if (slack > 0)
+        prctl(PR_SET_TIMERSLACK, (unsigned long)slack, 0UL, 0UL, 0UL);
+    return (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
+}
+
+/* Waits for the start of the current phase that the last message names, if any, and says when that
+ * was. */
+static int begin_together(struct loopscope_phases *p)
+{
+    const char *start = member(p, "start_ns");
+    char number[32];
+    int64_t start_ns;
+
+    if (start == NULL)
+        return 0;
+    if (loopscope_json_int(start, &start_ns) != LOOPSCOPE_JSON_OK)
+        return protocol_error(p, "no whole number as `start_ns`");
+    snprintf(number, sizeof number, "%" PRId64, wait_until(start_ns));
+    loopscope_text_cut(&p->out, 0);
+    loopscope_text_add(&p->out, "{\"type\":\"begun\",\"phase\":");
+    loopscope_text_string(&p->out, p->names[p->current], SIZE_MAX);
+    loopscope_text_add(&p->out, ",\"at_ns\":");
+    loopscope_text_add(&p->out, number);
+    loopscope_text_add(&p->out, "}");
+    return send_out(p);
+}
+
 static int next_alone(struct loopscope_phases *p)
 {
     if (p->next == p->count)
@@ -370,7 +410,7 @@ static int next_from_agent(struct loopscope_phases *p)
     if (i == p->count)
         return protocol_error(p, "a phase that this program does not take part in");
     p->current = i;
-    return 1;
+    return begin_together(p) != 0 ? -1 : 1;
 }
 
 int loopscope_phase_next(struct loopscope_phases *p, const char **phase)

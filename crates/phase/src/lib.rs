@@ -30,6 +30,7 @@ mod functions;
 mod inherited;
 mod message;
 mod session;
+mod wait;
 
 pub use config::Config;
 pub use error::{PhaseError, RunError};

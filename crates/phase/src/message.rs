@@ -47,8 +47,13 @@ pub struct Peer {
 /// A message of the agent.
 #[derive(Debug, PartialEq)]
 pub(crate) enum FromAgent {
-    Configure { component: String, host: String, config: Map<String, Value> },
-    Phase(Phase),
+    Configure {
+        component: String,
+        host: String,
+        config: Map<String, Value>,
+    },
+    /// With the CLOCK_MONOTONIC at which it begins, where it does not at once.
+    Phase(Phase, Option<i64>),
     End,
 }
 
@@ -83,7 +88,14 @@ pub(crate) fn read(line: &[u8]) -> Result<FromAgent, PhaseError> {
             let peers = object(&mut message, "peers").map_err(&wrong)?;
             let peers: Result<_, String> =
                 peers.into_iter().map(|(name, value)| Ok((name, peer(value)?))).collect();
-            Ok(FromAgent::Phase(Phase { name, measured, peers: peers.map_err(&wrong)? }))
+            let start_ns = match message.get("start_ns") {
+                None => None,
+                Some(start) => Some(
+                    start.as_i64().ok_or_else(|| wrong("no whole number as `start_ns`".into()))?,
+                ),
+            };
+            let phase = Phase { name, measured, peers: peers.map_err(&wrong)? };
+            Ok(FromAgent::Phase(phase, start_ns))
         }
         "end" => Ok(FromAgent::End),
         other => Err(wrong(format!("a message of the unknown type `{other}`"))),
@@ -116,6 +128,10 @@ fn object(message: &mut Map<String, Value>, key: &str) -> Result<Map<String, Val
 pub(crate) fn hello(phases: &[String]) -> Result<String, PhaseError> {
     let phases: Vec<String> = phases.iter().map(|p| quoted(p)).collect();
     line(format!(r#"{{"type":"hello","version":{VERSION},"phases":[{}]}}"#, phases.join(",")))
+}
+
+pub(crate) fn begun(phase: &str, at_ns: i64) -> Result<String, PhaseError> {
+    line(format!(r#"{{"type":"begun","phase":{},"at_ns":{at_ns}}}"#, quoted(phase)))
 }
 
 pub(crate) fn done(phase: &str, values: &Values) -> Result<String, PhaseError> {

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 
 use crate::message::{self, AGENT_LINE_LIMIT, CONFIGURE, FromAgent};
-use crate::{Config, Phase, PhaseError, RunError, Values, inherited};
+use crate::{Config, Phase, PhaseError, RunError, Values, inherited, wait};
 
 /// A program's part in an experiment's phases. Blocking; one per process.
 #[derive(Debug)]
@@ -116,8 +116,14 @@ impl Session {
                 name.map(|name| Phase { name, measured: false, peers: Default::default() })
             }
             Side::Agent { stream, .. } => match read_message(stream)? {
-                FromAgent::Phase(phase) if self.phases.contains(&phase.name) => Some(phase),
-                FromAgent::Phase(phase) => {
+                FromAgent::Phase(phase, start_ns) if self.phases.contains(&phase.name) => {
+                    if let Some(start_ns) = start_ns {
+                        let begun = message::begun(&phase.name, wait::until(start_ns)?)?;
+                        stream.get_mut().write_all(begun.as_bytes())?;
+                    }
+                    Some(phase)
+                }
+                FromAgent::Phase(phase, _) => {
                     return Err(PhaseError::Protocol(format!(
                         "phase `{}`, which this program does not take part in",
                         phase.name

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::ops::Sub;
 
-/// A reading of one host's raw cycle counter (TSC on x86, CNTVCT on Arm), in ticks.
+/// A reading of one host's raw counter, in ticks: of its cycle counter (TSC on x86, CNTVCT on Arm), or
+/// of what stands in for it ([`source::CounterKind`](crate::source::CounterKind)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[repr(transparent)]

@@ -1,6 +1,6 @@
 //! Instants that carry their clock in their type.
 //!
-//! A host's clock is its raw cycle counter ([`Counter`]). The global clock ([`GlobalNs`]) is the
+//! A host's clock is its raw counter ([`Counter`]). The global clock ([`GlobalNs`]) is the
 //! reference host's counter scaled to nanoseconds. A [`ClockMap`] converts the first to the second
 //! with a hard maximum error ([`Bound`]). Subtracting instants of two clocks does not compile:
 //!

@@ -142,7 +142,7 @@ int clock_init(PyObject *module)
         {"earliest", "The truth is not before it, ns of the global clock."},
         {"best", "The guess, ns."},
         {"latest", "The truth is not after it, ns."},
-        {"counter", "This machine's cycle counter there, ticks."},
+        {"counter", "This machine's counter there, ticks."},
         {"calibrated", "Error bound around best that all but a small share lie within, ns."},
         {"epoch", "Rises when a counter or the reference was disturbed."},
         {"status", "UNKNOWN, SYNCHRONISED or HOLDOVER."},

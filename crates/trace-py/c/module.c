@@ -73,7 +73,7 @@ static PyMethodDef functions[] = {
      "one that has expired, its status is UNKNOWN."},
     {"map", clock_map, METH_O,
      "map(counter, /)\n--\n\n"
-     "The instant of a reading of this machine's cycle counter, by what is known now, as a Time.\n\n"
+     "The instant of a reading of this machine's counter, by what is known now, as a Time.\n\n"
      "Hours from now it is UNKNOWN. Raises TypeError or OverflowError for what is no counter."},
     {"monotonic", clock_monotonic, METH_NOARGS,
      "monotonic()\n--\n\n"

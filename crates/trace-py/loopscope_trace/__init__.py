@@ -11,7 +11,7 @@ ties the events of one message together: any integer of 64 bits.
 
 While nobody records, a call is little more than a call; its arguments are counted, not looked at.
 A process that runs under ``loopscope record`` or is attached to writes its records into mapped
-files, without a system call, each stamped with the processor's cycle counter.
+files, without a system call, each stamped with the machine's counter.
 
 Entities may be used by any number of threads, and in forked children. They belong to the main
 interpreter: a subinterpreter with a lock of its own cannot import this module.

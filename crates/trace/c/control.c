@@ -129,6 +129,7 @@ static struct loopscope_control *make_directory(const struct loopscope_control *
     control->max_sites = LOOPSCOPE_MAX_SITES;
     control->causes = LOOPSCOPE_CAUSES;
     control->site_count = loopscope_site_count();
+    control->counter = loopscope_counter_choose();
     struct stat namespace;
     if (stat("/proc/self/ns/pid", &namespace) == 0)
         control->pid_namespace = namespace.st_ino;

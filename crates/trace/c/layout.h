@@ -16,7 +16,7 @@
 #define LOOPSCOPE_CONTROL_MAGIC 0x314c5443504f4f4cull /* "LOOPCTL1" */
 #define LOOPSCOPE_RING_MAGIC 0x31474e52504f4f4cull    /* "LOOPRNG1" */
 #define LOOPSCOPE_CELLS_MAGIC 0x31534c43504f4f4cull   /* "LOOPCLS1" */
-#define LOOPSCOPE_LAYOUT_VERSION 3
+#define LOOPSCOPE_LAYOUT_VERSION 4
 #define LOOPSCOPE_MAX_SITES 4096
 #define LOOPSCOPE_STREAMS 31
 
@@ -104,7 +104,7 @@ struct loopscope_control {
     uint32_t sites_error; /* errno of the newest site that was refused for lack of room; 0: none */
     uint32_t forked;      /* not zero: forked children may use this file when the process has ended */
     uint32_t heir;        /* such a child, as it was last found; 0: none yet */
-    uint32_t reserved;
+    uint32_t counter;     /* what stamps the hits: enum loopscope_counter_kind */
     uint8_t padding[4096 - 152];
     uint32_t flags[LOOPSCOPE_MAX_SITES]; /* by site: see LOOPSCOPE_SLOW */
     struct loopscope_stream streams[LOOPSCOPE_STREAMS];

@@ -173,10 +173,10 @@ put_elsewhere(struct lane *lane, const struct loopscope_site *site, int64_t id,
     }
 }
 
-/* `lane` is idle. */
+/* `lane` is idle; `read` stamps the hit where `now` is zero. */
 static inline __attribute__((always_inline)) void
 record(struct lane *lane, const struct loopscope_site *site, int64_t id, const uint8_t *payload,
-       const struct source *source, uint32_t size, uint64_t now)
+       const struct source *source, uint32_t size, uint64_t now, uint64_t (*read)(void))
 {
     STORE(&lane->idle, 0);
     /* A handler that runs from here on is counted as a re-entry; one that ran before has left the
@@ -186,7 +186,7 @@ record(struct lane *lane, const struct loopscope_site *site, int64_t id, const u
     STORE(&ring->emitted, ring->emitted + 1);
     SIGNAL_FENCE();
     if (now == 0)
-        now = loopscope_counter();
+        now = read();
     /* Counters of two processors may differ by a few ticks; readers take one tick back for a jump
      * of 2^32. */
     if (now < lane->last)
@@ -215,7 +215,7 @@ void loopscope_record(const struct loopscope_site *site, uint32_t stream, int64_
         }
         lane = &loopscope_writer->lane[stream];
     }
-    record(lane, site, id, source->payload, source, source->size, now);
+    record(lane, site, id, source->payload, source, source->size, now, loopscope_counter);
 }
 
 /* A stream's trigger has been hit: its rings keep what they hold once `post` has passed. */
@@ -331,7 +331,7 @@ static __attribute__((noinline)) void event_elsewhere(const struct loopscope_sit
 
 static inline __attribute__((always_inline)) void
 event(const struct loopscope_site *site, int64_t id, const uint8_t *payload, uint32_t size,
-      uint64_t now)
+      uint64_t now, uint64_t (*read)(void))
 {
     uint32_t streams = LOAD(site->enabled);
     if (unlikely((int32_t)streams <= 0)) {
@@ -343,22 +343,36 @@ event(const struct loopscope_site *site, int64_t id, const uint8_t *payload, uin
         event_elsewhere(site, streams, id, payload, size, now);
         return;
     }
-    record(lane, site, id, payload, NULL, size, now);
+    record(lane, site, id, payload, NULL, size, now, read);
+}
+
+/* Code of its own, so that a hit that reads cycles pays one branch for it, and saves no registers for
+ * a call. */
+static __attribute__((noinline)) void event_by_call(const struct loopscope_site *site, int64_t id,
+                                                    const uint8_t *payload, uint32_t size)
+{
+    event(site, id, payload, size, 0, loopscope_counter_read);
 }
 
 LOOPSCOPE_EXPORT void loopscope_event(const struct loopscope_site *site, int64_t id)
 {
-    event(site, id, NULL, 0, 0);
+    if (loopscope_counts_cycles())
+        event(site, id, NULL, 0, 0, loopscope_cycles);
+    else
+        event_by_call(site, id, NULL, 0);
 }
 
 LOOPSCOPE_EXPORT void loopscope_event_fields(const struct loopscope_site *site, int64_t id,
                                              const void *payload, uint32_t size)
 {
-    event(site, id, payload, size, 0);
+    if (loopscope_counts_cycles())
+        event(site, id, payload, size, 0, loopscope_cycles);
+    else
+        event_by_call(site, id, payload, size);
 }
 
 void loopscope_event_fields_at(const struct loopscope_site *site, int64_t id, const void *payload,
                                uint32_t size, uint64_t counter)
 {
-    event(site, id, payload, size, counter);
+    event(site, id, payload, size, counter, loopscope_counter);
 }

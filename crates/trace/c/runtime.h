@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "../../time/c/counter.h"
 #include "layout.h"
 #include "loopscope/trace.h"
 
@@ -262,17 +263,6 @@ static inline void loopscope_no_ring(const struct loopscope_site *site, uint32_t
     uint32_t state = __atomic_load_n(&loopscope_control->streams[stream].state, __ATOMIC_ACQUIRE);
     if (state == LOOPSCOPE_ACTIVE || state == LOOPSCOPE_BARE)
         loopscope_drop(site, stream, LOOPSCOPE_NO_RING);
-}
-
-static inline uint64_t loopscope_counter(void)
-{
-#if defined(__x86_64__)
-    return __builtin_ia32_rdtsc();
-#else
-    uint64_t ticks;
-    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
-    return ticks;
-#endif
 }
 
 #endif

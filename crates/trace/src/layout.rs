@@ -12,7 +12,7 @@ pub const RING_MAGIC: u64 = u64::from_le_bytes(*b"LOOPRNG1");
 /// First word of a complete cells file.
 pub const CELLS_MAGIC: u64 = u64::from_le_bytes(*b"LOOPCLS1");
 /// Version of all three files.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Call sites that a process can have.
 pub const MAX_SITES: usize = 4096;
 /// Streams that a process can have at once.
@@ -147,7 +147,8 @@ pub struct Control {
     pub forked: AtomicU32,
     /// Such a child, as it was last found; 0: none yet.
     pub heir: AtomicU32,
-    reserved: AtomicU32,
+    /// The kind of counter that stamps the hits: see `loopscope_time::source`.
+    pub counter: AtomicU32,
     padding: [AtomicU8; 4096 - 152],
     /// By site: a bit for each stream that has it enabled, and [`SLOW`].
     pub flags: [AtomicU32; MAX_SITES],

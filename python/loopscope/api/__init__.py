@@ -46,7 +46,7 @@ def run(
 ) -> Run | Sweep:
     """Runs an experiment, judges it, and returns the run; of a sweep all its points.
 
-    It does what `loopscope run` does: it needs root and the extra `testbed`, makes a directory
+    It does what `loopscope run` does: it needs the extra `testbed`, makes a directory
     below ``folder``, and writes the report there. A FAIL is no error here:
     `Run.assert_passed` makes it one. A doubtful key of the experiment, and a file that could not be
     made or written, is a Python warning.

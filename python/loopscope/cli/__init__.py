@@ -40,6 +40,7 @@ from loopscope.cli import (  # noqa: E402
     reset,
     resume,
     run,
+    setup,
     status,
 )
 from loopscope.cli.exits import INTERRUPTED, USAGE, file_error  # noqa: E402
@@ -78,6 +79,7 @@ app.command("bundle", help=bundle.HELP)(bundle.bundle)
 app.command("export", help=export.HELP)(export.export)
 app.command("import", help=import_.HELP)(import_.import_)
 app.command("reset", help=reset.HELP)(reset.reset)
+app.add_typer(setup.app, name="host", help=setup.HELP)
 app.command("doctor", help=doctor.HELP)(doctor.doctor)
 
 

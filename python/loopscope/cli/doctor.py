@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -61,7 +61,7 @@ def examine() -> Iterator[Finding]:
     yield Finding(
         "kernel", True, f"{platform.release()} on {platform.machine()}, {os.cpu_count()} CPUs"
     )
-    yield _cost("root", os.geteuid() == 0, "yes", "no", "no local testbed: run with sudo")
+    yield from _rights()
     ip = shutil.which("ip")
     yield _cost(
         "ip (iproute2)",
@@ -70,11 +70,7 @@ def examine() -> Iterator[Finding]:
         "not in PATH",
         "no local testbed: install iproute2",
     )
-    namespaces = Path("/proc/self/ns/net").exists()
-    yield _cost("network namespaces", namespaces, "yes", "not in this kernel", "no local testbed")
-    yield _counter()
-    yield _clock_source()
-    yield from _processors()
+    yield from _counter()
     yield _machine()
     yield _stamps()
     yield _hardware_clocks()
@@ -89,6 +85,7 @@ def examine() -> Iterator[Finding]:
     yield _host_binary()
     yield from _movers()
     yield _governor()
+    yield from _sudo()
     reader = shutil.which("babeltrace2")
     yield _cost(
         "babeltrace2",
@@ -103,39 +100,42 @@ def _cost(what: str, ok: bool, yes: str, no: str, cost: str) -> Finding:
     return Finding(what, ok, yes, "") if ok else Finding(what, False, no, cost)
 
 
+def _rights() -> Iterator[Finding]:
+    """Whether this user can have a local testbed, and what its hosts cannot do."""
+    from loopscope.testbed import TestbedError, dormant, host_binary
+
+    root = os.geteuid() == 0
+    yield _cost("root", root, "yes", "no", "less works on hosts of the local testbed, see below")
+    what = "local testbed"
+    try:
+        command: list[str | Path] = [host_binary(), "agent", "--probe"]
+    except TestbedError:
+        # Told by another finding.
+        return
+    done = subprocess.run(
+        command, capture_output=True, encoding="utf-8", check=False, env=dormant()
+    )
+    if done.returncode:
+        said = done.stderr.strip() or f"exit status {done.returncode}"
+        yield Finding(what, False, said, "no experiment can be run on this machine alone")
+        return
+    tried = json.loads(done.stdout)
+    yield _cost(
+        what,
+        tried["works"],
+        "yes" if root else "yes, in a user namespace",
+        tried["why"],
+        "no experiment can be run on this machine alone",
+    )
+    for each in tried["lacking"]:
+        yield Finding(f"{each['what']} on its hosts", False, each["why"], each["cost"])
+
+
 def _flags() -> set[str]:
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("flags"):
             return set(line.split(":", 1)[1].split())
     return set()
-
-
-def _counter() -> Finding:
-    cost = "no clocks between hosts: probes refuse a counter whose rate may change or that stops"
-    if platform.machine() == "aarch64":
-        return Finding("invariant counter", True, "the architecture's system counter")
-    missing = {"constant_tsc", "nonstop_tsc"} - _flags()
-    return _cost(
-        "invariant counter",
-        not missing,
-        "constant_tsc, nonstop_tsc",
-        f"no {', '.join(sorted(missing))}",
-        cost,
-    )
-
-
-def _clock_source() -> Finding:
-    path = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
-    source = path.read_text(encoding="utf-8").strip() if path.exists() else "unknown"
-    good = source in ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter")
-    return _cost(
-        "the counter as kernel clock source",
-        good,
-        source,
-        source,
-        "the kernel distrusts the counter: clocks of several CPUs may disagree, and the probes "
-        "refuse it",
-    )
 
 
 def _machine() -> Finding:
@@ -191,7 +191,8 @@ def _host_binary() -> Finding:
         return Finding("loopscope-host", False, "not found", str(error))
 
 
-def _processors() -> Iterator[Finding]:
+def _counter() -> Iterator[Finding]:
+    """What stamps events, and whether it is one and the same on all processors."""
     from loopscope.testbed import TestbedError, dormant, host_binary
 
     try:
@@ -209,6 +210,7 @@ def _processors() -> Iterator[Finding]:
         yield Finding(what, False, said, "no clocks between hosts")
         return
     found = json.loads(done.stdout)
+    yield _kind_of_counter(found["counter"])
     within, pairs = f"{found['within_ns']:.0f} ns", found["pairs"]
     yield _cost(
         what,
@@ -216,6 +218,26 @@ def _processors() -> Iterator[Finding]:
         f"within {within} of each other, by {pairs} pairs; times between hosts are that much wider",
         str(found["refused"]),
         f"no clocks between hosts: probes refuse counters more than {found['limit_ns']} ns apart",
+    )
+
+
+def _kind_of_counter(counter: dict[str, Any]) -> Finding:
+    """Whether the processor's cycles stamp events, and what that costs."""
+    kind, why, read = counter["kind"], counter["mistrust_of_cycles"], f"{counter['read_ns']:.1f} ns"
+    if kind == "cycles":
+        return _cost(
+            "the processor's cycles as counter",
+            why is None,
+            f"invariant, and the kernel keeps time by them; a reading costs {read}",
+            str(why),
+            "LOOPSCOPE_COUNTER asks for them all the same: clock probes refuse them",
+        )
+    return Finding(
+        "the processor's cycles as counter",
+        False,
+        why or "LOOPSCOPE_COUNTER asks for CLOCK_MONOTONIC_RAW",
+        f"events are stamped with CLOCK_MONOTONIC_RAW: a reading costs {read}, and it steps by "
+        f"{counter['step_ns']:.0f} ns at most, which is added to the maximum error of every time",
     )
 
 
@@ -254,4 +276,33 @@ def _governor() -> Finding:
         governor,
         governor,
         "response times vary with the CPU's frequency: cpupower frequency-set -g performance",
+    )
+
+
+def _sudo() -> Iterator[Finding]:
+    """What `become: sudo` starts on this machine, for runs of testbed ssh by this user."""
+    from loopscope.testbed import TestbedError, dormant, host_binary
+    from loopscope.testbed.kit import for_machine
+
+    try:
+        binary_hash = for_machine(platform.machine()).binary_hash
+        command: list[str | Path] = [host_binary(), "setup", "--check", binary_hash]
+    except TestbedError:
+        # Told by another finding.
+        return
+    done = subprocess.run(
+        command, capture_output=True, encoding="utf-8", check=False, env=dormant()
+    )
+    what = "the program that become: sudo starts"
+    if done.returncode:
+        said = done.stderr.strip() or f"exit status {done.returncode}"
+        yield Finding(what, False, said, "runs on this machine get no rights by become: sudo")
+        return
+    found = json.loads(done.stdout)
+    yield _cost(
+        what,
+        bool(found["copies"]) and not found["unsafe"],
+        ", ".join(found["copies"]),
+        found["unsafe"] or "not installed",
+        "runs of testbed ssh on this machine with become: sudo need it: loopscope host setup",
     )

@@ -90,6 +90,17 @@ def host(words: Sequence[str], as_json: bool) -> None:
 
 def answer(words: Sequence[str]) -> str:
     """Output of loopscope-host with these arguments. Ends the command where it fails."""
+    done = ran(words)
+    if done.stderr:
+        print(done.stderr.replace("loopscope-host: ", "loopscope: "), end="", file=sys.stderr)
+    if done.returncode:
+        typer.echo(done.stdout, nl=False)
+        raise typer.Exit(exits.USAGE)
+    return done.stdout
+
+
+def ran(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """What became of loopscope-host with these arguments."""
     from loopscope.testbed import TestbedError, dormant, host_binary
 
     try:
@@ -97,12 +108,6 @@ def answer(words: Sequence[str]) -> str:
     except TestbedError as error:
         exits.end(exits.USAGE, str(error))
     command: list[str | Path] = [binary, *words]
-    done = subprocess.run(
+    return subprocess.run(
         command, capture_output=True, encoding="utf-8", check=False, env=dormant()
     )
-    if done.stderr:
-        print(done.stderr.replace("loopscope-host: ", "loopscope: "), end="", file=sys.stderr)
-    if done.returncode:
-        typer.echo(done.stdout, nl=False)
-        raise typer.Exit(exits.USAGE)
-    return done.stdout

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -24,6 +26,9 @@ Settings are written as in an experiment file, in one word: jitter='{uniform: 1m
 back: loss=none.
 """
 
+# Raised for what a host says that is no description of links.
+UNUSABLE = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
+
 app = typer.Typer(help=HELP, no_args_is_help=True)
 
 To = Annotated[
@@ -36,12 +41,22 @@ To = Annotated[
     ),
 ]
 
+Runs = Annotated[
+    Path,
+    typer.Option("--runs", metavar="DIR", help="Where directories of runs of testbed ssh are."),
+]
+
 
 @app.command("show", help=HELP_SHOW)
-def show(to: To = None, as_json: live.AsJson = False) -> None:
-    said = live.answer(["net", *_router(to), "show"])
+def show(to: To = None, runs: Runs = Path("runs"), as_json: live.AsJson = False) -> None:
+    answers = _ask(_on_machines(to, runs), to, ["show"])
+    try:
+        links = [link for said in answers for link in json.loads(said)]
+        rows = [_cells(link) for link in links]
+    except UNUSABLE:
+        exits.end(exits.USAGE, f"this does not tell of links: {' '.join(answers)[:200]}")
     if as_json:
-        typer.echo(said, nl=False)
+        typer.echo(to_json(links, indent=2))
         return
     from rich import box
     from rich.console import Console
@@ -50,8 +65,8 @@ def show(to: To = None, as_json: live.AsJson = False) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("link", "asked", "in", "out", "dropped", "delay p50", "p99", "max"):
         table.add_column(heading, justify="left" if heading in ("link", "asked") else "right")
-    for link in json.loads(said):
-        table.add_row(*_cells(link))
+    for row in rows:
+        table.add_row(*row)
     # A file or a pipe has no width of its own.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     console.print(table, markup=False)
@@ -108,6 +123,7 @@ def set_settings(
         list[str], typer.Argument(metavar="KEY=VALUE…", help="What changes.", show_default=False)
     ],
     to: To = None,
+    runs: Runs = Path("runs"),
     as_json: live.AsJson = False,
 ) -> None:
     from loopscope.experiment import link_change
@@ -117,15 +133,57 @@ def set_settings(
     except ValueError as error:
         exits.end(exits.USAGE, str(error))
     in_force = {}
+    repeat = _on_machines(to, runs)
     for source, target in pairs:
         name = f"{source} -> {target}"
-        said = live.answer(["net", *_router(to), "set", name, to_json(change)])
-        in_force[name] = json.loads(said)
+        (said,) = _ask(repeat, to, ["set", name, to_json(change)], source)
+        try:
+            in_force[name] = json.loads(said)
+        except ValueError:
+            exits.end(exits.USAGE, f"{name}: these are no settings of a link: {said[:200]}")
         if not as_json:
             typer.echo(f"{name}: {' '.join(settings)}")
     if as_json:
         typer.echo(to_json(in_force))
 
 
-def _router(to: str | None) -> list[str]:
-    return [] if to is None else ["--to", to]
+def _on_machines(to: str | None, runs: Path) -> Path | None:
+    """The repeat that is meant, where its links are on machines of testbed ssh.
+
+    None: they are on this machine. Ends the command where several could be meant.
+    """
+    from loopscope.control.standing import repeats_of, runs_below
+    from loopscope.testbed.spools import SPOOLS
+    from loopscope.timeline import goes_on
+
+    found = {}
+    for run in runs_below(runs):
+        if (to is None or run.name.endswith(to)) and goes_on(run):
+            for repeat in repeats_of(run)[-1:]:
+                if (repeat / SPOOLS).exists():
+                    found[run] = repeat
+    if len(found) > 1:
+        exits.end(exits.USAGE, f"name one by --to and its run: {', '.join(map(str, found))}")
+    if found and to is None and live.ran(["net", "show"]).returncode == 0:
+        (run,) = found
+        exits.end(exits.USAGE, f"links are emulated here and in {run}: name one by --to")
+    return next(iter(found.values()), None)
+
+
+def _ask(
+    repeat: Path | None, to: str | None, words: list[str], host: str | None = None
+) -> list[str]:
+    """Answers to ``loopscope-host net`` of a repeat's hosts, or of the one named.
+
+    Without a repeat, this machine's. Ends the command where one fails.
+    """
+    if repeat is None:
+        return [live.answer(["net", *([] if to is None else ["--to", to]), *words])]
+    from loopscope.testbed import TestbedError, upkeep
+
+    try:
+        return asyncio.run(upkeep.net(repeat, words, host))
+    except (TestbedError, ValueError) as error:
+        exits.end(exits.USAGE, str(error))
+    except OSError as error:
+        exits.end_of_file_error(error)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import subprocess
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from loopscope.cli import exits
-from loopscope.cli.experiment_file import load_or_end
+from loopscope.cli.machines import machines
 from loopscope.strict_json import to_json
 
 if TYPE_CHECKING:
@@ -26,8 +24,6 @@ loopscope reset --hosts pipeline.yaml
 Without --hosts: on this machine. What runs of testbed ssh measured on a host is not removed unless
 it is asked for: loopscope fetch collects it.
 """
-# As the rule of `address` in experiment files has it.
-DESTINATION = re.compile(r"[\w.:%@\[\]][\w.:%@\[\]-]*", re.ASCII)
 
 
 def reset(
@@ -54,7 +50,7 @@ def reset(
         bool, typer.Option("--json", help="Print what was removed as JSON.")
     ] = False,
 ) -> None:
-    report = _on_hosts(_machines(hosts), data, cache) if hosts else _here(data, cache)
+    report = _on_hosts(machines(hosts, "--hosts"), data, cache) if hosts else _here(data, cache)
     if as_json:
         typer.echo(to_json(report))
     else:
@@ -90,23 +86,7 @@ def _here(data: bool, cache: bool) -> dict[str, Any]:
     return report
 
 
-def _on_hosts(machines: dict[str, Machine], data: bool, cache: bool) -> dict[str, Any]:
+def _on_hosts(named: dict[str, Machine], data: bool, cache: bool) -> dict[str, Any]:
     from loopscope.testbed import upkeep
 
-    return asdict(asyncio.run(upkeep.reset(machines, data, cache)))
-
-
-def _machines(named: list[str]) -> dict[str, Machine]:
-    """The machines that are named, by the names of hosts."""
-    from loopscope.experiment import Machine
-
-    machines: dict[str, Machine] = {}
-    for name in named:
-        if Path(name).is_file():
-            experiment = load_or_end(Path(name), [])
-            machines.update({host: experiment.machines[host] for host in experiment.hosts})
-        elif DESTINATION.fullmatch(name):
-            machines[name] = Machine(name)
-        else:
-            exits.end(exits.USAGE, f"--hosts {name}: this is no file and no name of a machine")
-    return machines
+    return asdict(asyncio.run(upkeep.reset(named, data, cache)))

@@ -53,7 +53,10 @@ def _lines(experiment: Experiment, stages: list[Stage]) -> Iterator[str]:
             yield "start-up"
         else:
             measured = ", measured" if stage.phase.measured else ""
-            yield f"phase {stage.phase.name}: at most {time(stage.phase.timeout_ns)}{measured}"
+            begin = stage.phase.common_start_ns
+            together = f", begins for all {time(begin)} after they are told" if begin else ""
+            limit = time(stage.phase.timeout_ns)
+            yield f"phase {stage.phase.name}: at most {limit}{measured}{together}"
         for act in stage.acts:
             yield f"  {act.component.host:{host}}  {act.component.name:{name}}  {_what(act)}"
     yield f"drain: {time(experiment.drain_ns)}"

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from itertools import count
 from typing import Any, Protocol
 
 from loopscope.control import probe_plan
+from loopscope.control.clock_keys import Root
 from loopscope.control.failure import RunFailed
 from loopscope.control.probe_losses import ProbeLosses
 from loopscope.control.progress import Progress
 from loopscope.control.router import NAME as ROUTER
 from loopscope.experiment import ClockExchange, Clocks, quantity
-from loopscope.provider import CLOCK, DATA, Host, Network
+from loopscope.provider import CLOCK, DATA, AgentError, AgentLost, Host, Network
 from loopscope.provider._proto import agent_pb2 as pb
 
 ANY_ADDRESS = "0.0.0.0"
@@ -56,6 +57,8 @@ class HostClocks:
         self._probing_peers: list[Host] = []
         self._probes: dict[str, Counter[str]] = defaultdict(Counter)
         self._losses = ProbeLosses()
+        # Numbers of the keys: each follower and edge has its own.
+        self._numbers = count(1)
         self._bursts = asyncio.Semaphore(probe_plan.BURSTS)
 
     @property
@@ -69,12 +72,13 @@ class HostClocks:
         # The router itself has no data link: it is answered on the other network.
         networks = {self._network(host) for host in self._hosts.values()}
         address = ANY_ADDRESS if len(networks) > 1 else self._probed_at(reference)
-        # The key is of this run alone: nobody else on the network can pass for one of its hosts.
-        key = secrets.token_bytes(32)
+        # A key is for two hosts in this run: nobody else can pass for one of them.
+        root = Root()
         steps = {name: (step.at_ns, step.by_ns) for name, step in self._settings.realtime.items()}
         port = await reference.agent.start_clock_reference(
             address,
-            key,
+            root.secret,
+            port=self._exchange.port,
             realtime_step=steps.get(reference.name),
             past_links=self._past_links,
         )
@@ -87,13 +91,28 @@ class HostClocks:
                 f"second, not {exchange.rate_hz:.3g}: one reference answers all of them"
             )
 
+        unreached: dict[str, str] = {}
+
         async def follow(host: Host) -> None:
+            try:
+                await begin(host)
+            except AgentLost:
+                raise
+            except AgentError as error:
+                unreached[host.name] = error.what
+
+        async def begin(host: Host) -> None:
             its = reference.addresses[self._network(host)]
+            number = next(self._numbers)
             async with self._bursts:
+                if unreached:
+                    # Each further host would be waited for, too.
+                    return
                 await host.agent.start_clock_follower(
                     self._probed_at(host),
                     endpoint(its, port),
-                    key,
+                    root.key(number),
+                    number,
                     rate_hz=rate_hz,
                     burst=exchange.burst,
                     wander_ppm=exchange.wander_ppm,
@@ -103,6 +122,26 @@ class HostClocks:
             self._running.append(host)
 
         await asyncio.gather(*(follow(host) for host in followers))
+        if unreached:
+            raise RunFailed(self._unreached(reference, port, unreached))
+
+    def _unreached(self, reference: Host, port: int, why: Mapping[str, str]) -> str:
+        """Text about followers that cannot exchange probes with the reference."""
+        lines = []
+        for name, what in why.items():
+            network = self._network(self._hosts[name])
+            its, to = self._hosts[name].addresses[network], reference.addresses[network]
+            lines.append(
+                f"host {name} ({its}) exchanges no clock probes with the reference, host "
+                f"{reference.name} (UDP {endpoint(to, port)}), on the {network} network: "
+                f"{what.removeprefix(f'host {name}: ')}"
+            )
+        lines.append(
+            "  Firewalls have to let UDP to that port pass, and the answers from it. `port` in "
+            "`clock` sets the port, `network` in `clock` the network, and with testbed ssh `clock` "
+            "and `data` in `machines` set the addresses"
+        )
+        return "\n".join(lines)
 
     @property
     def _rate_hz(self) -> float:
@@ -126,13 +165,19 @@ class HostClocks:
         plan = probe_plan.peers([host.name for host in self._followers])
         rate_hz = probe_plan.edge_hz(sum(map(len, plan.values())))
         probed = {name for peers in plan.values() for name in peers}
-        answering: dict[str, str] = {}
+        answering: dict[str, tuple[str, Root]] = {}
 
         async def answer(host: Host) -> None:
-            answering[host.name] = endpoint(self._probed_at(host), await host.agent.answer_peers())
+            root = Root()
+            port = await host.agent.answer_peers(root.secret, self._exchange.port)
+            answering[host.name] = endpoint(self._probed_at(host), port), root
+
+        def peer(name: str) -> pb.ClockPeer:
+            (address, root), number = answering[name], next(self._numbers)
+            return pb.ClockPeer(name=name, address=address, key=root.key(number), number=number)
 
         async def probe(host: Host) -> None:
-            peers = {name: answering[name] for name in plan[host.name] if name in answering}
+            peers = [peer(name) for name in plan[host.name] if name in answering]
             if peers:
                 await host.agent.probe_peers(peers, rate_hz)
                 self._probing_peers.append(host)

@@ -62,6 +62,8 @@ class State:
     phases: list[str] | None = None
     done: set[str] = field(default_factory=set)
     values: dict[str, Any] = field(default_factory=dict)
+    began: dict[str, Instant] = field(default_factory=dict)
+    """When it began each phase that had a common start."""
     error: str | None = None
     code: int | None = None
     signal: int | None = None
@@ -183,6 +185,10 @@ class Components:
             return
         if what == "phase_hello":
             state.phases = [printable(name) for name in event.phase_hello.phases]
+        elif what == "phase_begun":
+            begun = instant_of(state.spec.host, event)
+            state.began[event.phase_begun.phase] = begun
+            return
         elif what == "phase_done":
             state.done.add(event.phase_done.phase)
             state.values.update(json_object(event.phase_done.values_json or "{}"))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from loopscope.control import router
 from loopscope.control.failure import ComponentsFailed, RunFailed
@@ -13,7 +15,7 @@ from loopscope.control.progress import Progress
 from loopscope.control.repeat import RESERVE, Repeat
 from loopscope.experiment import Experiment, files_to_send
 from loopscope.files import reserve
-from loopscope.provider import CLOCK, DATA, AgentError, Provider, Request, TestbedError
+from loopscope.provider import CLOCK, DATA, AgentError, Lack, Provider, Request, TestbedError
 from loopscope.provider.patience import to_the_end
 
 RESERVE_BYTES = 1 << 20
@@ -33,6 +35,7 @@ def _request(experiment: Experiment, run_id: str, directory: Path) -> Request:
         hidden_clocks=experiment.clocks.seed,
         router=router.is_needed(experiment),
         probes_on_data=experiment.clock.network == DATA,
+        counters=experiment.clock.counters,
     )
 
 
@@ -41,13 +44,14 @@ class Executed:
     """Report of a repeat.
 
     Each phase's seconds, the phase in which a component ended that was to go on, how components
-    failed that the run went on without, and whether the hosts had each other's Ethernet addresses
-    from the start.
+    failed that the run went on without, the common starts, and whether the hosts had each other's
+    Ethernet addresses from the start.
     """
 
     phases: dict[str, float]
     left: dict[str, str]
     failed: dict[str, dict[str, str]]
+    starts: dict[str, dict[str, Any]]
     knows_neighbours: bool
 
 
@@ -58,14 +62,16 @@ async def execute(
     directory: Path,
     progress: Progress,
     interruption: Interruption,
+    lacks: Callable[[Sequence[Lack]], None],
 ) -> Executed:
     """Runs the experiment once on the provider's hosts, its files in ``directory``.
 
-    Whatever happens, components are ended, their files are closed, and the testbed is removed.
-    Raises RunFailed with the first cause.
+    ``lacks`` is called with what the hosts cannot do, once they are made. Whatever happens,
+    components are ended, their files are closed, and the testbed is removed. Raises RunFailed with
+    the first cause.
     """
     with Journal(progress, directory) as journal:
-        return await _execute(experiment, provider, run_id, directory, journal, interruption)
+        return await _execute(experiment, provider, run_id, directory, journal, interruption, lacks)
 
 
 async def _execute(
@@ -75,16 +81,21 @@ async def _execute(
     directory: Path,
     progress: Progress,
     interruption: Interruption,
+    lacks: Callable[[Sequence[Lack]], None],
 ) -> Executed:
     progress.stage(f"making {len(experiment.hosts)} hosts")
     bed = provider(_request(experiment, run_id, directory))
     reserve(directory / RESERVE, RESERVE_BYTES)
     try:
         async with bed:
+            if bed.lacking is not None:
+                lacks(bed.lacking)
             repeat = Repeat(experiment, bed, progress)
             try:
                 phases = await repeat.run()
-                return Executed(phases, repeat.left, repeat.failed, bed.knows_neighbours)
+                return Executed(
+                    phases, repeat.left, repeat.failed, repeat.starts, bed.knows_neighbours
+                )
             except AgentError as error:
                 failure = RunFailed(str(error))
                 failure.show(progress)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from loopscope import __version__
 from loopscope.control import router
@@ -80,7 +81,8 @@ class Repeat:
         """Clocks, then the phases one after the other; each phase's seconds."""
         for host in self._hosts.values():
             self._watchers.append(asyncio.create_task(self._watch(host)))
-        await asyncio.gather(*(self._greet(host) for host in self._hosts.values()))
+        notes = await asyncio.gather(*(self._greet(host) for host in self._hosts.values()))
+        self._tell_counters(dict(zip(self._hosts, notes, strict=True)))
         # The clocks are there when something can happen, unless their probes need the links.
         if self._emulates_clock:
             await self._start_links()
@@ -187,13 +189,21 @@ class Repeat:
             elif isinstance(result, BaseException):
                 raise result
 
-    async def _greet(self, host: Host) -> None:
-        version = await host.agent.hello()
+    async def _greet(self, host: Host) -> str:
+        """What the host has to say of its counter."""
+        version, counter_note = await host.agent.hello()
         if version != __version__:
             raise RunFailed(
                 f"host {host.name}: its agent is loopscope {version}, this is {__version__}; "
                 "build and install both sides with: make build"
             )
+        return counter_note
+
+    def _tell_counters(self, notes: Mapping[str, str]) -> None:
+        """Notes once what several hosts say of their counters alike."""
+        for text in dict.fromkeys(filter(None, notes.values())):
+            hosts = [name for name, note in notes.items() if note == text]
+            self._progress.note(f"host {', '.join(hosts)}: {text}")
 
     async def _watch(self, host: Host) -> None:
         """Takes what the host's agent reports. Whatever ends that early ends the run."""
@@ -313,6 +323,11 @@ class Repeat:
     def failed(self) -> dict[str, dict[str, str]]:
         """How each component failed that the run went on without, and in which phase."""
         return self._stages.failed
+
+    @property
+    def starts(self) -> dict[str, dict[str, Any]]:
+        """When components began each phase that had a common start."""
+        return self._stages.starts
 
     def _state(self, spec: Component) -> State:
         return self._components.states[spec.name]

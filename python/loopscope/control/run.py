@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from loopscope.control.execution import execute
 from loopscope.control.failure import RunInterrupted
 from loopscope.control.interruption import Interruption
+from loopscope.control.kept_files import KeptFile, fetched, sent
 from loopscope.control.progress import Progress
 from loopscope.control.rundir import BASE, RunDirectory, settle
 from loopscope.experiment import Experiment
@@ -33,6 +35,9 @@ def measure(
     phases: list[dict[str, float]] = []
     left: list[dict[str, str]] = []
     failed: list[dict[str, dict[str, str]]] = []
+    starts: list[dict[str, Any]] = []
+    files: list[dict[str, dict[str, KeptFile]]] = []
+    directory.describe(point, sent=sent(experiment))
     seeded = [experiment.of_repeat(repeat + 1) for repeat in range(experiment.repeat)]
     if experiment.seeds:
         directory.describe(point, seeds=[each.seeds for each in seeded])
@@ -44,16 +49,38 @@ def measure(
             progress.stage(f"repeat {repeat} of {experiment.repeat}")
             token += f"{'r' if prefix else ''}{repeat:x}"
         path = directory.repeat(repeat, point)
-        work = partial(execute, seeded[repeat - 1], provider, token, path, progress, interruption)
+        work = partial(
+            execute,
+            seeded[repeat - 1],
+            provider,
+            token,
+            path,
+            progress,
+            interruption,
+            partial(directory.lacks, progress),
+        )
         try:
             executed = interruption.run(work)
         finally:
             settle(path)
+        found, problems = fetched(experiment, path)
+        files.append(found)
+        for text in problems:
+            progress.note(text)
         phases.append(executed.phases)
         left.append(executed.left)
         failed.append(executed.failed)
+        starts.append(executed.starts)
         neighbours = "permanent" if executed.knows_neighbours else "asked"
-        directory.describe(point, phases=phases, left=left, failed=failed, neighbours=neighbours)
+        directory.describe(
+            point,
+            phases=phases,
+            left=left,
+            failed=failed,
+            starts=starts,
+            fetched=files,
+            neighbours=neighbours,
+        )
         directory.measured += 1
         if interruption.asked:
             raise RunInterrupted

@@ -6,8 +6,9 @@ import fcntl
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from loopscope.control.interruption import Interruption
 from loopscope.control.progress import Progress
 from loopscope.experiment import Experiment, Point
 from loopscope.files import write_whole
+from loopscope.provider import Lack
 from loopscope.strict_json import from_json, to_json
 
 MANIFEST_VERSION = 1
@@ -55,6 +57,7 @@ class RunDirectory:
             "experiment": experiment.to_manifest(),
         }
         self._experiment = experiment
+        self._lacking: list[dict[str, str]] | None = None
         self._point: tuple[str, dict[str, Any]] = ("", {})
         self.describe()
         self._link_latest()
@@ -79,6 +82,15 @@ class RunDirectory:
         self._point[1].update(entries)
         (self.path / point).mkdir(exist_ok=True)
         write_whole(self.path / point / POINT, _document(self._point[1]))
+
+    def lacks(self, progress: Progress, lacking: Sequence[Lack]) -> None:
+        """Writes into the manifest what the hosts cannot do, and shows it once in a run."""
+        if self._lacking is not None:
+            return
+        self._lacking = [asdict(each) for each in lacking]
+        self.describe(lacking=self._lacking)
+        for each in lacking:
+            progress.note(f"hosts lack {each.what} ({each.why}): {each.cost}")
 
     @contextmanager
     def being_made(self, progress: Progress) -> Iterator[None]:

@@ -9,6 +9,7 @@ from typing import Any
 from loopscope.control.components import Components, Limit, State
 from loopscope.control.failure import PhaseTimedOut, RunFailed
 from loopscope.control.progress import Progress
+from loopscope.control.starts import start_of
 from loopscope.experiment import (
     Component,
     ExitReady,
@@ -53,6 +54,8 @@ class Stages:
         self._starts = {host: asyncio.Semaphore(STARTS_AT_ONCE) for host in hosts}
         self._phase = START
         self._cannot_start = False
+        self._together: dict[str, list[State]] = {}
+        self._at_ns: dict[str, int] = {}
         self.failed: dict[str, dict[str, str]] = {}
         """How each component failed that the run goes on without, and in which phase."""
 
@@ -100,13 +103,15 @@ class Stages:
         ]
         now = [c for c in every if c not in late]
         common = to_json(self._peers())
+        together: list[Component] = []
 
         async def now_ones() -> None:
             starting = [c for c in now if c.start == phase.name]
             await self._start_all(starting, phase.name)
             await self._greeted(starting, phase, limit)
-            takes_part = [c for c in now if self._takes_part(c, phase)]
-            await _together(*(self._enter(c, phase, common) for c in takes_part))
+            together.extend(c for c in now if self._takes_part(c, phase))
+            start_ns = await self._start_ns(phase)
+            await _together(*(self._enter(c, phase, common, start_ns) for c in together))
 
         async def late_one(spec: Component) -> None:
             await self._wait_for_those_before(spec, phase, limit)
@@ -118,6 +123,27 @@ class Stages:
                 await self._enter(spec, phase, to_json(self._peers()))
 
         await _together(now_ones(), *map(late_one, late))
+        if phase.common_start_ns is not None:
+            self._together[phase.name] = [self._state(c) for c in together]
+
+    async def _start_ns(self, phase: Phase) -> int | None:
+        """When a phase begins for all, on the global clock; None: for each as it is told."""
+        if phase.common_start_ns is None:
+            return None
+        first = self._experiment.hosts[0]
+        clock = await self._hosts[first].agent.read_clock()
+        if not clock.HasField("now"):
+            raise RunFailed(f"phase {phase.name}: the time of host {first} is not known")
+        self._at_ns[phase.name] = at = clock.now.global_ns + phase.common_start_ns
+        return int(at)
+
+    @property
+    def starts(self) -> dict[str, dict[str, Any]]:
+        """When components began each phase that had a common start (schema/run-directory.md)."""
+        return {
+            phase: start_of(phase, self._at_ns[phase], states)
+            for phase, states in self._together.items()
+        }
 
     async def _greeted(self, components: Sequence[Component], phase: Phase, limit: Limit) -> None:
         """Waits until programs have said which phases they know."""
@@ -232,14 +258,16 @@ class Stages:
         state.started = True
         self._progress.component(spec.host, spec.name, state.status)
 
-    async def _enter(self, spec: Component, phase: Phase, peers_json: str) -> None:
-        """Tells a component to begin a phase."""
+    async def _enter(
+        self, spec: Component, phase: Phase, peers_json: str, start_ns: int | None = None
+    ) -> None:
+        """Tells a component to begin a phase, at an instant of the global clock or at once."""
         state = self._state(spec)
         state.entered = phase.name
         self._progress.component(spec.host, spec.name, state.status)
         agent = self._hosts[spec.host].agent
         try:
-            await agent.enter_phase(spec.name, phase.name, phase.measured, peers_json)
+            await agent.enter_phase(spec.name, phase.name, phase.measured, peers_json, start_ns)
         except AgentError as error:
             if spec.allow_failure and not isinstance(error, AgentLost):
                 self.note_failure(state, error.what)

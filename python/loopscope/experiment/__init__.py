@@ -59,6 +59,7 @@ from .plan import (
 )
 from .problem import ExperimentErrors, Problem, format_problem
 from .sent_files import files_to_send
+from .sent_files import matches as files_that_match
 from .streams import main_stream, streams_document, streams_of_host
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ __all__ = [
     "check",
     "check_pattern",
     "described",
+    "files_that_match",
     "files_to_send",
     "format_problem",
     "from_manifest",

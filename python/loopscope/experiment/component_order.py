@@ -101,6 +101,7 @@ def check_order(at: Place, parts: Mapping[str, Part], phases: Sequence[str]) -> 
         name: [each.text for each in group.elements() if each.text]
         for name, group in at.entries("groups")
     }
+    together = [each.text_at("name") for each in at.elements("phases") if each.get("common_start")]
     for name, group in at.entries("groups"):
         if name in parts:
             group.report(f"{name!r} is a component: call the group something else", at_key=True)
@@ -109,6 +110,8 @@ def check_order(at: Place, parts: Mapping[str, Part], phases: Sequence[str]) -> 
             place = at.get("components", name, "after")
             assert place is not None
             item = place if phase == EVERY else place.get(phase) or place
+            if phase in together:
+                item.report(f"phase {phase} begins for all at once (common_start)")
             if phase != EVERY and phase in phases:
                 if not part.is_in(phase):
                     item.report(f"{name} takes no part in phase {phase}")

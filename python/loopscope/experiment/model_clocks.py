@@ -13,6 +13,8 @@ from .place import Place
 from .quantity import DURATION, FREQUENCY, RATIO
 from .values import Integer, Quantity
 
+Counter = Literal["cycles", "monotonic-raw"]
+
 
 class RealtimeStep(Section):
     """A step of a host's CLOCK_REALTIME."""
@@ -52,6 +54,12 @@ class ClockExchange(Section):
         "messages, for hosts that have one only; emulated links delay them too, maximum errors are "
         "those of such links, and the report says what they cost.",
     )
+    port: Annotated[int | None, Integer(1, 65535)] = Field(
+        default=None,
+        description="UDP port on which hosts answer probes, such as 31900, for firewalls. Programs "
+        "cannot use it on the network of the probes. Ports below 1024 need root on the hosts. "
+        "Default: one that the system chooses.",
+    )
     rate: Annotated[float, Quantity(FREQUENCY, "0.1Hz", "1kHz")] = Field(
         default="100Hz",
         validate_default=True,
@@ -83,6 +91,14 @@ class ClockExchange(Section):
         description="Paths whose messages to and from the first host bound the others' clocks too, "
         "besides the probes. Each event must be recorded before its message is sent, or after it "
         "came.",
+    )
+    counters: dict[Annotated[str, values.Reference("host")], Counter] = Field(
+        default={},
+        examples=[{"h2": "monotonic-raw"}],
+        description="What stamps the events of hosts. cycles: the processor's cycle counter, which "
+        "is refused where it may change its rate. monotonic-raw: CLOCK_MONOTONIC_RAW, which costs "
+        "more and steps as the kernel's clock source does. Default: of each host cycles, if they "
+        "are invariant and its kernel keeps time by them, else monotonic-raw.",
     )
     mesh: bool = Field(
         default=True,

@@ -144,8 +144,7 @@ class Component(Section):
     user: Annotated[str, values.User()] | None = Field(
         default=None,
         description="User of the host that it runs as, by name or number, with that user's groups, "
-        "HOME, USER, LOGNAME and SHELL. Default: who runs loopscope, which is root on the local "
-        "testbed.",
+        "HOME, USER, LOGNAME and SHELL. Default: who runs loopscope.",
     )
     output: Annotated[int, Quantity(SIZE, "128KiB", "1024GiB")] = Field(
         default="16MiB",
@@ -186,6 +185,13 @@ class Component(Section):
         default=False,
         description="Whether the run goes on without it when it fails. The manifest has how it "
         "failed.",
+    )
+    fetch: list[Annotated[str, event_values.LeftBehind()]] = Field(
+        default=[],
+        examples=[["map", "*.csv"]],
+        description="Files and folders that it leaves in its working directory, or patterns with "
+        "`*`. The manifest has their sizes and SHA-256 hashes as `fetched`, and a pattern that "
+        "matches nothing is noted. Other files of the working directory are kept too.",
     )
     traces: list[
         Annotated[

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import PurePosixPath
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -104,6 +104,13 @@ class Machine(Section):
     clock: Annotated[str, IpAddress()] | None = Field(
         default=None,
         description="Its IP address on the network of the clock probes. Default: as `data`.",
+    )
+    become: Literal["sudo"] | None = Field(
+        default=None,
+        description="How its agent gets rights that its user does not have: `sudo`, which has to "
+        "work without a password there. They are for emulated links, packet stamps by network "
+        "interfaces and real-time priorities; components run as the user and get no capability. "
+        "`loopscope host setup` has sudo allow nothing but this.",
     )
     quota: Annotated[int, Quantity(SIZE, "1B", "1TiB")] = Field(
         default="16GB",

@@ -114,11 +114,11 @@ class Path(Section):
         description="component/group:name of each event, in order. A mapping says that the path "
         "branches, joins or goes on with another number there.",
     )
-    trim: Annotated[int, Quantity(DURATION, "0s")] = Field(
-        default="0s",
-        validate_default=True,
+    trim: Annotated[int, Quantity(DURATION, "0s")] | None = Field(
+        default=None,
         description="How long after the first message of each repeat messages are left out of all "
-        "statistics, counts among them, such as 2s: the warm-up.",
+        "statistics, counts among them, such as 2s. Default: the `warmup` of the first measured "
+        "phase, or nothing.",
     )
 
     @classmethod

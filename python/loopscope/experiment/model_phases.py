@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -31,6 +32,17 @@ class Phase(Section):
     after: list[Annotated[str, values.Text()]] | None = Field(
         default=None,
         description="Phases that come before this one. Default: the one before it in the list.",
+    )
+    common_start: Annotated[int, Quantity(DURATION, "1ms", "10s")] | None = Field(
+        default=None,
+        description="Has all components that take part begin the phase at the same instant of the "
+        "global clock, so long after it is chosen, such as 50ms: they have to be told until then. "
+        "How far apart they began is in the manifest. Default: each begins when it is told.",
+    )
+    warmup: Annotated[int, Quantity(DURATION, "1ms")] | None = Field(
+        default=None,
+        description="How long the warm-up is, for the first measured phase: the default of `trim` "
+        "of every path, such as 2s.",
     )
 
 
@@ -64,6 +76,9 @@ def check_phases(at: Place) -> None:
     """Phases have names of their own, and each comes after phases that there are."""
     places = at.elements("phases")
     at.report_repeated("phase", [(each.text, each) for p in places if (each := p.get("name"))])
+    for place in places:
+        _check_common_start(place)
+    _check_warmup(at, places)
     known = at.names.phases
     if known is None:
         return
@@ -82,6 +97,30 @@ def check_phases(at: Place) -> None:
         message += f"; so {', '.join(never)} can never begin"
     place = next(each for each in places if each.text_at("name") == circle[0])
     (place.get("after") or place).report(message)
+
+
+def _check_common_start(phase: Place) -> None:
+    """The common start is within the phase's timeout."""
+    begin = phase.get("common_start")
+    try:
+        begin_ns = quantity.parse_whole(phase.text_at("common_start"), DURATION)
+        timeout_ns = quantity.parse_whole(phase.text_at("timeout"), DURATION)
+    except quantity.QuantityError:
+        return
+    if begin is not None and begin_ns >= timeout_ns:
+        begin.report("the phase is over before it begins: `timeout` has to be longer than this")
+
+
+def _check_warmup(at: Place, places: Sequence[Place]) -> None:
+    """Only the first measured phase has a warm-up."""
+    by_name = {place.text_at("name"): place for place in places}
+    in_order = [by_name[name] for name in phase_order(at.root) if name in by_name]
+    measured = [place for place in in_order if (m := place.get("measured")) and m.is_true]
+    first = next(iter(measured or in_order), None)
+    for place in places:
+        warmup = place.get("warmup")
+        if warmup is not None and place is not first:
+            warmup.report("a warm-up belongs to the first phase that is measured")
 
 
 def _after(root: Tree) -> dict[str, list[str]]:

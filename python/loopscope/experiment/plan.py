@@ -85,6 +85,7 @@ class Component:
     runs loopscope; ``output_bytes`` are kept of its stdout and of its stderr. ``after`` are the
     components that come before it, by phase, before the first one under the empty name.
     ``commands`` are the command lines by phase of which ``argv`` is the wrapper, where it is one.
+    ``fetch`` are patterns of the files that it leaves, of which the manifest has the hashes.
     """
 
     name: str
@@ -103,16 +104,22 @@ class Component:
     background: bool = False
     allow_failure: bool = False
     commands: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    fetch: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A stage between two barriers. Where the file marks no phase as measured, all are."""
+    """A stage between two barriers. Where the file marks no phase as measured, all are.
+
+    ``common_start_ns``: how long after they are told all components begin it together, None: each
+    begins when it is told.
+    """
 
     name: str
     timeout_ns: int
     measured: bool
     after: tuple[str, ...]
+    common_start_ns: int | None = None
 
 
 @dataclass(frozen=True)
@@ -141,7 +148,9 @@ class ClockExchange:
 
     Over which network, exchanges a second, exchanges in the first and the last burst, the maximum
     error that is waited for and how long, the assumed bound on an oscillator's wander, the paths
-    whose messages bound the clocks too, and whether followers probe each other.
+    whose messages bound the clocks too, whether followers probe each other, the UDP port of those
+    that answer (None: any), and the counters of hosts that are not to choose theirs: cycles or
+    monotonic-raw.
     """
 
     network: Literal["clock", "data"]
@@ -152,6 +161,8 @@ class ClockExchange:
     wander_ppm: float
     mesh: bool = True
     messages: tuple[str, ...] = ()
+    port: int | None = None
+    counters: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -159,7 +170,8 @@ class Machine:
     """How the machine of a host is reached over SSH; None: as ssh has it.
 
     ``data`` and ``clock`` are its IP addresses on the networks of messages and of clock probes,
-    None: the one that the SSH connection arrives at. At most ``quota_bytes`` are taken from it.
+    None: the one that the SSH connection arrives at. ``become``: ``sudo``, by which its agent gets
+    rights that its user does not have, or None. At most ``quota_bytes`` are taken from it.
     """
 
     address: str
@@ -169,6 +181,7 @@ class Machine:
     key: str | None = None
     data: str | None = None
     clock: str | None = None
+    become: str | None = None
     quota_bytes: int = 16 * 10**9
 
 

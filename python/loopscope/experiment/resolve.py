@@ -53,7 +53,8 @@ def resolve(
     files that ``analyse`` calls.
     """
     hosts = {name: component.host for name, component in file.components.items()}
-    paths = tuple(_path(name, path, hosts) for name, path in file.measure.paths.items())
+    warmup_ns = next((phase.warmup for phase in file.phases if phase.warmup is not None), 0)
+    paths = tuple(_path(name, path, hosts, warmup_ns) for name, path in file.measure.paths.items())
     events = {path.name: [str(event) for event in path.events] for path in paths}
     emulation = emulated_links.emulation(file.network, tuple(file.hosts))
     return plan.Experiment(
@@ -189,7 +190,8 @@ def _in_order(
         for each in components
     }
     after: dict[str, dict[str, tuple[str, ...]]] = {each.name: {} for each in components}
-    for phase in (component_order.START_UP, *phases):
+    together = {phase.name for phase in file.phases if phase.common_start is not None}
+    for phase in (component_order.START_UP, *(p for p in phases if p not in together)):
         for name, others in component_order.in_phase(phase, parts, file.groups).items():
             if others:
                 after[name][phase] = tuple(others)
@@ -232,22 +234,27 @@ def _phases(phases: Sequence[model_phases.Phase], order: Sequence[str]) -> tuple
     for phase in phases:
         after = previous if phase.after is None else tuple(phase.after)
         measured = phase.measured or all_measured
-        made[phase.name] = plan.Phase(phase.name, phase.timeout, measured, after)
+        made[phase.name] = plan.Phase(
+            phase.name, phase.timeout, measured, after, phase.common_start
+        )
         previous = (phase.name,)
     return tuple(made[name] for name in order)
 
 
-def _path(name: str, path: model_paths.Path, hosts: Mapping[str, str]) -> measures.Path:
+def _path(
+    name: str, path: model_paths.Path, hosts: Mapping[str, str], warmup_ns: int
+) -> measures.Path:
+    trim_ns = warmup_ns if path.trim is None else path.trim
     steps = [_step(each) for each in path.events]
     if all(step.is_plain for step in steps):
         events = tuple(_event(step.event, hosts) for step in steps)
-        return measures.Path(name, path.key, events, path.trim)
+        return measures.Path(name, path.key, events, trim_ns)
     graph, _ = path_dag.graph(steps, path.key, hosts)
     return measures.Path(
         name=name,
         key=path.key,
         events=tuple(_event(event, hosts) for event in graph.events),
-        trim_ns=path.trim,
+        trim_ns=trim_ns,
         keys=tuple(graph.keys),
         edges=tuple(graph.edges),
     )

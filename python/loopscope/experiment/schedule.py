@@ -53,6 +53,7 @@ class Stage:
             "phase": None if phase is None else phase.name,
             "timeout_ns": None if phase is None else phase.timeout_ns,
             "measured": phase is not None and phase.measured,
+            "common_start_ns": None if phase is None else phase.common_start_ns,
             "components": [act.to_json() for act in self.acts],
         }
 

@@ -111,10 +111,14 @@ class Agent:
         clean(message)
         return message
 
-    async def hello(self) -> str:
-        """Has the host describe its environment in its env.json; the agent's version."""
-        version: str = (await self._ask("Hello", pb.HelloRequest(), 30)).version
-        return version
+    async def hello(self) -> tuple[str, str]:
+        """Has the host describe its environment in its env.json.
+
+        The agent's version, and why its counter is not the one that is best; empty: it is, or was
+        asked for.
+        """
+        reply: pb.HelloReply = await self._ask("Hello", pb.HelloRequest(), 30)
+        return reply.version, reply.counter_note
 
     async def build_testbed(self, request: pb.BuildTestbedRequest) -> pb.BuildTestbedReply:
         """Makes the hosts of a local testbed, and its router where one is asked for."""
@@ -146,29 +150,33 @@ class Agent:
     async def start_clock_reference(
         self,
         address: str,
-        key: bytes,
+        root: bytes,
         *,
+        port: int | None,
         realtime_step: tuple[int, int] | None,
         past_links: bool = False,
     ) -> int:
-        """Answers the probes of who has ``key`` on ``address``; the port.
+        """Answers the probes of followers whose keys are derived from ``root``; the port.
+
+        ``address`` and ``port``: where to answer, None: on any port.
 
         ``realtime_step``: after how many ns loopscope sees CLOCK_REALTIME set, and by how many ns
         forward. ``past_links``: probes do not pass links that the host emulates itself.
         """
-        reference = pb.ClockReference(address=address)
+        reference = pb.ClockReference(address=address, port=port or 0)
         step = _step(realtime_step)
         request = pb.StartClockRequest(
-            reference=reference, key=key, realtime_step=step, past_links=past_links
+            reference=reference, key=root, realtime_step=step, past_links=past_links
         )
-        port: int = (await self._ask("StartClock", request, 10)).port
-        return port
+        answering: int = (await self._ask("StartClock", request, 10)).port
+        return answering
 
     async def start_clock_follower(
         self,
         address: str,
         reference: str,
         key: bytes,
+        number: int,
         *,
         rate_hz: float,
         burst: int,
@@ -176,13 +184,17 @@ class Agent:
         realtime_step: tuple[int, int] | None,
         past_links: bool = False,
     ) -> int:
-        """Probes ``reference`` ("address:port") from ``address``; exchanges of the first burst."""
+        """Probes ``reference`` ("address:port") from ``address``; exchanges of the first burst.
+
+        ``number``: that of ``key``.
+        """
         follower = pb.ClockFollower(
             address=address,
             reference=reference,
             rate_hz=rate_hz,
             burst=burst,
             wander_ppm=wander_ppm,
+            number=number,
         )
         step = _step(realtime_step)
         request = pb.StartClockRequest(
@@ -196,18 +208,18 @@ class Agent:
         reply: pb.ReadClockReply = await self._ask("ReadClock", pb.ReadClockRequest(), 10)
         return reply
 
-    async def answer_peers(self) -> int:
-        """Has a follower answer others too; the port."""
-        port: int = (await self._ask("AnswerPeers", pb.AnswerPeersRequest(), 10)).port
-        return port
+    async def answer_peers(self, root: bytes, port: int | None) -> int:
+        """Has a follower answer others too, whose keys are derived from ``root``; the port.
 
-    async def probe_peers(self, peers: Mapping[str, str], rate_hz: float) -> None:
-        """Has the host probe other hosts besides the reference, each ``rate_hz`` times a second.
-
-        They are given by name, at "address:port".
+        ``port``: the one to answer on, None: any.
         """
-        named = [pb.ClockPeer(name=name, address=at) for name, at in peers.items()]
-        await self._ask("ProbePeers", pb.ProbePeersRequest(peers=named, rate_hz=rate_hz), 10)
+        request = pb.AnswerPeersRequest(key=root, port=port or 0)
+        answering: int = (await self._ask("AnswerPeers", request, 10)).port
+        return answering
+
+    async def probe_peers(self, peers: Sequence[pb.ClockPeer], rate_hz: float) -> None:
+        """Has the host probe others besides the reference, each ``rate_hz`` times a second."""
+        await self._ask("ProbePeers", pb.ProbePeersRequest(peers=peers, rate_hz=rate_hz), 10)
 
     async def stop_peers(self) -> Sequence[pb.PeerEnd]:
         """Ends that with a last burst; what came of each."""
@@ -252,11 +264,23 @@ class Agent:
         return pid
 
     async def enter_phase(
-        self, component: str, phase: str, measured: bool, peers_json: str
+        self,
+        component: str,
+        phase: str,
+        measured: bool,
+        peers_json: str,
+        start_ns: int | None = None,
     ) -> None:
-        """Tells a component to begin a phase; ``peers_json`` is the object of its peers."""
+        """Tells a component to begin a phase; ``peers_json`` is the object of its peers.
+
+        ``start_ns``: when, on the global clock; None: at once.
+        """
         request = pb.EnterPhaseRequest(
-            component=component, phase=phase, measured=measured, peers_json=peers_json
+            component=component,
+            phase=phase,
+            measured=measured,
+            peers_json=peers_json,
+            start_global_ns=start_ns,
         )
         await self._ask("EnterPhase", request, 10)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -56,6 +56,16 @@ class Router:
 
 
 @dataclass(frozen=True)
+class Lack:
+    """Something that hosts cannot do."""
+
+    what: str
+    why: str
+    cost: str
+    """What is done instead, or what does not work."""
+
+
+@dataclass(frozen=True)
 class Request:
     """The testbed that a repeat of an experiment needs."""
 
@@ -81,6 +91,8 @@ class Request:
     sends; else all hosts share one network."""
     probes_on_data: bool
     """Whether clock probes go over the data links."""
+    counters: Mapping[str, str] = field(default_factory=dict)
+    """What stamps the events of hosts, ``cycles`` or ``monotonic-raw``; others choose theirs."""
 
 
 class Testbed(ABC):
@@ -100,6 +112,8 @@ class Testbed(ABC):
         """Where no router can stand between the hosts: each can impair what it sends itself."""
         self.knows_neighbours = False
         """Whether every host has the others' Ethernet addresses from the start."""
+        self.lacking: Sequence[Lack] | None = None
+        """What the hosts cannot do; None where it was not tried."""
         self.problems: list[str] = []
         """What could not be removed, for people."""
 

@@ -6,15 +6,20 @@ import hashlib
 import importlib.util
 import io
 import platform
+import sys
 import tarfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from loopscope import __version__
+from loopscope.provider import TestbedError
 from loopscope.testbed.program import host_binary
 
 BINARY = "bin/loopscope-host"
 LIBRARIES = "lib"
+# Kinds of processors that loopscope runs on, as ``uname -m`` has them.
+MACHINES = ("x86_64", "aarch64")
 PACKAGES = "python"
 
 
@@ -23,12 +28,12 @@ class Kit:
     """Programs and libraries for the hosts.
 
     ``files`` are their places by their names in the kit, ``hash`` is that of all of them, and
-    ``machine`` the kind of processor that they are for, as ``uname -m`` has it.
+    ``binary_hash`` the SHA-256 of the host binary.
     """
 
     files: dict[str, Path]
     hash: str
-    machine: str
+    binary_hash: str
 
     def archive(self) -> bytes:
         """A tar archive of the files."""
@@ -36,31 +41,58 @@ class Kit:
 
 
 @cache
-def installed() -> Kit:
-    """The kit of this installation: the host binary, the C library and the Python trace package.
+def for_machine(machine: str) -> Kit:
+    """The kit for a kind of processor, as ``uname -m`` has it.
 
-    The last two are left out where they are not installed. Raises TestbedError without the binary.
+    For this machine's it is this installation's host binary, C library and Python trace package;
+    the last two are left out where they are not installed. For another one it is the host binary
+    and the C library of `unpacked`. Raises TestbedError where there is no binary.
     """
-    binary = host_binary()
-    files = {BINARY: binary}
+    if machine not in MACHINES:
+        raise TestbedError(
+            f"it is a machine of kind {machine!r}; loopscope runs on {' and '.join(MACHINES)}"
+        )
+    if machine == platform.machine():
+        binary = host_binary()
+        files = _python_package()
+    else:
+        binary = unpacked(machine) / BINARY
+        files = {}
+        if not binary.is_file():
+            tarball = f"loopscope-{__version__}-linux-{machine}.tar.gz"
+            raise TestbedError(
+                f"it is a machine of kind {machine}, and this installation has no programs for it: "
+                f"unpack {tarball} (made by: make dist MACHINE={machine}) into {unpacked(machine)}"
+            )
+    files[BINARY] = binary
     library = binary.parent.parent / "lib" / "libloopscope.so.0"
     if library.is_file():
         # One for programs at work, one for what is linked on the host.
         files |= {f"{LIBRARIES}/{name}": library for name in (library.name, "libloopscope.so")}
-    package = importlib.util.find_spec("loopscope_trace")
-    if package is not None and package.origin is not None:
-        folder = Path(package.origin).parent
-        found = sorted(path for path in folder.rglob("*") if path.is_file())
-        files |= {
-            f"{PACKAGES}/{folder.name}/{path.relative_to(folder)}": path
-            for path in found
-            if path.suffix != ".pyc"
-        }
+    hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
     digest = hashlib.sha256()
-    for name, path in sorted(files.items()):
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
+    for name, content in sorted(hashes.items()):
         digest.update(f"{name}\0{content}\n".encode())
-    return Kit(files, digest.hexdigest()[:16], platform.machine())
+    return Kit(files, digest.hexdigest()[:16], hashes[BINARY])
+
+
+def unpacked(machine: str) -> Path:
+    """Where the tarball for another kind of processor is unpacked: its bin and lib are here."""
+    return Path(sys.prefix) / "share" / "loopscope" / "hosts" / machine
+
+
+def _python_package() -> dict[str, Path]:
+    """The Python trace package's files by their names in the kit; empty if it is not installed."""
+    package = importlib.util.find_spec("loopscope_trace")
+    if package is None or package.origin is None:
+        return {}
+    folder = Path(package.origin).parent
+    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        f"{PACKAGES}/{folder.name}/{path.relative_to(folder)}": path
+        for path in found
+        if path.suffix != ".pyc"
+    }
 
 
 def archive(files: dict[str, Path]) -> bytes:

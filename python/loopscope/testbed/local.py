@@ -14,6 +14,7 @@ from loopscope.provider import (
     CLOCK,
     DATA,
     Host,
+    Lack,
     Network,
     Provider,
     Request,
@@ -46,6 +47,7 @@ class LocalTestbed(Testbed):
             synthetic_seed=request.hidden_clocks,
             router=request.router,
             probes_on_data=request.probes_on_data,
+            counters=request.counters,
             working_directory=request.folder or os.getcwd(),
             path=os.environ.get("PATH", os.defpath),
         )
@@ -55,11 +57,6 @@ class LocalTestbed(Testbed):
 
     async def make(self) -> None:
         """Starts the machine's agent, which makes the hosts."""
-        if os.geteuid() != 0:
-            raise TestbedError(
-                "the local testbed makes network namespaces, which needs root.\n"
-                "  Run it with: sudo loopscope run …"
-            )
         # Made and removed by the agent, through its ledger: it outlives neither of us.
         scratch = Path(tempfile.gettempdir()) / f"loopscope-{self._run_id}"
         socket = scratch / "machine.sock"
@@ -99,6 +96,7 @@ class LocalTestbed(Testbed):
             raise TestbedError(f"the testbed could not be made: {error}") from None
         self.hosts = {host.name: self._host(host) for host in made.hosts}
         self.knows_neighbours = made.neighbours
+        self.lacking = [Lack(each.what, each.why, each.cost) for each in made.lacking]
         if made.HasField("router"):
             ports = [
                 RouterPort(each.name, each.port, each.data_link_address) for each in made.hosts

@@ -15,30 +15,38 @@ PLACES = (
     'echo "${XDG_CACHE_HOME:-$HOME/.cache}/loopscope"; '
     'echo "${XDG_STATE_HOME:-$HOME/.local/state}/loopscope"; '
     'uname -s; uname -m; echo "$SSH_CONNECTION"; command -v tar || echo none; '
-    "cat /proc/sys/kernel/random/boot_id"
+    "cat /proc/sys/kernel/random/boot_id; id -u"
 )
-ANSWERS = 7
+ANSWERS = 8
 
 
 @dataclass(frozen=True)
 class Reached:
     """What is known of the machine.
 
-    ``programs`` is the folder of the host side's programs on it, ``spools`` that of what runs
-    measure there, ``connection`` is what sshd(8) has in SSH_CONNECTION, and ``boot`` is the id of
-    its boot.
+    ``programs`` is the folder of the host side's programs on it, ``binary_hash`` the SHA-256 that
+    the host binary among them has to have, ``spools`` the folder of what runs measure there,
+    ``connection`` is what sshd(8) has in SSH_CONNECTION, ``boot`` is the id of its boot, and
+    ``is_root`` is whether the login is root's.
     """
 
     machine: SshMachine
     programs: str
+    binary_hash: str
     spools: str
     connection: str
     boot: str
+    is_root: bool
+
+    @property
+    def program(self) -> str:
+        """The host side's program there."""
+        return f"{self.programs}/{kit.BINARY}"
 
     @property
     def binary(self) -> str:
-        """The host side's program there, for a shell."""
-        return shlex.quote(f"{self.programs}/{kit.BINARY}")
+        """The same, for a shell."""
+        return shlex.quote(self.program)
 
     def spool(self, name: str) -> str:
         """The folder of a spool there."""
@@ -54,17 +62,20 @@ async def reach(machine: SshMachine, token: str) -> Reached:
     answers = await machine.ask(PLACES)
     if len(answers) != ANSWERS:
         raise TestbedError(f"host {machine.host}: its shell does not tell where its folders are")
-    cache, state, system, kind, connection, tar, boot = answers
-    programs = kit.installed()
-    if (system, kind) != ("Linux", programs.machine):
-        raise TestbedError(
-            f"host {machine.host}: it is a {system} machine of kind {kind}; this installation has "
-            f"programs for Linux on {programs.machine}"
-        )
+    cache, state, system, kind, connection, tar, boot, user = answers
+    if system != "Linux":
+        raise TestbedError(f"host {machine.host}: it runs {system}, and only Linux is supported")
+    try:
+        programs = kit.for_machine(kind)
+    except TestbedError as error:
+        raise TestbedError(f"host {machine.host}: {error}") from None
     if tar == "none":
         raise TestbedError(f"host {machine.host}: it has no program tar, by which files are sent")
     place = f"{cache}/kit-{programs.hash}"
-    reached = Reached(machine, place, f"{state}/runs", connection, boot)
+    spools = f"{state}/runs"
+    reached = Reached(
+        machine, place, programs.binary_hash, spools, connection, boot, is_root=user == "0"
+    )
     await _send_programs(reached, programs, token)
     return reached
 

@@ -26,10 +26,11 @@ from loopscope.provider import (
     TestbedError,
 )
 from loopscope.provider.agent import Agent, AgentError
-from loopscope.testbed import kit
+from loopscope.testbed import kit, rights
 from loopscope.testbed.loss import Loss, find_out
 from loopscope.testbed.reach import Reached, reach
 from loopscope.testbed.relay import SILENCE_S, Relay
+from loopscope.testbed.rights import Rights
 from loopscope.testbed.scratch import Scratch, sweep
 from loopscope.testbed.spools import FetchError, Spool, Spools, collect, remove
 from loopscope.testbed.ssh_machine import SshMachine
@@ -45,8 +46,8 @@ class _Remote:
     """A machine in use.
 
     ``folder`` is the run's spool on it, ``relay`` and ``process`` are of its agent's session,
-    ``loss`` finds out why that has ended, and ``fetched`` is whether all that its agent wrote is
-    here.
+    ``loss`` finds out why that has ended, ``fetched`` is whether all that its agent wrote is here,
+    and ``rights`` are what the agent may do.
     """
 
     machine: SshMachine
@@ -55,6 +56,7 @@ class _Remote:
     relay: Relay | None = None
     process: Process | None = None
     fetched: bool = False
+    rights: Rights | None = None
 
 
 class SshTestbed(Testbed):
@@ -89,6 +91,8 @@ class SshTestbed(Testbed):
         if failed:
             raise TestbedError("\n".join(str(error) for error in failed))
         self.hosts = {name: host for name, host in zip(names, made, strict=True)}  # type: ignore[misc]
+        found = {name: each.rights for name, each in self._remotes.items() if each.rights}
+        self.lacking = rights.lacking(found)
 
     async def _make_one(self, name: str) -> Host:
         async with self._asked:
@@ -97,6 +101,9 @@ class SshTestbed(Testbed):
             machine = SshMachine(name, self._machines[name], self._scratch.path / f"{number}")
             remote = self._remotes[name] = _Remote(machine)
             reached = await reach(machine, self._request.run_id)
+            allowed = remote.rights = await rights.test(reached)
+            if self._request.router:
+                rights.check_links(name, allowed)
             remote.folder = reached.spool(self._spools.by_host[name].name)
             await self._send_files(machine, remote.folder)
             return await self._start_agent(name, remote, reached)
@@ -116,14 +123,25 @@ class SshTestbed(Testbed):
         agent += ["--dir", folder]
         if request.hidden_clocks is not None:
             agent += ["--synthetic-seed", str(request.hidden_clocks)]
+        if name in request.counters:
+            agent += ["--counter", request.counters[name]]
         quoted = shlex.quote(reached.programs)
+        environment = f"{folder}/environment"
+        # sudo passes on no variables: the agent reads them for the components, as the user.
+        command, line = f"exec {reached.binary} {shlex.join(agent)}", ""
+        if remote.rights is not None and remote.rights.command is not None:
+            keep = f"(umask 077; cat /proc/self/environ >{shlex.quote(environment)})"
+            command = f"{keep} && exec {remote.rights.command}"
+            line = rights.first_line(agent, environment=environment, program=reached.program)
         process = remote.process = await remote.machine.start(
             f"cd {shlex.quote(folder)}/work && export LOOPSCOPE_RUNTIME_DIR= "
             f"PATH={quoted}/bin:$PATH "
             f'LD_LIBRARY_PATH={quoted}/{kit.LIBRARIES}"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}" '
             f'PYTHONPATH={quoted}/{kit.PACKAGES}"${{PYTHONPATH:+:$PYTHONPATH}}" && '
-            f"exec {quoted}/{kit.BINARY} {shlex.join(agent)}"
+            f"{command}"
         )
+        assert process.stdin is not None
+        process.stdin.write(line.encode())
         assert self._scratch is not None
         socket, spool = self._scratch.path / f"{name}.sock", self._spools.by_host[name].name
         again = SshMachine(name, self._machines[name], self._scratch.path / f"{name}.again")

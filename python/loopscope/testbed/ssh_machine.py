@@ -7,6 +7,7 @@ import contextlib
 import io
 import os
 import shlex
+import sys
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from pathlib import Path
@@ -63,6 +64,7 @@ class SshMachine:
         """``control``: where the socket is made that the sessions share."""
         self.host = host
         self.address = machine.address
+        self.become = machine.become
         to = []
         for option, value in (("-l", machine.user), ("-p", machine.port), ("-J", machine.jump)):
             to += [option, str(value)] if value is not None else []
@@ -175,6 +177,20 @@ class SshMachine:
     async def start(self, script: str) -> Process:
         """Starts a script over a session of its own, which prints MARK before anything else."""
         return await self._session(script)
+
+    async def attend(self, script: str) -> int:
+        """Runs a script on this process's terminal, where it may ask; its exit status."""
+        terminal = "force" if sys.stdin.isatty() else "no"
+        process = await asyncio.create_subprocess_exec(
+            "ssh",
+            *("-o", f"RequestTTY={terminal}", *OPTIONS),
+            "-S",
+            self._control,
+            *self._over,
+            f"exec sh -c {shlex.quote(script)}",
+            env=dormant(),
+        )
+        return await process.wait()
 
     async def _session(self, script: str, stdin: int = PIPE, stdout: int = PIPE) -> Process:
         command = f"exec sh -c {shlex.quote(f'echo; echo {MARK}; {script}')}"

@@ -1,17 +1,19 @@
-"""Work on the machines of testbed ssh when no run goes on: collecting and undoing."""
+"""Works on the machines of testbed ssh apart from the run: links, collecting, undoing."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+import shlex
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from loopscope.experiment import Machine
 from loopscope.provider import TestbedError
+from loopscope.testbed import rights
 from loopscope.testbed.reach import Reached, reach
 from loopscope.testbed.scratch import Scratch
 from loopscope.testbed.spools import (
@@ -25,11 +27,13 @@ from loopscope.testbed.spools import (
 )
 from loopscope.testbed.ssh_machine import SshMachine
 
-__all__ = ["SPOOLS", "Fetched", "Undone", "fetch", "reset"]
+__all__ = ["SPOOLS", "Fetched", "Undone", "fetch", "net", "reset", "setup"]
 
 # An agent that has lost its controller has ended after so long.
 LEASE_S = 20.0
 RESET_S = 60.0
+# Printed after a program that has ended well.
+DONE = "loopscope-done"
 
 
 @dataclass
@@ -49,6 +53,9 @@ class Undone:
     removed: list[str] = field(default_factory=list)
     in_use: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+
+
+UNUSABLE = (ValueError, TypeError, KeyError, RecursionError)
 
 
 @asynccontextmanager
@@ -93,6 +100,28 @@ async def fetch(repeat: Path, quota_bytes: int | None, progress: Callable[[str],
     return fetched
 
 
+async def net(repeat: Path, words: Sequence[str], host: str | None = None) -> list[str]:
+    """Answers of ``loopscope-host net`` on a host of a repeat, or on all of them.
+
+    Raises TestbedError, also where one refuses, and ValueError where the repeat's note of its hosts
+    is damaged or does not have the host.
+    """
+    spools = Spools.read(repeat).by_host
+    if host is not None and host not in spools:
+        raise ValueError(f"{host} is no host of this run; it has {', '.join(spools)}")
+
+    async def one(host: str) -> str:
+        async with _reached(host, spools[host].machine) as reached:
+            command = shlex.join(["net", "--to", spools[host].name, *words])
+            said = await reached.machine.ask(f"{reached.binary} {command} && echo {DONE} || true")
+            if said[-1:] != [DONE]:
+                raise TestbedError(f"host {host}: {' '.join(said[-3:])}")
+            return "\n".join(said[:-1])
+
+    asked = list(spools) if host is None else [host]
+    return await asyncio.gather(*map(one, asked))
+
+
 async def reset(machines: Mapping[str, Machine], data: bool, cache: bool) -> Undone:
     """Undoes what the ledgers of runs hold on machines that do not live any more.
 
@@ -104,18 +133,41 @@ async def reset(machines: Mapping[str, Machine], data: bool, cache: bool) -> Und
     async def one(host: str, machine: Machine) -> None:
         try:
             async with _reached(host, machine) as reached:
-                # Its exit status is 1 where something could not be undone.
-                script = f"{reached.binary} reset{options} || true"
-                said = "\n".join(await reached.machine.ask(script, RESET_S))
+                for command in await rights.commands(reached):
+                    # What it cannot undo, the one below says.
+                    said = await ask(reached, rights.by_line(command, ["reset", "--json"]))
+                    with suppress(*UNUSABLE):
+                        undone.removed.extend(_texts(host, json.loads(said), "removed"))
+                said = await ask(reached, f"{reached.binary} reset{options}")
         except TestbedError as error:
             undone.problems.append(str(error))
             return
         try:
             report = json.loads(said)
             for kind in ("removed", "in_use", "problems"):
-                getattr(undone, kind).extend(f"host {host}: {text!s}" for text in report[kind])
-        except (ValueError, TypeError, KeyError, RecursionError):
+                getattr(undone, kind).extend(_texts(host, report, kind))
+        except UNUSABLE:
             undone.problems.append(f"host {host}: reset failed: {said[:200]}")
+
+    async def ask(reached: Reached, script: str) -> str:
+        # Its exit status is 1 where something could not be undone.
+        return "\n".join(await reached.machine.ask(f"{script} || true", RESET_S))
 
     await asyncio.gather(*(one(*each) for each in machines.items()))
     return undone
+
+
+def _texts(host: str, report: dict[str, list[object]], kind: str) -> list[str]:
+    return [f"host {host}: {text!s}" for text in report[kind]]
+
+
+async def setup(host: str, machine: Machine, *arguments: str) -> bool:
+    """Installs on a machine what sudo starts there, or removes it; whether that worked.
+
+    It is done as root, for which sudo may ask on this process's terminal. ``arguments`` are those
+    of ``loopscope-host setup``. Raises TestbedError.
+    """
+    async with _reached(host, machine) as reached:
+        script = rights.installing(reached, "setup", *arguments)
+        sudo = "" if reached.is_root else "sudo "
+        return await reached.machine.attend(f"{sudo}{script}") == 0

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-use nix::fcntl::{FcntlArg, FdFlag, Flock, fcntl};
+use nix::fcntl::Flock;
 
 /// Room for the largest process number.
 pub(super) const DIGITS: usize = 10;
@@ -35,13 +35,6 @@ impl Note {
         if nix::unistd::write(&**self.file, &self.line)? != self.line.len() {
             return Err(io::Error::from_raw_os_error(nix::libc::ENOSPC));
         }
-        Ok(())
-    }
-
-    /// Has the program that is about to run hold the ledger's lock until its end. Allocates nothing
-    /// and takes no lock.
-    pub(crate) fn keep_lock(&self) -> nix::Result<()> {
-        fcntl(&**self.file, FcntlArg::F_SETFD(FdFlag::empty()))?;
         Ok(())
     }
 }

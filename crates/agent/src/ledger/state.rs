@@ -1,5 +1,6 @@
 //! The folder that outlives agents, and whether it can be trusted.
 
+use std::ffi::OsString;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -8,16 +9,24 @@ use std::path::{Path, PathBuf};
 /// Where loopscope keeps what must survive an agent: `LOOPSCOPE_STATE_DIR`, else `/run/loopscope`
 /// for root, else `loopscope` in `XDG_RUNTIME_DIR`, else in the temporary directory.
 pub fn state_dir() -> PathBuf {
-    if let Some(dir) = std::env::var_os("LOOPSCOPE_STATE_DIR") {
+    state_dir_by(|name| std::env::var_os(name))
+}
+
+/// The same, by a user's variables.
+pub fn state_dir_by(variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
+    if let Some(dir) = variable("LOOPSCOPE_STATE_DIR") {
         return PathBuf::from(dir);
     }
     let uid = nix::unistd::geteuid();
     if uid.is_root() {
         return PathBuf::from("/run/loopscope");
     }
-    match std::env::var_os("XDG_RUNTIME_DIR") {
+    match variable("XDG_RUNTIME_DIR") {
         Some(dir) => PathBuf::from(dir).join("loopscope"),
-        None => std::env::temp_dir().join(format!("loopscope-{uid}")),
+        None => {
+            let temporary = variable("TMPDIR").map_or_else(|| "/tmp".into(), PathBuf::from);
+            temporary.join(format!("loopscope-{uid}"))
+        }
     }
 }
 

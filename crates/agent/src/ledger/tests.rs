@@ -101,6 +101,19 @@ fn what_is_taken_back_and_made_later_is_ours() {
 }
 
 #[test]
+fn agents_of_hosts_use_no_cgroup_that_could_not_be_made() {
+    let state = tempfile::tempdir().unwrap();
+    let ledger = Ledger::create(state.path(), "r1", here()).unwrap();
+    let path = state.path().join("ls-r1");
+    let entry = Entry::Cgroup { path: path.clone() };
+    ledger.record(&entry).unwrap();
+    assert_eq!(Ledger::join(state.path(), "r1").unwrap().cgroup(), Some(&*path));
+    ledger.disown(&entry).unwrap();
+    let host = Ledger::join(state.path(), "r1").unwrap();
+    assert!(host.cgroup().is_none() && host.why_no_cgroup().is_some());
+}
+
+#[test]
 fn a_note_is_a_process_entry() {
     let state = tempfile::tempdir().unwrap();
     let ledger = Ledger::create(state.path(), "r1", here()).unwrap();

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use loopscope_clock::layout::{MAGIC, Page, RETIRED, SIZE, VERSION};
 use loopscope_time::Frequency;
+use loopscope_time::source::counter_kind;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
@@ -206,6 +207,7 @@ fn continues(page: &Page, boot_id: &[u64; 2], frequency: Frequency) -> bool {
     is_current_version(page)
         && page.boot_id.each_ref().map(|word| word.load(Ordering::Relaxed)) == *boot_id
         && page.frequency.load(Ordering::Relaxed) == frequency.hz()
+        && page.counter.load(Ordering::Relaxed) == counter_kind() as u64
         && page.current.load(Ordering::Relaxed) != RETIRED
 }
 
@@ -238,6 +240,7 @@ fn make(path: &Path, boot_id: &[u64; 2], frequency: Frequency) -> io::Result<Map
     store(&page.boot_id[0], boot_id[0]);
     store(&page.boot_id[1], boot_id[1]);
     store(&page.frequency, frequency.hz());
+    store(&page.counter, counter_kind() as u64);
     store(&page.made, u64::try_from(made).unwrap_or(u64::MAX));
     store(&page.magic, MAGIC);
     // Whatever the umask.

@@ -188,7 +188,7 @@ fn ask<T: Question>(
         return None;
     }
     for (to, from) in named.iter_mut().zip(name) {
-        *to = from.cast_signed();
+        *to = libc::c_char::from_ne_bytes([*from]);
     }
     let mut asked = libc::ifreq {
         ifr_name: named,

@@ -8,7 +8,7 @@ use loopscope_time::Frequency;
 use super::ProbeError;
 use super::socket::StampedSocket;
 use crate::anchor::ForeignClocks;
-use crate::counter::{CounterWatch, Look};
+use crate::counter::{ClockSource, CounterWatch, Look};
 use crate::online::Online;
 use crate::record::ProbeWriter;
 use crate::vmclock::VmClock;
@@ -19,6 +19,7 @@ const GAP: Duration = Duration::from_millis(100);
 pub(super) struct LocalClocks {
     clocks: ForeignClocks,
     machine: Option<VmClock>,
+    source: ClockSource,
     watch: CounterWatch,
     turn: i64,
     due: Instant,
@@ -26,11 +27,12 @@ pub(super) struct LocalClocks {
 
 impl LocalClocks {
     pub(super) fn new(frequency: Frequency) -> LocalClocks {
-        let machine = VmClock::open();
+        let (machine, source) = (VmClock::open(), ClockSource::open());
         LocalClocks {
             clocks: ForeignClocks::open(),
-            watch: CounterWatch::new(frequency, Look::take(machine.as_ref())),
+            watch: CounterWatch::new(frequency, Look::take(machine.as_ref(), &source)),
             machine,
+            source,
             turn: 0,
             due: Instant::now(),
         }
@@ -53,7 +55,7 @@ impl LocalClocks {
             return Ok(());
         }
         self.due = now + GAP;
-        if let Some(event) = self.watch.see(Look::take(self.machine.as_ref())) {
+        if let Some(event) = self.watch.see(Look::take(self.machine.as_ref(), &self.source)) {
             let event = log.log_counter_event(self.turn, &event)?;
             online.lock().unwrap_or_else(PoisonError::into_inner).disturbed(&event);
         }
@@ -100,7 +102,7 @@ mod tests {
         .unwrap();
         let mut local_clocks = LocalClocks::new(frequency);
         let hour_ns = 3_600_000_000_000;
-        let now = Look::take(None);
+        let now = Look::take(None, &ClockSource::open());
         let before = Look { slept: (now.slept.0 - hour_ns, now.slept.1 - hour_ns), ..now };
         local_clocks.watch = CounterWatch::new(frequency, before);
 

@@ -74,7 +74,7 @@ pub enum ProbeError {
     #[error("{0}")]
     Setting(String),
     /// The socket could not be had.
-    #[error("cannot use {address} for clock probes: {source}: is it an address of this host?")]
+    #[error("cannot use {address} for clock probes: {source}: {}", remedy(source))]
     Address {
         /// Own address.
         address: SocketAddr,
@@ -111,6 +111,15 @@ pub enum ProbeError {
     /// A bug.
     #[error("the thread of the clock probes panicked: please report this")]
     Panicked,
+}
+
+/// What to do about an address that cannot be used.
+fn remedy(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => "another program has this port, choose another one",
+        io::ErrorKind::PermissionDenied => "ports below 1024 need root, choose a higher one",
+        _ => "is it an address of this host?",
+    }
 }
 
 /// Why a probe, a stamp or a packet came to nothing.

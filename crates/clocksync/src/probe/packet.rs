@@ -118,7 +118,7 @@ impl Packet {
             Kind::Greeting => 3,
         };
         put(5, &[kind]);
-        let code = key.code(&bytes[..CODED]);
+        let code = key.with(self.client).code(&bytes[..CODED]);
         bytes[CODED..].copy_from_slice(&code);
         bytes
     }
@@ -129,8 +129,10 @@ impl Packet {
         if bytes[..4] != MAGIC || bytes[4] != VERSION {
             return Err(Refusal::Malformed);
         }
-        // No field of a packet is used before its code is verified.
-        if !key.agrees(&bytes[..CODED], &bytes[CODED..]) {
+        // Only the follower's number is used before the code is verified: it selects the key.
+        let mut client = [0; 4];
+        client.copy_from_slice(&bytes[8..12]);
+        if !key.with(u32::from_le_bytes(client)).agrees(&bytes[..CODED], &bytes[CODED..]) {
             return Err(Refusal::Forged);
         }
         let u64_at = |at: usize| {
@@ -290,6 +292,12 @@ mod tests {
             prop_assert_eq!(Packet::decode(&bytes, &key), Ok(packet));
             let other = Key::new(&[8; 32]).unwrap();
             prop_assert_eq!(Packet::decode(&bytes, &other), Err(Refusal::Forged));
+            // With a root, a packet is accepted from the follower whose number it has only.
+            let root = Key::root(&[3; 32]).unwrap();
+            let own = packet.encode(&root.with(packet.client));
+            prop_assert_eq!(Packet::decode(&own, &root), Ok(packet));
+            let foreign = packet.encode(&root.with(packet.client ^ 1));
+            prop_assert_eq!(Packet::decode(&foreign, &root), Err(Refusal::Forged));
             prop_assert_eq!(Packet::decode(&bytes[..at], &key), Err(Refusal::Malformed));
             let longer = [&bytes[..], &[0]].concat();
             prop_assert_eq!(Packet::decode(&longer, &key), Err(Refusal::Malformed));

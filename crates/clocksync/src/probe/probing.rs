@@ -106,6 +106,7 @@ impl Probing {
         let mut log = ProbeWriter::create(side.directory.as_deref(), &side.identity, side.filter)?;
         log.log_processors(skew::of_this_machine().within())?;
         let now = Instant::now();
+        let client = side.key.follower().unwrap_or(random.next() as u32);
         Ok(Probing {
             socket,
             log,
@@ -116,7 +117,7 @@ impl Probing {
             reply_statistics: Arc::default(),
             frequency,
             reference,
-            client: random.next() as u32,
+            client,
             nonce: random.next(),
             session: 0,
             random,

@@ -48,12 +48,18 @@ fn library() -> &'static Path {
     LIBRARY.get_or_init(|| build_library(builds(), &core()))
 }
 
-/// The C core's files.
-pub fn core() -> PathBuf {
-    root().join("crates/trace/c")
+/// Folders of the C core's files.
+const CORE: [&str; 2] = ["time/c", "trace/c"];
+
+fn core() -> PathBuf {
+    root().join("crates")
 }
 
-/// libloopscope.so in `dir` from the files in `core`.
+fn files(folder: PathBuf) -> impl Iterator<Item = PathBuf> {
+    std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path())
+}
+
+/// libloopscope.so in `dir` from the files in the folders of `core`.
 fn build_library(dir: &Path, core: &Path) -> PathBuf {
     let library = dir.join("libloopscope.so");
     let mut cc = Command::new("cc");
@@ -61,7 +67,7 @@ fn build_library(dir: &Path, core: &Path) -> PathBuf {
         .args(["-Wall", "-Wextra", "-Wpedantic", "-Werror"])
         .args(["-Wl,-soname,libloopscope.so", "-Wl,-z,nodelete", "-I"])
         .arg(root().join("include"));
-    let files = std::fs::read_dir(core).unwrap().map(|entry| entry.unwrap().path());
+    let files = CORE.iter().flat_map(|folder| files(core.join(folder)));
     cc.args(files.filter(|path| path.extension().is_some_and(|e| e == "c")));
     run(cc.arg("-o").arg(&library));
     library
@@ -76,18 +82,19 @@ pub fn build(name: &str, compiler: &[&str], sources: &[&str]) -> PathBuf {
 /// `text`.
 pub fn mutated_storm(name: &str, file: &str, text: &str, instead: &str) -> PathBuf {
     let dir = builds().join(name);
-    let copy = dir.join("c");
-    std::fs::create_dir_all(&copy).unwrap();
-    for entry in std::fs::read_dir(core()).unwrap() {
-        let path = entry.unwrap().path();
-        let mut source = std::fs::read_to_string(&path).unwrap();
-        if path.file_name().unwrap() == file {
-            assert_eq!(source.matches(text).count(), 1, "{text:?} in {file}");
-            source = source.replace(text, instead);
+    for folder in CORE {
+        let copy = dir.join(folder);
+        std::fs::create_dir_all(&copy).unwrap();
+        for path in files(core().join(folder)) {
+            let mut source = std::fs::read_to_string(&path).unwrap();
+            if path.file_name().unwrap() == file {
+                assert_eq!(source.matches(text).count(), 1, "{text:?} in {file}");
+                source = source.replace(text, instead);
+            }
+            std::fs::write(copy.join(path.file_name().unwrap()), source).unwrap();
         }
-        std::fs::write(copy.join(path.file_name().unwrap()), source).unwrap();
     }
-    build_library(&dir, &copy);
+    build_library(&dir, &dir);
     build_in(&dir, "storm", &["cc", "-std=gnu99", "-O2"], &["storm.c", "tally.c"])
 }
 

@@ -29,16 +29,6 @@ pub enum BatchError {
 /// One process of `program`, which is `ip`, `bridge` or `tc`, for all the lines of `batch`. It dies
 /// with the calling thread.
 pub fn run(program: &'static str, options: &[&str], batch: &str) -> Result<(), BatchError> {
-    run_prepared(program, options, batch, |_| {})
-}
-
-/// The same, with more to be done before it starts.
-pub fn run_prepared(
-    program: &'static str,
-    options: &[&str],
-    batch: &str,
-    prepare: impl FnOnce(&mut Command),
-) -> Result<(), BatchError> {
     let mut command = Command::new(program);
     command
         .args(options)
@@ -47,7 +37,6 @@ pub fn run_prepared(
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
     die_with_parent(&mut command);
-    prepare(&mut command);
     let mut child = command.spawn().map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => BatchError::Missing(program),
         _ => BatchError::Run(program, e),

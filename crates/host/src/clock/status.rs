@@ -8,7 +8,7 @@ use loopscope_clock::{Page, Status, Time, Writer};
 use loopscope_clocksync::page::{Role, Service};
 use loopscope_clocksync::utc::Standing;
 use loopscope_time::Frequency;
-use loopscope_time::source::read_counter;
+use loopscope_time::source::CounterKind;
 use serde_json::{Value, json};
 
 /// Say what is known of the time. Exit codes: 0 synchronised, 3 holdover or unknown, 2 no page.
@@ -51,15 +51,17 @@ struct Answer {
     time: Time,
     words: Option<[u64; WORDS]>,
     frequency: Option<Frequency>,
+    counter: Option<CounterKind>,
     writer: Option<(Writer, bool)>,
 }
 
 impl Answer {
     fn of(page: &Page) -> Answer {
         let words = page.words();
-        let time = page.map(read_counter());
+        let time = page.now();
         let writer = page.writer().map(|writer| (writer, is_alive(writer)));
-        Answer { time, words, frequency: page.frequency(), writer }
+        let (frequency, counter) = (page.frequency(), page.counter_kind());
+        Answer { time, words, frequency, counter, writer }
     }
 
     /// The status on the page, which shows a writer's death one second later than the system does.
@@ -122,6 +124,7 @@ impl Answer {
             "half_width_ns": self.half_width_ns(),
             "calibrated_ns": self.is_known().then_some(self.time.calibrated_ns),
             "rate_ppm": self.rate_ppm(),
+            "counter": self.counter.map(CounterKind::name),
             "epoch": self.words.map(|words| words[word::STANDING] as u32),
             "age_ns": self.age_ns(),
             "expires_in_ns": self.ns_since(word::EXPIRES).map(|ns| -ns),
@@ -143,6 +146,9 @@ impl Answer {
         }
         if let Some(ppm) = self.rate_ppm() {
             line("rate", format!("{ppm:+.3} ppm, global time against the counter"));
+        }
+        if let Some(kind) = self.counter {
+            line("counter", kind.to_string());
         }
         if let Some(words) = self.words {
             line("epoch", (words[word::STANDING] as u32).to_string());

@@ -42,8 +42,9 @@ fn library() -> &'static Path {
         cc.args(["-O2", "-std=gnu11", "-D_GNU_SOURCE", "-fPIC", "-fvisibility=hidden", "-shared"])
             .args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Wl,-z,nodelete", "-I"])
             .arg(root().join("include"));
-        let files = std::fs::read_dir(root().join("crates/trace/c")).unwrap();
-        let files = files.map(|entry| entry.unwrap().path());
+        let files = ["crates/time/c", "crates/trace/c"].into_iter().flat_map(|folder| {
+            std::fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path())
+        });
         cc.args(files.filter(|path| path.extension().is_some_and(|e| e == "c")));
         run(cc.arg("-o").arg(builds().join("libloopscope.so")));
         builds().to_owned()

@@ -1,12 +1,13 @@
 //! What becomes of the file, and of its readers, when writers come and go.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use loopscope_clock::layout::LEASE_SHIFT;
 use loopscope_clock::{Page, Status, Time, Utc};
+use loopscope_time::source::{CounterKind, counter_kind};
 use loopscope_time::{Counter, Frequency};
 
 use super::{SERVICE, state, writer};
@@ -139,6 +140,26 @@ fn there_is_one_writer() {
     assert!(matches!(error, PageError::Taken { .. }), "{error}");
     drop(first);
     PageWriter::create(&path, frequency).unwrap();
+}
+
+/// Its counters are another clock's, although nothing else differs.
+#[test]
+fn a_page_of_the_other_counter_is_replaced() {
+    let (_directory, path) = place();
+    let mut first = writer(&path);
+    first.publish(&state(), SERVICE).unwrap();
+    drop(first);
+    let other = CounterKind::ALL.into_iter().find(|kind| *kind != counter_kind()).unwrap();
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all_at(&(other as u64).to_le_bytes(), 48).unwrap();
+    let page = Page::open(Some(&path)).unwrap();
+    assert_eq!(page.counter_kind(), Some(other));
+    let mut next = writer(&path);
+    next.publish(&state(), SERVICE).unwrap();
+    assert_eq!(page.map(state().anchor).status, Status::Unknown);
+    let page = Page::open(Some(&path)).unwrap();
+    assert_eq!(page.counter_kind(), Some(counter_kind()));
+    assert_eq!(page.map(state().anchor).status, Status::Synchronised);
 }
 
 /// Readers that have it mapped go on with what the next writer says.

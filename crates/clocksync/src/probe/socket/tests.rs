@@ -149,7 +149,7 @@ fn without_kernel_stamps_the_programs_own_serve() {
 #[test]
 fn processors_that_disagree_are_refused_at_every_start() {
     let pair = Ahead { processors: [0, 1], least: 1_500, most: 2_500 };
-    let skew = Box::leak(Box::new(Skew { pairs: vec![pair], each: true }));
+    let skew = Box::leak(Box::new(Skew { pairs: vec![pair], each: true, step: 0 }));
     ASSUMED.set(Some(skew));
     let hosts = tempfile::tempdir().unwrap();
     let side = |host| side(hosts.path(), host, any_frequency());

@@ -239,8 +239,8 @@ impl Endpoint {
 fn refused(cause: io::Error) -> EmulateError {
     match cause.raw_os_error().map(Errno::from_raw) {
         Some(Errno::EPERM | Errno::EACCES) => EmulateError::Document(
-            "an emulated link of a machine needs root there (CAP_NET_ADMIN): log in as root, by \
-             `user: root` in `machines`"
+            "an emulated link of a machine needs rights over its network (CAP_NET_ADMIN): give \
+             `become: sudo` or `user: root` in `machines`"
                 .to_owned(),
         ),
         Some(Errno::ENOENT | Errno::ENODEV | Errno::ENXIO) => EmulateError::Document(

@@ -3,13 +3,14 @@
 mod ring;
 mod socket;
 
+use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 use loopscope_time::MonotonicNs;
 use nix::sys::epoll::Epoll;
 
 use self::socket::Socket;
-use super::bpf::Redirect;
+use super::bpf::{self, Redirect};
 use super::{BATCH, Losses, Mover, mtu, readiness};
 use crate::EmulateError;
 use crate::frame::HEADER;
@@ -34,6 +35,11 @@ struct XdpPort {
     device: String,
     /// Packets of the current batch that leave here.
     pending: Vec<usize>,
+}
+
+/// Whether the kernel takes an XDP program from this process, without any device.
+pub fn try_out() -> io::Result<()> {
+    bpf::try_out()
 }
 
 impl Xdp {

@@ -47,7 +47,7 @@ impl TapDevice {
             return Err(super::refused(io::Error::last_os_error()));
         }
         let name = request.ifr_name.iter().take_while(|byte| **byte != 0);
-        let name = name.map(|byte| char::from(byte.cast_unsigned())).collect();
+        let name = name.map(|byte| char::from(u8::from_ne_bytes(byte.to_ne_bytes()))).collect();
         Ok(TapDevice { fd, name })
     }
 

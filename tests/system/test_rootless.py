@@ -1,0 +1,286 @@
+"""The local testbed for an ordinary user: in a user namespace, from an installed wheel."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from linked_pipeline import linked_pipeline
+from machine import ROOT, Machine
+from ordinary_user import OrdinaryUser, ordinary_user
+
+pytestmark = pytest.mark.usefixtures("root")
+Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
+
+PIPELINE = ROOT / "experiments" / "pipeline.yaml"
+COUNT = "count=300"
+LACKING = {"cgroups", "AF_XDP", "real-time priorities", "affinity of interrupts", "other users"}
+# A run that goes on until it is ended. What `hider` starts has no mark, no session and no network
+# namespace of the run any more.
+LONG = """\
+name: long
+hosts: [h1, h2]
+components:
+  sleeper: {host: h2, run: sleep 600, start: run, ready: {exit: 0}}
+  hider: {host: h1, run: [sh, -c, "env -i setsid unshare -n tail -f HOME/long.yaml & sleep 600"]}
+phases: [{name: run, timeout: 600s}]
+"""
+HIDDEN = "tail -f HOME/long.yaml"
+
+
+@pytest.fixture(scope="module")
+def installed() -> Iterator[OrdinaryUser]:
+    if os.geteuid() != 0:
+        pytest.skip("SKIPPED LOUDLY: becomes another user, needs root")
+    with ordinary_user() as made:
+        yield made
+
+
+@pytest.fixture
+def user(installed: OrdinaryUser) -> Iterator[OrdinaryUser]:
+    """The user, of whose runs nothing may be left."""
+    yield installed
+    left = installed.leftovers()
+    for pid in installed.processes():
+        os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(installed.home / "runs", ignore_errors=True)
+    assert not left, f"left behind: {left}"
+
+
+def until(what: Callable[[], bool], patience_s: float = 30) -> None:
+    """Waits until it is so."""
+    end = time.monotonic() + patience_s
+    while not what():
+        assert time.monotonic() < end, "it does not come about"
+        time.sleep(0.02)
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    """The newest run's."""
+    (latest,) = folder.glob("runs/*/latest")
+    read: dict[str, Any] = json.loads((latest / "manifest.json").read_text())
+    return read
+
+
+def kind(read: Any) -> Any:
+    """What there is in results, without their numbers and texts."""
+    if isinstance(read, dict):
+        return {key: kind(value) for key, value in read.items() if key != "problems"}
+    if isinstance(read, list):
+        return [kind(value) for value in read]
+    return type(read).__name__ if isinstance(read, str | bool) else "number or null"
+
+
+def test_the_demo_gives_the_same_kind_of_result_as_for_root(
+    user: OrdinaryUser, machine: Machine, results: Read
+) -> None:
+    done = user.command("run", PIPELINE, "--json", "-p", COUNT)
+    assert done.stdout, done.stderr
+    read = results(done)
+    loop = read["paths"]["loop"]
+    assert (loop["count"], loop["lost"], read["loss"]["recorded"]) == (300, 0, 8 * 300)
+    for hop in loop["hops"]:
+        assert hop["min_ns"] >= -hop["err_ns"], hop
+    # It is shown once at the start, and is in the manifest.
+    lacking = {each["what"]: each for each in manifest(user.home)["lacking"]}
+    assert set(lacking) == LACKING
+    shown = " ".join(done.stderr.split())
+    for what, each in lacking.items():
+        assert shown.count(f"lack {what} ({each['why']})") == 1, shown
+    # Without cgroups the variables of the environment tell whose a process is.
+    for file in (user.home / "runs").glob("*/latest/base/1/hosts/*/env.json"):
+        cgroup = json.loads(file.read_text())["cgroup"]
+        assert cgroup["path"] is None and "lacking in manifest.json" in cgroup["why_none"]
+    # The files are the user's, not some other number's.
+    files = [path for path in (user.home / "runs").rglob("*") if not path.is_symlink()]
+    assert len(files) > 50 and {path.stat().st_uid for path in files} == {user.uid}
+
+    of_root = machine.command("run", PIPELINE, "--json", "-p", COUNT)
+    assert kind(results(of_root)) == kind(read)
+    assert "other users" not in {each["what"] for each in manifest(machine.directory)["lacking"]}
+
+
+def test_links_are_emulated_through_af_packet(user: OrdinaryUser, results: Read) -> None:
+    user.write("links.yaml", linked_pipeline("h1 -> h2: {delay: 7ms, rate: 10Mbit}", count=50))
+    read = results(user.command("run", "links.yaml", "--json"))
+    assert read["verdict"] == "PASS"
+    assert read["paths"]["loop"]["min_ns"] > 7_000_000
+    (repeat,) = user.home.glob("runs/*/latest/base/1")
+    links = json.loads((repeat / "hosts/_router/components/_links/files/links.json").read_text())
+    assert links["mover"] == "tap"
+    asked = user.command("net", "show")
+    assert asked.returncode != 0, "no link is emulated any more"
+
+
+LIVE = """\
+name: live
+hosts: [h1, h2]
+network: {h1 -> h2: {delay: 3ms}}
+components: {a: {host: h1, run: sleep 600, start: run, ready: {exit: 0}}}
+phases: [{name: run, timeout: 600s}]
+"""
+
+
+def running(user: OrdinaryUser, name: str, text: str, mark: str) -> subprocess.Popen[str]:
+    """Starts a run and waits until a program of it runs, whose command is ``mark``."""
+    user.write(name, text.replace("HOME", str(user.home)))
+    mark = mark.replace("HOME", str(user.home))
+    started = user.start("run", name)
+    until(lambda: mark in user.processes().values() or started.poll() is not None)
+    assert started.poll() is None, started.communicate()
+    return started
+
+
+def test_links_are_changed_from_a_second_terminal(user: OrdinaryUser) -> None:
+    started = running(user, "live.yaml", LIVE, "sleep 600")
+    changed = user.command("net", "set", "h1 -> h2", "delay=9ms")
+    assert changed.returncode == 0, changed.stderr
+    assert started.poll() is None
+    started.send_signal(signal.SIGINT)
+    started.communicate(timeout=60)
+
+
+def test_an_interrupted_run_leaves_nothing(user: OrdinaryUser) -> None:
+    started = running(user, "long.yaml", LONG, HIDDEN)
+    started.send_signal(signal.SIGINT)
+    _, said = started.communicate(timeout=60)
+    assert started.returncode == 130, said
+    assert manifest(user.home)["status"] == "interrupted"
+
+
+def agent_of(user: OrdinaryUser) -> int:
+    """The launcher of the machine's agent: the first of its processes."""
+    agents = (pid for pid, of in user.processes().items() if "agent --run" in of)
+    return min(agents)
+
+
+@pytest.mark.parametrize("whom", ["controller", "agent"])
+def test_a_killed_process_takes_everything_with_it(user: OrdinaryUser, whom: str) -> None:
+    started = running(user, "long.yaml", LONG, HIDDEN)
+    if whom == "controller":
+        started.kill()
+    else:
+        # The launcher is outside, the agent is its child and the first of its namespace.
+        children = Path(f"/proc/{agent_of(user)}/task/{agent_of(user)}/children").read_text()
+        os.kill(int(children), signal.SIGKILL)
+    _, said = started.communicate(timeout=60)
+    if whom == "agent":
+        assert "killed by SIGKILL" in said, said
+    until(lambda: not user.processes())
+
+
+def test_what_a_killed_launcher_left_is_removed_by_reset(user: OrdinaryUser) -> None:
+    started = running(user, "long.yaml", LONG, HIDDEN)
+    os.kill(agent_of(user), signal.SIGKILL)
+    _, said = started.communicate(timeout=60)
+    assert "its agent is gone" in said, said
+    until(lambda: not user.processes())
+    assert [path.suffix for path in (user.state / "ledger").iterdir()] == [".jsonl"]
+    done = user.command("reset", "--json")
+    removed = json.loads(done.stdout)
+    assert removed["problems"] == [] and removed["removed"], removed
+
+
+def test_two_runs_at_once_do_not_meet(user: OrdinaryUser) -> None:
+    first = running(user, "long.yaml", LONG, HIDDEN)
+    second = user.command("run", PIPELINE, "--json", "-p", "count=50")
+    assert json.loads(second.stdout)["paths"]["loop"]["count"] == 50, second.stderr
+    reset = json.loads(user.command("reset", "--json").stdout)
+    assert len(reset["in_use"]) == 1 and not reset["removed"], reset
+    assert first.poll() is None
+    first.send_signal(signal.SIGINT)
+    first.communicate(timeout=60)
+
+
+ORPHANS = """\
+for i in 1 2 3 4 5 6 7 8 9 10; do (sleep 0.1 & sleep 0.01) & done
+wait
+while cat /proc/[0-9]*/stat 2> /dev/null | grep -q '(sleep)'
+do :; done
+"""
+SMALL = """\
+name: small
+hosts: [h1]
+components:
+  a: {host: h1, run: COMMAND, ready: {exit: 0}, start: run}
+phases: [{name: run, timeout: 20s}]
+"""
+
+
+def test_orphans_are_waited_for(user: OrdinaryUser) -> None:
+    """The machine's agent is the first process of the namespace, so they become its children."""
+    user.write("orphans.sh", ORPHANS)
+    user.write("small.yaml", SMALL.replace("COMMAND", "sh ./orphans.sh"))
+    done = user.command("run", "small.yaml")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def delegated(user: OrdinaryUser) -> Iterator[Path]:
+    """A cgroup that is the user's, as systemd delegates one; nothing may be left in it."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    places = [Path(fields[1]) for fields in mounts if fields[2] == "cgroup2"]
+    if not places:
+        pytest.skip("SKIPPED LOUDLY: no cgroups of version 2 are mounted")
+    group = places[0] / f"loopscope-tests-{os.getpid()}"
+    group.mkdir()
+    for path in (group, group / "cgroup.procs"):
+        os.chown(path, user.uid, -1)
+    yield group
+    left = [path for path in group.iterdir() if path.is_dir()]
+    for path in (*left, group):
+        path.rmdir()
+    assert not left
+
+
+def test_a_delegated_cgroup_is_used(user: OrdinaryUser, delegated: Path) -> None:
+    user.write("small.yaml", SMALL.replace("COMMAND", "cat /proc/self/cgroup"))
+    enter = ["sh", "-c", 'echo 0 > "$0/cgroup.procs" && exec "$@"', delegated]
+    done = user.run([*enter, *user.words("run", "small.yaml")])
+    assert done.returncode == 0, done.stderr
+    assert "cgroups" not in {each["what"] for each in manifest(user.home)["lacking"]}
+    (own,) = user.home.glob("runs/*/latest/base/1/hosts/h1/components/a/")
+    run = (user.home / "runs" / "small" / "latest").resolve().name.rpartition("-")[2]
+    assert f"0::/{delegated.name}/ls-{run}/h1/a\n" in (own / "stdout.log").read_text()
+    assert json.loads((own / "exit.json").read_text())["cpu"]["user_us"] >= 0
+
+
+@pytest.mark.parametrize(("name", "works"), [("nobody", True), ("root", False)])
+def test_a_component_can_be_its_own_user_only(user: OrdinaryUser, name: str, works: bool) -> None:
+    user.write("check.sh", 'test "$USER" = "$1" && test "$(id -u)" = 0')
+    command = f"sh ./check.sh {name}, user: {name}"
+    user.write("small.yaml", SMALL.replace("COMMAND", command))
+    done = user.command("run", "small.yaml")
+    assert (done.returncode == 0) == works, done.stderr
+    assert ("it is to run as user root, which only root can have it do" in done.stderr) != works
+
+
+def test_doctor_lists_what_is_lacking(user: OrdinaryUser) -> None:
+    found = json.loads(user.command("doctor", "--json").stdout)["findings"]
+    by_name = {each["what"]: each for each in found}
+    assert by_name["local testbed"]["ok"]
+    for what in LACKING:
+        finding = by_name[f"{what} on its hosts"]
+        assert not finding["ok"] and finding["cost"], finding
+
+
+def test_without_user_namespaces_it_says_what_to_do(user: OrdinaryUser, tmp_path: Path) -> None:
+    """In a chroot the kernel refuses them."""
+    user.write("small.yaml", SMALL.replace("COMMAND", "'true'"))
+    words = user.words("run", "small.yaml")
+    become = words.index("setpriv")
+    inner = ["sh", "-c", 'mount --rbind / "$0" && exec chroot "$0" "$@"', tmp_path]
+    there = ["sh", "-c", 'cd "$HOME" && exec "$@"', "sh"]
+    done = user.run([*words[:become], *inner, *there, *words[become:]])
+    assert done.returncode != 0
+    assert "cannot make hosts without root: user and PID namespaces" in done.stderr, done.stderr
+    assert "run loopscope with sudo" in done.stderr
+    assert not json.loads(user.command("reset", "--json").stdout)["removed"]
