@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control import around, barriers, death, hosts, skew
+from control import around, barriers, death, hosts, scale, skew
 
 FIGURES = {
     "hosts": hosts.up_and_down,
@@ -11,4 +11,5 @@ FIGURES = {
     "around": around.measure,
     "death": death.measure,
     "skew": skew.measure,
+    "scale": scale.measure,
 }

@@ -67,7 +67,7 @@ async def _once(directory: Path, run: str) -> tuple[float, float, float]:
     try:
         await asyncio.gather(*(host.agent.hello() for host in bed.hosts.values()))
         made = time.monotonic() - began
-        memory = _pss_of_agents(run)
+        memory = pss_of_agents(run)
     finally:
         began = time.monotonic()
         await bed.remove()
@@ -76,13 +76,13 @@ async def _once(directory: Path, run: str) -> tuple[float, float, float]:
     return made, time.monotonic() - began, memory
 
 
-def _pss_of_agents(run: str) -> float:
-    """Mean proportional set size of the hosts' agents, in bytes."""
+def pss_of_agents(run: str | None = None) -> float:
+    """Mean proportional set size of the hosts' agents of a run, or of all, in bytes."""
     sizes = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_bytes().split(b"\0")
-            if b"--netns" in words and run.encode() in words:
+            if b"--netns" in words and (run is None or run.encode() in words):
                 lines = (process / "smaps_rollup").read_text().splitlines()
                 sizes += [int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")]
         except OSError:

@@ -97,6 +97,23 @@ def _skew(found: dict[str, Any]) -> Iterator[Row]:
     )
 
 
+def _scale(found: dict[str, Any]) -> Iterator[Row]:
+    for key, links in (("linked", "with emulated links"), ("plain", "without")):
+        each = found[key]
+        what = f"a run of {each['hosts']} local hosts {links}"
+        if "skipped" in each:
+            yield _skipped(what, "works", each)
+            continue
+        packets, met = "", verdict(True)
+        if "came" in each:
+            packets = f"{each['left']} of {each['came']} packets left the links"
+            met = verdict(each["came"] == each["left"] > 0)
+        yield Row(what, "works", f"{each['seconds']:.3g} s", packets, met)
+        pss = each["pss_bytes_per_agent"]
+        met = verdict(pss <= PSS_BYTES)
+        yield Row("  memory of an agent (PSS)", "4 MiB", f"{pss / 2**20:.3g} MiB", "", met)
+
+
 PARTS = {
     "hosts": _hosts,
     "components": _components,
@@ -104,6 +121,7 @@ PARTS = {
     "around": _around,
     "death": _death,
     "skew": _skew,
+    "scale": _scale,
 }
 
 
