@@ -49,6 +49,7 @@ class Row:
     repeat: int = 1
     fields: tuple[tuple[str, Any], ...] = ()
     """Fields of its own, with the same names and types in every row of the entity."""
+    thread: int = 1
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ class SyntheticRun:
                     "host": pa.array([row.host for row in of_entity], text),
                     "process": pa.array([row.component for row in of_entity], text),
                     "pid": pa.array([1] * n, pa.uint32()),
-                    "tid": pa.array([1] * n, pa.uint32()),
+                    "tid": pa.array([row.thread for row in of_entity], pa.uint32()),
                     "cpu": pa.array([None] * n, pa.uint16()),
                     "id": pa.array([row.id for row in of_entity], pa.int64()),
                     "seq": pa.array([row.id for row in of_entity], pa.uint32()),

@@ -247,6 +247,24 @@ def test_order(tmp_path):
     assert told(results) == [F, U]
 
 
+def test_a_thread_stamps_what_it_sends_in_order(tmp_path):
+    """Of two messages that are sent at once, by two threads it is not known which was first."""
+    burst = [*sent([0, 15], err=9), *came({0: 10 * MS, 1: 11 * MS})]
+    hosts = [Host("h1", True, 9, 1.0, apart_ns=300), Host("h2", False, 0, 0.0)]
+    assert told(judge(tmp_path / "one", burst, "way in order", hosts=hosts)) == [P]
+    burst[1] = replace(burst[1], thread=2)
+    assert told(judge(tmp_path / "two", burst, "way in order", hosts=hosts)) == [U]
+    burst[1] = replace(burst[1], thread=1)
+    at_once = [replace(burst[1], ts=0) if row is burst[1] else row for row in burst]
+    assert told(judge(tmp_path / "at-once", at_once, "way in order", hosts=hosts)) == [U]
+    far = [replace(hosts[0], apart_ns=2000), hosts[1]]
+    results = judge(tmp_path / "far", burst, "way in order", hosts=far)
+    assert told(results) == [U], "it may have moved to a processor whose counter is behind"
+    disturbed = [replace(hosts[0], drift_ppm=float("nan")), hosts[1]]
+    results = judge(tmp_path / "disturbed", burst, "way in order", hosts=disturbed)
+    assert told(results) == [U]
+
+
 def test_one_that_nobody_saw_arrive_may_have_overtaken_all(tmp_path):
     rows = [*sent([i * MS for i in range(6)]), *came({i: (i + 10) * MS for i in range(5)})]
     line = "way in order for 50%"

@@ -427,9 +427,8 @@ def _tied(messages: Messages, event: int, rows: Rows) -> Mask:
     if len(rows) < 2:
         return tied
     before, after = rows[:-1], rows[1:]
-    near = messages.ts[event][after] - messages.ts[event][before] <= messages.errors_between(
-        event, before, event, after
-    )
+    apart = messages.ts[event][after] - messages.ts[event][before]
+    near = apart <= messages.nearest_in_order(event, before, after)
     near &= messages.repeat[before] == messages.repeat[after]
     tied[1:] |= near
     tied[:-1] |= near

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 
 ALL = slice(None)
+MOVE_NS = 1_000
+"""Less than a thread takes to go from one processor to another."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +84,13 @@ class Messages:
         costs: Mapping[tuple[int, str], tuple[float, float]] | None = None,
         keys: Keys = PLAIN,
         begins: Mapping[int, int] | None = None,
+        one_thread: Sequence[Sequence[int]] = (),
     ) -> None:
         """`hosts` are the codes in the stamps.
 
         `keys` are what the ids stand for. `costs` are what an event costs, ns and maximum error, by
-        repeat and host; to be subtracted. Every host of a message has one then.
+        repeat and host; to be subtracted. Every host of a message has one then. `one_thread` has
+        for each event the repeats in which one thread recorded all of it.
         """
         self.path = path
         if begins is None:
@@ -95,7 +99,8 @@ class Messages:
             begins = {each: int(first[repeat == each].min()) for each in numbers}
         self.begins = begins
         """When the first message of each repeat set out, also where it is left out."""
-        self._given = (hosts, counters, costs, keys, begins)
+        self._given = (hosts, counters, costs, keys, begins, one_thread)
+        self._one_thread = one_thread
         self.keys = keys
         self._stamps = stamps
         self.repeat = repeat
@@ -158,6 +163,22 @@ class Messages:
             return err
         length = self.ts[last][ends] - self.ts[first][begins]
         return maximum_errors(length, err, self._counters[self.repeat[begins], host], one_host)
+
+    def nearest_in_order(self, event: int, before: Rows, after: Rows) -> Nanoseconds:
+        """Times in ns between pairs of messages at an event up to which their order is open.
+
+        A thread stamps its events in their order, unless it was moved to a processor whose counter
+        is behind by more than the move takes.
+        """
+        found = self.errors_between(event, before, event, after)
+        if self._one_thread and self._one_thread[event]:
+            repeat = self.repeat[before]
+            counter = self._counters[repeat, self.host[event][before]]
+            # The drift of a clock that was disturbed is not known.
+            sound = (counter["apart_ns"] <= MOVE_NS) & ~np.isnan(counter["drift_ppm"])
+            known = np.isin(repeat, self._one_thread[event]) & sound
+            found = np.where(known, 0, found)
+        return found
 
     def chosen(self, rows: Mask) -> Messages:
         """Some of the messages."""
@@ -253,6 +274,7 @@ def read_messages(
     ids: list[npt.NDArray[np.int64]] = []
     kept: list[Mask] = []
     stamps: list[list[Stamps]] = [[] for _ in path.events]
+    one_thread: list[list[int]] = [[] for _ in path.events]
     absent: dict[PathEvent, None] = {}
     strangers = 0
     for repeat in run.repeats:
@@ -263,6 +285,8 @@ def read_messages(
         kept.append(first.ts >= first.ts[:1].sum() + path.trim_ns)
         for event in range(len(path.events)):
             each = _read(run, repeat, path, event, keys, hosts, absent) if event else first
+            if each.of_one_thread:
+                one_thread[event].append(repeat)
             place = each.find(first.id) if event else np.arange(len(first))
             if event == len(path.events) - 1:
                 strangers += len(each) - int((place != NOWHERE).sum())
@@ -278,6 +302,7 @@ def read_messages(
         counters(run),
         costs,
         keys,
+        one_thread=one_thread,
     )
     if path.trim_ns:
         messages = messages.chosen(np.concatenate(kept))

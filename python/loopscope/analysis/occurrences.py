@@ -44,12 +44,15 @@ class Occurrences:
         err: Nanoseconds,
         host: npt.NDArray[np.int16],
         fields: Mapping[str, Column] | None = None,
+        of_one_thread: bool = False,
     ) -> None:
         """Takes occurrences in any order.
 
         Where stamps tie, the least certain one counts, so that the result does not depend on that
         order.
         """
+        self.of_one_thread = of_one_thread
+        """Whether one thread recorded all of them, with its host's counter."""
         in_order: Places | None = None
         self._ids = id
         if not _increases(id):
@@ -132,14 +135,15 @@ def read_occurrences(
     if key is None and any(keys.values is not None for keys in fields.values()):
         # They are numbered in their order, which a join does not keep.
         here = here.order("ts, counter, id")
-    at = here.aggregate("host, count(counter), count(*)").fetchall()
+    threads = "min(pid) = max(pid) AND min(tid) = max(tid) AND count(counter) = count(*)"
+    at = here.aggregate(f"host, count(counter), count(*), {threads}").fetchall()
     chosen = ["ts", "err_ns AS err"]
     if key is not None:
         chosen.append("_id AS id")
-    of_one = len(at) <= 1 and all(counted in (0, n) for _, counted, n in at)
+    of_one = len(at) <= 1 and all(counted in (0, n) for _, counted, n, _ in at)
     if not of_one:
         # Text costs more than all the rest, and a component has one host.
-        codes = " ".join(f"WHEN {literal(host)} THEN {hosts[host]}" for host, _, _ in at)
+        codes = " ".join(f"WHEN {literal(host)} THEN {hosts[host]}" for host, *_ in at)
         # What no counter stamped is as if of another host: its clock has a rate of its own.
         other = f"CASE WHEN counter IS NULL THEN {len(hosts)} ELSE 0 END"
         chosen.append(f"(CASE host {codes} END + {other})::SMALLINT AS host")
@@ -158,7 +162,8 @@ def read_occurrences(
     else:
         id = rows["id"].to_numpy()
     columns = {name: _column(rows[column]) for name, column in names.items()}
-    return Occurrences(id, ts, err, host, columns)
+    of_one_thread = len(at) == 1 and bool(at[0][3])
+    return Occurrences(id, ts, err, host, columns, of_one_thread)
 
 
 def _column(values: Any) -> Column:
