@@ -248,7 +248,7 @@ def test_order(tmp_path):
 
 
 def test_a_thread_stamps_what_it_sends_in_order(tmp_path):
-    """Of two messages that are sent at once, by two threads it is not known which was first."""
+    """Two threads that send at once: it is not known which message was first."""
     burst = [*sent([0, 15], err=9), *came({0: 10 * MS, 1: 11 * MS})]
     hosts = [Host("h1", True, 9, 1.0, apart_ns=300), Host("h2", False, 0, 0.0)]
     assert told(judge(tmp_path / "one", burst, "way in order", hosts=hosts)) == [P]

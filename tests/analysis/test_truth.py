@@ -305,6 +305,8 @@ def test_periodic_events(gaps, steady, window, limit, allowed, value):
             "process": ["a"] * n,
             "id": [place for _, place in stamps],
             "counter": [ts for ts, _ in stamps],
+            "pid": [1] * n,
+            "tid": [1] * n,
         }
     )
     hosts = pa.table({"repeat": [1], "host": ["h1"], "drift_ppm": [1.0 if steady else None]})

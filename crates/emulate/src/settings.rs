@@ -36,6 +36,9 @@ pub struct Document {
     /// The host that impairs what it sends itself; absent: a router stands between the hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sender: Option<String>,
+    /// The host between the others that forwards what they send to each other, and impairs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub router: Option<String>,
     /// The router's devices, one for each host.
     pub ports: Vec<Port>,
     /// The links that differ from a plain wire.
@@ -84,14 +87,14 @@ impl MessageField {
 pub struct Port {
     /// The name in the experiment file.
     pub host: String,
-    /// Its veth's end in the router's namespace. With `sender` there is none.
+    /// Its veth's end in the router's namespace. With `sender` or `router` there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub device: String,
     /// The address of the host's own end, by which netem recognises who sent a frame. Needed for it
     /// only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<Address>,
-    /// The host's IP address. Needed with `sender` only.
+    /// The host's IP address. Needed with `sender` and `router` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip: Option<IpAddr>,
 }

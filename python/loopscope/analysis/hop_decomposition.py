@@ -17,7 +17,7 @@ import pyarrow as pa
 from loopscope.analysis.bounded_statistics import Sample
 from loopscope.analysis.hop_decomposition_result import SPLIT_TIMES, PartResult, SplitResult
 from loopscope.analysis.maximum_error import COUNTER, NO_COUNTER, maximum_errors
-from loopscope.analysis.measured_links import ROUTER, ports, routed
+from loopscope.analysis.measured_links import ports, routers
 from loopscope.analysis.messages import counters
 from loopscope.analysis.patterns import SLEW_PPM
 from loopscope.analysis.quantity_text import number
@@ -66,7 +66,7 @@ class LinkEvents:
         if self._links and ENQUEUED in run.tables and DEPARTED in run.tables:
             self._packets = _packets(run)
             self._counters = counters(run)
-            self._routed = routed(run)
+            self._routers = routers(run)
 
     def splits(self, messages: Messages) -> HopDecompositions:
         """The splits of the messages' hops at each emulated link that they went over.
@@ -195,7 +195,7 @@ class LinkEvents:
         of_repeat = [
             self._counters.get((each, host), NO_COUNTER)
             for each in repeat.tolist()
-            for host in (ROUTER if each in self._routed else sender,)
+            for host in (self._routers.get(each, sender),)
         ]
         one_host = np.ones(len(length), np.bool_)
         found: Nanoseconds = np.minimum(

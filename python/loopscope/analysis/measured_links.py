@@ -48,10 +48,10 @@ def read_links(run: Run) -> tuple[tuple[LinkResult, ...], list[str]]:
     return tuple(found), problems
 
 
-def routed(run: Run) -> set[int]:
-    """The repeats in which a router emulated the links; else each host did for what it sent."""
-    repeats = run.repeats.items()
-    return {repeat for repeat, directory in repeats if (directory / "hosts" / ROUTER).exists()}
+def routers(run: Run) -> dict[int, str]:
+    """The host that emulated all links, by repeat; else each host did for what it sent."""
+    accounts = {repeat: _accounts(directory) for repeat, directory in run.repeats.items()}
+    return {repeat: each[0][0] for repeat, each in accounts.items() if len(each) == 1}
 
 
 def is_links(process: str) -> bool:

@@ -49,7 +49,8 @@ Runs = Annotated[
 
 @app.command("show", help=HELP_SHOW)
 def show(to: To = None, runs: Runs = Path("runs"), as_json: live.AsJson = False) -> None:
-    answers = _ask(_on_machines(to, runs), to, ["show"])
+    repeat = _on_machines(to, runs)
+    answers = _ask(repeat, to, ["show"], _router(repeat))
     try:
         links = [link for said in answers for link in json.loads(said)]
         rows = [_cells(link) for link in links]
@@ -136,7 +137,7 @@ def set_settings(
     repeat = _on_machines(to, runs)
     for source, target in pairs:
         name = f"{source} -> {target}"
-        (said,) = _ask(repeat, to, ["set", name, to_json(change)], source)
+        (said,) = _ask(repeat, to, ["set", name, to_json(change)], _router(repeat) or source)
         try:
             in_force[name] = json.loads(said)
         except ValueError:
@@ -168,6 +169,19 @@ def _on_machines(to: str | None, runs: Path) -> Path | None:
         (run,) = found
         exits.end(exits.USAGE, f"links are emulated here and in {run}: name one by --to")
     return next(iter(found.values()), None)
+
+
+def _router(repeat: Path | None) -> str | None:
+    """The host that emulates all links of a repeat; None: each does it for what it sends."""
+    from loopscope.timeline import RunError, read_manifest
+
+    if repeat is None:
+        return None
+    try:
+        experiment = read_manifest(repeat.parents[1])["experiment"]
+        return (experiment["network"]["emulation"] or {}).get("router")
+    except (RunError, KeyError, TypeError) as error:
+        exits.end(exits.USAGE, f"{repeat.parents[1]}: its manifest tells no network: {error}")
 
 
 def _ask(

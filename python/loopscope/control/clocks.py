@@ -42,15 +42,15 @@ class HostClocks:
         hosts: Mapping[str, Host],
         progress: Progress,
         each: _AskEach,
-        links_at_senders: bool,
+        links_at_hosts: bool,
     ) -> None:
-        """``links_at_senders``: links are emulated at the hosts' own addresses."""
+        """``links_at_hosts``: links are emulated at the hosts' own addresses."""
         self._exchange = exchange
         self._settings = settings
         self._hosts = hosts
         self._progress = progress
         self._each = each
-        self._past_links = links_at_senders and not self._on_data
+        self._past_links = links_at_hosts and not self._on_data
         self._running: list[Host] = []
         self._began: float | None = None
         self._followers = [host for host in list(hosts.values())[1:] if host.name != ROUTER]

@@ -24,6 +24,7 @@ RESERVE_BYTES = 1 << 20
 def _request(experiment: Experiment, run_id: str, directory: Path) -> Request:
     """The testbed that the experiment needs, whose hosts write into ``directory``."""
     network = experiment.network
+    emulation = network.emulation
     return Request(
         run_id=run_id,
         hosts=experiment.hosts,
@@ -34,6 +35,8 @@ def _request(experiment: Experiment, run_id: str, directory: Path) -> Request:
         data_mtu=network.mtu,
         hidden_clocks=experiment.clocks.seed,
         router=router.is_needed(experiment),
+        router_host=emulation.router if emulation is not None else None,
+        routed=router.links_between(experiment),
         probes_on_data=experiment.clock.network == DATA,
         counters=experiment.clock.counters,
     )

@@ -56,8 +56,13 @@ class Repeat:
             self._links = [router.links(experiment, bed.router)]
             self._router = bed.router.host
             self._hosts[self._router.name] = self._router
-        elif bed.links_at_senders:
-            self._links = router.links_at_senders(experiment, bed.hosts)
+        elif bed.links_at_hosts:
+            emulation = experiment.network.emulation
+            if emulation is not None and emulation.router is not None:
+                name = emulation.router
+                self._links = [router.links_at_router(experiment, bed.hosts, name)]
+            else:
+                self._links = router.links_at_senders(experiment, bed.hosts)
         self._progress = progress
         self._components = Components([*self._links, *experiment.components])
         self._stages = Stages(experiment, self._hosts, self._components, self._streams_of, progress)
@@ -68,7 +73,7 @@ class Repeat:
             self._hosts,
             progress,
             self._each,
-            links_at_senders=bed.links_at_senders,
+            links_at_hosts=bed.links_at_hosts,
         )
         self._collecting = False
         self.left: dict[str, str] = {}

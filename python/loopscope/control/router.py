@@ -1,7 +1,8 @@
-"""What emulates the links: a router, which is one more host, or a component on each host."""
+"""What emulates the links: a router, which is one more host, or a component on hosts."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,6 +48,22 @@ def links_at_senders(experiment: Experiment, hosts: Mapping[str, Host]) -> list[
         _component(f"{LINKS}-{name}", name, links_document(experiment, ports, name))
         for name in hosts
     ]
+
+
+def links_at_router(experiment: Experiment, hosts: Mapping[str, Host], name: str) -> Component:
+    """The component by which a host impairs what it forwards."""
+    ports = [{"host": host.name, "ip": host.addresses[DATA]} for host in hosts.values()]
+    return _component(f"{LINKS}-{name}", name, links_document(experiment, ports))
+
+
+def links_between(experiment: Experiment) -> list[tuple[str, str]]:
+    """The pairs of hosts whose packets have to come to the host that is the router."""
+    emulation = experiment.network.emulation
+    if emulation is None or emulation.router is None:
+        return []
+    pairs = [(link.source, link.target) for link in emulation.links]
+    pairs = pairs or list(itertools.permutations(experiment.hosts, 2))
+    return [pair for pair in pairs if emulation.router not in pair]
 
 
 def _component(name: str, host: str, config: dict[str, Any]) -> Component:

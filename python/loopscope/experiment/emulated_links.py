@@ -40,6 +40,9 @@ def emulation(network: Network, hosts: tuple[str, ...]) -> plan.Emulation | None
     given = {pair: link for key, link in network.links.items() for pair in ends(key)}
     links = []
     for source, target in itertools.permutations(hosts, 2):
+        # What is sent to the router itself passes no link.
+        if target == network.router:
+            continue
         link = given.get((source, target), WIRE)
         if not _impairs(network.default, link):
             continue
@@ -60,6 +63,7 @@ def emulation(network: Network, hosts: tuple[str, ...]) -> plan.Emulation | None
         message=None if network.message is None else network.message.model_dump(),
         trace=network.trace,
         links=tuple(links),
+        router=network.router,
     )
 
 
@@ -78,7 +82,8 @@ def document(
 ) -> dict[str, Any]:
     """The links document of ``schema/links.md`` for the router, whose ports these are.
 
-    With ``sender`` it is for that host, which impairs what it sends.
+    With ``sender`` it is for that host, which impairs what it sends; else, where the experiment
+    names a router, for that host.
     """
     emulation = experiment.network.emulation
     assert emulation is not None
@@ -89,6 +94,7 @@ def document(
         "wait": emulation.wait,
         **({} if emulation.message is None else {"message": emulation.message}),
         **({} if sender is None else {"sender": sender}),
+        **({} if emulation.router is None else {"router": emulation.router}),
         "ports": list(ports),
         "links": [
             {
@@ -110,6 +116,7 @@ def check_links(at: Place, keys: Collection[str]) -> None:
     ``at`` is the network, of which ``keys`` are no links.
     """
     first: dict[Pair, Mark] = {}
+    router = at.text_at("router")
     for key, link in at.entries():
         if key in keys:
             continue
@@ -126,7 +133,20 @@ def check_links(at: Place, keys: Collection[str]) -> None:
             link.report(message, at_key=True)
         for pair in pairs:
             first.setdefault(pair, link.key_mark)
+        if router in [target for _, target in pairs]:
+            link.report(
+                f"{router} is the router, and what is sent to it passes no link; give the links "
+                "between the others, and those from it",
+                at_key=True,
+            )
+    _check_router(at)
     _check_settings(at)
+
+
+def _check_router(at: Place) -> None:
+    given, known = at.get("router"), at.names.hosts
+    if given is not None and known is not None and len(known) < 3:
+        given.report(f"a router stands between two others, and there are {len(known)} hosts")
 
 
 def _check_hosts(pair: Pair, link: Place) -> None:
@@ -168,7 +188,7 @@ def _check_settings(at: Place) -> None:
                 _report_setting(at, key, at_ns, _FILE_NAMES.get(name, name), message)
                 break
     if not impaired and not _is_asked_for(at):
-        for key in ("mover", "wait", "message"):
+        for key in ("mover", "router", "wait", "message"):
             if given := at.get(key):
                 message = f"{key} does nothing: no link is impaired; impair one, or set emulate: "
                 given.report(message + "true", severity="warning")

@@ -187,6 +187,8 @@ def _check_idle_hosts(at: Place) -> None:
     used = {component.text_at("host") for _, component in at.entries("components")}
     if not used or None in used or not used <= (at.names.hosts or set()):
         return
+    network = at.get("network")
+    used.add(network.text_at("router") if network is not None else None)
     hosts = [host for host in at.elements("hosts") if host.text]
     idle = [host for host in hosts if host.text not in used]
     if len(idle) > FEW:

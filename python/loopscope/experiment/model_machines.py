@@ -124,7 +124,13 @@ class Machine(Section):
 def check_machines(at: Place) -> None:
     """Refuses what only a network that is made for the run can have."""
     network = at.get("network")
-    if at.text_at("testbed") != "ssh" or network is None:
+    if network is None:
+        return
+    if at.text_at("testbed") != "ssh":
+        if given := network.get("router"):
+            given.report(
+                "testbed local makes a router of its own: remove this, or use testbed: ssh"
+            )
         return
     for key in ("data", "clock"):
         if given := network.get(key):

@@ -54,6 +54,11 @@ class Network(Section):
         description="What moves emulated packets: xdp (AF_XDP), tap (AF_PACKET), netem (the "
         "kernel's). auto: xdp where the kernel allows it, else tap.",
     )
+    router: Annotated[str, values.Reference("host")] | None = Field(
+        default=None,
+        description="The host between the others that forwards what they send to each other, and "
+        "emulates all links, with `testbed: ssh`. Default: each host impairs what it sends.",
+    )
     wait: Literal["sleep", "spin"] = Field(
         default="sleep",
         description="How the mover waits for a packet's time: sleep, or spin, which takes a core.",

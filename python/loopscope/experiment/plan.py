@@ -210,6 +210,8 @@ class Link:
 class Emulation:
     """Emulation by the router between the hosts. ``links`` are those that differ from a plain wire.
 
+    ``router`` is the host that is the router, None: the testbed has one, or each host impairs what
+    it sends.
     ``message`` says where packets carry their message's number: ``offset`` and ``width`` in bytes,
     ``order`` of them; None: in the first eight bytes, little-endian. ``trace`` says whether the
     events of group ``link`` are recorded.
@@ -221,6 +223,7 @@ class Emulation:
     trace: bool
     links: tuple[Link, ...]
     message: dict[str, Any] | None = None
+    router: str | None = None
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,10 @@ class Request:
     sends; else all hosts share one network."""
     probes_on_data: bool
     """Whether clock probes go over the data links."""
+    router_host: str | None = None
+    """The host that is the router."""
+    routed: Sequence[tuple[str, str]] = ()
+    """Pairs of other hosts: what the first sends to the second has to come to the router."""
     counters: Mapping[str, str] = field(default_factory=dict)
     """What stamps the events of hosts, ``cycles`` or ``monotonic-raw``; others choose theirs."""
 
@@ -108,8 +112,9 @@ class Testbed(ABC):
         """By name, in the order of the request."""
         self.router: Router | None = None
         """Where the request asks for one."""
-        self.links_at_senders = False
-        """Where no router can stand between the hosts: each can impair what it sends itself."""
+        self.links_at_hosts = False
+        """Where no router of the testbed's stands between the hosts: one that the request names is
+        it, or each impairs what it sends itself."""
         self.knows_neighbours = False
         """Whether every host has the others' Ethernet addresses from the start."""
         self.lacking: Sequence[Lack] | None = None

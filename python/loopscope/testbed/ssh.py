@@ -26,7 +26,7 @@ from loopscope.provider import (
     TestbedError,
 )
 from loopscope.provider.agent import Agent, AgentError
-from loopscope.testbed import kit, rights
+from loopscope.testbed import kit, rights, routes
 from loopscope.testbed.loss import Loss, find_out
 from loopscope.testbed.reach import Reached, reach
 from loopscope.testbed.relay import SILENCE_S, Relay
@@ -64,7 +64,7 @@ class SshTestbed(Testbed):
 
     def __init__(self, machines: dict[str, Machine], request: Request) -> None:
         super().__init__()
-        self.links_at_senders = request.router
+        self.links_at_hosts = request.router
         self._machines = machines
         self._request = request
         self._remotes: dict[str, _Remote] = {}
@@ -90,7 +90,13 @@ class SshTestbed(Testbed):
                 raise error
         if failed:
             raise TestbedError("\n".join(str(error) for error in failed))
-        self.hosts = {name: host for name, host in zip(names, made, strict=True)}  # type: ignore[misc]
+        hosts: dict[str, Host] = dict(zip(names, made, strict=True))  # type: ignore[arg-type]
+        if self._request.router_host is not None:
+            addresses = {name: str(host.addresses[DATA]) for name, host in hosts.items()}
+            reached = {name: each.machine for name, each in self._remotes.items()}
+            router, routed = self._request.router_host, self._request.routed
+            await routes.check(router, routed, addresses, reached)
+        self.hosts = hosts
         found = {name: each.rights for name, each in self._remotes.items() if each.rights}
         self.lacking = rights.lacking(found)
 
@@ -102,7 +108,7 @@ class SshTestbed(Testbed):
             remote = self._remotes[name] = _Remote(machine)
             reached = await reach(machine, self._request.run_id)
             allowed = remote.rights = await rights.test(reached)
-            if self._request.router:
+            if self._request.router and self._request.router_host in (None, name):
                 rights.check_links(name, allowed)
             remote.folder = reached.spool(self._spools.by_host[name].name)
             await self._send_files(machine, remote.folder)

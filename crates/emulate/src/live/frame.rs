@@ -1,6 +1,7 @@
 //! Ethernet frames in buffers that are used again.
 
 use std::cell::RefCell;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use crate::address::Address;
@@ -104,6 +105,22 @@ pub fn source(frame: &[u8]) -> Option<Address> {
     address(frame, 6)
 }
 
+/// Has it come from there; nothing happens to what is too short to be a frame.
+pub fn set_source(frame: &mut [u8], from: Address) {
+    if let Some(place) = frame.get_mut(6..12) {
+        place.copy_from_slice(&from.0);
+    }
+}
+
+/// The IP address that its packet comes from.
+pub fn source_ip(frame: &[u8]) -> Option<IpAddr> {
+    match u16::from_be_bytes(*frame.get(12..)?.first_chunk()?) {
+        0x0800 => Some(IpAddr::from(*frame.get(HEADER + 12..)?.first_chunk::<4>()?)),
+        0x86dd => Some(IpAddr::from(*frame.get(HEADER + 8..)?.first_chunk::<16>()?)),
+        _ => None,
+    }
+}
+
 fn address(frame: &[u8], at: usize) -> Option<Address> {
     (frame.len() >= HEADER).then(|| Address(part(frame, at)))
 }
@@ -200,6 +217,25 @@ mod tests {
         assert_eq!(number(4, 4, ByteOrder::Big), 0);
         assert_eq!(number(6, 2, ByteOrder::Little), 0);
         assert_eq!(number(u16::MAX, 8, ByteOrder::Little), 0);
+    }
+
+    #[test]
+    fn the_packets_source_is_read_as_far_as_it_is_there() {
+        let v4 = udp(b"", false, 0);
+        assert_eq!(source_ip(&v4), Some([10, 0, 0, 1].into()));
+        let mut v6 = vec![2; 12];
+        v6.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, 17, 64]);
+        v6.extend(1..=16);
+        let wanted: [u8; 16] = std::array::from_fn(|i| i as u8 + 1);
+        assert_eq!(source_ip(&v6), Some(wanted.into()));
+        assert!((0..v6.len()).all(|end| source_ip(&v6[..end]).is_none()));
+        assert!((0..HEADER + 16).all(|end| source_ip(&v4[..end]).is_none()));
+        let mut other = v4.clone();
+        set_source(&mut other, Address([7; 6]));
+        assert_eq!(
+            (source(&other), destination(&other)),
+            (Some(Address([7; 6])), destination(&v4))
+        );
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub struct Router {
     seed: u64,
     /// The host that impairs what it sends itself, and nothing else.
     sender: Option<String>,
+    /// The host that forwards what others send.
+    router: Option<String>,
     message: MessageField,
     /// Frames to addresses that no bridge forwards, by port.
     reserved: Vec<u64>,
@@ -91,6 +93,7 @@ impl Router {
             hosts,
             seed: document.seed,
             sender: document.sender.clone(),
+            router: document.router.clone(),
             message: document.message,
             reserved: vec![0; document.ports.len()],
             start: now,
@@ -238,9 +241,10 @@ impl Router {
     }
 }
 
-/// The addresses that are known before any frame comes: those that a sending host has given itself.
+/// The addresses that are known before any frame comes: those that a host of its own gives the others.
 fn known(document: &Document) -> HashMap<Address, usize> {
-    let ports = if document.sender.is_some() { document.ports.len() } else { 0 };
+    let is_host = document.sender.is_some() || document.router.is_some();
+    let ports = if is_host { document.ports.len() } else { 0 };
     (0..ports).map(|port| (endpoint::address(port), port)).collect()
 }
 
@@ -260,6 +264,11 @@ impl Links for Router {
         {
             let other = &self.hosts.names()[from];
             return Err(format!("this is {sender}'s side: {other} impairs what it sends itself"));
+        }
+        if let Some(router) = &self.router
+            && self.hosts.names()[to] == *router
+        {
+            return Err(format!("{router} forwards: what is sent to it passes no link"));
         }
         let index = self.hosts.index(from, to);
         if self.wires[index].is_none() {

@@ -63,8 +63,20 @@ impl Emulator {
     /// Takes the document's devices, which are in the current network namespace, and from then on
     /// their frames.
     pub fn open(document: Document) -> Result<Emulator, EmulateError> {
-        if let Some(sender) = document.sender.clone() {
-            return Emulator::of_sender(document, &sender);
+        match (document.sender.clone(), document.router.clone()) {
+            (None, None) => {}
+            (Some(_), Some(_)) => {
+                let what = "`router`: with `sender`, each host impairs what it sends itself";
+                return Err(EmulateError::Document(what.to_owned()));
+            }
+            (Some(sender), None) => {
+                let why = format!("{sender} impairs what it sends");
+                return Emulator::of_host(document, &sender, why);
+            }
+            (None, Some(router)) => {
+                let why = format!("{router} impairs what it forwards");
+                return Emulator::of_host(document, &router, why);
+            }
         }
         let ports = &document.ports;
         let (engine, why) = match document.mover {
@@ -95,18 +107,18 @@ impl Emulator {
         Ok(Emulator { document, engine, why })
     }
 
-    /// At the host that sends.
-    fn of_sender(mut document: Document, sender: &str) -> Result<Emulator, EmulateError> {
+    /// At a host of its own, which sends or forwards.
+    fn of_host(mut document: Document, host: &str, why: String) -> Result<Emulator, EmulateError> {
         if !matches!(document.mover, settings::Mover::Auto | settings::Mover::Tap) {
-            let what = "`mover`: a host that impairs what it sends moves packets by tap alone";
+            let what = "`mover`: a host of its own moves packets by tap alone";
             return Err(EmulateError::Document(what.to_owned()));
         }
-        let endpoint = Endpoint::open(&document, sender)?;
+        let endpoint = Endpoint::open(&document, host)?;
         for port in &mut document.ports {
             endpoint.device().clone_into(&mut port.device);
         }
         let engine = Moved::Endpoint(Engine::new(&document, endpoint, now())?);
-        Ok(Emulator { document, engine, why: format!("{sender} impairs what it sends") })
+        Ok(Emulator { document, engine, why })
     }
 
     /// What moves the packets, and why that.

@@ -1,6 +1,6 @@
-//! A host of its own at the beginning of its links: what its programs send to the other hosts goes
-//! into a TAP device, and what comes out of the links leaves by the interface that has the host's
-//! address. What it receives does not pass here.
+//! A host of its own that emulates links, at their beginning or between their ends: what it sends to
+//! the other hosts, or forwards to them, goes into a TAP device, and what comes out of the links
+//! leaves by its interface to the receiver. What is for itself does not pass here.
 //!
 //! The device, and with it every route through it, is this process's: the kernel removes it when the
 //! process ends, however that happens.
@@ -8,10 +8,11 @@
 mod tap;
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use loopscope_time::MonotonicNs;
+use loopscope_timer::now;
 use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
 use nix::sys::epoll::Epoll;
@@ -35,17 +36,50 @@ const SEND_BUFFER: usize = 16 << 20;
 /// A send that the kernel interrupts is tried again so often.
 const ATTEMPTS: u32 = 100;
 
-/// The sending host's TAP device and its way out.
+/// The host's TAP device and its ways out.
 #[derive(Debug)]
 pub struct Endpoint {
     tap: TapDevice,
     own: usize,
-    /// By port: where packets to that host go.
-    peers: Vec<SockaddrStorage>,
-    addresses: Vec<Address>,
-    out: OwnedFd,
+    /// Whether it forwards what others send.
+    forwards: bool,
+    /// By port.
+    peers: Vec<Peer>,
+    /// By interface.
+    out: Vec<OwnedFd>,
     epoll: Epoll,
-    buffer: Vec<u8>,
+    buffers: Vec<Vec<u8>>,
+    /// What was read last, by the places of their buffers.
+    arrived: Vec<Arrival>,
+}
+
+/// A host, and how packets go to it.
+#[derive(Debug)]
+struct Peer {
+    ip: IpAddr,
+    /// By which the device's packets to it are known.
+    address: Address,
+    to: SockaddrStorage,
+    /// The place of its interface's socket.
+    out: usize,
+}
+
+/// A frame that was read.
+#[derive(Clone, Copy, Debug)]
+struct Arrival {
+    /// `None`: for no other host, as what the kernel sends to a group.
+    port: Option<usize>,
+    at: MonotonicNs,
+    length: usize,
+}
+
+/// A way of packets to another host.
+#[derive(Debug)]
+struct Way {
+    to: IpAddr,
+    address: Address,
+    /// The source address of what this host itself sends.
+    from: IpAddr,
 }
 
 /// The Ethernet address that stands for a port on the TAP device.
@@ -56,70 +90,139 @@ pub fn address(port: usize) -> Address {
 }
 
 impl Endpoint {
-    /// The device and the routes to the other hosts, in the current network namespace.
-    pub fn open(document: &Document, sender: &str) -> Result<Endpoint, EmulateError> {
+    /// The device and the routes to the other hosts, in the current network namespace of `host`,
+    /// which sends or forwards.
+    pub fn open(document: &Document, host: &str) -> Result<Endpoint, EmulateError> {
         let wrong = |what: String| EmulateError::Document(what);
-        let ports = &document.ports;
-        let own = ports.iter().position(|port| port.host == sender);
-        let own = own.ok_or_else(|| wrong(format!("`sender`: no port is of {sender:?}")))?;
+        let (ports, forwards) = (&document.ports, document.router.is_some());
+        let key = if forwards { "router" } else { "sender" };
+        let own = ports.iter().position(|port| port.host == host);
+        let own = own.ok_or_else(|| wrong(format!("`{key}`: no port is of {host:?}")))?;
         let ip = |(number, port): (usize, &Port)| {
-            port.ip.ok_or_else(|| wrong(format!("`ports[{number}]`: with `sender` it needs `ip`")))
+            port.ip.ok_or_else(|| wrong(format!("`ports[{number}]`: with `{key}` it needs `ip`")))
         };
         let ips: Vec<IpAddr> = ports.iter().enumerate().map(ip).collect::<Result<_, _>>()?;
         let mine = ips[own];
-        for (port, its) in ports.iter().zip(&ips).filter(|(port, _)| port.host != sender) {
-            let other = &port.host;
-            if its.is_ipv4() != mine.is_ipv4() {
-                return Err(wrong(format!(
-                    "the data addresses are of both kinds, IPv4 and IPv6: {mine} of {sender}, {its} \
-                     of {other}; give all of them of one kind by `data` in `machines`"
-                )));
+        for (port, its) in ports.iter().zip(&ips).filter(|(port, _)| port.host != host) {
+            check_addresses((host, mine), (&port.host, *its))?;
+        }
+        let mut interfaces = vec![interface(mine, host)?];
+        let (mut ways, mut peers) = (vec![], vec![]);
+        for (port, &ip) in ips.iter().enumerate() {
+            let mut from = mine;
+            let mut out = 0;
+            if forwards && port != own {
+                from = source_towards(ip)?;
+                let name = interface(from, host)?;
+                out = interfaces.iter().position(|known| *known == name).unwrap_or_else(|| {
+                    interfaces.push(name);
+                    interfaces.len() - 1
+                });
             }
-            if *its == mine {
-                return Err(wrong(format!(
-                    "{sender} and {other} have the same data address, {mine}: they are one machine, \
-                     between whose programs no link can be emulated"
-                )));
+            let address = address(port);
+            if port != own {
+                ways.push(Way { to: ip, address, from });
+            }
+            peers.push(Peer { ip, address, to: SocketAddr::new(ip, 0).into(), out });
+        }
+        for interface in &interfaces {
+            check_reverse_path(mine, interface)?;
+            if forwards {
+                check_forwarding(mine, interface, host)?;
             }
         }
-        let interface = interface(mine, sender)?;
-        check_reverse_path(mine, &interface)?;
         let tap = TapDevice::make()?;
-        let out = way_out(mine, &interface)?;
-        let largest = mtu::of(out.as_fd(), &interface)?;
-        let addresses: Vec<Address> = (0..ports.len()).map(address).collect();
-        let others = ips.iter().copied().zip(addresses.iter().copied());
-        let others: Vec<(IpAddr, Address)> = others.filter(|(other, _)| *other != mine).collect();
-        let peers = ips.iter().map(|ip| SocketAddr::new(*ip, 0).into()).collect();
-        let batch = batch(tap.name(), (mine, addresses[own]), &others, largest);
+        let open = |interface: &String| way_out(mine, interface);
+        let out: Vec<OwnedFd> = interfaces.iter().map(open).collect::<Result<_, _>>()?;
+        let mut largest = usize::MAX;
+        for (socket, interface) in out.iter().zip(&interfaces) {
+            largest = largest.min(mtu::of(socket.as_fd(), interface)?);
+        }
+        let batch = batch(tap.name(), peers[own].address, &ways, largest);
         let family = if mine.is_ipv4() { "-4" } else { "-6" };
         iproute::run("ip", &[family], &batch).map_err(|cause| EmulateError::Kernel {
             what: format!("cannot lead what goes to the other hosts through {}", tap.name()),
             cause,
         })?;
         let epoll = readiness([&tap].into_iter())?;
-        let buffer = vec![0; HEADER + largest.max(1 << 16)];
-        Ok(Endpoint { tap, own, peers, addresses, out, epoll, buffer })
+        let buffers = vec![vec![0; HEADER + largest.max(1 << 16)]; BATCH];
+        Ok(Endpoint { tap, own, forwards, peers, out, epoll, buffers, arrived: vec![] })
+    }
+
+    /// The port at which a frame from the device came in.
+    fn port_of(&self, frame: &[u8]) -> Option<usize> {
+        let to = frame::destination(frame)?;
+        // The kernel's own, to a group, is of no program.
+        self.peers.iter().find(|peer| peer.address == to)?;
+        let by_source = || {
+            let source = frame::source_ip(frame)?;
+            self.peers.iter().position(|peer| peer.ip == source)
+        };
+        let forwarded = if self.forwards { by_source() } else { None };
+        Some(forwarded.unwrap_or(self.own))
     }
 }
 
+fn check_addresses(
+    (host, mine): (&str, IpAddr),
+    (other, its): (&str, IpAddr),
+) -> Result<(), EmulateError> {
+    if its.is_ipv4() != mine.is_ipv4() {
+        return Err(EmulateError::Document(format!(
+            "the data addresses are of both kinds, IPv4 and IPv6: {mine} of {host}, {its} of \
+             {other}; give all of them of one kind by `data` in `machines`"
+        )));
+    }
+    if its == mine {
+        return Err(EmulateError::Document(format!(
+            "{host} and {other} have the same data address, {mine}: they are one machine, between \
+             whose programs no link can be emulated"
+        )));
+    }
+    Ok(())
+}
+
 /// Has the device up with the host's routes to the others, whose Ethernet addresses are known.
-fn batch(
-    device: &str,
-    (mine, address): (IpAddr, Address),
-    others: &[(IpAddr, Address)],
-    mtu: usize,
-) -> String {
-    let more = format!("address {address} mtu {mtu} txqueuelen {QUEUE}");
+fn batch(device: &str, own: Address, ways: &[Way], mtu: usize) -> String {
+    let more = format!("address {own} mtu {mtu} txqueuelen {QUEUE}");
     let mut batch = iproute::up(device, &more);
-    let length = if mine.is_ipv4() { 32 } else { 128 };
-    for (other, address) in others {
+    for Way { to, address, from } in ways {
+        let length = if to.is_ipv4() { 32 } else { 128 };
         batch += &format!(
-            "neighbour add {other} lladdr {address} dev {device} nud permanent\n\
-             route add {other}/{length} dev {device} src {mine} metric 1\n"
+            "neighbour add {to} lladdr {address} dev {device} nud permanent\n\
+             route add {to}/{length} dev {device} src {from} metric 1\n"
         );
     }
     batch
+}
+
+/// The address from which the kernel sends to another one.
+fn source_towards(to: IpAddr) -> Result<IpAddr, EmulateError> {
+    let any: SocketAddr = if to.is_ipv4() { ([0; 4], 0).into() } else { ([0; 16], 0).into() };
+    let found = UdpSocket::bind(any)
+        // No packet is sent. Any port will do.
+        .and_then(|socket| socket.connect((to, 9)).and_then(|()| socket.local_addr()));
+    found
+        .map(|address| address.ip())
+        .map_err(|error| EmulateError::Document(format!("there is no way to {to}: {error}")))
+}
+
+/// The kernel passes on what comes in by the interface for others.
+fn check_forwarding(mine: IpAddr, interface: &str, host: &str) -> Result<(), EmulateError> {
+    let (path, remedy) = if mine.is_ipv4() {
+        (format!("/proc/sys/net/ipv4/conf/{interface}/forwarding"), "net.ipv4.ip_forward=1")
+    } else {
+        ("/proc/sys/net/ipv6/conf/all/forwarding".to_owned(), "net.ipv6.conf.all.forwarding=1")
+    };
+    let text = std::fs::read_to_string(&path)
+        .map_err(EmulateError::device(interface, "cannot read whether it forwards"))?;
+    if text.trim() == "1" {
+        return Ok(());
+    }
+    Err(EmulateError::Document(format!(
+        "{host} is the router, and forwards nothing that comes in by {interface}; allow it there: \
+         sysctl {remedy}"
+    )))
 }
 
 /// The name of the interface that has this address.
@@ -176,6 +279,18 @@ fn way_out(address: IpAddr, interface: &str) -> Result<OwnedFd, EmulateError> {
 
 impl Mover for Endpoint {
     fn look(&mut self) -> Result<(), EmulateError> {
+        self.arrived.clear();
+        while self.arrived.len() < BATCH {
+            let buffer = &mut self.buffers[self.arrived.len()];
+            let Some(length) = self.tap.read(buffer)? else { break };
+            let port = self.port_of(&self.buffers[self.arrived.len()][..length]);
+            if let Some(port) = port {
+                // As if it came from its sender, and not from this host's kernel.
+                let from = self.peers[port].address;
+                frame::set_source(&mut self.buffers[self.arrived.len()], from);
+            }
+            self.arrived.push(Arrival { port, at: now(), length });
+        }
         Ok(())
     }
 
@@ -184,27 +299,24 @@ impl Mover for Endpoint {
         port: usize,
         sink: &mut impl FnMut(Option<MonotonicNs>, &[u8]),
     ) -> Result<usize, EmulateError> {
-        if port != self.own {
-            return Ok(0);
-        }
-        for received in 0..BATCH {
-            let Some(length) = self.tap.read(&mut self.buffer)? else { return Ok(received) };
-            let bytes = &self.buffer[..length];
-            // The kernel's own, to a group, is of no program.
-            if frame::destination(bytes).is_some_and(|to| self.addresses.contains(&to)) {
-                sink(None, bytes);
+        let mut received = 0;
+        for (arrival, buffer) in self.arrived.iter().zip(&self.buffers) {
+            if arrival.port == Some(port) {
+                sink(Some(arrival.at), &buffer[..arrival.length]);
+                received += 1;
             }
         }
-        Ok(BATCH)
+        Ok(received)
     }
 
     fn transmit(&mut self, batch: &mut [Departure]) -> Result<(), EmulateError> {
         for departure in batch {
             let packet = departure.outcome.packet.bytes().get(HEADER..).unwrap_or_default();
-            let to = &self.peers[departure.to];
+            let peer = &self.peers[departure.to];
+            let out = self.out[peer.out].as_raw_fd();
             let mut attempts = 0;
             departure.lost = loop {
-                match sendto(self.out.as_raw_fd(), packet, to, MsgFlags::empty()) {
+                match sendto(out, packet, &peer.to, MsgFlags::empty()) {
                     Ok(_) => break false,
                     Err(Errno::EAGAIN | Errno::EINTR) if attempts < ATTEMPTS => attempts += 1,
                     // Buffers are full, there is no way to the host, or the packet's own header
@@ -256,8 +368,9 @@ mod tests {
 
     #[test]
     fn every_other_host_has_a_route_and_a_known_address() {
-        let (mine, other) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
-        let batch = batch("lslink0", (mine, address(0)), &[(other, address(1))], 1400);
+        let [mine, other] = ["10.0.0.1", "10.0.0.2"].map(|each| each.parse().unwrap());
+        let ways = [Way { to: other, address: address(1), from: mine }];
+        let batch = batch("lslink0", address(0), &ways, 1400);
         assert!(batch.contains("link set dev lslink0 address 02:00:00:00:00:01 mtu 1400"));
         let lines: Vec<&str> = batch.lines().skip(1).collect();
         assert_eq!(
