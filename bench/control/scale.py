@@ -27,8 +27,9 @@ def _experiment(hosts: int, linked: bool) -> str:
     names = [f"h{number}" for number in range(1, hosts + 1)]
     ring = list(zip(names, [*names[1:], names[0]], strict=True))
     lines = [f"name: scale{hosts}", f"hosts: [{', '.join(names)}]"]
+    lines += ["network:", "  data: 10.77.0.0/16", "  clock: 10.78.0.0/16"]
     if linked:
-        lines += ["network:", *(f"  {a} -> {b}: {{delay: 5ms}}" for a, b in ring)]
+        lines += [f"  {a} -> {b}: {{delay: 5ms}}" for a, b in ring]
     lines.append("components:")
     sent = "interval: 100ms, size: 100B, duration: 5s"
     for a, b in ring if linked else ring[:1]:

@@ -326,9 +326,12 @@ async def end(process: Process) -> None:
     except asyncio.TimeoutError:
         if process.returncode is None:
             process.kill()
-        # What else has its output open is not waited for.
-        with contextlib.suppress(asyncio.TimeoutError):
+        try:
             await within(END_S, _ended(process))
+        except asyncio.TimeoutError:
+            # What else has its output open is not waited for. asyncio has no public way to give a
+            # process up, and complains of one that it still has when its loop is closed.
+            process._transport.close()  # type: ignore[attr-defined]
 
 
 async def _ended(process: Process) -> None:
