@@ -161,6 +161,7 @@ fn measure(time: Duration, frequency: Frequency) -> Result<Measured> {
         reference: responder.address(),
         rate_hz: DEFAULT_RATE_HZ,
         burst: DEFAULT_BURST,
+        load_burst: DEFAULT_BURST,
         wander: DEFAULT_WANDER,
         observer: Some(Arc::new(move |outcome: &Outcome| {
             into.lock().expect("nothing panics with it").push(outcome.exchange);

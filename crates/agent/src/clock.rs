@@ -25,6 +25,11 @@ use crate::namespace;
 use crate::proto::start_clock_request::Role as Asked;
 use crate::proto::{AnswerPeersRequest, ClockPeer, ProbePeersRequest, StartClockRequest};
 
+/// How often a page is published where that is not asked for otherwise.
+const PAGE_HZ: f64 = 100.0;
+/// And where probes are rare: far more often than a page's lease ends.
+const LEAST_PAGE_HZ: f64 = 10.0;
+
 /// The properties that all streams of one host have in common.
 pub(crate) struct HostClock {
     host: String,
@@ -161,6 +166,13 @@ impl HostClock {
             faults,
             ..self.side(address, past_links, key, &folder.join("probes"))
         };
+        // A page that says nothing new need not be published so often.
+        let gap = match &role {
+            Asked::Follower(follower) if follower.rate_hz < PAGE_HZ => {
+                Some(Duration::from_secs_f64(1.0 / follower.rate_hz.max(LEAST_PAGE_HZ)))
+            }
+            _ => None,
+        };
         let (role, online, exchange, started) = match role {
             Asked::Reference(reference) => {
                 let address = SocketAddr::new(parse(&reference.address)?, port(reference.port)?);
@@ -180,6 +192,7 @@ impl HostClock {
                     reference: parse::<SocketAddr>(&follower.reference)?,
                     rate_hz: follower.rate_hz,
                     burst: follower.burst,
+                    load_burst: follower.load_burst,
                     wander: follower.wander_ppm * 1e-6,
                     observer: None,
                 };
@@ -198,6 +211,9 @@ impl HostClock {
         };
         let page = Publisher::start(page, frequency, self.synthetic, publish)
             .map_err(|source| ClockError::Page { host: self.host.clone(), source })?;
+        if let Some(gap) = gap {
+            page.set_gap(gap);
+        }
         *running = Some(Running { exchange, _page: page });
         Ok(started)
     }

@@ -76,6 +76,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             reference,
             rate_hz: DEFAULT_RATE_HZ,
             burst: DEFAULT_BURST,
+            load_burst: DEFAULT_BURST,
             wander: DEFAULT_WANDER,
             observer: None,
         })?;

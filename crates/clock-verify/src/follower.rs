@@ -64,6 +64,7 @@ impl Follower {
             reference,
             rate_hz: DEFAULT_RATE_HZ,
             burst: DEFAULT_BURST,
+            load_burst: DEFAULT_BURST,
             wander: DEFAULT_WANDER,
             observer: Some(observer),
         })?;

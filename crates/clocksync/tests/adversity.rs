@@ -37,6 +37,7 @@ fn config(side: Side, reference: SocketAddr) -> ProberConfig {
         reference,
         rate_hz: 1000.0,
         burst: 100,
+        load_burst: 100,
         wander: DEFAULT_WANDER,
         observer: None,
     }

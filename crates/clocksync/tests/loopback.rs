@@ -31,6 +31,7 @@ fn config(hosts: &Path, host: &str, reference: SocketAddr) -> ProberConfig {
         reference,
         rate_hz: 50.0,
         burst: 20,
+        load_burst: 20,
         wander: DEFAULT_WANDER,
         observer: None,
     }

@@ -36,8 +36,17 @@ impl Hosts<'_> {
         let side = side(self.folder, name, LOOPBACK, self.frequency, None);
         let reference = self.reference.address();
         let (rate_hz, burst, wander) = (50.0, 20, DEFAULT_WANDER);
-        Prober::start(ProberConfig { side, reference, rate_hz, burst, wander, observer: None })
-            .unwrap()
+        let (load_burst, observer) = (burst, None);
+        Prober::start(ProberConfig {
+            side,
+            reference,
+            rate_hz,
+            burst,
+            load_burst,
+            wander,
+            observer,
+        })
+        .unwrap()
     }
 
     fn side(&self, name: &str, log: &str) -> Side {

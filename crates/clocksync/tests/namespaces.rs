@@ -138,6 +138,7 @@ fn probe(testbed: &Testbed, hosts: &std::path::Path, clocks: Clocks) -> Vec<Coun
                 reference: responder.address(),
                 rate_hz: DEFAULT_RATE_HZ,
                 burst: DEFAULT_BURST,
+                load_burst: DEFAULT_BURST,
                 wander: DEFAULT_WANDER,
                 observer: None,
             };

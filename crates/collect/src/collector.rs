@@ -13,7 +13,7 @@ use loopscope_time::Counter;
 
 use crate::cost::Cost;
 use crate::deadline::{Departure, Watched};
-use crate::folder::Folder;
+use crate::folder::{Folder, State};
 use crate::handover::{Begun, Lock, Place, Program, closed, is_closed, lock};
 use crate::journal::{Entry, Journal};
 use crate::loss::Losses;
@@ -92,6 +92,8 @@ pub(crate) struct Source {
     pub(crate) family: Option<BTreeSet<OsString>>,
     /// The streams were changed since programs may have read of them.
     pub(crate) changed: bool,
+    /// The state of `dir` when it was last listed; `None`: it has to be listed.
+    pub(crate) listed: Option<State>,
 }
 
 /// Drains the rings of all programs of one host into trace directories, one per stream.
@@ -234,6 +236,7 @@ impl Collector {
             family: None,
             // Programs that had read the old ones may not have been told.
             changed: self.journal.past.streams.is_some(),
+            listed: None,
         });
         Ok(())
     }

@@ -8,9 +8,10 @@ use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::Mode;
+use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 /// Names that are read of one directory: more than any program makes files.
@@ -18,6 +19,33 @@ const MOST_NAMES: usize = 1 << 18;
 
 /// Device and inode.
 pub(crate) type Id = (u64, u64);
+
+/// The state of a directory: what it is, and the time of its last change in seconds and nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    id: Id,
+    changed: (i64, i64),
+}
+
+/// Files have the time of the kernel's last tick, which is not so long ago.
+const TICK: Duration = Duration::from_millis(50);
+
+impl State {
+    fn of(status: &FileStat) -> State {
+        State {
+            id: (status.st_dev, status.st_ino),
+            changed: (status.st_mtime, status.st_mtime_nsec),
+        }
+    }
+
+    /// Whether what changes the directory from now on changes this state. What happens within a
+    /// tick of the last change may leave it as it is.
+    pub(crate) fn is_final(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let changed = i128::from(self.changed.0) * 1_000_000_000 + i128::from(self.changed.1);
+        i128::try_from(now).is_ok_and(|now| now - changed > TICK.as_nanos().cast_signed())
+    }
+}
 
 /// An open directory.
 #[derive(Debug)]
@@ -67,6 +95,16 @@ impl Folder {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Its state now.
+    pub(crate) fn state(&self) -> io::Result<State> {
+        Ok(State::of(&fstat(&self.file)?))
+    }
+
+    /// The state of a directory in it.
+    pub(crate) fn state_of(&self, name: &OsStr) -> io::Result<State> {
+        Ok(State::of(&fstatat(&self.file, name, AtFlags::AT_SYMLINK_NOFOLLOW)?))
     }
 
     /// By descriptor.
@@ -172,6 +210,29 @@ mod tests {
         assert_eq!(folder.names().unwrap().len(), 3);
         all.remove_child(OsStr::new("inner")).unwrap();
         assert!(!inner.exists());
+    }
+
+    /// A file is never missed by who lists a directory only where its state is another one than a
+    /// final one of before.
+    #[test]
+    fn no_change_leaves_a_final_state_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("inner")).unwrap();
+        let (folder, name) = (Folder::open(dir.path()).unwrap(), OsStr::new("inner"));
+        let (mut finals, mut number) = (0, 0);
+        let end = std::time::Instant::now() + Duration::from_secs(2);
+        while std::time::Instant::now() < end {
+            // Pauses around a tick: as early as a state can be final.
+            std::thread::sleep(TICK * (number % 3) + Duration::from_micros(500));
+            let state = folder.state_of(name).unwrap();
+            let is_final = state.is_final();
+            std::fs::write(dir.path().join(format!("inner/{number}")), "").unwrap();
+            number += 1;
+            finals += usize::from(is_final);
+            assert!(!is_final || folder.state_of(name).unwrap() != state, "change {number}");
+        }
+        assert!(finals > 5 && usize::try_from(number).unwrap() > finals, "{finals} of {number}");
+        assert_eq!(folder.child(name).unwrap().state().unwrap(), folder.state_of(name).unwrap());
     }
 
     #[test]

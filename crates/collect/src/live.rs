@@ -66,6 +66,7 @@ impl Collector {
             streams: streams.to_vec(),
             family: Some(family),
             changed: false,
+            listed: None,
         });
         self.discover()?;
         self.copy().map(|_| ())

@@ -19,7 +19,7 @@ use crate::alive::{Life, has_heirs};
 use crate::cells::finals;
 use crate::deadline::{End, Watched, ends};
 use crate::doubts::Doubts;
-use crate::folder::{Folder, Id};
+use crate::folder::{Folder, Id, State};
 use crate::journal::{Entry, Journal};
 use crate::mapping::Mapping;
 use crate::output::Output;
@@ -68,6 +68,9 @@ pub(crate) struct Process {
     /// Call sites whose entities the collector has noted.
     noted: usize,
     doubts: Doubts,
+    /// When its directory was listed last, in what state it was and how many streams there were;
+    /// `None`: it has to be listed.
+    listed: Option<(State, usize)>,
 }
 
 /// Bytes of a `sites` file: every call site with half of the longest line.
@@ -141,6 +144,7 @@ impl Process {
             sites_end: false,
             noted: 0,
             doubts: Doubts::default(),
+            listed: None,
         }))
     }
 
@@ -216,13 +220,42 @@ impl Process {
         if self.is_lost() {
             return Ok(Level::default());
         }
-        let listed = self.folder().and_then(|folder| Ok((folder.names()?, folder)));
-        let (names, folder) = match listed {
-            Ok(listed) => listed,
-            Err(error) => {
-                self.lose(&format!("its directory cannot be read: {error}"));
-                return Ok(Level::default());
+        if let Err(error) = self.find_rings(outputs, journal)? {
+            self.lose(&format!("its directory cannot be read: {error}"));
+            return Ok(Level::default());
+        }
+        let mut level = Level::default();
+        for recorded in &mut self.streams {
+            let found = recorded.mark();
+            level.fill = level.fill.max(found.fill);
+            level.capacity = match (level.capacity, found.capacity) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+        }
+        Ok(level)
+    }
+
+    /// Looks for rings that its directory did not have before. The inner error: it cannot be read.
+    fn find_rings(
+        &mut self,
+        outputs: &mut [Output],
+        journal: &mut Journal,
+    ) -> Result<io::Result<()>, Error> {
+        let list = || {
+            let state = self.runtime.state_of(&self.dir)?;
+            if self.listed == Some((state, self.streams.len())) {
+                return Ok(None);
             }
+            // Before the names are read: what comes meanwhile is another state.
+            let is_final = state.is_final();
+            let folder = self.folder()?;
+            Ok(Some((folder.names()?, folder, is_final.then_some(state))))
+        };
+        let (names, folder, mut state) = match list() {
+            Ok(Some(listed)) => listed,
+            Ok(None) => return Ok(Ok(())),
+            Err(error) => return Ok(Err(error)),
         };
         for name in names {
             let Some((slot, generation, n)) = numbers(&name, "ring") else { continue };
@@ -235,18 +268,14 @@ impl Process {
                 let ours =
                     |journal: &mut Journal, ring: &OsStr| ours(output, journal, process, ring, n);
                 recorded.add_ring(&folder, name.clone(), most, journal, ours)?;
+                if recorded.is_new(&name) {
+                    // Its program is still making it.
+                    state = None;
+                }
             }
         }
-        let mut level = Level::default();
-        for recorded in &mut self.streams {
-            let found = recorded.mark();
-            level.fill = level.fill.max(found.fill);
-            level.capacity = match (level.capacity, found.capacity) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            };
-        }
-        Ok(level)
+        self.listed = state.map(|state| (state, self.streams.len()));
+        Ok(Ok(()))
     }
 
     /// Shows the deadlines what the marks cover and they have not seen.

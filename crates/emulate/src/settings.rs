@@ -90,8 +90,8 @@ pub struct Port {
     /// Its veth's end in the router's namespace. With `sender` or `router` there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub device: String,
-    /// The address of the host's own end, by which netem recognises who sent a frame. Needed for it
-    /// only.
+    /// The address of the host's own end: frames to it go to this port from the start, and netem
+    /// recognises by it who sent a frame. Needed for netem only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<Address>,
     /// The host's IP address. Needed with `sender` and `router` only.

@@ -93,10 +93,14 @@ impl Bench {
     }
 
     fn taking(taking: u64, links: Value) -> Bench {
+        Bench::of(taking, &document(links))
+    }
+
+    fn of(taking: u64, document: &Document) -> Bench {
         let (lists, time) = (Rc::<RefCell<Lists>>::default(), Rc::new(Cell::new(1_000_000)));
         let descriptor = std::fs::File::open("/dev/null").unwrap();
         let fake = Fake { lists: lists.clone(), time: time.clone(), descriptor, taking };
-        let engine = Engine::new(&document(links), fake, MonotonicNs(time.get())).unwrap();
+        let engine = Engine::new(document, fake, MonotonicNs(time.get())).unwrap();
         Bench { engine, lists, time }
     }
 
@@ -174,6 +178,19 @@ fn it_learns_where_hosts_are() {
     bench.comes(0, vec![2; 13]);
     bench.pass(1);
     assert_eq!(bench.sent(), [], "too short for a frame");
+}
+
+#[test]
+fn what_goes_to_a_host_that_has_sent_nothing_goes_there_alone() {
+    let mut document = document(json!([]));
+    for (port, host) in document.ports.iter_mut().zip(1..) {
+        let address = json!(format!("02:00:00:00:00:{host:02}"));
+        port.address = Some(serde_json::from_value(address).unwrap());
+    }
+    let mut bench = Bench::of(0, &document);
+    bench.comes(0, frame(1, 2, 10));
+    bench.pass(1);
+    assert_eq!(bench.sent(), [(1, 10)]);
 }
 
 #[test]

@@ -99,6 +99,7 @@ async fn start_clocks(hosts: &mut [Host]) {
                 reference,
                 rate_hz: 50.0,
                 burst: 50,
+                load_burst: 50,
                 wander_ppm: 1.0,
                 number,
             })

@@ -115,6 +115,7 @@ class HostClocks:
                     number,
                     rate_hz=rate_hz,
                     burst=exchange.burst,
+                    load_burst=probe_plan.load_burst(exchange.burst, len(followers)),
                     wander_ppm=exchange.wander_ppm,
                     realtime_step=steps.get(host.name),
                     past_links=self._past_links,

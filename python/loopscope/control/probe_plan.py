@@ -17,6 +17,9 @@ MESH_HZ = 500.0
 EDGE_HZ = 10.0
 # The least of one follower or edge: still some hundred messages a minute.
 LEAST_HZ = 1.0
+# Exchanges of the bursts of all followers together when load is seen, and of one at least.
+LOAD_BURSTS = 2000
+LOAD_LEAST = 2
 # Hosts whose first or last burst goes on at the same time.
 BURSTS = 8
 
@@ -47,6 +50,14 @@ def peers(followers: Sequence[str]) -> dict[str, list[str]]:
 def rate_hz(asked_hz: float, followers: int) -> float:
     """Exchanges a second of each follower: as asked, or less where one reference has many."""
     return _share(asked_hz, PROBES_HZ, followers)
+
+
+def load_burst(asked: int, followers: int) -> int:
+    """Exchanges of a follower's burst when load is seen: as asked, or less where there are many.
+
+    Load is seen by all at once. More probes must not add to it.
+    """
+    return min(asked, max(LOAD_LEAST, LOAD_BURSTS // max(1, followers)))
 
 
 def edge_hz(edges: int) -> float:

@@ -180,6 +180,7 @@ class Agent:
         *,
         rate_hz: float,
         burst: int,
+        load_burst: int,
         wander_ppm: float,
         realtime_step: tuple[int, int] | None,
         past_links: bool = False,
@@ -193,6 +194,7 @@ class Agent:
             reference=reference,
             rate_hz=rate_hz,
             burst=burst,
+            load_burst=load_burst,
             wander_ppm=wander_ppm,
             number=number,
         )

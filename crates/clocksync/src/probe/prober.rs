@@ -32,9 +32,11 @@ pub struct ProberConfig {
     /// Exchanges a second between the bursts, 0.01 to 1000, in pairs; the gaps between these vary
     /// by half of the mean either way.
     pub rate_hz: f64,
-    /// Exchanges of a burst, 1 to 10000, 1000 a second: at the start, at the end, and when load is
-    /// seen. An odd number is rounded up.
+    /// Exchanges of a burst, 1 to 10000, 1000 a second: at the start and at the end. An odd number
+    /// is rounded up.
     pub burst: u32,
+    /// Exchanges of a burst when load is seen, at most every five seconds, rounded up too; 0: none.
+    pub load_burst: u32,
     /// The assumption under which the follower knows the global clock meanwhile, as in
     /// [`offline::solve`](crate::offline::solve).
     pub wander: f64,
@@ -91,7 +93,7 @@ impl Prober {
         socket: StampedSocket,
         config: ProberConfig,
     ) -> Result<(Prober, Receiver<u64>), ProbeError> {
-        let ProberConfig { side, reference, rate_hz, burst, wander, observer } = config;
+        let ProberConfig { side, reference, rate_hz, burst, load_burst, wander, observer } = config;
         let pace = Pace::of(rate_hz, burst)?;
         let address = socket.address();
         let frequency = side.identity.frequency;
@@ -101,8 +103,11 @@ impl Prober {
         let own_apart_ns = skew::of_this_machine().within() as f64 * frequency.ns_per_tick();
         let observe = observer_of(online.clone(), own_apart_ns, of, observer);
         let (report, first_burst) = mpsc::channel();
-        let probing = Probing::new(socket, side.clone(), reference, pace, observe)?
-            .of_a_clock(report, online.clone());
+        let probing = Probing::new(socket, side.clone(), reference, pace, observe)?.of_a_clock(
+            report,
+            online.clone(),
+            load_burst,
+        );
         let reply_statistics = probing.reply_statistics();
         let elsewhere = Elsewhere::default();
         let to = elsewhere.clone();

@@ -83,6 +83,8 @@ pub(super) struct Probing {
     stage: Stage,
     /// `None`: no bursts for it.
     load: Option<Load>,
+    /// Exchanges of such a burst.
+    load_burst: u32,
     /// Before that no burst for load.
     next_extra: Instant,
     /// When not to begin another first burst.
@@ -128,6 +130,7 @@ impl Probing {
             rhythm: Rhythm::new(pace),
             stage: Stage::Greeting,
             load: None,
+            load_burst: 0,
             next_extra: now,
             give_up: now + FIRST_ANSWER,
             report: None,
@@ -136,9 +139,16 @@ impl Probing {
 
     /// A host's clock rests on it: it looks at other clocks too, sends more under load, and tells
     /// how many exchanges the first burst completed.
-    pub(super) fn of_a_clock(self, report: Sender<u64>, online: Arc<Mutex<Online>>) -> Probing {
+    pub(super) fn of_a_clock(
+        self,
+        report: Sender<u64>,
+        online: Arc<Mutex<Online>>,
+        load_burst: u32,
+    ) -> Probing {
         let local_clocks = Some((LocalClocks::new(self.frequency), online));
-        Probing { local_clocks, load: Some(Load::default()), report: Some(report), ..self }
+        let load = (load_burst > 0).then(Load::default);
+        let load_burst = load_burst.next_multiple_of(PAIR);
+        Probing { local_clocks, load, load_burst, report: Some(report), ..self }
     }
 
     pub(super) fn socket(&self) -> &StampedSocket {
@@ -280,7 +290,7 @@ impl Probing {
         if let Stage::Steady { extra } = &mut self.stage
             && now >= self.next_extra
         {
-            *extra = self.rhythm.pace.burst;
+            *extra = self.load_burst;
             self.next_extra = now + BURST_PAUSE;
             self.next_send = now;
         }

@@ -30,8 +30,18 @@ impl Collector {
         let mut unfinished = false;
         let source = &self.sources[index];
         let foreign = source.family.is_some();
-        let names = match source.folder.names() {
-            Ok(names) => names,
+        let list = || {
+            let state = source.folder.state()?;
+            if source.listed == Some(state) {
+                return Ok(None);
+            }
+            // Before the names are read: what comes meanwhile is another state.
+            let is_final = state.is_final();
+            Ok(Some((source.folder.names()?, is_final.then_some(state))))
+        };
+        let (names, mut state) = match list() {
+            Ok(None) => return Ok(false),
+            Ok(Some(listed)) => listed,
             // A directory of the recorder's own: the error is returned. The error below may be
             // caused by another user, so it must not end the recording.
             Err(error) if !foreign => return Err(Error::file("read", &source.dir)(error)),
@@ -49,6 +59,7 @@ impl Collector {
             if process_of(&name).is_none() || source.seen.contains(&name) {
                 continue;
             }
+            let listed = state.take();
             let known = self.journal.past.processes.get(&*name.to_string_lossy()).cloned();
             let id = known.as_ref().map_or(self.next_process, |(id, _)| *id);
             let opened = Process::open(&source.folder, &name, index, id, source.process.as_deref());
@@ -84,7 +95,10 @@ impl Collector {
                 Err(error) => self.leave_out(index, &name, &error.to_string()),
             }
             self.sources[index].seen.insert(name);
+            state = listed;
         }
+        // One that was not seen now may be seen without a change of the directory.
+        self.sources[index].listed = state;
         Ok(unfinished)
     }
 

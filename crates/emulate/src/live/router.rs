@@ -241,11 +241,13 @@ impl Router {
     }
 }
 
-/// The addresses that are known before any frame comes: those that a host of its own gives the others.
+/// The addresses that are known before any frame comes, so that none is sent to all ports: those of
+/// the hosts' ends, or those that a host of its own gives the others.
 fn known(document: &Document) -> HashMap<Address, usize> {
     let is_host = document.sender.is_some() || document.router.is_some();
-    let ports = if is_host { document.ports.len() } else { 0 };
-    (0..ports).map(|port| (endpoint::address(port), port)).collect()
+    let own = |port| is_host.then(|| endpoint::address(port));
+    let ports = document.ports.iter().enumerate();
+    ports.filter_map(|(port, its)| Some((its.address.or_else(|| own(port))?, port))).collect()
 }
 
 impl Links for Router {

@@ -131,6 +131,7 @@ pub fn join(arguments: Join) -> anyhow::Result<ExitCode> {
         reference: to,
         rate_hz: rate,
         burst: DEFAULT_BURST,
+        load_burst: DEFAULT_BURST,
         wander,
         observer: None,
     };

@@ -118,6 +118,7 @@ fn without_kernel_stamps_the_programs_own_serve() {
             reference: responder.address(),
             rate_hz: 100.0,
             burst: 20,
+            load_burst: 20,
             wander: DEFAULT_WANDER,
             observer: None,
         };
@@ -158,6 +159,7 @@ fn processors_that_disagree_are_refused_at_every_start() {
         reference: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9),
         rate_hz: 100.0,
         burst: 20,
+        load_burst: 20,
         wander: DEFAULT_WANDER,
         observer: None,
     };
