@@ -80,7 +80,8 @@ impl Machine {
         let (data, clock) = (&request.data_network, &request.clock_network);
         let joint = if request.router { Joint::Router } else { Joint::Bridge };
         let probes = if request.probes_on_data { Probes::OnData } else { Probes::Apart };
-        let plan = Plan::new(run, &request.hosts, data, clock, mtu, joint, probes)?;
+        let mut plan = Plan::new(run, &request.hosts, data, clock, mtu, joint, probes)?;
+        plan.know_clocks(request.clock_pairs.iter().map(|pair| (&*pair.a, &*pair.b)))?;
         let folder = self.sockets.join(prefix(run));
         let names = folder.join("names");
         let mut made: Vec<TestbedHost> = plan.hosts.iter().map(described).collect();

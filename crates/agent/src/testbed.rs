@@ -5,6 +5,7 @@
 //! links are emulated the data links end there unbridged: an agent in it, the router's, runs what
 //! moves packets between them. Nothing is put into the namespace that loopscope itself runs in.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io;
@@ -37,6 +38,8 @@ pub struct Plan {
     switch: String,
     prefixes: (u8, u8),
     mtu: Option<u32>,
+    /// Hosts that exchange clock probes, by their places.
+    clock_pairs: Vec<(usize, usize)>,
 }
 
 /// A host of its own between the others' data links.
@@ -83,6 +86,8 @@ pub struct Host {
     pub port: String,
     /// Ethernet address of `data0`.
     pub address: Address,
+    /// That of `clock0`.
+    pub clock_address: Address,
 }
 
 /// Why there is no testbed.
@@ -169,7 +174,8 @@ impl Plan {
                     (Probes::OnData, _) => None,
                 },
                 port: format!("d{i}"),
-                address: address(i),
+                address: address(0, i),
+                clock_address: address(1, i),
             });
         }
         let switch = format!("{prefix}-net");
@@ -181,7 +187,40 @@ impl Plan {
             }
         };
         let prefixes = (data.prefix(), clock.prefix());
-        Ok(Plan { hosts: planned, router, switch, prefixes, mtu })
+        Ok(Plan { hosts: planned, router, switch, prefixes, mtu, clock_pairs: vec![] })
+    }
+
+    /// Has hosts that exchange clock probes know each other's Ethernet addresses for good. Those that
+    /// are asked for take a place each in a table that all namespaces of the machine share, of 1024
+    /// (`net.ipv4.neigh.default.gc_thresh3`).
+    pub fn know_clocks<'a>(
+        &mut self,
+        pairs: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Result<(), TestbedError> {
+        let places: HashMap<&str, usize> =
+            (0..).zip(&self.hosts).map(|(i, host)| (&*host.name, i)).collect();
+        let place = |name: &str| {
+            let unknown = || TestbedError::Plan(format!("there is no host {name:?} with a clock"));
+            places.get(name).copied().ok_or_else(unknown)
+        };
+        let pairs: Result<_, TestbedError> =
+            pairs.map(|(a, b)| Ok((place(a)?, place(b)?))).collect();
+        self.clock_pairs = pairs?;
+        Ok(())
+    }
+
+    /// What each host, by its place, knows of others' `clock0`.
+    fn clock_neighbours(&self) -> Vec<Vec<(Ipv4Addr, Address)>> {
+        let mut known = vec![vec![]; self.hosts.len()];
+        for &(a, b) in &self.clock_pairs {
+            for (one, other) in [(a, b), (b, a)] {
+                let far = &self.hosts[other];
+                if far.clock_namespace.is_some() {
+                    known[one].push((far.clock, far.clock_address));
+                }
+            }
+        }
+        known
     }
 
     /// Makes it.
@@ -204,10 +243,13 @@ impl Plan {
                 .map_err(|reason| TestbedError::Links { namespace: namespace.to_owned(), reason })
         };
         within(&self.switch, &|| self.link_hosts())?;
-        for host in &self.hosts {
+        for (host, neighbours) in self.hosts.iter().zip(self.clock_neighbours()) {
             within(&host.namespace, &|| self.connect_data(host))?;
             if let Some(namespace) = &host.clock_namespace {
-                within(namespace, &|| connect("clock0", host.clock, self.prefixes.1, vec![]))?;
+                let neighbours = || neighbours.clone();
+                within(namespace, &|| {
+                    connect("clock0", host.clock, self.prefixes.1, neighbours())
+                })?;
             }
         }
         match self.router {
@@ -249,7 +291,8 @@ impl Plan {
             if let Some(namespace) = &host.clock_namespace {
                 let namespace = File::open(namespace::path(namespace))?;
                 let (namespace, port) = (namespace.as_fd(), format!("c{i}"));
-                let peer = Peer { name: "clock0", namespace, address: None };
+                let address = Some(host.clock_address);
+                let peer = Peer { name: "clock0", namespace, address };
                 links.push(netlink::veth(&port, &peer, None, Some(of_clock)));
                 links.extend(netlink::up(&port));
                 // While the namespace is open.
@@ -325,11 +368,12 @@ fn lines(batch: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = writeln!(batch, "{text}");
 }
 
-/// The Ethernet address of `data0` of host `i`, from 1. A router may identify hosts by it.
-fn address(i: u32) -> Address {
+/// The Ethernet address of host `i`, from 1, on its `data0` (network 0), by which a router may
+/// identify it, or on its `clock0` (1).
+fn address(network: u8, i: u32) -> Address {
     let [a, b, c, d] = i.to_be_bytes();
     // Locally administered.
-    Address([2, 0, a, b, c, d])
+    Address([2, network, a, b, c, d])
 }
 
 #[cfg(test)]

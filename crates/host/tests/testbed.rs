@@ -184,6 +184,16 @@ async fn ip_shows_the_links_and_neighbours_that_were_planned() {
     let wanted = hosts.iter().filter(|host| host.name != "h2");
     let wanted = wanted.map(|h| (h.data_address.as_str(), h.data_link_address.as_str())).collect();
     assert_eq!(known, wanted);
+    // A follower knows the reference's clock, and nobody else's.
+    let clock = |host: &TestbedHost| format!("{}~clock", host.namespace);
+    let link = told(&clock(&hosts[0]), &["ip", "-json", "link", "show", "clock0"]);
+    let known = told(&clock(&hosts[1]), &["ip", "-json", "neighbour", "show"]);
+    let [entry] = &known.as_array().unwrap()[..] else { panic!("{known:#}") };
+    assert_eq!(entry["dst"], hosts[0].clock_address.as_str());
+    assert_eq!(
+        json!([entry["lladdr"], entry["state"]]),
+        json!([link[0]["address"], ["PERMANENT"]])
+    );
     let switch = second.strip_suffix("h2").unwrap().to_owned() + "net";
     let bridges = told(&switch, &["ip", "-json", "-details", "link", "show", "type", "bridge"]);
     for bridge in bridges.as_array().unwrap() {

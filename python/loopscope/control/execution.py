@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loopscope.control import router
+from loopscope.control import probe_plan, router
 from loopscope.control.failure import ComponentsFailed, RunFailed
 from loopscope.control.interruption import Interruption
 from loopscope.control.journal import Journal
@@ -35,6 +35,7 @@ def _request(experiment: Experiment, run_id: str, directory: Path) -> Request:
         data_mtu=network.mtu,
         hidden_clocks=experiment.clocks.seed,
         router=router.is_needed(experiment),
+        clock_pairs=probe_plan.pairs(experiment.hosts, mesh=experiment.clock.mesh),
         router_host=emulation.router if emulation is not None else None,
         routed=router.links_between(experiment),
         probes_on_data=experiment.clock.network == DATA,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-# Others that one host's time is checked against at most. Each edge costs an entry in the kernel's
-# neighbour table at both ends, and all network namespaces of a machine share its 1024 entries.
+# Others that one host's time is checked against at most. On the local testbed each edge costs a
+# permanent entry in the kernel's neighbour table at both ends.
 PEERS = 6
 # Exchanges a second with the reference, of all followers together.
 PROBES_HZ = 2000.0
@@ -44,6 +44,15 @@ def peers(followers: Sequence[str]) -> dict[str, list[str]]:
         before = [e for e in range(later) if strides & {later - e, count - (later - e)}]
         if before:
             found[followers[later]] = [followers[each] for each in before]
+    return found
+
+
+def pairs(hosts: Sequence[str], *, mesh: bool) -> list[tuple[str, str]]:
+    """Those of the hosts, the reference first, that exchange probes with each other."""
+    reference, followers = hosts[0], hosts[1:]
+    found = [(reference, follower) for follower in followers]
+    if mesh and len(followers) > 1:
+        found += [(a, b) for a, others in peers(followers).items() for b in others]
     return found
 
 

@@ -91,6 +91,8 @@ class Request:
     sends; else all hosts share one network."""
     probes_on_data: bool
     """Whether clock probes go over the data links."""
+    clock_pairs: Sequence[tuple[str, str]] = ()
+    """Hosts that exchange clock probes with each other."""
     router_host: str | None = None
     """The host that is the router."""
     routed: Sequence[tuple[str, str]] = ()

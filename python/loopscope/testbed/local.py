@@ -48,6 +48,7 @@ class LocalTestbed(Testbed):
             router=request.router,
             probes_on_data=request.probes_on_data,
             counters=request.counters,
+            clock_pairs=[pb.ClockPair(a=a, b=b) for a, b in request.clock_pairs],
             working_directory=request.folder or os.getcwd(),
             path=os.environ.get("PATH", os.defpath),
         )

@@ -15,8 +15,8 @@ use loopscope_agent::proto::agent_client::AgentClient;
 use loopscope_agent::proto::event::What;
 use loopscope_agent::proto::readiness::Rule;
 use loopscope_agent::proto::{
-    BuildTestbedRequest, Event, Exited, Readiness, StartRequest, StopRequest, TestbedHost,
-    WatchRequest,
+    BuildTestbedRequest, ClockPair, Event, Exited, Readiness, StartRequest, StopRequest,
+    TestbedHost, WatchRequest,
 };
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
@@ -292,6 +292,10 @@ pub async fn build_with_seed(
         data_mtu: 1400,
         synthetic_seed,
         path: std::env::var("PATH").unwrap(),
+        clock_pairs: hosts[1..]
+            .iter()
+            .map(|&other| ClockPair { a: hosts[0].to_owned(), b: other.to_owned() })
+            .collect(),
         ..BuildTestbedRequest::default()
     };
     client.build_testbed(request).await.unwrap().into_inner().hosts
