@@ -271,5 +271,7 @@ exec env -i PATH=/usr/bin:/bin /usr/sbin/sshd -D -e -f /home/sshd/sshd_config
                 left += [f"on {host}: {each}" for each in found if each and each not in known]
                 found = self.on(host, f"find {' '.join(ROOTS)} -mindepth 1 ! -name test")
                 left += [f"on {host}: {each}" for each in found.split()]
+                links = self.on(host, "ip link; ip route show table all")
+                left += [f"on {host}: {each}" for each in links.split("\n") if "lslink" in each]
         left += map(str, self.scratch.iterdir())
         return left

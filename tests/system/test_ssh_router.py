@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from ssh_machines import SshMachines
 pytestmark = pytest.mark.usefixtures("root")
 
 Read = Callable[..., dict[str, Any]]
-HOSTS = ("h1", "h2", "h3")
 MS = 1_000_000
 
 # Only the router has rights. It is the clocks' reference, so that no probe needs a link.
@@ -47,21 +45,6 @@ WAITING = re.sub(r"(?s)components:.*", "", FILE) + (
     "components: {pinger: {host: h1, run: sleep 60, start: run, ready: {exit: 0}}}\n"
     "phases: [{name: run, measured: true, timeout: 90s}]\n"
 )
-
-
-@pytest.fixture
-def machines(tmp_path: Path) -> Iterator[SshMachines]:
-    """Three machines; afterwards nothing may be left on them or on the desk."""
-    made = SshMachines(tmp_path, HOSTS)
-    try:
-        made.make()
-        yield made
-        left = made.leftovers()
-        for host in HOSTS:
-            left += re.findall("lslink.*", made.on(host, "ip link; ip route show table all"))
-        assert not left, f"left behind: {left}"
-    finally:
-        made.remove()
 
 
 def routed(machines: SshMachines) -> None:
