@@ -68,3 +68,25 @@ def test_probes_of_many_hosts_together_are_bounded() -> None:
     assert probe_plan.rate_hz(1000, 100_000) == probe_plan.LEAST_HZ
     assert probe_plan.edge_hz(21) == 10
     assert probe_plan.edge_hz(len(edges(99))) * len(edges(99)) == pytest.approx(500)
+
+
+def test_load_does_not_make_many_followers_probe_more_than_it_lets_them() -> None:
+    assert probe_plan.load_burst(100, 1) == probe_plan.load_burst(100, 20) == 100
+    assert probe_plan.load_burst(10, 20) == 10
+    assert probe_plan.load_burst(100, 200) * 200 == probe_plan.LOAD_BURSTS
+    assert probe_plan.load_burst(100, 100_000) == probe_plan.LOAD_LEAST
+
+
+def test_pairs_are_those_of_the_reference_and_of_the_mesh() -> None:
+    assert probe_plan.pairs(["r"], mesh=True) == []
+    assert probe_plan.pairs(["r", "a"], mesh=True) == [("r", "a")]
+    hosts = ["r", *(f"h{at}" for at in range(12))]
+    alone = probe_plan.pairs(hosts, mesh=False)
+    assert alone == [("r", follower) for follower in hosts[1:]]
+    meshed = probe_plan.pairs(hosts, mesh=True)
+    assert meshed[: len(alone)] == alone
+    assert {frozenset(pair) for pair in meshed[len(alone) :]} == {
+        frozenset((later, each))
+        for later, before in probe_plan.peers(hosts[1:]).items()
+        for each in before
+    }

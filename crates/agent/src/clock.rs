@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use loopscope_clocksync::key::{Key, KeyError};
-use loopscope_clocksync::page::{PageError, Published, Publisher, Role, Service};
+use loopscope_clocksync::page::{GAP, PageError, Published, Publisher, Role, Service};
 use loopscope_clocksync::probe::{
     BeforeStamps, ClockSet, Counts, EdgeEnd, Faults, MESH_BURST, Mesh, MeshConfig, Peer,
     ProbeError, Prober, ProberConfig, ReplyStatistics, ReplyTime, Responder, Side,
@@ -25,10 +25,8 @@ use crate::namespace;
 use crate::proto::start_clock_request::Role as Asked;
 use crate::proto::{AnswerPeersRequest, ClockPeer, ProbePeersRequest, StartClockRequest};
 
-/// How often a page is published where that is not asked for otherwise.
-const PAGE_HZ: f64 = 100.0;
-/// And where probes are rare: far more often than a page's lease ends.
-const LEAST_PAGE_HZ: f64 = 10.0;
+/// The longest time between two publications of a page: a tenth of its lease.
+const LONGEST_GAP: Duration = Duration::from_millis(100);
 
 /// The properties that all streams of one host have in common.
 pub(crate) struct HostClock {
@@ -166,12 +164,11 @@ impl HostClock {
             faults,
             ..self.side(address, past_links, key, &folder.join("probes"))
         };
-        // A page that says nothing new need not be published so often.
+        // A page is published as often as probes say something new.
         let gap = match &role {
-            Asked::Follower(follower) if follower.rate_hz < PAGE_HZ => {
-                Some(Duration::from_secs_f64(1.0 / follower.rate_hz.max(LEAST_PAGE_HZ)))
-            }
-            _ => None,
+            Asked::Reference(_) => GAP,
+            Asked::Follower(follower) => Duration::try_from_secs_f64(1.0 / follower.rate_hz)
+                .map_or(LONGEST_GAP, |gap| gap.clamp(GAP, LONGEST_GAP)),
         };
         let (role, online, exchange, started) = match role {
             Asked::Reference(reference) => {
@@ -211,9 +208,7 @@ impl HostClock {
         };
         let page = Publisher::start(page, frequency, self.synthetic, publish)
             .map_err(|source| ClockError::Page { host: self.host.clone(), source })?;
-        if let Some(gap) = gap {
-            page.set_gap(gap);
-        }
+        page.set_gap(gap);
         *running = Some(Running { exchange, _page: page });
         Ok(started)
     }

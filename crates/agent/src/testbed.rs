@@ -200,7 +200,11 @@ impl Plan {
         let places: HashMap<&str, usize> =
             (0..).zip(&self.hosts).map(|(i, host)| (&*host.name, i)).collect();
         let place = |name: &str| {
-            let unknown = || TestbedError::Plan(format!("there is no host {name:?} with a clock"));
+            let unknown = || {
+                TestbedError::Plan(format!(
+                    "there is no host {name:?} that could compare its clock"
+                ))
+            };
             places.get(name).copied().ok_or_else(unknown)
         };
         let pairs: Result<_, TestbedError> =

@@ -27,7 +27,7 @@ pub(crate) struct State {
     changed: (i64, i64),
 }
 
-/// Files have the time of the kernel's last tick, which is not so long ago.
+/// More than there is between two ticks of the kernel, by which changes of files are stamped.
 const TICK: Duration = Duration::from_millis(50);
 
 impl State {

@@ -100,7 +100,7 @@ def answer(words: Sequence[str]) -> str:
 
 
 def ran(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """What became of loopscope-host with these arguments."""
+    """The exit status and output of loopscope-host with these arguments."""
     from loopscope.testbed import TestbedError, dormant, host_binary
 
     try:

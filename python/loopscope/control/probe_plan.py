@@ -48,7 +48,7 @@ def peers(followers: Sequence[str]) -> dict[str, list[str]]:
 
 
 def pairs(hosts: Sequence[str], *, mesh: bool) -> list[tuple[str, str]]:
-    """Those of the hosts, the reference first, that exchange probes with each other."""
+    """The pairs of hosts that exchange probes; the reference is the first of ``hosts``."""
     reference, followers = hosts[0], hosts[1:]
     found = [(reference, follower) for follower in followers]
     if mesh and len(followers) > 1:

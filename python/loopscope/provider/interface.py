@@ -115,8 +115,8 @@ class Testbed(ABC):
         self.router: Router | None = None
         """Where the request asks for one."""
         self.links_at_hosts = False
-        """Where no router of the testbed's stands between the hosts: one that the request names is
-        it, or each impairs what it sends itself."""
+        """Whether links are emulated on the hosts themselves: on the one that the request names as
+        router, or on each of them for what it sends."""
         self.knows_neighbours = False
         """Whether every host has the others' Ethernet addresses from the start."""
         self.lacking: Sequence[Lack] | None = None

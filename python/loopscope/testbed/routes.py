@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -24,16 +25,16 @@ async def check(
 
     ``routed`` are pairs of sender and receiver, ``addresses`` the hosts' data addresses.
     """
-    script = "ip -o address show || echo 'ip of iproute2 is missing'"
-    lines = await machines[router].ask(script)
+    lines = await machines[router].ask("ip -o address show")
     own = set(re.findall(r"inet6? ([^/\s]+)", "\n".join(lines)))
     targets = defaultdict(list)
     for source, target in routed:
         targets[source].append(target)
 
     async def one(source: str, to: Sequence[str]) -> list[str]:
-        # An address that there is no way to prints an error, which is shown.
-        each = (f"ip -o route get {addresses[target]} || true" for target in to)
+        # An address that there is no way to prints an error, which is shown. It is quoted, because
+        # the other host may have told it.
+        each = (f"ip -o route get {shlex.quote(addresses[target])} || true" for target in to)
         ways = await machines[source].ask("; ".join(each))
         return [
             f"host {source}: what it sends to {target} ({addresses[target]}) does not come to the "

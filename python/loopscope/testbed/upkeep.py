@@ -1,4 +1,4 @@
-"""Works on the machines of testbed ssh apart from the run: links, collecting, undoing."""
+"""Logs in to machines of testbed ssh outside of a run: for its links, to collect and to undo."""
 
 from __future__ import annotations
 

@@ -15,6 +15,6 @@ mod writer;
 pub use file::PageError;
 pub use hidden::on_true_counter;
 pub use line::OutOfRange;
-pub use publisher::{LEASE, Published, Publisher};
+pub use publisher::{GAP, LEASE, Published, Publisher};
 pub use service::{Role, Service};
 pub use writer::PageWriter;

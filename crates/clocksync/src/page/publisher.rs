@@ -17,8 +17,8 @@ use crate::stamp::ordered_counter;
 use crate::state::{State, Status};
 use crate::synthetic::{BEND, SyntheticClock};
 
-/// Between two publications.
-const GAP: Duration = Duration::from_millis(10);
+/// Between two publications, where nothing else is asked for.
+pub const GAP: Duration = Duration::from_millis(10);
 
 /// How long a publication says SYNCHRONISED when none follows.
 pub const LEASE: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ pub struct Published {
     pub service: Service,
 }
 
-/// Publishes a hundred times a second until it is dropped, and then takes the page away. Killed, it
+/// Publishes a hundred times a second, or as [`Publisher::set_gap`] says, until it is dropped, and then takes the page away. Killed, it
 /// leaves a page that says HOLDOVER after [`LEASE`], and nothing any more when the widths stop
 /// being known.
 #[derive(Debug)]
