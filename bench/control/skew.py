@@ -1,4 +1,7 @@
-"""Skew of common starts: how far apart four components begin a phase, from their trace events."""
+"""Skew of common starts: how far apart four components begin a phase, from their trace events.
+
+Its floor is the same of four processes that only sleep to the same instants.
+"""
 
 from __future__ import annotations
 
@@ -10,53 +13,44 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 
 BIN = Path(sys.executable).parent
+HERE = Path(__file__).parent
+ROUNDS = 5
 STARTS = 1000
 COMPONENTS = 4
-
-PROGRAM = """
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
-#include <loopscope/phase.h>
-#include <loopscope/trace.h>
-
-int main(int argc, char **argv)
-{
-    static char texts[1000][8];
-    static const char *names[1001];
-    struct loopscope_phases *phases;
-    const char *phase;
-    int more;
-
-    for (int i = 0; i < 1000; i++) {
-        snprintf(texts[i], sizeof texts[i], "p%d", i);
-        names[i] = texts[i];
-    }
-    more = loopscope_phase_connect(&phases, names, argc, argv);
-    while (more == 0 && (more = loopscope_phase_next(phases, &phase)) == 1) {
-        LOOPSCOPE_EVENT("start", "begun", atoi(phase + 1));
-        /* The work of a phase: the first to be done would else disturb the others' beginning. */
-        usleep(3000);
-        more = loopscope_phase_done(phases);
-    }
-    if (more != 0)
-        fprintf(stderr, "%s\\n", loopscope_phase_error(phases));
-    loopscope_phase_close(phases);
-    return more != 0;
-}
-"""
+# Of the sleepers; about that of the phases.
+INTERVAL_NS = 8_000_000
 
 
 def measure(folder: Path) -> dict[str, Any]:
-    """Microseconds from the first to the last component's event, by percentile."""
-    (folder / "starter.c").write_text(PROGRAM)
+    """Microseconds from the first to the last beginning: percentiles of each of ROUNDS rounds.
+
+    Rounds take the components and the floor in turn.
+    """
     paths = {**os.environ, "PKG_CONFIG_PATH": str(BIN.parent / "lib/pkgconfig")}
-    compile_it = "cc -std=gnu99 -O2 -o starter starter.c $(pkg-config --cflags --libs loopscope)"
-    subprocess.run(compile_it, shell=True, check=True, cwd=folder, env=paths)
+    for name, flags in (("starter", "$(pkg-config --cflags --libs loopscope)"), ("sleepers", "")):
+        line = f"cc -std=gnu11 -O2 -o {name} {HERE / name}.c {flags}"
+        subprocess.run(line, shell=True, check=True, cwd=folder, env=paths)
+    rounds: list[dict[str, Any]] = []
+    for _ in range(ROUNDS):
+        found = _components(folder)
+        if "skipped" in found:
+            return found
+        rounds.append({**found, "floor_us": _floor(folder)})
+    return {"starts": STARTS, "components": COMPONENTS, "rounds": rounds}
+
+
+def _floor(folder: Path) -> dict[str, float]:
+    words = [folder / "sleepers", str(COMPONENTS), str(STARTS), str(INTERVAL_NS)]
+    done = subprocess.run(words, check=True, capture_output=True)
+    woken = np.frombuffer(done.stdout, np.int64).reshape(COMPONENTS, STARTS)
+    return _percentiles((woken.max(axis=0) - woken.min(axis=0)).tolist())
+
+
+def _components(folder: Path) -> dict[str, Any]:
     hosts = [f"h{number}" for number in range(1, COMPONENTS + 1)]
     lines = ["name: skew", f"hosts: [{', '.join(hosts)}]", "components:"]
     lines += [f"  c{h}: {{host: {h}, run: ./starter, ready: phases}}" for h in hosts]
@@ -80,8 +74,6 @@ def measure(folder: Path) -> dict[str, Any]:
     (starts,) = json.loads((run / "manifest.json").read_text())["starts"]
     reported = [start["skew_ns"] for start in starts.values()]
     return {
-        "starts": STARTS,
-        "components": COMPONENTS,
         "skew_us": _percentiles([max(times) - min(times) for times in whole]),
         "reported_us": _percentiles([skew for skew in reported if skew is not None]),
         "not_reported": reported.count(None),
