@@ -10,6 +10,7 @@ from typing import Any
 
 from loopscope import __version__
 from loopscope.control import BASE, Interruption, RunDirectory, RunFailed, Silent, measure
+from loopscope.control.stages import STARTS_IN_ALL
 from loopscope.experiment import load
 from loopscope.provider import Host, Lack, Request, Testbed, TestbedError
 from loopscope.provider._proto import agent_pb2 as pb
@@ -27,6 +28,10 @@ components:
 class SimulatedAgent:
     """An agent whose components speak the phase protocol, and do at once what they are asked."""
 
+    starting = 0
+    most_starting = 0
+    """Starts that all agents were asked for at the same time, now and at most."""
+
     def __init__(self, log: list[str]) -> None:
         self.log = log
         self.events: asyncio.Queue[pb.Event] = asyncio.Queue()
@@ -43,6 +48,11 @@ class SimulatedAgent:
             yield await self.events.get()
 
     async def start(self, component: str, *_: Any, **__: Any) -> None:
+        agents = SimulatedAgent
+        agents.starting += 1
+        agents.most_starting = max(agents.starting, agents.most_starting)
+        await asyncio.sleep(0.002)
+        agents.starting -= 1
         hello = pb.PhaseHello(phases=["connect", "run"])
         self.events.put_nowait(pb.Event(component=component, phase_hello=hello))
         self.events.put_nowait(pb.Event(component=component, ready=pb.Ready()))
@@ -101,11 +111,11 @@ class Noting(Silent):
 
 
 def run(
-    folder: Path, fails: bool = False, more: str = ""
+    folder: Path, fails: bool = False, more: str = "", text: str = FILE
 ) -> tuple[list[str], list[str], RunDirectory]:
-    """Runs FILE on simulated hosts; what their agents were asked, notes, and the directory."""
+    """Runs a file on simulated hosts; what their agents were asked, notes, and the directory."""
     file = folder / "simulated.yaml"
-    file.write_text(FILE + more)
+    file.write_text(text + more)
     experiment = load(file)
     log: list[str] = []
     progress = Noting()
@@ -136,6 +146,18 @@ def test_a_run_needs_nothing_of_its_hosts_but_the_interface(tmp_path: Path) -> N
     assert log[-2:] == ["fetched", "removed h1, h2, h3"]
     assert notes == ["hosts lack wings (too heavy): no flight", "h2 does not answer"]
     assert directory.measured == 1
+
+
+def test_hosts_start_at_the_same_time_but_not_all_of_many(tmp_path: Path) -> None:
+    """A machine that has many hosts would else answer none of them in time."""
+    hosts = [f"h{number}" for number in range(1, 151)]
+    lines = ["name: many", f"hosts: [{', '.join(hosts)}]", "phases: [{name: run, timeout: 5s}]"]
+    lines += ["components:", "  b: {host: h1, run: b}"]
+    lines += [f"  c{host}: {{host: {host}, run: c}}" for host in hosts]
+    SimulatedAgent.most_starting = 0
+    _, _, directory = run(tmp_path, text="\n".join(lines) + "\n")
+    assert directory.measured == 1
+    assert SimulatedAgent.most_starting == STARTS_IN_ALL
 
 
 def test_hosts_that_could_not_all_be_made_are_removed(tmp_path: Path) -> None:

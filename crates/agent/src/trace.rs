@@ -18,6 +18,8 @@ use crate::proto::{self, Departures, Triggered, event::What};
 
 /// The longest that a new source waits to be looked at.
 const CALM: Duration = Duration::from_millis(50);
+/// Between two looks while nothing on the host can be recorded: an order ends it.
+const ORDERS_ONLY: Duration = Duration::from_secs(60);
 /// Departures that are told at once: some 100 kB.
 const BATCH: usize = 4096;
 
@@ -188,7 +190,7 @@ fn collect(
         if failed.is_none() {
             match done.and_then(|()| collector.poll()) {
                 Ok(activity) => {
-                    pause = activity.pause();
+                    pause = if collector.has_sources() { activity.pause() } else { ORDERS_ONLY };
                     for (path, departures) in activity.departures {
                         reporter.departures(&path, &departures);
                     }

@@ -197,6 +197,11 @@ impl Collector {
         !self.processes.is_empty()
     }
 
+    /// Whether there is any directory in which programs may be found.
+    pub fn has_sources(&self) -> bool {
+        !self.sources.is_empty()
+    }
+
     /// Process numbers of the programs that are recorded now.
     pub fn pids(&self) -> impl Iterator<Item = u32> {
         self.processes.iter().map(|process| process.pid)

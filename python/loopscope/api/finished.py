@@ -166,17 +166,16 @@ class Run(timeline.Run):
 
     def _repr_html_(self) -> str:
         from loopscope.api.judgement import expectation_html, html_lines
-        from loopscope.report.rows import clock_line, loops_line, loss_line
+        from loopscope.report.rows import clock_texts, loops_line, loss_line
 
         where = "" if self.output == self.path else f", {self.point}"
         try:
             results = self.results
         except RunError as error:
             return html_lines(f"{self.experiment} {self.id}{where}", str(error))
-        clocks = ", ".join(f"{each.host} {clock_line(each)}" for each in results.clock.hosts)
         lines = [
             f"events: {loss_line(results.loss)}",
-            f"clock: {clocks}",
+            f"clock: {', '.join(clock_texts(results.clock.hosts))}",
             loops_line(results),
             *(f"problem: {problem}" for problem in results.problems),
             f"directory: {self.directory}",

@@ -29,6 +29,9 @@ START_TIMEOUT_S = 10.0
 START = "start-up"
 # Starts that a host's agent is asked for at the same time.
 STARTS_AT_ONCE = 8
+# Starts that all agents are asked for at the same time. More take a machine that has many hosts so
+# long together that the first are not answered in time.
+STARTS_IN_ALL = 64
 
 
 class Stages:
@@ -52,6 +55,7 @@ class Stages:
         self._streams = streams
         self._progress = progress
         self._starts = {host: asyncio.Semaphore(STARTS_AT_ONCE) for host in hosts}
+        self._starts_in_all = asyncio.Semaphore(STARTS_IN_ALL)
         self._phase = START
         self._cannot_start = False
         self._together: dict[str, list[State]] = {}
@@ -231,7 +235,7 @@ class Stages:
     async def _start_one(self, spec: Component, phase: str) -> None:
         state = self._state(spec)
         try:
-            async with self._starts[spec.host]:
+            async with self._starts[spec.host], self._starts_in_all:
                 # What fails ends the run, so nobody else need start.
                 if self._cannot_start:
                     return

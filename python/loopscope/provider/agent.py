@@ -94,6 +94,9 @@ class Agent:
         try:
             content = await call(request, timeout=timeout)
         except grpc.aio.AioRpcError as error:
+            if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                what = f"its agent has not answered {method} within {timeout:g} s"
+                raise AgentError(self.host, what) from None
             raise self._error(error) from None
         return self._parsed(getattr(pb, f"{method}Reply"), content)
 

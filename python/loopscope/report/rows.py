@@ -193,13 +193,38 @@ def loss_line(loss: LossResult) -> str:
     return line
 
 
-def clock_line(clock: ClockResult) -> str:
+def _clock(clock: ClockResult) -> str:
     """`± 1.2 µs (3 messages of probes rejected)`."""
     if clock.reference:
         return "reference"
     width = "error unknown" if clock.max_err_ns is None else maximum_error(clock.max_err_ns)
     rejected = f" ({number(clock.rejected)} messages of probes rejected)" if clock.rejected else ""
     return f"{width}{rejected}"
+
+
+MOST_CLOCKS = 16
+"""Hosts that are listed one by one."""
+
+
+def clock_texts(clocks: Sequence[ClockResult]) -> list[str]:
+    """`h2 ± 1.2 µs` for each host; of more than `MOST_CLOCKS` the reference and what others span."""
+    if len(clocks) <= MOST_CLOCKS:
+        return [f"{each.host} {_clock(each)}" for each in clocks]
+    texts = [f"{each.host} reference" for each in clocks if each.reference]
+    followers = [each for each in clocks if not each.reference]
+    known = sorted(
+        (each.max_err_ns, each.host) for each in followers if each.max_err_ns is not None
+    )
+    if known:
+        (least, _), (most, widest) = known[0], known[-1]
+        span = f"{maximum_error(least)} to {maximum_error(most)} ({widest})"
+        texts.append(f"{number(len(known))} others {span}")
+    if unknown := [each.host for each in followers if each.max_err_ns is None]:
+        more = f" and {number(len(unknown) - 1)} more" if len(unknown) > 1 else ""
+        texts.append(f"error unknown of {unknown[0]}{more}")
+    if rejected := sum(each.rejected for each in followers):
+        texts.append(f"{number(rejected)} messages of probes rejected")
+    return texts
 
 
 CLOCK_EVENT_HEADINGS = ("host", "repeat", "clock", "from", "until", "")

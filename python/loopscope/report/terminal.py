@@ -14,7 +14,7 @@ from loopscope.report.link_rows import Table, tables
 from loopscope.report.rows import (
     PATTERN_HEADINGS,
     IntervalRow,
-    clock_line,
+    clock_texts,
     cost_line,
     deciding,
     headings,
@@ -148,6 +148,6 @@ def _expectations(results: Results) -> list[Text]:
 
 
 def _clock(results: Results) -> list[Text]:
-    hosts = [f"{each.host} {clock_line(each)}" for each in results.clock.hosts]
+    hosts = clock_texts(results.clock.hosts)
     lines = [", ".join(hosts), loops_line(results), probes_line(results)]
     return [Text.assemble(("clock   ", "dim"), line) for line in lines if line]
