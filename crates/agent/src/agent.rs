@@ -45,6 +45,8 @@ pub struct Options {
     pub program: PathBuf,
     /// The SHA-256 of that file, in hexadecimal digits; none: it is not known yet.
     pub sha256: Option<String>,
+    /// What [`crate::scope::enter`] returned.
+    pub no_scope: Option<String>,
     /// See [`crate::ledger::state_dir`].
     pub state_dir: PathBuf,
     /// The user whose agent it is, where it has more rights than that user.

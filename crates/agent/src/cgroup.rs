@@ -22,9 +22,11 @@ use crate::pidfd::Pidfd;
 use crate::processes::{Killed, name_of};
 
 /// Its processes; writing `0` moves the writer there.
-const PROCESSES: &str = "cgroup.procs";
+pub(crate) const PROCESSES: &str = "cgroup.procs";
 /// Time between two looks at a group that is to become empty.
 const PAUSE: Duration = Duration::from_millis(1);
+/// How long a group may take to be frozen.
+const FREEZING: Duration = Duration::from_millis(100);
 /// How long a group may take to be empty when its processes have ended.
 const RELEASE: Duration = Duration::from_secs(5);
 
@@ -112,8 +114,13 @@ fn below(path: &Path) -> Vec<PathBuf> {
 
 /// Whether any process is in a group or below it.
 pub(crate) fn is_populated(path: &Path) -> bool {
+    has_event(path, "populated 1")
+}
+
+/// Whether a line is in a group's state.
+fn has_event(path: &Path, event: &str) -> bool {
     let events = fs::read_to_string(path.join("cgroup.events")).unwrap_or_default();
-    events.lines().any(|line| line == "populated 1")
+    events.lines().any(|line| line == event)
 }
 
 /// Kills all processes in a group and below it and waits until they are gone or `patience` is over.
@@ -134,13 +141,29 @@ pub(crate) fn kill(path: &Path, patience: Duration) -> io::Result<Killed> {
         }
         // All at once, so that none can fork away. Linux 5.14 and later.
         match fs::write(path.join("cgroup.kill"), "1") {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                signal(path, Signal::KILL, &[])
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => kill_each(path)?,
             other => other?,
         }
         std::thread::sleep(PAUSE);
     }
+}
+
+/// Kills the processes in a group one by one, while it is frozen: none can fork away. Linux 5.2 and
+/// later freeze, and SIGKILL ends what is frozen (cgroup-v2.rst, `cgroup.freeze`).
+fn kill_each(path: &Path) -> io::Result<()> {
+    match fs::write(path.join("cgroup.freeze"), "1") {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        other => {
+            other?;
+            // What waits for a device cannot be frozen; it cannot fork either.
+            let until = Instant::now() + FREEZING;
+            while !has_event(path, "frozen 1") && Instant::now() < until {
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+    signal(path, Signal::KILL, &[]);
+    Ok(())
 }
 
 /// Sends a signal to the processes in a group and below it, except to those of process groups
@@ -259,6 +282,31 @@ mod tests {
             crate::skip::skipped(&format!("no cgroup can be made: {error}"));
         }
         made.ok()
+    }
+
+    /// A process that goes on forking, and leaves its child behind, is not there any more when its
+    /// number has been read: only a frozen one is hit.
+    #[test]
+    fn what_forks_away_is_killed_where_the_kernel_cannot_kill_a_group() {
+        let Some(path) = made("ls-test-freeze") else { return };
+        for _ in 0..20 {
+            let mut command = Command::new("sh");
+            command.args(["-c", "hop() { hop & exit; }; hop"]);
+            enter_before_exec(&mut command, &path);
+            command.spawn().unwrap().wait().unwrap();
+            assert!(is_populated(&path));
+            kill_each(&path).unwrap();
+            let dying = processes(&path);
+            let until = Instant::now() + RELEASE;
+            let mut forked = false;
+            while is_populated(&path) && !forked && Instant::now() < until {
+                forked = processes(&path).iter().any(|pid| !dying.contains(pid));
+            }
+            fs::write(path.join("cgroup.kill"), "1").unwrap();
+            assert!(!forked, "it has forked away");
+            fs::write(path.join("cgroup.freeze"), "0").unwrap();
+        }
+        assert!(remove(&path).unwrap());
     }
 
     /// A program that leaves its session and its environment behind is killed with its group, and

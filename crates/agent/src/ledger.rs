@@ -160,12 +160,15 @@ impl Ledger {
 
     /// Makes a cgroup for the run and moves this process into it, and so all that it starts. Where
     /// that is not possible the run's processes are known by their marks; see
-    /// [`why_no_cgroup`](Self::why_no_cgroup).
-    pub(crate) fn own_by_cgroup(&self) -> Result<(), LedgerError> {
+    /// [`why_no_cgroup`](Self::why_no_cgroup). `no_scope`: why systemd gave it none of its own.
+    pub(crate) fn own_by_cgroup(&self, no_scope: Option<&str>) -> Result<(), LedgerError> {
         let made = match self.make_cgroup() {
             Ok(path) => Ok(path),
             Err(error @ LedgerError::File { .. }) => return Err(error),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(match no_scope {
+                Some(why) => format!("{error}; {why}"),
+                None => error.to_string(),
+            }),
         };
         // Called once.
         let _ = self.cgroup.set(made);

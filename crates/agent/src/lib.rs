@@ -44,6 +44,7 @@ mod program;
 pub mod reset;
 pub mod rights;
 pub mod rootless;
+pub mod scope;
 pub mod server;
 mod service;
 pub mod setting;

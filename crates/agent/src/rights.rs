@@ -24,6 +24,8 @@ use rustix::thread::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::scope;
+
 /// What is kept.
 const KEPT: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW);
 /// udev makes it for everybody; what is done with it needs NET_ADMIN.
@@ -129,17 +131,21 @@ pub struct Rights {
     pub tun: bool,
     /// Take real-time priorities.
     pub realtime: bool,
+    /// Why its components would have no cgroups; `None`: they would have some.
+    pub no_cgroup: Option<String>,
 }
 
 impl Rights {
-    /// Those of this process.
-    pub fn own() -> io::Result<Rights> {
+    /// Those of this process. `may_enter`: whether an agent that it starts would use a scope of the
+    /// user's systemd.
+    pub fn own(may_enter: bool) -> io::Result<Rights> {
         let effective = capabilities(None)?.effective;
         let (priority, _) = getrlimit(Resource::RLIMIT_RTPRIO)?;
         Ok(Rights {
             network: effective.contains(KEPT),
             tun: access(TUN, AccessFlags::R_OK | AccessFlags::W_OK) != Err(Errno::EACCES),
             realtime: priority > 0 || effective.contains(CapabilitySet::SYS_NICE),
+            no_cgroup: scope::refusal(may_enter),
         })
     }
 }

@@ -86,7 +86,8 @@ pub fn run(options: Options) -> Result<Vec<String>, AgentError> {
         None => {
             // A host of a machine without root is one for its own user, and needs no namespaces.
             let rootless = options.host.is_none() && rootless::is_needed();
-            own(&options.program, &ledger, rootless, options.invoker.is_some())
+            let (program, no_scope) = (&options.program, options.no_scope.as_deref());
+            own(program, &ledger, rootless, options.invoker.is_some(), no_scope)
         }
     };
     let (guardian, outcome) = match owned {
@@ -110,6 +111,7 @@ fn own(
     ledger: &Ledger,
     rootless: bool,
     has_rights: bool,
+    no_scope: Option<&str>,
 ) -> Result<Option<Guardian>, AgentError> {
     let guardian = if rootless {
         rootless::enter(|| drop(ledger.undo()))?;
@@ -118,16 +120,20 @@ fn own(
         let started = Guardian::start(program, ledger, has_rights);
         Some(started.map_err(|source| AgentError::Guardian { source })?)
     };
-    ledger.own_by_cgroup()?;
+    ledger.own_by_cgroup(no_scope)?;
     Ok(guardian)
 }
 
 /// What the hosts of a testbed could not do that this user made here; nothing of the attempt is
 /// left. `program` is this binary. An error says why there can be no testbed. There must be one
 /// thread.
-pub fn probe(program: &Path, state_dir: &Path) -> Result<Vec<Lack>, AgentError> {
+pub fn probe(
+    program: &Path,
+    state_dir: &Path,
+    no_scope: Option<&str>,
+) -> Result<Vec<Lack>, AgentError> {
     let ledger = Ledger::create(state_dir, &new_run(), controller()?)?;
-    let owned = own(program, &ledger, rootless::is_needed(), false);
+    let owned = own(program, &ledger, rootless::is_needed(), false, no_scope);
     let (guardian, found) = match owned {
         Ok(guardian) => {
             let found = namespace::try_out().map(|()| lacking::find(ledger.why_no_cgroup()));

@@ -8,7 +8,7 @@ use anyhow::Context;
 use loopscope_agent::agent::Options;
 use loopscope_agent::ledger;
 use loopscope_agent::rights::Invoker;
-use loopscope_agent::server;
+use loopscope_agent::{scope, server};
 use loopscope_time::source::{CounterKind, set_counter_kind};
 
 /// Serve the agent protocol on a Unix socket, or on standard input and output, for the controller.
@@ -87,8 +87,11 @@ pub fn run(arguments: Arguments, invoker: Option<Invoker>) -> anyhow::Result<Exi
         None => ledger::state_dir(),
         Some(invoker) => ledger::state_dir_by(|name| invoker.variable(name)),
     };
+    // The first agent of a run on a machine, not one that has more rights than its user.
+    let first = netns.is_none() && invoker.is_none();
+    let no_scope = if first { scope::enter(&program) } else { None };
     if probe {
-        return print_probe(&program, &state_dir);
+        return print_probe(&program, &state_dir, no_scope.as_deref());
     }
     let options = Options {
         scratch,
@@ -102,6 +105,7 @@ pub fn run(arguments: Arguments, invoker: Option<Invoker>) -> anyhow::Result<Exi
         synthetic_seed,
         program,
         sha256,
+        no_scope,
         state_dir,
         invoker,
     };
@@ -113,8 +117,12 @@ pub fn run(arguments: Arguments, invoker: Option<Invoker>) -> anyhow::Result<Exi
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn print_probe(program: &Path, state_dir: &Path) -> anyhow::Result<ExitCode> {
-    let (works, why, lacking) = match server::probe(program, state_dir) {
+fn print_probe(
+    program: &Path,
+    state_dir: &Path,
+    no_scope: Option<&str>,
+) -> anyhow::Result<ExitCode> {
+    let (works, why, lacking) = match server::probe(program, state_dir, no_scope) {
         Ok(lacking) => (true, String::new(), lacking),
         Err(error) => (false, error.to_string(), vec![]),
     };

@@ -50,7 +50,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
             let invoker = invoker(call.environment.as_deref(), own)?;
             reset::run_in(&arguments, &ledger::state_dir_by(|name| invoker.variable(name)))
         }
-        Verb::Rights => rights(),
+        Verb::Rights => rights(false),
         _ => bail!("with these rights it is only `agent`, `reset` or `rights`"),
     }
 }
@@ -76,8 +76,8 @@ fn first_line() -> io::Result<String> {
     Err(io::Error::other("it is too long"))
 }
 
-/// Prints what this process may do that an ordinary user may not.
-pub fn rights() -> anyhow::Result<ExitCode> {
-    println!("{}", serde_json::to_string(&Rights::own()?)?);
+/// Prints what this process may do that an ordinary user may not; see [`Rights::own`].
+pub fn rights(may_enter: bool) -> anyhow::Result<ExitCode> {
+    println!("{}", serde_json::to_string(&Rights::own(may_enter)?)?);
     Ok(ExitCode::SUCCESS)
 }

@@ -89,7 +89,7 @@ fn main() -> ExitCode {
         Verb::Reset(arguments) => reset::run(&arguments),
         Verb::Spools => spools::run(),
         Verb::Setup(arguments) => setup::run(&arguments),
-        Verb::Rights => limited::rights(),
+        Verb::Rights => limited::rights(true),
         Verb::Limited => limited::run(),
         Verb::Guardian(arguments) => guardian::run(&arguments),
         Verb::Record(arguments) => record::run(arguments),

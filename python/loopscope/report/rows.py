@@ -207,7 +207,7 @@ MOST_CLOCKS = 16
 
 
 def clock_texts(clocks: Sequence[ClockResult]) -> list[str]:
-    """`h2 ± 1.2 µs` for each host; of more than `MOST_CLOCKS` the reference and what others span."""
+    """`h2 ± 1.2 µs` for each host; of more than `MOST_CLOCKS`, the range and the widest."""
     if len(clocks) <= MOST_CLOCKS:
         return [f"{each.host} {_clock(each)}" for each in clocks]
     texts = [f"{each.host} reference" for each in clocks if each.reference]

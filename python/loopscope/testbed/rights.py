@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from loopscope.provider import Lack, TestbedError
+from loopscope.provider.printable import printable
 from loopscope.strict_json import to_json
 from loopscope.testbed.reach import Reached
 
@@ -30,6 +31,12 @@ shift 2
 "$draft/loopscope-host" "$@"
 """
 INSTALL_S = 60.0
+# Characters of what a host says.
+LONGEST_REASON = 200
+NO_CGROUP = (
+    "what a component starts with an empty environment outlives the run, and there is no account "
+    "of CPU time"
+)
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,8 @@ class Rights:
     """Open /dev/net/tun, by which links are emulated."""
     realtime: bool
     """Let components take real-time priorities."""
+    no_cgroup: str
+    """Why components have no cgroups there; empty: they have."""
     command: str | None
     """What sudo starts there, for a shell; None: the agent is started as the user."""
 
@@ -136,6 +145,10 @@ def lacking(rights: Mapping[str, Rights]) -> list[Lack]:
             [*ways.values()][each.command is not None].append(host)
         return [Lack(what, f"{', '.join(of)}: {why}", cost) for why, of in ways.items() if of]
 
+    ungrouped: dict[str, list[str]] = {}
+    for host, each in rights.items():
+        if each.no_cgroup:
+            ungrouped.setdefault(each.no_cgroup, []).append(host)
     return [
         *lack(
             "network",
@@ -143,6 +156,7 @@ def lacking(rights: Mapping[str, Rights]) -> list[Lack]:
             "packets of clock probes are stamped by the kernel also where an interface could",
         ),
         *lack("realtime", "real-time priorities", "components can take none"),
+        *(Lack("cgroups", f"{', '.join(of)}: {why}", NO_CGROUP) for why, of in ungrouped.items()),
     ]
 
 
@@ -153,7 +167,10 @@ def _by_sudo(reached: Reached) -> bool:
 async def _try(reached: Reached, command: str | None, script: str) -> Rights:
     found = _object(reached, await _succeed(reached, script))
     network, tun, realtime = (found.get(key) is True for key in ("network", "tun", "realtime"))
-    return Rights(network, tun, realtime, command)
+    no_cgroup = found.get("no_cgroup")
+    if not isinstance(no_cgroup, str):
+        no_cgroup = ""
+    return Rights(network, tun, realtime, printable(no_cgroup[:LONGEST_REASON]), command)
 
 
 def _object(reached: Reached, line: str) -> dict[str, object]:

@@ -1,0 +1,120 @@
+"""Agents of users without root on machines with systemd: their cgroup is a scope of the user's own.
+
+systemd runs as the user's alone: nothing here has been booted by it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ssh_machines import USER, SshMachines, run
+
+pytestmark = pytest.mark.usefixtures("root")
+
+FILE = """
+name: scoped
+testbed: ssh
+hosts: [h1]
+components:
+  shy: {host: h1, run: ./shy.sh, start: run, ready: {exit: 0}}
+phases: [{name: run, measured: true, timeout: 60s}]
+"""
+SHY = """#!/bin/sh
+cat /proc/self/cgroup
+env -i setsid -f sleep 4711 </dev/null >/dev/null 2>&1
+"""
+# As logind has it: the user's slice, in which the session's group is root's and the rest is the
+# user's. A move needs the right to write to the group that both ends are in.
+LOGIN = """
+mount -t cgroup2 none /sys/fs/cgroup
+mkdir -p /run/systemd/system /run/user/4711 {group}/session
+chown 4711 /run/user/4711 {group} {group}/cgroup.procs {group}/cgroup.subtree_control
+chmod 700 /run/user/4711
+echo {sshd} >{group}/session/cgroup.procs
+"""
+SYSTEMD = (
+    "echo 0 >{group}/cgroup.procs && cd / && exec setpriv --reuid 4711 --regid 4711 --clear-groups "
+    "env -i PATH=/usr/bin:/bin HOME=/home/{user} XDG_RUNTIME_DIR=/run/user/4711 "
+    "/lib/systemd/systemd --user >/home/{user}/systemd.log 2>&1 </dev/null &"
+)
+
+
+class LoggedIn(SshMachines):
+    """A machine whose user has logged in."""
+
+    def log_in(self) -> None:
+        self.group = f"/sys/fs/cgroup/{self.token}"
+        self.on("h1", LOGIN.format(group=self.group, sshd=self.sshd["h1"].pid))
+
+    def start_systemd(self) -> None:
+        self.on("h1", f"touch /home/{USER}/systemd.log; chown 4711 /home/{USER}/systemd.log")
+        self.on("h1", SYSTEMD.format(group=self.group, user=USER))
+        end = time.monotonic() + 20
+        while not self.on("h1", "ls /run/user/4711/systemd/private", check=False):
+            assert time.monotonic() < end, self.on("h1", f"cat /home/{USER}/systemd.log")
+            time.sleep(0.05)
+
+    def log_out(self) -> None:
+        """Ends what is in the user's groups, and removes them."""
+        # Not in the machine's own view: that ends with its sshd.
+        see = "mount -t cgroup2 none /sys/fs/cgroup"
+        kill = f"echo 1 >{self.group}/cgroup.kill"
+        gone = f"until grep -q 'populated 0' {self.group}/cgroup.events; do sleep 0.05; done"
+        line = f"{see} && {kill} && {gone} && find {self.group} -depth -type d -exec rmdir {{}} +"
+        run("unshare", "-m", "sh", "-c", line)
+
+
+@pytest.fixture
+def machine_with_login(tmp_path: Path) -> Iterator[LoggedIn]:
+    made = LoggedIn(tmp_path, ("h1",))
+    try:
+        made.make()
+        made.write("shy.sh", SHY).chmod(0o755)
+        made.log_in()
+        yield made
+        left = [text for text in made.leftovers() if "systemd" not in text]
+        assert not left, f"left behind: {left}"
+    finally:
+        made.log_out()
+        made.remove()
+
+
+def cgroup_of(machines: LoggedIn) -> dict[str, Any]:
+    (file,) = machines.directory.glob("runs/scoped/latest/base/1/hosts/h1/env.json")
+    found: dict[str, Any] = json.loads(file.read_text())["cgroup"]
+    return found
+
+
+def test_an_agent_has_a_scope_of_the_users_systemd(machine_with_login: LoggedIn) -> None:
+    machines = machine_with_login
+    machines.start_systemd()
+    done = machines.command("run", machines.write("scoped.yaml", FILE))
+    assert done.returncode == 0, done.stderr
+    assert "lack cgroups" not in done.stderr
+    found = cgroup_of(machines)
+    assert found["why_none"] is None
+    scope, _, group = found["path"].rpartition("/")
+    assert scope.startswith(machines.group) and scope.endswith(".scope"), found
+    assert group.startswith("ls-"), found
+    (own,) = machines.directory.glob("runs/scoped/latest/base/1/hosts/h1/components/shy/")
+    inner = f"0::{found['path'].removeprefix('/sys/fs/cgroup')}/h1/shy\n"
+    assert inner in (own / "stdout.log").read_text()
+    # It left its session and its environment, and is found by its group all the same.
+    assert not any("sleep 4711" in text for text in machines.processes_of("h1"))
+    assert not machines.on("h1", f"find {machines.group} -name 'loopscope-*'").strip()
+
+
+def test_why_there_is_no_scope_is_said(machine_with_login: LoggedIn) -> None:
+    """The user's systemd does not answer: the run goes on without a cgroup."""
+    machines = machine_with_login
+    machines.write("shy.sh", "#!/bin/sh\n").chmod(0o755)
+    done = machines.command("run", machines.write("scoped.yaml", FILE))
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stderr.split())
+    assert "lack cgroups" in said and "systemd-run --user --scope: Failed to connect" in said, said
+    assert cgroup_of(machines)["path"] is None
