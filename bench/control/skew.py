@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 ROUNDS = 5
 STARTS = 1000
 COMPONENTS = 4
-# Of the sleepers; about that of the phases.
+# Time between two instants of the sleepers; phases follow each other about as fast.
 INTERVAL_NS = 8_000_000
 
 

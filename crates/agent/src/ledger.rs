@@ -165,10 +165,7 @@ impl Ledger {
         let made = match self.make_cgroup() {
             Ok(path) => Ok(path),
             Err(error @ LedgerError::File { .. }) => return Err(error),
-            Err(error) => Err(match no_scope {
-                Some(why) => format!("{error}; {why}"),
-                None => error.to_string(),
-            }),
+            Err(error) => Err(no_scope.map_or(error.to_string(), |why| format!("{error}; {why}"))),
         };
         // Called once.
         let _ = self.cgroup.set(made);
