@@ -83,7 +83,7 @@ def test_the_guides_commands(machine: Machine) -> None:
     assert order["verdict"] == ("UNKNOWN" if order["reason"] else "PASS"), order
     # A thread's stamps are in the order of its events unless a clock is in doubt: it was disturbed,
     # or the machine was so busy that its processors' counters could not be compared.
-    hosts = open_run(home / "runs/deadlines/latest/base").relation("hosts").to_arrow_table()
+    hosts = open_run(home / "runs/deadlines/latest").relation("hosts").to_arrow_table()
     sound = [
         not math.isnan(row["drift_ppm"]) and row["apart_ns"] <= MOVE_NS for row in hosts.to_pylist()
     ]

@@ -175,7 +175,7 @@ def test_what_killed_agents_had_recorded_is_kept(machine: Machine) -> None:
 def in_its_phase(machine: Machine) -> subprocess.Popen[str]:
     """A long run of the pipeline, some of whose events are on the disk."""
     machine.write("pipeline.yaml", (ROOT / "experiments" / "pipeline.yaml").read_text())
-    process = machine.start("run", "pipeline.yaml", "-p", "count=20000")
+    process = machine.start("run", "pipeline.yaml", "-p", "count=100000", "-p", "period=250us")
     assert process.stderr is not None
     next(line for line in process.stderr if line.startswith("phase run"))
     trace = run_of(machine, "pipeline") / "base/1/hosts/h1/trace"

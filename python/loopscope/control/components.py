@@ -37,6 +37,8 @@ LAST_LINES = 40
 # How long after the first failure another one may still turn out to be earlier. The cause is to be
 # shown within 250 ms after its end was seen.
 SETTLE_S = 0.1
+# How long it may take to learn what took an agent with it.
+WHY_LOST_S = 0.2
 
 
 class Limit:
@@ -266,6 +268,7 @@ class Components:
         if failures:
             raise ComponentsFailed(failures, self._running())
         if self._lost_agent:
+            await asyncio.sleep(WHY_LOST_S)
             raise RunFailed(self._lost_agent())
 
     def cannot_start(self, spec: Component, phase: str, why: str) -> ComponentsFailed:
