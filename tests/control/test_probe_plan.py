@@ -71,6 +71,13 @@ def test_probes_of_many_hosts_together_are_bounded() -> None:
 
 
 def test_load_does_not_make_many_followers_probe_more_than_it_lets_them() -> None:
+    assert probe_plan.burst(100, 1) == probe_plan.burst(100, 200) == 100
+    assert probe_plan.burst(7, 1000) == 7
+    assert probe_plan.burst(100, 1000) == 20
+    assert probe_plan.burst(100, 100_000) == probe_plan.EDGE_LEAST
+    assert probe_plan.last_bursts(100, 200) == 8
+    assert probe_plan.last_bursts(100, 1000) == 40
+    assert probe_plan.last_bursts(10_000, 3) == 1
     assert probe_plan.load_burst(100, 1) == probe_plan.load_burst(100, 20) == 100
     assert probe_plan.load_burst(10, 20) == 10
     assert probe_plan.load_burst(100, 200) * 200 == probe_plan.LOAD_BURSTS

@@ -59,7 +59,9 @@ class HostClocks:
         self._losses = ProbeLosses()
         # Numbers of the keys: each follower and edge has its own.
         self._numbers = count(1)
-        self._bursts = asyncio.Semaphore(probe_plan.BURSTS)
+        self._first_bursts = asyncio.Semaphore(probe_plan.FIRST_BURSTS)
+        at_once = probe_plan.last_bursts(exchange.burst, len(hosts) - 1)
+        self._last_bursts = asyncio.Semaphore(at_once)
 
     @property
     def _on_data(self) -> bool:
@@ -104,7 +106,7 @@ class HostClocks:
         async def begin(host: Host) -> None:
             its = reference.addresses[self._network(host)]
             number = next(self._numbers)
-            async with self._bursts:
+            async with self._first_bursts:
                 if unreached:
                     # Each further host would be waited for, too.
                     return
@@ -114,7 +116,7 @@ class HostClocks:
                     root.key(number),
                     number,
                     rate_hz=rate_hz,
-                    burst=exchange.burst,
+                    burst=probe_plan.burst(exchange.burst, len(followers)),
                     load_burst=probe_plan.load_burst(exchange.burst, len(followers)),
                     wander_ppm=exchange.wander_ppm,
                     realtime_step=steps.get(host.name),
@@ -233,7 +235,7 @@ class HostClocks:
         return cost
 
     async def _stop_peers(self, host: Host) -> None:
-        async with self._bursts:
+        async with self._last_bursts:
             ends = await host.agent.stop_peers()
         losses, name = self._losses, f"host {host.name}"
         for peer in ends:
@@ -255,7 +257,7 @@ class HostClocks:
             self._count_traffic(host, peer)
 
     async def _stop_clock(self, host: Host) -> None:
-        async with self._bursts:
+        async with self._last_bursts:
             reply = await host.agent.stop_clock()
         reference = host is self._running[0]
         kind = "answers of the reference" if reference else "probes of the reference"

@@ -17,11 +17,16 @@ MESH_HZ = 500.0
 EDGE_HZ = 10.0
 # The least of one follower or edge: still some hundred messages a minute.
 LEAST_HZ = 1.0
+# Exchanges of the first bursts of all followers together, as of the last ones, and of one at least.
+EDGE_BURSTS = 20_000
+EDGE_LEAST = 10
 # Exchanges of the bursts of all followers together when load is seen, and of one at least.
 LOAD_BURSTS = 2000
 LOAD_LEAST = 2
-# Hosts whose first or last burst goes on at the same time.
-BURSTS = 8
+# Hosts whose first burst goes on at the same time.
+FIRST_BURSTS = 8
+# Exchanges of last bursts that go on at the same time.
+LAST_EXCHANGES = 800
 
 
 def peers(followers: Sequence[str]) -> dict[str, list[str]]:
@@ -59,6 +64,19 @@ def pairs(hosts: Sequence[str], *, mesh: bool) -> list[tuple[str, str]]:
 def rate_hz(asked_hz: float, followers: int) -> float:
     """Exchanges a second of each follower: as asked, or less where one reference has many."""
     return _share(asked_hz, PROBES_HZ, followers)
+
+
+def burst(asked: int, followers: int) -> int:
+    """Exchanges of a follower's first and last burst: as asked, or less where there are many.
+
+    One reference answers all of them, and each burst waits for others.
+    """
+    return min(asked, max(EDGE_LEAST, EDGE_BURSTS // max(1, followers)))
+
+
+def last_bursts(asked: int, followers: int) -> int:
+    """Hosts whose last burst goes on at the same time."""
+    return max(1, LAST_EXCHANGES // burst(asked, followers))
 
 
 def load_burst(asked: int, followers: int) -> int:

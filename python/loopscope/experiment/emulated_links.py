@@ -38,22 +38,17 @@ def is_settings(location: Location) -> bool:
 def emulation(network: Network, hosts: tuple[str, ...]) -> plan.Emulation | None:
     """Emulation of the links of a valid file; None where nothing is emulated."""
     given = {pair: link for key, link in network.links.items() for pair in ends(key)}
+    # Of many hosts nearly all pairs have this one.
+    wire = _planned(network, WIRE)
     links = []
     for source, target in itertools.permutations(hosts, 2):
         # What is sent to the router itself passes no link.
         if target == network.router:
             continue
-        link = given.get((source, target), WIRE)
-        if not _impairs(network.default, link):
-            continue
-        settings, steps = _inherited(network.default, link)
-        settings = {key: value for key, value in settings.items() if value}
-        if network.mover == "netem":
-            # The devices'; netem knows no other, and none is needed.
-            for each in (settings, *steps.values()):
-                each.pop("mtu", None)
-        made = tuple(plan.LinkStep(at, steps[at]) for at in sorted(steps))
-        links.append(plan.Link(source, target, settings, made))
+        link = given.get((source, target))
+        planned = wire if link is None else _planned(network, link)
+        if planned is not None:
+            links.append(plan.Link(source, target, *planned))
     if not links and not network.emulate:
         return None
     return plan.Emulation(
@@ -65,6 +60,21 @@ def emulation(network: Network, hosts: tuple[str, ...]) -> plan.Emulation | None
         links=tuple(links),
         router=network.router,
     )
+
+
+def _planned(
+    network: Network, link: Link
+) -> tuple[dict[str, Any], tuple[plan.LinkStep, ...]] | None:
+    """A link's settings and steps; None where it is a plain wire."""
+    if not _impairs(network.default, link):
+        return None
+    settings, steps = _inherited(network.default, link)
+    settings = {key: value for key, value in settings.items() if value}
+    if network.mover == "netem":
+        # The devices'; netem knows no other, and none is needed.
+        for each in (settings, *steps.values()):
+            each.pop("mtu", None)
+    return settings, tuple(plan.LinkStep(at, steps[at]) for at in sorted(steps))
 
 
 def _inherited(default: Link, link: Link) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
