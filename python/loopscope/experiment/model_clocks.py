@@ -68,8 +68,8 @@ class ClockExchange(Section):
     )
     burst: Annotated[int, Integer(2, 10_000)] = Field(
         default=100,
-        description="Exchanges of a burst: the first, the last, and those when load is seen. Of more "
-        "than 200 hosts the first and the last have fewer, of more than 20 those under load.",
+        description="Exchanges of a burst: the first, the last, and those when load is seen. Of "
+        "more than 200 hosts the first and the last have fewer, of more than 20 those under load.",
     )
     within: Annotated[int | None, Quantity(DURATION, "1ns", "1h")] = Field(
         default=None,
