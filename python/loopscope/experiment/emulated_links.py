@@ -38,7 +38,7 @@ def is_settings(location: Location) -> bool:
 def emulation(network: Network, hosts: tuple[str, ...]) -> plan.Emulation | None:
     """Emulation of the links of a valid file; None where nothing is emulated."""
     given = {pair: link for key, link in network.links.items() for pair in ends(key)}
-    # Of many hosts nearly all pairs have this one.
+    # Nearly all pairs of many hosts have this link.
     wire = _planned(network, WIRE)
     links = []
     for source, target in itertools.permutations(hosts, 2):
