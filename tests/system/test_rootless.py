@@ -120,6 +120,15 @@ def test_links_are_emulated_through_af_packet(user: OrdinaryUser, results: Read)
     assert asked.returncode != 0, "no link is emulated any more"
 
 
+def test_a_mover_that_needs_root_is_refused_before_anything_starts(user: OrdinaryUser) -> None:
+    user.write("xdp.yaml", linked_pipeline("mover: xdp", "h1 -> h2: {delay: 7ms}"))
+    done = user.command("run", "xdp.yaml")
+    assert done.returncode == 4, done.stderr
+    said = " ".join(done.stderr.split())
+    assert "`mover: xdp`, and the hosts lack AF_XDP (" in said and "leave `mover` out" in said, said
+    assert "starting" not in said
+
+
 LIVE = """\
 name: live
 hosts: [h1, h2]

@@ -94,6 +94,7 @@ async def _execute(
         async with bed:
             if bed.lacking is not None:
                 lacks(bed.lacking)
+                router.check_mover(experiment, bed.lacking)
             repeat = Repeat(experiment, bed, progress)
             try:
                 phases = await repeat.run()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from loopscope.control.failure import RunFailed
 from loopscope.experiment import (
     Component,
     Experiment,
@@ -14,17 +15,32 @@ from loopscope.experiment import (
     main_stream,
     streams_document,
 )
-from loopscope.provider import DATA, Host, Router
+from loopscope.provider import DATA, Host, Lack, Router
 
 # No name in an experiment file begins with _.
 LINKS = "_links"
 # Among the hosts.
 NAME = "_router"
+# What hosts lack that cannot move packets so.
+AF_XDP = "AF_XDP"
 
 
 def is_needed(experiment: Experiment) -> bool:
     """Whether anything stands between the hosts but a bridge."""
     return experiment.network.emulation is not None
+
+
+def check_mover(experiment: Experiment, lacking: Sequence[Lack]) -> None:
+    """Raises RunFailed where the hosts lack what the file has move packets."""
+    emulation = experiment.network.emulation
+    if emulation is None or emulation.mover != "xdp":
+        return
+    for lack in lacking:
+        if lack.what == AF_XDP:
+            raise RunFailed(
+                f"the file has `mover: xdp`, and the hosts lack {AF_XDP} ({lack.why}): leave "
+                "`mover` out, which takes what there is, or run as root"
+            )
 
 
 def emulates(component: str) -> bool:
