@@ -70,14 +70,17 @@ def test_probes_of_many_hosts_together_are_bounded() -> None:
     assert probe_plan.edge_hz(len(edges(99))) * len(edges(99)) == pytest.approx(500)
 
 
-def test_load_does_not_make_many_followers_probe_more_than_it_lets_them() -> None:
+def test_first_and_last_bursts_of_many_hosts_are_bounded() -> None:
     assert probe_plan.burst(100, 1) == probe_plan.burst(100, 200) == 100
     assert probe_plan.burst(7, 1000) == 7
     assert probe_plan.burst(100, 1000) == 20
-    assert probe_plan.burst(100, 100_000) == probe_plan.EDGE_LEAST
+    assert probe_plan.burst(100, 100_000) == probe_plan.BURST_LEAST
     assert probe_plan.last_bursts(100, 200) == 8
     assert probe_plan.last_bursts(100, 1000) == 40
     assert probe_plan.last_bursts(10_000, 3) == 1
+
+
+def test_load_does_not_make_many_followers_probe_more_than_it_lets_them() -> None:
     assert probe_plan.load_burst(100, 1) == probe_plan.load_burst(100, 20) == 100
     assert probe_plan.load_burst(10, 20) == 10
     assert probe_plan.load_burst(100, 200) * 200 == probe_plan.LOAD_BURSTS

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
+import subprocess
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -28,9 +31,28 @@ class Answering:
         return self.lines
 
 
-def checked(h1: Answering, addresses: dict[str, str] = ADDRESSES) -> None:
+class Shell:
+    """A machine with a shell, whose `ip` is a script."""
+
+    def __init__(self, folder: Path, ip: str) -> None:
+        self.environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+        (folder / "ip").write_text(f"#!/bin/sh\n{ip}\n")
+        (folder / "ip").chmod(0o755)
+
+    async def ask(self, script: str) -> list[str]:
+        words = ["sh", "-c", f"( {script} ) 2>&1"]
+        done = subprocess.run(
+            words, capture_output=True, text=True, check=True, env=self.environment
+        )
+        return [line for line in map(str.strip, done.stdout.split("\n")) if line]
+
+
+def checked(
+    h1: Answering | Shell, addresses: dict[str, str] = ADDRESSES, to: tuple[str, ...] = ("h2",)
+) -> None:
     machines = {"h1": h1, "r": Answering(*ROUTER)}
-    asyncio.run(routes.check("r", [("h1", "h2")], addresses, cast(Any, machines)))
+    routed = [("h1", target) for target in to]
+    asyncio.run(routes.check("r", routed, addresses, cast(Any, machines)))
 
 
 def test_a_way_by_the_router_is_good() -> None:
@@ -61,6 +83,18 @@ def test_another_way_is_told_with_the_remedy(way: str, told: str) -> None:
 def test_a_machine_that_says_nothing_has_no_way() -> None:
     with pytest.raises(TestbedError, match="goes nowhere"):
         checked(Answering())
+
+
+@pytest.mark.parametrize("nothing", ["exit 2", "printf 'one\\ntwo\\n'; exit 2"])
+def test_each_answer_is_of_its_own_target(tmp_path: Path, nothing: str) -> None:
+    """The first target gets no line, or two."""
+    ip = f'[ "$4" = 192.0.2.14 ] || {{ {nothing}; }}; echo {THROUGH}'
+    addresses = {**ADDRESSES, "h3": "192.0.2.14"}
+    shell = Shell(tmp_path, ip)
+    checked(shell, addresses, to=("h3",))
+    with pytest.raises(TestbedError) as error:
+        checked(shell, addresses, to=("h2", "h3"))
+    assert "to h2 " in str(error.value) and "to h3 " not in str(error.value)
 
 
 def test_an_address_that_a_machine_has_told_is_no_command() -> None:

@@ -37,8 +37,8 @@ LAST_LINES = 40
 # How long after the first failure another one may still turn out to be earlier. The cause is to be
 # shown within 250 ms after its end was seen.
 SETTLE_S = 0.1
-# How long it may take to learn what took an agent with it.
-WHY_LOST_S = 0.2
+# How long it may take after that to learn what took an agent with it.
+WHY_LOST_S = 0.1
 
 
 class Limit:

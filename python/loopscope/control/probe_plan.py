@@ -18,8 +18,8 @@ EDGE_HZ = 10.0
 # The least of one follower or edge: still some hundred messages a minute.
 LEAST_HZ = 1.0
 # Exchanges of the first bursts of all followers together, as of the last ones, and of one at least.
-EDGE_BURSTS = 20_000
-EDGE_LEAST = 10
+BURST_EXCHANGES = 20_000
+BURST_LEAST = 10
 # Exchanges of the bursts of all followers together when load is seen, and of one at least.
 LOAD_BURSTS = 2000
 LOAD_LEAST = 2
@@ -71,7 +71,7 @@ def burst(asked: int, followers: int) -> int:
 
     One reference answers all of them, and each burst waits for others.
     """
-    return min(asked, max(EDGE_LEAST, EDGE_BURSTS // max(1, followers)))
+    return min(asked, max(BURST_LEAST, BURST_EXCHANGES // max(1, followers)))
 
 
 def last_bursts(asked: int, followers: int) -> int:

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from loopscope.provider import TestbedError
 from loopscope.testbed.ssh_machine import SshMachine
 
+ANSWER = "way:"
+ASK = f"printf '{ANSWER} %s\\n' \"$(ip -o route get \"$to\" 2>&1 | tr '\\n' ' ')\""
 _VIA = re.compile(r"via (?:inet6 )?(\S+)")
 _DEVICE = re.compile(r"dev (\S+)")
 
@@ -32,10 +34,11 @@ async def check(
         targets[source].append(target)
 
     async def one(source: str, to: Sequence[str]) -> list[str]:
-        # An address that there is no way to prints an error, which is shown. It is quoted, because
-        # the other host may have told it.
-        each = (f"ip -o route get {shlex.quote(addresses[target])} || true" for target in to)
-        ways = await machines[source].ask("; ".join(each))
+        # A line for each, also where there is no way and only an error, or nothing, is printed.
+        # Addresses are quoted, because the other hosts may have told them.
+        quoted = shlex.join(addresses[target] for target in to)
+        answers = await machines[source].ask(f"for to in {quoted} ; do {ASK}; done")
+        ways = [answer.removeprefix(ANSWER).strip() for answer in answers]
         return [
             f"host {source}: what it sends to {target} ({addresses[target]}) does not come to the "
             f"router {router} first, but goes {_told(way)}; on {source}: ip route replace "

@@ -34,9 +34,9 @@ pub struct Published {
     pub service: Service,
 }
 
-/// Publishes a hundred times a second, or as [`Publisher::set_gap`] says, until it is dropped, and then takes the page away. Killed, it
-/// leaves a page that says HOLDOVER after [`LEASE`], and nothing any more when the widths stop
-/// being known.
+/// Publishes a hundred times a second, or as [`Publisher::set_gap`] says, until it is dropped, and
+/// then takes the page away. Killed, it leaves a page that says HOLDOVER after [`LEASE`], and nothing
+/// any more when the widths stop being known.
 #[derive(Debug)]
 pub struct Publisher {
     /// Receives the time between two publications.
