@@ -76,10 +76,13 @@ _AT_FIRST_USE: Final = {
 """Public names: the modules that they are in."""
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _AT_FIRST_USE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_AT_FIRST_USE[name]}"), name)
+# mypy would take any name for one of this module's.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _AT_FIRST_USE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_AT_FIRST_USE[name]}"), name)
 
 
 def __dir__() -> list[str]:

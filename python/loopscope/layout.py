@@ -11,6 +11,8 @@ EVENTS = "timeline"
 TABLES = "tables"
 SUMMARY = "summary.json"
 """Among the tables, what their making found; written last."""
+KERNELS = "kernel.json"
+"""In a repeat: what became of recording the kernels' events."""
 _PATH = "path-"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from machine import Machine
-from ssh_machines import SshMachines, words_of
+from ssh_machines import SshMachines, parent_of, words_of
 
 LOCAL = "local"
 SSH = "ssh"
@@ -71,7 +71,7 @@ class Case:
         """Process ids of agents: of a host, or the local testbed's own."""
         if isinstance(self.machine, SshMachines):
             assert host is not None
-            return self.machine.pids_of(host, "loopscope-host")
+            return [self.machine.agent(host)]
         processes = self.machine.processes().items()
         every = {pid: words.split() for pid, words in processes if "loopscope-host agent" in words}
         wanted = f"--host {host} " if host else ""
@@ -138,6 +138,11 @@ def _send(number: signal.Signals) -> Callable[[Case], None]:
 
 def _kill_agent(number: int, host: str | None = "h2") -> Callable[[Case], None]:
     return lambda case: case.signal_agent(number, host)
+
+
+def _kill_launcher(case: Case) -> None:
+    assert isinstance(case.machine, SshMachines)
+    os.kill(parent_of(case.machine.agent("h2")), signal.SIGKILL)
 
 
 def _kill_links(case: Case) -> None:
@@ -245,6 +250,7 @@ FAULTS = [
         leaves=(LOCAL, SSH),
     ),
     Fault("agent-killed", GONE, inject=_kill_agent(signal.SIGKILL), found=UP),
+    Fault("launcher-killed", GONE, inject=_kill_launcher, found=UP, testbeds=(SSH,)),
     Fault("agent-ended", GONE, inject=_kill_agent(signal.SIGTERM), found=UP),
     Fault(
         "machine-agent-killed",

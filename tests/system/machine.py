@@ -99,7 +99,11 @@ class Machine:
             if " - cgroup2 " in line
         ]
         own = [f"ls-{token}" for token in self.tokens()]
-        return [path for place in places for name in own for path in Path(place).rglob(f"{name}*")]
+        # Groups may go while they are looked for, which os.walk passes over.
+        found = [
+            Path(at, each) for place in places for at, below, _ in os.walk(place) for each in below
+        ]
+        return [path for path in found if path.name.startswith(tuple(own))]
 
     def leftovers(self) -> list[str]:
         """What runs of this ledger left: namespaces, processes, ledgers."""

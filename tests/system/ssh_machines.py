@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -16,6 +17,8 @@ from machine import BIN, Machine
 
 USER = "rider"
 PASSWORD = "saddle"
+# A rule of sudoers.
+EVERYTHING = f"{USER} ALL=(ALL) NOPASSWD: ALL"
 NETWORK = "192.0.2"
 # What a machine has of its own: nothing that is on the desk but its programs and libraries.
 OWN = ("/home", "/run", "/tmp", "/dev/shm")
@@ -45,6 +48,11 @@ def words_of(pid: int | str) -> list[str]:
         return []
 
 
+def parent_of(pid: int) -> int:
+    (number,) = re.findall(r"(?m)^PPid:\t(\d+)", Path(f"/proc/{pid}/status").read_text())
+    return int(number)
+
+
 def run(*words: str | Path, check: bool = True) -> str:
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 0 or not check, (words, done.stdout, done.stderr)
@@ -62,6 +70,9 @@ class SshMachines(Machine):
         self.keys.mkdir()
         self.config = directory / "ssh_config"
         self.known = directory / "known_hosts"
+        self.sshd_config = directory / "sshd_config"
+        self.passwd = directory / "passwd"
+        self.shadow = directory / "shadow"
         self.sshd: dict[str, subprocess.Popen[str]] = {}
         # What commands make for a time: other tests have theirs elsewhere, and names of sockets are
         # too short for the test's directory.
@@ -90,6 +101,8 @@ class SshMachines(Machine):
             config += [f"Host {host}", f"  HostName {self.address(host)}", f"  User {USER}"]
         self.known.write_text("".join(known))
         self.config.write_text("\n".join(config) + "\n")
+        # Before any machine reads them: they are written once.
+        self._write_shared()
         for host in self.hosts:
             self.boot(host)
         for host in self.hosts:
@@ -107,20 +120,20 @@ class SshMachines(Machine):
         run("ip", "-n", own, "link", "set", "eth0", "up")
         run("ip", "-n", own, "link", "set", "lo", "up")
 
-    def boot(self, host: str) -> None:
-        """Starts a machine's sshd."""
-        script = self.directory / f"boot-{host}"
-        config = self.directory / "sshd_config"
-        config.write_text(SSHD)
-        passwd = self.directory / "passwd"
-        passwd.write_text(
+    def _write_shared(self) -> None:
+        """Writes what all machines have alike."""
+        self.sshd_config.write_text(SSHD)
+        self.passwd.write_text(
             "root:*:0:0::/home/root:/bin/sh\nsshd:*:100:65534::/run/sshd:/usr/sbin/nologin\n"
             f"{USER}:x:4711:4711::/home/{USER}:/bin/bash\n"
         )
-        shadow = self.directory / "shadow"
         hashed = run("openssl", "passwd", "-6", PASSWORD).strip()
-        shadow.write_text(f"root:*:1::::::\n{USER}:{hashed}:1::::::\n")
-        shadow.chmod(0o600)
+        self.shadow.write_text(f"root:*:1::::::\n{USER}:{hashed}:1::::::\n")
+        self.shadow.chmod(0o600)
+
+    def boot(self, host: str) -> None:
+        """Starts a machine's sshd."""
+        script = self.directory / f"boot-{host}"
         self.boot_id(host)
         script.write_text(f"""set -eu
 mount --make-rprivate /
@@ -129,13 +142,13 @@ mount -t tmpfs -o mode=755 tmpfs /home
 mkdir /home/sshd /home/{USER} /home/{USER}/.ssh /home/root /home/root/.ssh
 cp {self.keys}/{host} /home/sshd/host_key
 chmod 600 /home/sshd/host_key
-cp {config} /home/sshd/sshd_config
+cp {self.sshd_config} /home/sshd/sshd_config
 cp {self.keys}/id.pub /home/{USER}/.ssh/authorized_keys
 cp {self.keys}/id.pub /home/root/.ssh/authorized_keys
 echo 'echo this machine greets everybody' >/home/{USER}/.bashrc
 chown -R 4711:4711 /home/{USER}
-mount --bind {passwd} /etc/passwd
-mount --bind {shadow} /etc/shadow
+mount --bind {self.passwd} /etc/passwd
+mount --bind {self.shadow} /etc/shadow
 {"".join(f"mount -t tmpfs -o mode=1777 tmpfs {place}; " for place in OWN[1:])}
 {"".join(f"mount -t tmpfs -o mode=755 tmpfs {place}; " for place in ROOTS)}
 mkdir /run/sshd
@@ -202,6 +215,15 @@ exec env -i PATH=/usr/bin:/bin /usr/sbin/sshd -D -e -f /home/sshd/sshd_config
             if words and "sshd" not in words[0] and words[0].endswith(name):
                 found.append(int(pid))
         return found
+
+    def agent(self, host: str) -> int:
+        """Number of the agent on a machine where users have no cgroups: its launcher's child."""
+        ours = self.pids_of(host, "loopscope-host")
+        children = [
+            pid for pid in ours if parent_of(pid) in ours and "guardian" not in words_of(pid)
+        ]
+        # A child that it is about to start has its command for a moment.
+        return min(children)
 
     def processes_of(self, host: str) -> list[str]:
         """Commands of the user's processes on a machine, without those of sshd."""

@@ -33,6 +33,7 @@ components:
   hider: {host: h1, run: [sh, -c, "env -i setsid unshare -n tail -f HOME/long.yaml & sleep 600"]}
 phases: [{name: run, timeout: 600s}]
 """
+KERNEL = 'trace: {user: ["pipe:*"], kernel: ["sched:*"]}'
 HIDDEN = "tail -f HOME/long.yaml"
 
 
@@ -77,6 +78,21 @@ def kind(read: Any) -> Any:
     if isinstance(read, list):
         return [kind(value) for value in read]
     return type(read).__name__ if isinstance(read, str | bool) else "number or null"
+
+
+def test_kernel_events_that_a_user_may_not_record_are_missed_and_told(
+    user: OrdinaryUser, results: Read
+) -> None:
+    text = PIPELINE.read_text().replace('trace: {user: ["pipe:*"]}', KERNEL)
+    assert KERNEL in text
+    file = user.home / "kernel.yaml"
+    file.write_text(text)
+    done = user.command("run", file, "--json", "-p", COUNT)
+    read = results(done)
+    assert read["paths"]["loop"]["count"] == 300, done.stderr
+    assert "tracefs cannot be mounted, which takes root" in " ".join(done.stderr.split())
+    told = [each for each in read["problems"] if "tracefs cannot be mounted" in each]
+    assert len(told) == 1 and read["kernel"] == {"classes": {}, "absent": []}
 
 
 def test_the_demo_gives_the_same_kind_of_result_as_for_root(

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import pytest
 from machine import BIN
-from ssh_machines import PASSWORD, SshMachines
+from ssh_machines import EVERYTHING, PASSWORD, SshMachines
 
 pytestmark = pytest.mark.usefixtures("root")
 
-EVERYTHING = "rider ALL=(ALL) NOPASSWD: ALL"
 WITH_PASSWORD = "rider ALL=(ALL) ALL"
 BASHRC = "/home/rider/.bashrc"
 COPIES = "/usr/local/lib/loopscope"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from machine import Machine
-from ssh_machines import SshMachines
+from ssh_machines import SshMachines, run
 
 pytestmark = pytest.mark.usefixtures("root")
 
@@ -47,16 +47,52 @@ WAITING = re.sub(r"(?s)components:.*", "", FILE) + (
 )
 
 
-def routed(machines: SshMachines) -> None:
-    """Has h3 forward, and the others send to each other through it."""
+ROUTER = "machines: {h3: {user: root}}"
+
+
+def routed(machines: SshMachines) -> str:
+    """Has h1 and h2 send to each other through h3, by IPv4. Returns `machines` for the file."""
     machines.on("h3", "sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.send_redirects=0")
     machines.on("h1", "ip route add 192.0.2.12 via 192.0.2.13")
     machines.on("h2", "ip route add 192.0.2.11 via 192.0.2.13")
+    return ROUTER
 
 
-def test_the_router_impairs_what_others_send(machines: SshMachines, results: Read) -> None:
-    routed(machines)
-    done = machines.command("run", machines.write("routed.yaml", FILE), "--json")
+def routed_by_ipv6(machines: SshMachines) -> str:
+    """Does what `routed` does, by IPv6; the clock probes stay IPv4."""
+    given = []
+    for host, number in (("h1", 11), ("h2", 12), ("h3", 13)):
+        machines.on(host, f"ip address add fd00::{number}/64 dev eth0 nodad")
+        # Linux redirects senders to a receiver on their own network, and cannot be kept from it.
+        machines.on(host, "sysctl -qw net.ipv6.conf.eth0.accept_redirects=0")
+        user = ", user: root" if host == "h3" else ""
+        given.append(f"{host}: {{data: 'fd00::{number}', clock: 192.0.2.{number}{user}}}")
+    machines.on("h3", "sysctl -qw net.ipv6.conf.all.forwarding=1")
+    machines.on("h1", "ip route add fd00::12 via fd00::13")
+    machines.on("h2", "ip route add fd00::11 via fd00::13")
+    return f"machines: {{{', '.join(given)}}}"
+
+
+def routed_between_networks(machines: SshMachines) -> str:
+    """Does what `routed` does, with h2 on a network of its own that h3 is on as well."""
+    peer = f"peer name second netns {machines.namespace('h2')}"
+    add = f"ip -n {machines.namespace('h3')} link add second type veth {peer}"
+    run(*add.split())
+    for host, number in (("h2", 12), ("h3", 13)):
+        machines.on(host, f"ip address add 198.51.100.{number}/24 dev second")
+        machines.on(host, "ip link set second up")
+    machines.on("h3", "sysctl -qw net.ipv4.ip_forward=1")
+    machines.on("h1", "ip route add 198.51.100.0/24 via 192.0.2.13")
+    machines.on("h2", "ip route add 192.0.2.11 via 198.51.100.13")
+    return "machines: {h3: {user: root}, h2: {data: 198.51.100.12, clock: 192.0.2.12}}"
+
+
+@pytest.mark.parametrize("lead", [routed, routed_by_ipv6, routed_between_networks])
+def test_the_router_impairs_what_others_send(
+    machines: SshMachines, results: Read, lead: Callable[[SshMachines], str]
+) -> None:
+    file = FILE.replace(ROUTER, lead(machines))
+    done = machines.command("run", machines.write("routed.yaml", file), "--json")
     found = results(done)
     assert done.returncode == 0, done.stderr
     repeat = machines.directory / "runs/routed/latest/base/1"

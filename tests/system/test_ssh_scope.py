@@ -6,13 +6,15 @@ systemd runs as the user's alone: nothing here has been booted by it.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ssh_machines import USER, SshMachines, run
+from ssh_machines import EVERYTHING, USER, SshMachines, run
 
 pytestmark = pytest.mark.usefixtures("root")
 
@@ -20,9 +22,10 @@ FILE = """
 name: scoped
 testbed: ssh
 hosts: [h1]
+machines: {{h1: {{{become}}}}}
 components:
-  shy: {host: h1, run: ./shy.sh, start: run, ready: {exit: 0}}
-phases: [{name: run, measured: true, timeout: 60s}]
+  shy: {{host: h1, run: ./shy.sh, start: run, ready: {{exit: 0}}}}
+phases: [{{name: run, measured: true, timeout: 60s}}]
 """
 SHY = """#!/bin/sh
 cat /proc/self/cgroup
@@ -81,6 +84,8 @@ def machine_with_login(tmp_path: Path) -> Iterator[LoggedIn]:
         made.write("shy.sh", SHY).chmod(0o755)
         made.log_in()
         yield made
+        # What sudo started stays for the next run.
+        made.on("h1", "rm -rf /usr/local/lib/loopscope")
         left = [text for text in made.leftovers() if "systemd" not in text]
         assert not left, f"left behind: {left}"
     finally:
@@ -94,12 +99,18 @@ def cgroup_of(machines: LoggedIn) -> dict[str, Any]:
     return found
 
 
-def test_an_agent_has_a_scope_of_the_users_systemd(machine_with_login: LoggedIn) -> None:
+@pytest.mark.parametrize("become", ["", "become: sudo"])
+def test_an_agent_has_a_scope_of_the_users_systemd(
+    machine_with_login: LoggedIn, become: str
+) -> None:
     machines = machine_with_login
     machines.start_systemd()
-    done = machines.command("run", machines.write("scoped.yaml", FILE))
+    machines.allow("h1", EVERYTHING)
+    done = machines.command("run", machines.write("scoped.yaml", FILE.format(become=become)))
     assert done.returncode == 0, done.stderr
-    assert "lack cgroups" not in " ".join(done.stderr.split())
+    said = " ".join(done.stderr.split())
+    assert "lack cgroups" not in said
+    assert ("lack rights over their network" in said) == (not become), said
     found = cgroup_of(machines)
     assert found["why_none"] is None
     scope, _, group = found["path"].rpartition("/")
@@ -109,7 +120,7 @@ def test_an_agent_has_a_scope_of_the_users_systemd(machine_with_login: LoggedIn)
     inner = f"0::{found['path'].removeprefix('/sys/fs/cgroup')}/h1/shy\n"
     assert inner in (own / "stdout.log").read_text()
     # It left its session and its environment, and is found by its group all the same.
-    assert not any("sleep 4711" in text for text in machines.processes_of("h1"))
+    assert not shy_ones(machines)
     # systemd removes an empty scope a moment later.
     end = time.monotonic() + 10
     while machines.on("h1", f"find {machines.group} -name 'loopscope-*'", check=False).strip():
@@ -117,12 +128,46 @@ def test_an_agent_has_a_scope_of_the_users_systemd(machine_with_login: LoggedIn)
         time.sleep(0.05)
 
 
-def test_why_there_is_no_scope_is_said(machine_with_login: LoggedIn) -> None:
+@pytest.mark.parametrize("become", ["", "become: sudo"])
+def test_why_there_is_no_scope_is_said(machine_with_login: LoggedIn, become: str) -> None:
     """The user's systemd does not answer: the run goes on without a cgroup."""
     machines = machine_with_login
-    machines.write("shy.sh", "#!/bin/sh\n").chmod(0o755)
-    done = machines.command("run", machines.write("scoped.yaml", FILE))
+    machines.allow("h1", EVERYTHING)
+    done = machines.command("run", machines.write("scoped.yaml", FILE.format(become=become)))
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stderr.split())
     assert "lack cgroups" in said and "systemd-run --user --scope: Failed to connect" in said, said
     assert cgroup_of(machines)["path"] is None
+    assert not shy_ones(machines)
+
+
+@pytest.mark.parametrize("become", ["", "become: sudo"])
+def test_what_runs_on_ends_with_an_agent_that_is_killed(
+    machine_with_login: LoggedIn, become: str
+) -> None:
+    """An agent without a cgroup, and what has left its session and its environment."""
+    machines = machine_with_login
+    machines.allow("h1", EVERYTHING)
+    machines.write("shy.sh", SHY + "exec sleep 1000\n")
+    file = FILE.format(become=become).replace(", ready: {exit: 0}", "")
+    going = machines.start("run", machines.write("scoped.yaml", file))
+    try:
+        wait_until(lambda: shy_ones(machines))
+        os.kill(machines.agent("h1"), signal.SIGKILL)
+        _, said = going.communicate(timeout=60)
+    finally:
+        going.kill()
+    assert going.returncode == 4, said
+    assert "host h1: its agent is gone" in said, said
+    wait_until(lambda: not machines.processes_of("h1"))
+
+
+def shy_ones(machines: LoggedIn) -> list[str]:
+    return [text for text in machines.processes_of("h1") if "sleep 4711" in text]
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)

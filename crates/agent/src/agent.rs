@@ -5,14 +5,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use loopscope_collect::Identity;
+use loopscope_kernel::recording::Recording;
 use thiserror::Error;
 use tokio::sync::{Mutex, mpsc};
 
 use crate::host::Host;
+use crate::kernel::{Kernel, KernelError};
 use crate::ledger::{Ledger, LedgerError};
 use crate::machine::Machine;
+use crate::proto::StartKernelRequest;
 use crate::rights::Invoker;
 use crate::rootless::RootlessError;
+use crate::testbed::SHARED_KERNEL;
 
 /// Time between SIGTERM and SIGKILL if the agent ends without an order to stop components.
 const LAST_GRACE: Duration = Duration::from_millis(500);
@@ -115,6 +120,7 @@ pub(crate) struct Agent {
     pub(crate) host: Option<Arc<Host>>,
     /// `None` for the agent of a host.
     pub(crate) machine: Option<Machine>,
+    pub(crate) kernel: Kernel,
     pub(crate) ends: mpsc::UnboundedSender<&'static str>,
     pub(crate) ledger: Arc<Ledger>,
     /// Problems of undoing, once it has been tried.
@@ -122,6 +128,23 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
+    /// Records the kernel of this host, or the one that this machine's hosts share.
+    pub(crate) fn start_kernel(
+        &self,
+        request: &StartKernelRequest,
+    ) -> Result<Recording, KernelError> {
+        let (folder, identity) = match (&self.host, &self.machine) {
+            (Some(host), _) => (host.folder.clone(), host.clock.identity()),
+            (None, Some(machine)) => {
+                let identity = Identity::of_this_machine()?;
+                (machine.dir.join("hosts").join(SHARED_KERNEL), identity)
+            }
+            (None, None) => return Err(KernelError::NoHost),
+        };
+        let identity = Identity { host: request.host.clone(), ..identity };
+        self.kernel.start(request, &folder.join("kernel"), identity, &self.ledger)
+    }
+
     /// Ends components and hosts and undoes the ledger; what could not be undone. Does it once,
     /// however often it is called.
     pub(crate) async fn close(&self) -> Vec<String> {
@@ -143,6 +166,10 @@ impl Agent {
         }
         if let Some(machine) = &self.machine {
             machine.end_agents().await;
+        }
+        // Its instances can go when nobody reads them.
+        if let Err(error) = tokio::task::block_in_place(|| self.kernel.finish()) {
+            problems.push(error.to_string());
         }
         let undone = tokio::task::block_in_place(|| self.ledger.undo());
         problems.extend(undone.problems);

@@ -52,6 +52,11 @@ impl Guardian {
         Ok(Guardian(command.spawn()?))
     }
 
+    /// Its process number.
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
     /// Ends it: there is nothing for it to do.
     pub(crate) fn dismiss(mut self) {
         // If it has been killed, that is as well.

@@ -17,6 +17,9 @@ use crate::proto::{Output, Ready, event::What};
 const LINE_LIMIT: usize = 64 * 1024;
 /// Bytes of the end that are kept of what is longer than its limit.
 const END: usize = 64 * 1024;
+/// Bytes of lines that the watcher is told where the limit is longer, or an eighth of it where that
+/// is more: each line costs the watcher some 0.1 ms, and the program's end comes after the last one.
+const TOLD: u64 = 2 << 20;
 
 /// Copies `pipe` until its end.
 pub(crate) async fn copy(
@@ -100,7 +103,12 @@ impl Log {
 
     /// Bytes that are kept from the beginning of the output.
     fn beginning(&self) -> u64 {
-        self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(END as u64))
+        before_end(self.limit)
+    }
+
+    /// What the lines that the watcher is told may cost; `None`: any amount.
+    fn told_limit(&self) -> Option<u64> {
+        self.limit.map(|limit| limit.min(TOLD).max(limit / 8))
     }
 
     /// Fails once; from then on there is no log.
@@ -131,13 +139,14 @@ impl Log {
     fn take_line(&self, line: String, sender: &EventSender) {
         let mut state = self.state();
         let is_first = state.last_lines.is_empty() && state.lines_left_out == 0;
-        if is_first && state.told + cost(&line) <= self.beginning() {
+        let limit = self.told_limit();
+        if is_first && state.told + cost(&line) <= before_end(limit) {
             state.told += cost(&line);
             return self.send_line(line, sender);
         }
         state.last_cost += cost(&line);
         state.last_lines.push_back(line);
-        let limit = self.limit.unwrap_or(u64::MAX);
+        let limit = limit.unwrap_or(u64::MAX);
         while (state.settled || state.told + state.last_cost > limit)
             && let Some(oldest) = state.last_lines.pop_front()
         {
@@ -175,6 +184,11 @@ impl Log {
         }
         left_out
     }
+}
+
+/// What is left of a limit for the beginning.
+fn before_end(limit: Option<u64>) -> u64 {
+    limit.map_or(u64::MAX, |limit| limit.saturating_sub(END as u64))
 }
 
 /// Memory that a line takes until the watcher has it, in bytes: no flood of empty lines fills the
@@ -239,6 +253,18 @@ mod tests {
         assert!(notes[0].contains("there is much") && notes[1].contains("not shown"), "{notes:?}");
         let count: usize = notes[1].split(' ').nth(1).unwrap().parse().unwrap();
         assert_eq!(told.len() - 2 + count, 100_000);
+    }
+
+    /// A flood must not keep its watcher from hearing of the program's end.
+    #[tokio::test]
+    async fn the_watcher_is_told_less_of_a_flood_than_the_log_holds() {
+        const LIMIT: u64 = 16 << 20;
+        let (log, told, _) = kept(1_000_000, Some(LIMIT)).await;
+        assert!(log.len() as u64 > 11 << 20, "{}", log.len());
+        assert!((10_000..20_000).contains(&told.len()), "{}", told.len());
+        assert_eq!((told[0].as_str(), told.last().unwrap().as_str()), ("line 0", "line 999999"));
+        let (_, told, _) = kept(100_000, Some(8 * LIMIT)).await;
+        assert_eq!(told.len(), 100_000);
     }
 
     #[tokio::test]

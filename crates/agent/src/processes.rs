@@ -24,9 +24,8 @@ pub struct Identity {
 impl Identity {
     /// The process that has this number now; `None` if there is none, or only its zombie.
     pub fn of(pid: i32) -> Option<Identity> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The command name is in parentheses and may itself contain spaces and parentheses.
-        let mut fields = stat[stat.rfind(')')? + 2..].split(' ');
+        let stat = stat_of(pid)?;
+        let mut fields = stat.split(' ');
         let state = fields.next()?;
         let start = fields.nth(18)?.parse().ok()?;
         (state != "Z" && state != "X").then_some(Identity { pid, start })
@@ -125,6 +124,18 @@ pub(crate) struct Killed {
     pub(crate) survivors: Vec<i32>,
 }
 
+/// The parent of a process; `None` if there is no such process.
+pub(crate) fn parent_of(pid: i32) -> Option<i32> {
+    stat_of(pid)?.split(' ').nth(1)?.parse().ok()
+}
+
+/// `/proc/<pid>/stat` from its third field, the state, on (proc_pid_stat(5)).
+fn stat_of(pid: i32) -> Option<String> {
+    let mut stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command name is in parentheses and may itself contain spaces and parentheses.
+    Some(stat.split_off(stat.rfind(')')? + 2))
+}
+
 pub(crate) fn name_of(pid: i32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
 }
@@ -150,9 +161,8 @@ const EXEC: Duration = Duration::from_secs(1);
 /// zombie). `None` while an `execve` lays its memory out: the kernel tells last where the program's
 /// code is.
 fn size_of_environment(pid: i32) -> Option<usize> {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return Some(0) };
-    // proc_pid_stat(5): field 3 comes behind the name.
-    let fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
+    let Some(stat) = stat_of(pid) else { return Some(0) };
+    let fields = stat.split_ascii_whitespace();
     let fields: Vec<usize> = fields.map(|field| field.parse().unwrap_or(0)).collect();
     let field = |number: usize| fields.get(number - 3).copied();
     let (memory, code, environment) = (field(23)?, field(26)?, (field(50)?, field(51)?));

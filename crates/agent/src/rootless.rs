@@ -3,26 +3,23 @@
 //! In a user namespace the user is root of new network, mount and PID namespaces, and of nothing
 //! else. The agent becomes the first process of the PID namespace, so the kernel ends everything in
 //! it when the agent ends, in whatever way; mounts and links go with the last process. What was
-//! written to files outside is in the ledger, which the launcher undoes after an agent that was
-//! killed. The launcher is the process that was started: it stays outside, passes signals on, and
-//! takes the agent with it when it is killed.
+//! written to files outside is in the ledger, which the launcher, who stays outside, undoes after an
+//! agent that was killed.
 
 use std::fs::{self, File, FileType, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{OpenOptionsExt as _, symlink};
 use std::path::Path;
 
-use nix::fcntl::OFlag;
 use nix::libc::O_PATH;
 use nix::mount::{MsFlags, mount};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, raise, sigprocmask};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{ForkResult, Pid, Uid, fork, getegid, geteuid, pipe2};
+use nix::sys::wait::WaitStatus;
+use nix::unistd::{Uid, getegid, geteuid};
 use thiserror::Error;
+
+use crate::launcher;
 
 const NONE: Option<&Path> = None;
 const RUN: &str = "/run";
@@ -69,30 +66,19 @@ pub fn has_own_numbers() -> bool {
 }
 
 /// Has this process, which has one thread, go on as the first process of namespaces of its own. The
-/// process that called this stays, as launcher, and ends as that process does; if that is killed,
-/// `undo` comes before.
+/// process that called this is its launcher; if this one is killed, `undo` is called there.
 pub(crate) fn enter(undo: impl FnOnce()) -> Result<(), RootlessError> {
-    let mut signals = SigSet::empty();
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGCHLD] {
-        signals.add(signal);
-    }
-    let mut before = SigSet::empty();
-    let lifeline = pipe2(OFlag::O_CLOEXEC).map_err(|e| refused("a pipe", e.into()))?;
     become_root().map_err(|source| refused("user and PID namespaces", source))?;
-    sigprocmask(SigmaskHow::SIG_BLOCK, Some(&signals), Some(&mut before))
-        .map_err(|e| refused("a mask of signals", e.into()))?;
-    match fork_alone().map_err(|source| refused("the first process of a PID namespace", source))? {
-        ForkResult::Parent { child } => {
-            drop(lifeline.0);
-            launch(child, &signals, undo)
+    let last = |status| {
+        // The kernel has ended all others. There can be no more threads here, nor processes: they would
+        // be in the PID namespace, which has ended.
+        if let WaitStatus::Signaled(..) = status {
+            undo();
         }
-        ForkResult::Child => {
-            sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None)
-                .map_err(|e| refused("a mask of signals", e.into()))?;
-            live_as_long_as(lifeline).map_err(|source| refused("its launcher", source))?;
-            own_mounts()
-        }
-    }
+    };
+    launcher::fork(last)
+        .map_err(|source| refused("the first process of a PID namespace", source))?;
+    own_mounts()
 }
 
 /// A user namespace with the caller as its root, and a PID namespace for the processes that it
@@ -104,54 +90,6 @@ fn become_root() -> io::Result<()> {
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
     fs::write("/proc/self/gid_map", format!("0 {gid} 1"))
-}
-
-#[allow(unsafe_code)]
-fn fork_alone() -> io::Result<ForkResult> {
-    // SAFETY: there is one thread, so no lock is held by another one in the child.
-    Ok(unsafe { fork() }?)
-}
-
-/// Waits for the agent and ends as it does.
-fn launch(agent: Pid, signals: &SigSet, undo: impl FnOnce()) -> ! {
-    let status = loop {
-        let signal = signals.wait();
-        match waitpid(agent, Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::StillAlive) => {}
-            Err(nix::errno::Errno::EINTR) => continue,
-            ended => break ended,
-        }
-        if let Ok(signal @ (Signal::SIGTERM | Signal::SIGINT)) = signal {
-            // It may have ended just now, which the next turn sees.
-            let _ = kill(agent, signal);
-        }
-    };
-    match status {
-        Ok(WaitStatus::Exited(_, code)) => std::process::exit(code),
-        Ok(WaitStatus::Signaled(_, signal, _)) => {
-            // The kernel has ended all others. What cannot be undone stays in the ledger. There can be no
-            // more threads here, nor processes: they would be in the PID namespace, which has ended.
-            undo();
-            // None of the signals that are blocked here has ended it: it handles these.
-            let _ = raise(signal);
-        }
-        _ => {}
-    }
-    std::process::exit(1)
-}
-
-/// Has the kernel end this process when the launcher ends, of which `lifeline`'s second end is a
-/// sign of life.
-fn live_as_long_as(lifeline: (OwnedFd, OwnedFd)) -> io::Result<()> {
-    let (launcher, own) = lifeline;
-    drop(own);
-    set_pdeathsig(Signal::SIGKILL)?;
-    // It may have ended before.
-    let mut ends = [PollFd::new(launcher.as_fd(), PollFlags::empty())];
-    if poll(&mut ends, PollTimeout::ZERO)? > 0 {
-        return Err(io::Error::other("the process that started this agent is gone already"));
-    }
-    Ok(())
 }
 
 /// Mounts in which this process's namespaces can have names.

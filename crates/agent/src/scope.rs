@@ -43,7 +43,7 @@ pub fn enter(program: &Path) -> Option<String> {
 }
 
 /// Why an agent that this process starts would have no cgroup; `None`: it would. `may_enter`: whether
-/// it would use a scope.
+/// it could still start itself anew in a scope.
 pub(crate) fn refusal(may_enter: bool) -> Option<String> {
     let own = match cgroup::own() {
         Ok(Some(own)) => own,
@@ -56,10 +56,11 @@ pub(crate) fn refusal(may_enter: bool) -> Option<String> {
         return None;
     }
     let foreign = "its session's cgroup is another user's";
-    if !may_enter {
-        return Some(foreign.to_owned());
+    match try_out() {
+        Ok(()) if may_enter => None,
+        Ok(()) => Some(foreign.to_owned()),
+        Err(why) => Some(format!("{foreign}; {why}")),
     }
-    try_out().err().map(|why| format!("{foreign}; {why}"))
 }
 
 /// Whether the user's systemd makes a scope; the error says why it does not.

@@ -22,6 +22,7 @@ use crate::clock::HostClock;
 use crate::console::{READY, print_line};
 use crate::guardian::Guardian;
 use crate::host::Host;
+use crate::kernel::Kernel;
 use crate::lacking::{self, Lack};
 use crate::ledger::{Entry, Ledger};
 use crate::machine::{Machine, MachineError, check_socket_path};
@@ -31,7 +32,7 @@ use crate::reset::reset_abandoned;
 use crate::service::Service;
 use crate::setting::{Setting, stamps};
 use crate::testbed::is_name;
-use crate::{dialogue, namespace, rootless, spawn, stdio, view};
+use crate::{dialogue, launcher, namespace, rootless, spawn, stdio, view};
 
 /// After so much silence of the controller a host ends what it does for it.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -104,8 +105,8 @@ pub fn run(options: Options) -> Result<Vec<String>, AgentError> {
     outcome
 }
 
-/// Has all that this process makes end with it, also if it is killed: by a guardian, which it returns,
-/// or, without root, by namespaces that it enters. There must be one thread.
+/// Has all that this process makes end with it, also if it is killed: by a guardian, which it returns
+/// or leaves to a launcher, or, without root, by namespaces that it enters. There must be one thread.
 fn own(
     program: &Path,
     ledger: &Ledger,
@@ -121,7 +122,13 @@ fn own(
         Some(started.map_err(|source| AgentError::Guardian { source })?)
     };
     ledger.own_by_cgroup(no_scope)?;
-    Ok(guardian)
+    match guardian {
+        Some(guardian) if ledger.why_no_cgroup().is_some() => {
+            launcher::keep(guardian).map_err(|source| AgentError::Guardian { source })?;
+            Ok(None)
+        }
+        other => Ok(other),
+    }
 }
 
 /// What the hosts of a testbed could not do that this user made here; nothing of the attempt is
@@ -168,6 +175,7 @@ fn live(
     let (ends, mut reasons) = mpsc::unbounded_channel();
     let host = options.host.as_ref().map(|name| open_host(name, dir, &options, ledger));
     let agent = Agent {
+        kernel: Kernel::default(),
         host: host.transpose()?,
         machine: socket.filter(|_| options.host.is_none()).map(|socket| Machine {
             dir: dir.to_owned(),

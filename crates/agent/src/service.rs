@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use loopscope_clocksync::probe::{Counts, EdgeEnd, Traffic};
 use loopscope_collect::LossReport;
+use loopscope_kernel::recording::Recording;
 use loopscope_time::source::read_counter;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_stream::{Stream, StreamExt};
@@ -16,14 +17,16 @@ use crate::agent::Agent;
 use crate::clock::{ClockError, Started};
 use crate::environment;
 use crate::host::{Host, HostError};
+use crate::kernel::KernelError;
 use crate::machine::MachineError;
 use crate::proto::{
     AnswerPeersReply, AnswerPeersRequest, BuildTestbedReply, BuildTestbedRequest, DepartedReply,
-    Departures, EnterPhaseReply, EnterPhaseRequest, Event, FinishTraceReply, FinishTraceRequest,
-    HelloReply, HelloRequest, PeerEnd, ProbePeersReply, ProbePeersRequest, ReadClockReply,
-    ReadClockRequest, ShutdownReply, ShutdownRequest, StartClockReply, StartClockRequest,
-    StartReply, StartRequest, StopClockReply, StopClockRequest, StopPeersReply, StopPeersRequest,
-    StopReply, StopRequest, TriggerReply, TriggerRequest, WatchRequest, agent_server,
+    Departures, EnterPhaseReply, EnterPhaseRequest, Event, FinishKernelReply, FinishKernelRequest,
+    FinishTraceReply, FinishTraceRequest, HelloReply, HelloRequest, PeerEnd, ProbePeersReply,
+    ProbePeersRequest, ReadClockReply, ReadClockRequest, ShutdownReply, ShutdownRequest,
+    StartClockReply, StartClockRequest, StartKernelReply, StartKernelRequest, StartReply,
+    StartRequest, StopClockReply, StopClockRequest, StopPeersReply, StopPeersRequest, StopReply,
+    StopRequest, TriggerReply, TriggerRequest, WatchRequest, agent_server,
 };
 use crate::testbed::TestbedError;
 
@@ -238,6 +241,30 @@ impl agent_server::Agent for Service {
         Ok(Response::new(FinishTraceReply { emitted, recorded, dropped, problems, unwritten }))
     }
 
+    async fn start_kernel(
+        &self,
+        request: Request<StartKernelRequest>,
+    ) -> Result<Response<StartKernelReply>, Status> {
+        let begin = || self.agent.start_kernel(request.get_ref());
+        let Recording { absent, threads_known, .. } = tokio::task::block_in_place(begin)?;
+        Ok(Response::new(StartKernelReply { absent, threads_known }))
+    }
+
+    async fn finish_kernel(
+        &self,
+        _: Request<FinishKernelRequest>,
+    ) -> Result<Response<FinishKernelReply>, Status> {
+        let account = tokio::task::block_in_place(|| self.agent.kernel.finish())?;
+        let account = account.ok_or_else(|| {
+            Status::failed_precondition("the kernel's events are not being recorded")
+        })?;
+        let all = || account.classes.values().flat_map(|class| class.values());
+        let recorded = all().map(|counts| counts.recorded).sum();
+        let dropped = all().map(|counts| counts.dropped + counts.overwritten).sum();
+        let problems = account.problems.clone();
+        Ok(Response::new(FinishKernelReply { recorded, dropped, problems }))
+    }
+
     async fn shutdown(
         &self,
         _: Request<ShutdownRequest>,
@@ -276,6 +303,23 @@ impl From<HostError> for Status {
             | HostError::Trace { .. }
             | HostError::Folder { .. }
             | HostError::Ledger(_) => Status::failed_precondition(text),
+        }
+    }
+}
+
+impl From<KernelError> for Status {
+    fn from(error: KernelError) -> Status {
+        let text = error.to_string();
+        match error {
+            KernelError::Twice => Status::already_exists(text),
+            KernelError::Name(_) => Status::invalid_argument(text),
+            KernelError::Tracefs(_)
+            | KernelError::Mount(_)
+            | KernelError::Ledger(_)
+            | KernelError::Counter(_)
+            | KernelError::NoHost
+            | KernelError::Folder { .. }
+            | KernelError::Recorder(_) => Status::failed_precondition(text),
         }
     }
 }

@@ -24,6 +24,9 @@ use crate::{namespace, offload};
 /// The router's name among the hosts. None of them can have this name.
 pub const ROUTER: &str = "_router";
 
+/// Name of the folder of a kernel that several hosts share, among those of the hosts.
+pub(crate) const SHARED_KERNEL: &str = "_kernel";
+
 /// Every host has an entry for every other one; beyond so many hosts that takes too much memory.
 const NEIGHBOURS_UP_TO: usize = 256;
 
@@ -152,10 +155,10 @@ impl Plan {
         let prefix = prefix(run);
         let mut planned: Vec<Host> = vec![];
         for (i, name) in (1..).zip(hosts) {
-            if !is_name(name) || [ROUTER, "net"].contains(&name.as_str()) {
+            if !is_name(name) || [ROUTER, SHARED_KERNEL, "net"].contains(&name.as_str()) {
                 return wrong(format!(
                     "{name:?} cannot name a host: letters, digits, '-', '_' and '.', at most 64, \
-                     and not \"net\" or \"{ROUTER}\""
+                     and not \"net\", \"{ROUTER}\" or \"{SHARED_KERNEL}\""
                 ));
             }
             if planned.iter().any(|h| h.name == *name) {

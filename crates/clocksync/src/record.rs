@@ -205,7 +205,7 @@ impl TraceFile {
             }
         };
         std::fs::create_dir_all(directory).map_err(io_error(directory))?;
-        let class = StreamClass { id: STREAM, process: "clock".into(), events };
+        let class = StreamClass { id: STREAM, process: "clock".into(), kernel: false, events };
         let metadata = Metadata {
             uuid: identity.trace_uuid,
             host: identity.host.clone(),

@@ -123,7 +123,7 @@ mod tests {
             EventClass { id, group: "a".into(), name: "b".into(), fields, ..EventClass::default() }
         };
         let events = vec![event(0, &[]), event(1, &[FieldType::U16])];
-        Records::new(&StreamClass { id: 0, process: String::new(), events })
+        Records::new(&StreamClass { id: 0, process: String::new(), kernel: false, events })
     }
 
     /// What a program does with its ring, with any number of looks in between.

@@ -234,7 +234,8 @@ impl Output {
         events: &[EventClass],
         groups: &BTreeMap<String, String>,
     ) {
-        let class = StreamClass { id, process: process.to_owned(), events: events.to_vec() };
+        let class =
+            StreamClass { id, process: process.to_owned(), kernel: false, events: events.to_vec() };
         if self.metadata.streams.get(&id) != Some(&class) {
             self.metadata.streams.insert(id, class);
             self.stale = true;

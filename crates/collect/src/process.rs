@@ -461,7 +461,12 @@ fn tools<'a>(
 }
 
 fn records_of(classes: &[EventClass]) -> Records {
-    Records::new(&StreamClass { id: 0, process: String::new(), events: classes.to_vec() })
+    Records::new(&StreamClass {
+        id: 0,
+        process: String::new(),
+        kernel: false,
+        events: classes.to_vec(),
+    })
 }
 
 fn short_name(control: &Control) -> String {

@@ -148,6 +148,9 @@ pub struct StreamClass {
     pub id: u32,
     /// Name of the process or component.
     pub process: String,
+    /// Whether it is a kernel: its packets have the processor for `pid`, its records the thread in
+    /// which they were made for `id`.
+    pub kernel: bool,
     /// Its call sites.
     pub events: Vec<EventClass>,
 }

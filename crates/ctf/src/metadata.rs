@@ -72,6 +72,9 @@ impl Metadata {
         );
         for stream in self.streams.values() {
             let _ = writeln!(out, "\tprocess_{} = {};", stream.id, quote(&stream.process));
+            if stream.kernel {
+                let _ = writeln!(out, "\tkernel_{} = 1;", stream.id);
+            }
         }
         for (i, (group, description)) in self.groups.iter().enumerate() {
             let (group, description) = (group.clone(), description.clone());

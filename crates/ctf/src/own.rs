@@ -1,7 +1,7 @@
 //! Recognises the dialect that [`Metadata::to_tsdl`] writes in what a metadata text declares.
 //! Anything else is refused with its line: a trace is never half understood.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use loopscope_time::Frequency;
@@ -53,7 +53,8 @@ impl Metadata {
 fn layout() -> &'static Trace {
     static LAYOUT: OnceLock<Trace> = OnceLock::new();
     LAYOUT.get_or_init(|| {
-        let class = StreamClass { id: 0, process: String::new(), events: Vec::new() };
+        let class =
+            StreamClass { id: 0, process: String::new(), kernel: false, events: Vec::new() };
         let metadata = Metadata {
             uuid: [0; 16],
             host: String::new(),
@@ -91,7 +92,8 @@ fn stream_class(trace: &Trace, stream: &Stream, env: &mut Env) -> Result<StreamC
         check_fields(&class, event.place)?;
         events.push(class);
     }
-    Ok(StreamClass { id, process, events })
+    let kernel = env.kernels.contains(&id);
+    Ok(StreamClass { id, process, kernel, events })
 }
 
 /// What the `env` block says.
@@ -99,6 +101,8 @@ fn stream_class(trace: &Trace, stream: &Stream, env: &mut Env) -> Result<StreamC
 struct Env {
     host: Option<String>,
     processes: BTreeMap<u32, String>,
+    /// Stream classes that are kernels.
+    kernels: BTreeSet<u32>,
     groups: BTreeMap<String, String>,
     /// By stream class and event class.
     classes: BTreeMap<(u32, u16), (Place, ClassText)>,
@@ -109,6 +113,9 @@ impl Env {
         let mut env = Env::default();
         for EnvEntry { key, value, place } in entries {
             let place = *place;
+            if let (Some(id), EnvValue::Number(1)) = (key.strip_prefix("kernel_"), value) {
+                env.kernels.insert(number(place, id)?);
+            }
             let EnvValue::Text(value) = value else { continue };
             if key == "host" {
                 env.host = Some(value.clone());

@@ -74,7 +74,7 @@ fn class() -> StreamClass {
             ..entity(4, "depth", Kind::Counter, "messages", "C:\\queue,\ntail to head")
         },
     ];
-    StreamClass { id: 0, process: "node1".into(), events }
+    StreamClass { id: 0, process: "node1".into(), kernel: false, events }
 }
 
 fn metadata() -> Metadata {

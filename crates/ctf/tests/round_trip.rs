@@ -22,6 +22,7 @@ fn class() -> StreamClass {
     StreamClass {
         id: 3,
         process: "node1".into(),
+        kernel: true,
         events: vec![
             event(0, "sent", &[]),
             event(9, "received", &[("size", FieldType::U32), ("event", FieldType::F64)]),
@@ -297,7 +298,7 @@ proptest! {
             events.push(EventClass { id: id * 0x5000, ..class });
             waiting.push(records);
         }
-        let class = StreamClass { id: 3, process: "node1".into(), events };
+        let class = StreamClass { id: 3, process: "node1".into(), kernel: false, events };
         let mut writer = PacketWriter::new([1; 16], 3, 17, 18, limit);
         let (mut stream, mut written) = (Vec::new(), Vec::new());
         for (i, pick) in order.iter().enumerate() {

@@ -15,6 +15,7 @@ mod record;
 mod recorder;
 mod reset;
 mod resume;
+mod scoped;
 mod setup;
 mod spools;
 
@@ -74,6 +75,7 @@ enum Verb {
     /// Do what the first line of standard input says, with a few of root's rights: for sudo.
     #[command(name = loopscope_agent::installation::SUBCOMMAND, hide = true)]
     Limited,
+    Scoped(scoped::Arguments),
     #[command(hide = true)]
     CompileOne(CompileOneArgs),
 }
@@ -91,6 +93,7 @@ fn main() -> ExitCode {
         Verb::Setup(arguments) => setup::run(&arguments),
         Verb::Rights => limited::rights(true),
         Verb::Limited => limited::run(),
+        Verb::Scoped(arguments) => scoped::run(&arguments),
         Verb::Guardian(arguments) => guardian::run(&arguments),
         Verb::Record(arguments) => record::run(arguments),
         Verb::Attach(arguments) => attach::run(arguments),

@@ -24,6 +24,7 @@ use pyo3::prelude::*;
 
 mod checks;
 mod foreign;
+mod kernel;
 mod merged;
 
 use foreign::{ForeignSource, with_foreign};
@@ -66,7 +67,8 @@ fn build_run(
         let (hosts, out) = (repeat_dir.join("hosts"), out.as_ref().unwrap_or(&repeat_dir));
         let solution = solution(&hosts, reference, wander, messages, out, follow)?;
         let clocks = maps(&solution);
-        let summary = solution.timeline(&hosts)?.write(out, follow)?;
+        let timeline = solution.timeline(&hosts, &out.join("hosts"))?;
+        let summary = timeline.write(out, follow)?;
         with_foreign(summary, foreign, &clocks, &repeat_dir, out, follow)
     })
 }
@@ -166,10 +168,11 @@ fn maps(solution: &Solution) -> Maps {
 fn solved(repeat_dir: &Path, draft: &Path) -> Result<(Timeline, Maps), Failure> {
     let solution = Solution::load(&clocks_of(draft))?;
     let clocks = maps(&solution);
-    Ok((solution.timeline(&repeat_dir.join("hosts"))?, clocks))
+    Ok((solution.timeline(&repeat_dir.join("hosts"), &draft.join("hosts"))?, clocks))
 }
 
-/// Solves the clocks of the hosts in a directory; estimates go to `hosts/*/clock/` under `out`.
+/// Solves the clocks of the hosts in a directory; estimates go to `hosts/*/clock/` under `out`, and
+/// what kernels did, as CTF, to `hosts/*/kernel/`.
 fn solution(
     hosts: &Path,
     reference: &str,
@@ -219,6 +222,7 @@ fn solution(
         let clock = host_clock(clock, host == reference, readings, events);
         solution.hosts.push(SolvedHost { host: host.clone(), clock, problems });
     }
+    kernel::add(hosts, &out.join("hosts"), &mut solution, follow)?;
     for edge in edges {
         if let Err(error) = &edge.found {
             let (host, file) = (edge.host.clone(), format!("clock/mesh/{}", edge.peer));

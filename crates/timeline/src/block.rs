@@ -4,6 +4,15 @@ use std::sync::Arc;
 
 use loopscope_ctf::Kind;
 
+/// What events happened in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Whereabouts {
+    /// A thread of a program.
+    Thread { pid: u32, tid: u32 },
+    /// A kernel, on a processor; each event's id is the thread.
+    Processor(u32),
+}
+
 /// Where events come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Origin {
@@ -11,8 +20,7 @@ pub(crate) struct Origin {
     pub host: u32,
     /// Index of its name.
     pub process: u32,
-    pub pid: u32,
-    pub tid: u32,
+    pub within: Whereabouts,
     pub kind: Kind,
     /// Whether the counter was read at the events' instants.
     pub counted: bool,

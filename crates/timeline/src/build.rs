@@ -17,7 +17,7 @@ use crate::earlier::Earlier;
 use crate::entity::Entities;
 use crate::error::{BuildError, read};
 use crate::loss::{Loss, loss_table};
-use crate::source::{Host, Problem, Progress};
+use crate::source::{Host, Problem, Progress, Trace};
 use crate::store;
 use crate::streams::{self, Stream};
 use crate::table::{Names, Table};
@@ -81,24 +81,46 @@ impl Timeline {
     /// Adds a host's directory: its streams under `trace/` and its `loss.json`, which are read when
     /// the tables are written. A host without streams has events of none.
     pub fn add_host(&mut self, dir: &Path, host: &str, clock: HostClock) -> Result<(), BuildError> {
-        let metadata = dir.join("trace/metadata");
-        let mut decoders = BTreeMap::new();
-        let traced = metadata.exists();
-        if traced {
-            let metadata = read_metadata(&metadata)?;
-            for (group, description) in &metadata.groups {
-                self.entities.add_group(group, description);
-            }
-            for class in metadata.streams.values() {
-                let (records, places) = (Records::new(class), self.places(class, host));
-                let process = self.names.intern(&class.process);
-                let host = self.names.intern(host);
-                decoders.insert(class.id, Decoder { host, process, records, places });
-            }
-        }
-        let (name, dir) = (host.to_owned(), dir.to_owned());
-        self.hosts.push(Host { name, dir, clock, decoders, traced });
+        let traces = self.trace(dir, "", host)?.into_iter().collect();
+        self.hosts.push(Host { name: host.to_owned(), dir: dir.to_owned(), clock, traces });
         Ok(())
+    }
+
+    /// Adds a directory with the same of a kernel, by the clock of the host that was added last,
+    /// whose kernel it is.
+    pub fn add_kernel(&mut self, dir: &Path) -> Result<(), BuildError> {
+        let Some(host) = self.hosts.last().map(|host| host.name.clone()) else { return Ok(()) };
+        let trace = self.trace(dir, "kernel/", &host)?;
+        if let Some(host) = self.hosts.last_mut() {
+            host.traces.extend(trace);
+        }
+        Ok(())
+    }
+
+    /// The trace in a directory, if there is one.
+    fn trace(
+        &mut self,
+        dir: &Path,
+        under: &'static str,
+        host: &str,
+    ) -> Result<Option<Trace>, BuildError> {
+        let metadata = dir.join("trace/metadata");
+        if !metadata.exists() {
+            return Ok(None);
+        }
+        let metadata = read_metadata(&metadata)?;
+        for (group, description) in &metadata.groups {
+            self.entities.add_group(group, description);
+        }
+        let mut decoders = BTreeMap::new();
+        for class in metadata.streams.values() {
+            let (records, places) = (Records::new(class), self.places(class, host));
+            let process = self.names.intern(&class.process);
+            let host = self.names.intern(host);
+            let kernel = class.kernel;
+            decoders.insert(class.id, Decoder { host, process, kernel, records, places });
+        }
+        Ok(Some(Trace { dir: dir.to_owned(), under, decoders }))
     }
 
     /// Makes room for the events of a stream class: table and place of each, in the order of its
@@ -117,7 +139,7 @@ impl Timeline {
                 self.tables.len() - 1
             });
             let earlier = Earlier::of(&class.process, event);
-            let (site, renamed) = self.tables[table].site(event, earlier.is_some());
+            let (site, renamed) = self.tables[table].site(event, earlier.is_some(), class.kernel);
             let who = format!("{}:{} at {}:{}", event.group, event.name, event.file, event.line);
             for field in renamed {
                 problem(format!(
@@ -238,6 +260,7 @@ impl Timeline {
             }
             decoded.files.push(StreamFile {
                 host: self.hosts[stream.host].name.clone(),
+                trace: stream.trace,
                 file: stream.name(),
                 damage: tally.damage,
                 flaws,

@@ -10,7 +10,7 @@ use loopscope_ctf::packet::{self, Context, RECORD, RECORDS};
 use loopscope_ctf::{Kind, PacketError, Record, Records};
 use loopscope_time::{Bound, ClockMap, Counter, Floor};
 
-use crate::block::{Block, Fields, Origin};
+use crate::block::{Block, Fields, Origin, Whereabouts};
 use crate::earlier::{Earlier, Stamps};
 use crate::error::BuildError;
 use crate::packets::{Damage, Run};
@@ -35,6 +35,8 @@ pub(crate) struct Place {
 pub(crate) struct Decoder {
     pub host: u32,
     pub process: u32,
+    /// Whether it is a kernel's.
+    pub kernel: bool,
     pub records: Records,
     /// By index of the event class.
     pub places: Vec<Place>,
@@ -305,9 +307,13 @@ impl<'a> Cursor<'a> {
             let tally = &mut self.tally;
             tally.max_err_ns = tally.max_err_ns.max(widest.cast_unsigned());
             *tally.recorded.entry((decoder.process, pid)).or_default() += count as u64;
-            let Decoder { host, process, .. } = *decoder;
+            let Decoder { host, process, kernel, .. } = *decoder;
             let counted = place.earlier.is_none();
-            let origin = Origin { host, process, pid, tid, kind: place.kind, counted };
+            let within = match kernel {
+                true => Whereabouts::Processor(pid),
+                false => Whereabouts::Thread { pid, tid },
+            };
+            let origin = Origin { host, process, within, kind: place.kind, counted };
             let file = self.source.file;
             let (table, site) = (place.table, place.site);
             let block = Block { table, site, file, origin, ts, err, counter, id, fields, taken: 0 };

@@ -12,7 +12,7 @@ use crate::column::Flaws;
 use crate::error::{BuildError, read};
 use crate::loss::{Loss, Spread};
 use crate::packets::Damage;
-use crate::source::{Host, Problem};
+use crate::source::{Host, Problem, Trace};
 use crate::stored::{self, Stored};
 
 /// What was found in some of a run's stream files, or in all.
@@ -44,6 +44,8 @@ impl Decoded {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StreamFile {
     pub host: String,
+    /// The index of its trace on its host.
+    pub trace: usize,
     /// Under the host's directory.
     pub file: String,
     pub damage: Vec<Damage>,
@@ -73,14 +75,16 @@ pub(crate) fn account(
         events: 0,
         event_cost_ns: None,
     };
-    let mut counted = BTreeMap::new();
+    let mut counted = vec![BTreeMap::new(); host.traces.len()];
     let mut problems = Vec::new();
     let mut problem = |file: &str, what: String| {
         problems.push(Problem { host: host.name.clone(), file: file.into(), what });
     };
     for mut file in files {
         for (process, pid, count) in file.recorded {
-            *counted.entry((process, pid)).or_default() += count;
+            if let Some(counted) = counted.get_mut(file.trace) {
+                *counted.entry((process, pid)).or_default() += count;
+            }
             summary.events += count;
         }
         file.damage.sort_by_key(|(offset, _)| *offset);
@@ -97,19 +101,21 @@ pub(crate) fn account(
         let widest = map.knots().iter().map(|k| k.err_ns).fold(0.0, f64::max);
         summary.max_err_ns = Bound::of_rounded(widest).ns();
     }
-    let path = host.dir.join("loss.json");
-    if host.traced && !path.exists() {
-        problem("loss.json", "is missing: nobody accounts for lost events".into());
-    } else if host.traced {
+    for (Trace { dir, under, .. }, counted) in host.traces.iter().zip(counted) {
+        let (path, file) = (dir.join("loss.json"), format!("{under}loss.json"));
+        if !path.exists() {
+            problem(&file, "is missing: nobody accounts for lost events".into());
+            continue;
+        }
         let loss: Loss = serde_json::from_slice(&read(&path)?)
             .map_err(|source| BuildError::Loss { path: path.clone(), source })?;
         for what in loss.contradictions(&counted) {
-            problem("loss.json", what);
+            problem(&file, what);
         }
-        summary.event_cost_ns = loss.cost.map(|cost| {
+        if let Some(cost) = loss.cost {
             let Spread { median, p10, p90 } = cost.event_ns;
-            (median, p90 - p10)
-        });
+            summary.event_cost_ns = Some((median, p90 - p10));
+        }
         losses.push((host.name.clone(), loss));
     }
     Ok((summary, problems))

@@ -49,12 +49,14 @@ impl Solution {
         stored::store(self, path)
     }
 
-    /// The time line of the hosts in a directory.
-    pub fn timeline(self, hosts: &Path) -> Result<Timeline, BuildError> {
+    /// The time line of the hosts in a directory. What their kernels did is in `kernels`, in
+    /// `<host>/kernel/`.
+    pub fn timeline(self, hosts: &Path, kernels: &Path) -> Result<Timeline, BuildError> {
         let mut timeline = Timeline::new();
         for SolvedHost { host, clock, problems } in self.hosts {
             problems.into_iter().for_each(|problem| timeline.report(problem));
             timeline.add_host(&hosts.join(&host), &host, clock)?;
+            timeline.add_kernel(&kernels.join(&host).join("kernel"))?;
         }
         self.problems.into_iter().for_each(|problem| timeline.report(problem));
         self.loops.into_iter().for_each(|found| timeline.add_loop(found));

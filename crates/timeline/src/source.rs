@@ -27,8 +27,16 @@ pub(crate) struct Host {
     pub name: String,
     pub dir: PathBuf,
     pub clock: HostClock,
+    /// Those that it has.
+    pub traces: Vec<Trace>,
+}
+
+/// A trace directory of a host.
+pub(crate) struct Trace {
+    /// The folder that has `trace/` and `loss.json`.
+    pub dir: PathBuf,
+    /// That folder under the host's, for people: empty, or ending in `/`.
+    pub under: &'static str,
     /// By stream class.
     pub decoders: BTreeMap<u32, Decoder>,
-    /// Whether it has streams.
-    pub traced: bool,
 }

@@ -24,22 +24,32 @@ const PIECE: std::ops::RangeInclusive<usize> = 16 << 10..=128 << 10;
 pub(crate) struct Stream {
     /// The index of its host.
     pub host: usize,
+    /// The index of its trace there.
+    pub trace: usize,
+    /// Its folder's, see [`Trace::under`](crate::source::Trace).
+    under: &'static str,
     pub path: PathBuf,
 }
 
 impl Stream {
     /// Under its host's directory.
     pub fn name(&self) -> String {
-        format!("trace/{}", self.path.file_name().unwrap_or_default().to_string_lossy())
+        format!(
+            "{}trace/{}",
+            self.under,
+            self.path.file_name().unwrap_or_default().to_string_lossy()
+        )
     }
 }
 
 /// The stream files of a run: of its hosts in their order, of each by name.
 pub(crate) fn find(hosts: &[Host]) -> Result<Vec<Stream>, BuildError> {
     let mut found = Vec::new();
-    for (number, host) in hosts.iter().enumerate().filter(|(_, host)| host.traced) {
-        let paths = packets::files(&host.dir.join("trace"))?;
-        found.extend(paths.into_iter().map(|path| Stream { host: number, path }));
+    for (number, host) in hosts.iter().enumerate() {
+        for (trace, of) in host.traces.iter().enumerate() {
+            let (paths, under) = (packets::files(&of.dir.join("trace"))?, of.under);
+            found.extend(paths.into_iter().map(|path| Stream { host: number, trace, under, path }));
+        }
     }
     Ok(found)
 }
@@ -56,7 +66,8 @@ pub(crate) fn read_all(
     let floors: Vec<_> = hosts.iter().map(|host| host.clock.map.floor()).collect();
     let source = |(file, stream): &(usize, Stream)| {
         let (host, path) = (stream.host, stream.path.clone());
-        let Host { decoders, clock, .. } = &hosts[host];
+        let Host { traces, clock, .. } = &hosts[host];
+        let decoders = &traces[stream.trace].decoders;
         Source { path, file: *file, decoders, map: &clock.map, floor: &floors[host] }
     };
     let sources: Vec<Source> = streams.iter().map(source).collect();

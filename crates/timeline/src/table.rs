@@ -8,13 +8,13 @@ use std::sync::Arc;
 use arrow_array::builder::StringDictionaryBuilder;
 use arrow_array::types::Int32Type;
 use arrow_array::{
-    ArrayRef, Int32Array, Int32DictionaryArray, Int64Array, RecordBatch, UInt32Array, UInt64Array,
-    new_null_array,
+    ArrayRef, Int32Array, Int32DictionaryArray, Int64Array, RecordBatch, UInt16Array, UInt32Array,
+    UInt64Array, new_null_array,
 };
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 use loopscope_ctf::{EventClass, FieldType, Kind};
 
-use crate::block::{Block, Origin};
+use crate::block::{Block, Origin, Whereabouts};
 use crate::column::{Column, ColumnType, Flaws};
 use crate::earlier::LONGEST_NS;
 use crate::order::{Merge, Piece, Row};
@@ -38,6 +38,8 @@ pub(crate) struct Table {
     sites: Vec<Site>,
     /// Whether a call site's events are of instants before they were recorded.
     earlier: bool,
+    /// Whether a call site is a kernel's.
+    kernel: bool,
     /// By index of the stream file.
     flaws: BTreeMap<usize, Flaws>,
 }
@@ -111,10 +113,16 @@ fn columns(class: &EventClass) -> Vec<(&str, ColumnType)> {
 impl Table {
     /// Makes room for a call site's values; returns its number, and the names that had to be
     /// changed because the table has such a column already and it is another one. `earlier`: its
-    /// events are of instants before they were recorded.
-    pub fn site(&mut self, class: &EventClass, earlier: bool) -> (usize, Vec<String>) {
+    /// events are of instants before they were recorded. `kernel`: it is a kernel's.
+    pub fn site(
+        &mut self,
+        class: &EventClass,
+        earlier: bool,
+        kernel: bool,
+    ) -> (usize, Vec<String>) {
         let mut renamed = Vec::new();
         self.earlier |= earlier;
+        self.kernel |= kernel;
         self.kinds.insert(class.kind);
         let mut site = Site::new();
         for (wanted, column_type) in columns(class) {
@@ -260,10 +268,8 @@ impl Table {
         let rows = self.rows();
         let (origins, of) = (std::mem::take(&mut self.origins), std::mem::take(&mut self.origin));
         self.known.clear();
-        let number = |number: fn(&Origin) -> u32| -> ArrayRef {
-            let numbers: Vec<u32> = origins.iter().map(number).collect();
-            Arc::new(UInt32Array::from_iter_values(of.iter().map(|o| numbers[*o as usize])))
-        };
+        let ids = std::mem::take(&mut self.id);
+        let [pid, tid, cpu] = whereabouts(&origins, &of, &ids, self.kernel);
         let host = texts(origins.iter().map(|origin| names.name(origin.host)), &of)?;
         let process = texts(origins.iter().map(|origin| names.name(origin.process)), &of)?;
         let mut columns: Vec<(String, bool, ArrayRef)> = Vec::new();
@@ -280,10 +286,10 @@ impl Table {
         column("counter", self.earlier, Arc::new(counter));
         column("host", false, host);
         column("process", false, process);
-        column("pid", false, number(|origin| origin.pid));
-        column("tid", false, number(|origin| origin.tid));
-        column("cpu", true, new_null_array(&DataType::UInt16, rows));
-        column("id", false, Arc::new(Int64Array::from(std::mem::take(&mut self.id))));
+        column("pid", self.kernel, pid);
+        column("tid", false, tid);
+        column("cpu", true, cpu);
+        column("id", false, Arc::new(Int64Array::from(ids)));
         if self.kinds.len() > 1 {
             column("entity_kind", false, texts(origins.iter().map(|o| o.kind.name()), &of)?);
         }
@@ -298,6 +304,30 @@ impl Table {
         let arrays = columns.into_iter().map(|(.., array)| array).collect();
         RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)
     }
+}
+
+/// The columns `pid`, `tid` and `cpu` of rows, of which `of` are the indexes among the origins.
+/// `kernel`: whether there are events of a kernel among them.
+fn whereabouts(origins: &[Origin], of: &[u32], ids: &[i64], kernel: bool) -> [ArrayRef; 3] {
+    let within = || of.iter().map(|origin| origins[*origin as usize].within);
+    let pids = within().map(|within| match within {
+        Whereabouts::Thread { pid, .. } => Some(pid),
+        Whereabouts::Processor(_) => None,
+    });
+    let tids = within().zip(ids).map(|(within, id)| match within {
+        Whereabouts::Thread { tid, .. } => tid,
+        Whereabouts::Processor(_) => u32::try_from(*id).unwrap_or_default(),
+    });
+    let tids = Arc::new(UInt32Array::from_iter_values(tids));
+    if !kernel {
+        let pids = UInt32Array::from_iter_values(pids.map(Option::unwrap_or_default));
+        return [Arc::new(pids), tids, new_null_array(&DataType::UInt16, of.len())];
+    }
+    let processors = within().map(|within| match within {
+        Whereabouts::Thread { .. } => None,
+        Whereabouts::Processor(number) => u16::try_from(number).ok(),
+    });
+    [Arc::new(pids.collect::<UInt32Array>()), tids, Arc::new(processors.collect::<UInt16Array>())]
 }
 
 /// A text of each row, each stored once. `of` are the rows' indexes among the texts.

@@ -28,7 +28,7 @@ fn build(dir: &Path, process: &str, records: &[Written]) -> Summary {
     class.group = "link".into();
     let mut made = metadata(vec![class]);
     let events = made.streams.remove(&0).unwrap().events;
-    made.streams.insert(0, StreamClass { id: 0, process: process.into(), events });
+    made.streams.insert(0, StreamClass { id: 0, process: process.into(), kernel: false, events });
     fs::write(host.join("trace/metadata"), made.to_tsdl()).unwrap();
     fs::write(host.join("trace/links-7-0"), packets_of(30_000, 0, records)).unwrap();
     let mut timeline = Timeline::new();

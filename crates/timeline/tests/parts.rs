@@ -138,7 +138,7 @@ fn hosts(dir: &Path) -> Solution {
 fn apart(dir: &Path, solution: &Solution, out: &Path) -> Summary {
     let clocks = out.join("clocks.json");
     solution.store(&clocks).unwrap();
-    let timeline = || Solution::load(&clocks).unwrap().timeline(dir).unwrap();
+    let timeline = || Solution::load(&clocks).unwrap().timeline(dir, dir).unwrap();
     let files = timeline().stream_files().unwrap();
     assert_eq!(files.len(), 6);
     assert_eq!(files[4], "h1/trace/node-7-1");
@@ -173,7 +173,8 @@ fn parts_hold_what_merged_tables_hold() {
     let dir = place.path().join("hosts");
     let solution = hosts(&dir);
     let (one, many) = (place.path().join("one"), place.path().join("many"));
-    let whole = solution.clone().timeline(&dir).unwrap().write(&one, &mut |_, _| true).unwrap();
+    let whole =
+        solution.clone().timeline(&dir, &dir).unwrap().write(&one, &mut |_, _| true).unwrap();
     let parted = apart(&dir, &solution, &many);
     let json = |summary: &Summary| serde_json::to_value(summary).unwrap();
     assert!(json(&parted) == json(&whole), "{:#?}", parted.problems);
@@ -250,7 +251,7 @@ fn what_does_not_fit_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().join("hosts");
     let solution = hosts(&dir);
-    let timeline = || solution.clone().timeline(&dir).unwrap();
+    let timeline = || solution.clone().timeline(&dir, &dir).unwrap();
     let found = vec![timeline().write_part(0, place.path()).unwrap()];
     let told = timeline().conclude(found, place.path()).unwrap_err().to_string();
     assert!(told.contains("node-7-1: its events are not in the tables"), "{told}");
@@ -283,7 +284,7 @@ fn progress_is_of_bytes_and_can_end_it() {
     let read: u64 =
         ["h0", "h1"].iter().flat_map(|host| (0..3).map(move |tid| size(host, tid))).sum();
     let mut told = Vec::new();
-    let timeline = || solution.clone().timeline(&dir).unwrap();
+    let timeline = || solution.clone().timeline(&dir, &dir).unwrap();
     let mut follow = |done: u64, all: u64| {
         told.push((done, all));
         true

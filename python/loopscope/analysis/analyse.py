@@ -99,6 +99,7 @@ def _analyse(
     from loopscope.analysis.foreign_events import unsupported_requests
     from loopscope.analysis.hop_decomposition import LinkEvents
     from loopscope.analysis.judging import judge_event, repeat_times
+    from loopscope.analysis.kernels import read_kernels
     from loopscope.analysis.measured import MeasuredPath, dropped_of
     from loopscope.analysis.measured_dag import MeasuredDag
     from loopscope.analysis.measured_links import read_links
@@ -123,6 +124,8 @@ def _analyse(
     links, of_links = read_links(run)
     problems = [*run.problems, *endings(run), *contradictions(run), *without_account(run)]
     problems += of_links
+    kernel, doubts = read_kernels(run)
+    problems += doubts
     if other := run.manifest.get("judged_by"):
         problems.append(f"judged by {other}, which is not what the run was measured with")
     if experiment is not None:
@@ -187,6 +190,7 @@ def _analyse(
         graphs=tuple(each.result() for each in graphs.values()),
         clock=ClockResults(clocks, clock_events, loops, _probes(run)),
         loss=_loss(run),
+        kernel=kernel,
         subtracted=_subtracted(costs),
         links=links,
         problems=tuple(problems),

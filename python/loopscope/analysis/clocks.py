@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from loopscope.analysis.bounded_statistics import Bracket
 from loopscope.analysis.dag_cases import cases_of
 from loopscope.analysis.deadline import judge as judge_cases
+from loopscope.analysis.kernels import SHARED
 from loopscope.analysis.list_cases import widened
 from loopscope.analysis.measured_links import ROUTER
 from loopscope.analysis.messages import host_codes
@@ -127,7 +128,9 @@ def read_clocks(
     run: Run, offsets: Mapping[str, RealtimeOffset]
 ) -> tuple[tuple[ClockResult, ...], tuple[ClockEvent, ...]]:
     """Every host's clock, and what happened to clocks in the order of repeats and time."""
-    by_host = run.relation("hosts").aggregate(
+    # The hosts' shared kernel is placed by the reference's clock, and has none of its own.
+    hosts = run.relation("hosts").filter(f"host <> '{SHARED}'")
+    by_host = hosts.aggregate(
         "host, bool_or(reference) AS reference, max(max_err_ns) AS max_err_ns, "
         "sum(exchanges)::BIGINT AS exchanges, sum(rejected)::BIGINT AS rejected"
     )

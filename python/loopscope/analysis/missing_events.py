@@ -67,7 +67,7 @@ def contradictions(run: Run) -> list[str]:
     """Accounts that do not balance, and those that differ from what is on the time line."""
     found = []
     recorded: Counter[tuple[int, str, str]] = Counter()
-    for each in run.accounts:
+    for each in (*run.accounts, *run.kernel_accounts):
         recorded[each.repeat, each.host, each.process] += each.recorded + each.final
         if not each.balanced:
             found.append(

@@ -324,6 +324,22 @@ class LossResult(Document):
 
 
 @dataclass(frozen=True)
+class KernelLoss(Document):
+    """Events of a class of the kernels'; `emitted == recorded + dropped`."""
+
+    emitted: int = 0
+    recorded: int = 0
+    dropped: int = 0
+
+
+@dataclass(frozen=True)
+class KernelResult(Document):
+    classes: Mapping[str, KernelLoss]
+    absent: tuple[str, ...]
+    """Tracepoints that a kernel has not."""
+
+
+@dataclass(frozen=True)
 class Share(Document):
     """A number of packets of all that might have been concerned."""
 
@@ -394,6 +410,8 @@ class Results(Document):
     values: Annotated[tuple[ValueResult, ...], keyed_by("name"), UNLESS_EMPTY] = ()
     clock: ClockResults
     loss: LossResult
+    kernel: Annotated[KernelResult | None, UNLESS_EMPTY] = None
+    """What was recorded of kernels; None where nothing was asked for."""
     subtracted: Annotated[tuple[CostResult, ...] | None, PlainSerializer(_by_host)]
     """The cost of recording, where it was subtracted from the times."""
     links: tuple[LinkResult, ...]

@@ -42,6 +42,7 @@ from loopscope.cli import (  # noqa: E402
     run,
     setup,
     status,
+    why,
 )
 from loopscope.cli.exits import INTERRUPTED, USAGE, file_error  # noqa: E402
 
@@ -73,6 +74,7 @@ app.add_typer(net.app, name="net", help=net.HELP)
 app.add_typer(clock.app, name="clock", help=clock.HELP)
 app.command("query", help=query.HELP)(query.query)
 app.command("report", help=report.HELP)(report.report)
+app.command("why", help=why.HELP)(why.why)
 app.command("analyse", help=analyse.HELP)(analyse.analyse)
 app.command("figure", help=figure.HELP)(figure.figure)
 app.command("bundle", help=bundle.HELP)(bundle.bundle)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -14,7 +15,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from loopscope.control.instant import PrintedLine
+if TYPE_CHECKING:
+    from loopscope.control.instant import PrintedLine
 
 _UNITS = ((1_000, "kB"), (1_000_000, "MB"), (1_000_000_000, "GB"))
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from loopscope.control import probe_plan, router
+from loopscope.control.components import WHY_LOST_S
 from loopscope.control.failure import ComponentsFailed, RunFailed
 from loopscope.control.interruption import Interruption
 from loopscope.control.journal import Journal
@@ -15,7 +17,16 @@ from loopscope.control.progress import Progress
 from loopscope.control.repeat import RESERVE, Repeat
 from loopscope.experiment import Experiment, files_to_send
 from loopscope.files import reserve
-from loopscope.provider import CLOCK, DATA, AgentError, Lack, Provider, Request, TestbedError
+from loopscope.provider import (
+    CLOCK,
+    DATA,
+    AgentError,
+    AgentLost,
+    Lack,
+    Provider,
+    Request,
+    TestbedError,
+)
 from loopscope.provider.patience import to_the_end
 
 RESERVE_BYTES = 1 << 20
@@ -102,6 +113,8 @@ async def _execute(
                     phases, repeat.left, repeat.failed, repeat.starts, bed.knows_neighbours
                 )
             except AgentError as error:
+                if isinstance(error, AgentLost):
+                    await asyncio.sleep(WHY_LOST_S)
                 failure = RunFailed(str(error))
                 failure.show(progress)
                 raise failure from None

@@ -14,6 +14,7 @@ from loopscope.control.clocks import HostClocks
 from loopscope.control.components import Components, State, instant_of
 from loopscope.control.failure import ComponentsFailed, RunFailed, consequences
 from loopscope.control.instant import PrintedLine
+from loopscope.control.kernel import Kernels
 from loopscope.control.progress import Progress
 from loopscope.control.stages import Stages
 from loopscope.control.unwritten import write_unwritten
@@ -75,6 +76,7 @@ class Repeat:
             self._each,
             links_at_hosts=bed.links_at_hosts,
         )
+        self._kernels = Kernels(experiment, bed.kernels, progress)
         self._collecting = False
         self.left: dict[str, str] = {}
         """The phase in which a component ended that was to go on."""
@@ -96,6 +98,7 @@ class Repeat:
             await self._clocks.start()
             await self._start_links()
         await self._clocks.start_mesh()
+        await self._kernels.start()
         seconds: dict[str, float] = {}
         measured = {phase.name for phase in self._experiment.phases if phase.measured}
         before = [c for c in self._experiment.components if c.start is None]
@@ -152,6 +155,7 @@ class Repeat:
         if not self._emulates_clock:
             await self._each(self._end, last)
         self._progress.stage("collecting")
+        await self._kernels.finish()
         cost = await self._clocks.stop()
         if self._emulates_clock:
             await self._each(self._end, last)
@@ -163,6 +167,7 @@ class Repeat:
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
+        self._kernels.write(directory)
         if cost is not None:
             write_whole(directory / "clock.json", to_json(cost, indent=2) + "\n")
 

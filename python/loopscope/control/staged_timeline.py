@@ -11,11 +11,13 @@ from pathlib import Path
 from loopscope.layout import EVENTS, SUMMARY, TABLES
 
 _PREFIX = ".timeline-"
+# What is made of what hosts have recorded.
+_OF_HOSTS = ("hosts/*/clock/estimates", "hosts/*/kernel/trace", "hosts/*/kernel/loss.json")
 
 
 @contextmanager
 def drafted(directory: Path) -> Iterator[Path]:
-    """A folder in which to make ``timeline/``, ``tables/`` and ``hosts/*/clock/estimates/``.
+    """A folder in which to make ``timeline/``, ``tables/`` and what is made in hosts' folders.
 
     They take the place of earlier ones of a directory at the end, unless that is an exception; then
     nothing has changed.
@@ -38,8 +40,8 @@ def _keep(draft: Path, directory: Path) -> None:
     tables = directory / TABLES
     tables.mkdir(exist_ok=True)
     (tables / SUMMARY).unlink(missing_ok=True)
-    estimates = [found.relative_to(draft) for found in draft.glob("hosts/*/clock/estimates")]
-    for number, folder in enumerate([Path(EVENTS), *estimates]):
+    made = [found.relative_to(draft) for each in _OF_HOSTS for found in sorted(draft.glob(each))]
+    for number, folder in enumerate([Path(EVENTS), *made]):
         if (directory / folder).exists():
             (directory / folder).rename(draft / f"earlier-{number}")
         if (draft / folder).exists():

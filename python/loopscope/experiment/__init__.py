@@ -163,8 +163,11 @@ _AT_FIRST_USE: Final = {
 """Functions of this package: the modules that they are in, and their names there."""
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _AT_FIRST_USE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, function = _AT_FIRST_USE[name]
-    return getattr(import_module(f".{module}", __name__), function)
+# mypy would take any name for one of this module's.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _AT_FIRST_USE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module, function = _AT_FIRST_USE[name]
+        return getattr(import_module(f".{module}", __name__), function)

@@ -33,12 +33,17 @@ class Pattern(Rule):
         pattern = given.removeprefix("!") if self.excluding else given
         if re.fullmatch(_PATTERN, pattern) and "*" not in pattern:
             wrong(f"{given!r} names no event: a pattern is on group:name", f"{given}:*")
-        if not re.fullmatch(f"{_PATTERN}(?::{_PATTERN})?", pattern):
+        if not is_pattern(pattern):
             wrong(f"{given!r} is not a pattern on group:name, such as pipe:*")
         return given
 
     def schema(self) -> JsonSchema:
         return {"type": "string"}
+
+
+def is_pattern(given: str) -> bool:
+    """Whether a text is a pattern on ``group:name``; ``*`` alone is one on both."""
+    return bool(re.fullmatch(f"{_PATTERN}(?::{_PATTERN})?", given)) and bool({":", "*"} & {*given})
 
 
 def chosen(entity: str, patterns: Iterable[str]) -> bool:

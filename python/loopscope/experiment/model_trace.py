@@ -6,9 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from . import event_values, model_paths, values
+from . import event_values, kernel_events, model_paths, values
 from .file_section import Section
 from .place import Place
+from .problem import nearest
 from .quantity import DURATION, SIZE
 from .values import Integer, Quantity
 from .yaml_tree import Mapping
@@ -135,6 +136,30 @@ class Trace(Section):
         max_length=event_values.MOST_STREAMS,
         description="Streams besides the main one, by name; each is written to a trace of its own.",
     )
-    kernel: Annotated[None, values.NoKernel()] = Field(
-        default=None, description="Kernel events; not in this version."
+    kernel: list[Annotated[str, event_values.Pattern(excluding=True)]] = Field(
+        default=[],
+        description="Patterns on class:name of the kernel's events to record, as in trace.user. "
+        f"Classes: {', '.join(kernel_events.CLASSES)}; the names are those of the kernel's "
+        "tracepoints. Recorded for the whole machine, through tracefs, which takes root.",
     )
+
+    @classmethod
+    def check(cls, at: Place) -> None:
+        known = kernel_events.named()
+        patterns = at.elements("kernel")
+        for item in patterns:
+            pattern = (item.text or "").removeprefix("!")
+            if not event_values.is_pattern(pattern):
+                continue
+            if not any(event_values.chosen(event, [pattern]) for event in known):
+                whole = [f"{name}:*" for name in kernel_events.CLASSES]
+                item.report(
+                    f"there is no kernel event {pattern!r}", nearest(pattern, [*known, *whole])
+                )
+        file = at.whole
+        hidden = file.text_at("clocks") == "synthetic" or file.get("clocks", "synthetic")
+        if patterns and hidden:
+            patterns[0].report(
+                "kernel events are stamped by the machine's own clock, which hosts with synthetic "
+                "clocks do not have: remove 'kernel' or the clocks"
+            )

@@ -326,7 +326,8 @@ class Experiment:
 
     ``phases`` are in the order in which they run, and components go on for ``drain_ns`` after the
     last one; components, paths and expectations are in the file's order. ``trace`` are patterns on
-    ``group:name``: what the main stream records; ``streams`` are the others. ``points`` are those
+    ``group:name``: what the main stream records; ``streams`` are the others, and ``kernel`` are
+    patterns on ``class:name`` of the kernel's events. ``points`` are those
     of the sweep, in order, none where nothing is swept; the experiment itself is then the file with
     its parameters as they stand. ``folder`` is that of the file, absolute, where relative paths of
     commands begin; empty: the current one. ``machines`` are those of testbed ssh, by host; ``send``
@@ -361,6 +362,7 @@ class Experiment:
     send: tuple[str, ...] = ()
     drain_ns: int = 0
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    kernel: tuple[str, ...] = ()
     version: Literal[1] = MANIFEST_VERSION
 
     @property

@@ -76,6 +76,7 @@ def resolve(
         ),
         phases=_phases(file.phases, phases),
         trace=tuple(file.trace.user),
+        kernel=tuple(file.trace.kernel),
         paths=paths,
         expectations=tuple(_expectation(line, events, hosts) for line in file.expect),
         repeat=file.repeat,

@@ -261,17 +261,6 @@ class Quantity(Rule):
 
 
 @dataclass(frozen=True)
-class NoKernel(Rule):
-    """The key of a later version."""
-
-    def read(self, value: object, names: Names) -> None:
-        wrong("this version does not record kernel events: remove 'kernel'")
-
-    def schema(self) -> JsonSchema:
-        return {"not": {}}
-
-
-@dataclass(frozen=True)
 class Name(Rule):
     """A name that the file gives to something."""
 

@@ -312,6 +312,24 @@ class Agent:
         reply: pb.FinishTraceReply = await self._ask("FinishTrace", pb.FinishTraceRequest(), 120)
         return reply
 
+    async def start_kernel(
+        self, host: str, classes: Mapping[str, Sequence[str]], buffer: int
+    ) -> pb.StartKernelReply:
+        """Begins to record the kernel's events, tracepoints by class, by the clock of ``host``.
+
+        Each processor has ``buffer`` bytes for each class.
+        """
+        named = [pb.KernelClass(name=name, events=events) for name, events in classes.items()]
+        request = pb.StartKernelRequest(host=host, classes=named, buffer=buffer)
+        reply: pb.StartKernelReply = await self._ask("StartKernel", request, 60)
+        return reply
+
+    async def finish_kernel(self) -> pb.FinishKernelReply:
+        """Ends that."""
+        request = pb.FinishKernelRequest()
+        reply: pb.FinishKernelReply = await self._ask("FinishKernel", request, 120)
+        return reply
+
     async def shutdown(self, timeout: float = 30) -> list[str]:
         """Undoes everything and ends the agent; what could not be undone."""
         reply = await self._ask("Shutdown", pb.ShutdownRequest(), timeout)

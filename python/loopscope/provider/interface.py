@@ -121,6 +121,8 @@ class Testbed(ABC):
         """Whether every host has the others' Ethernet addresses from the start."""
         self.lacking: Sequence[Lack] | None = None
         """What the hosts cannot do; None where it was not tried."""
+        self.kernels: dict[str, Agent] = {}
+        """The agents that record a kernel, by the folder of its files among those of the hosts."""
         self.problems: list[str] = []
         """What could not be removed, for people."""
 

@@ -14,6 +14,7 @@ from loopscope.analysis.results import (
     ClockResult,
     ExpectationResult,
     IntervalResult,
+    KernelResult,
     LoopResult,
     LossResult,
     PatternResult,
@@ -191,6 +192,17 @@ def loss_line(loss: LossResult) -> str:
     if loss.causes:
         line += f" ({', '.join(f'{cause} {number(n)}' for cause, n in loss.causes.items())})"
     return line
+
+
+def kernel_line(kernel: KernelResult) -> str:
+    """`emitted 80 000 = recorded 79 000 + dropped 1 000 (sched 1 000)`."""
+    classes = kernel.classes.values()
+    emitted, recorded = sum(e.emitted for e in classes), sum(e.recorded for e in classes)
+    dropped = sum(each.dropped for each in classes)
+    line = f"emitted {number(emitted)} = recorded {number(recorded)} + dropped {number(dropped)}"
+    lost = {name: each.dropped for name, each in kernel.classes.items() if each.dropped}
+    texts = ", ".join(f"{name} {number(count)}" for name, count in lost.items())
+    return f"{line} ({texts})" if lost else line
 
 
 def _clock(clock: ClockResult) -> str:

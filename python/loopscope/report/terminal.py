@@ -19,6 +19,7 @@ from loopscope.report.rows import (
     deciding,
     headings,
     interval_rows,
+    kernel_line,
     loops_line,
     loss_line,
     measured,
@@ -48,6 +49,7 @@ def render(results: Results, console: Console | None = None) -> None:
         ),
         *_expectations(results),
         Text.assemble(("events  ", "dim"), loss_line(results.loss)),
+        *_kernel(results),
         *_clock(results),
         *([Text.assemble(("cost    ", "dim"), cost_line(results))] if results.subtracted else []),
         *(Text.assemble(("problem ", "yellow"), problem) for problem in results.problems),
@@ -145,6 +147,12 @@ def _expectations(results: Results) -> list[Text]:
         if cases := deciding(each):
             lines.append(Text(f"         {cases}", "dim"))
     return [*lines, Text()] if lines else []
+
+
+def _kernel(results: Results) -> list[Text]:
+    if results.kernel is None:
+        return []
+    return [Text.assemble(("kernel  ", "dim"), kernel_line(results.kernel))]
 
 
 def _clock(results: Results) -> list[Text]:

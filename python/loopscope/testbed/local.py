@@ -96,6 +96,8 @@ class LocalTestbed(Testbed):
         except AgentError as error:
             raise TestbedError(f"the testbed could not be made: {error}") from None
         self.hosts = {host.name: self._host(host) for host in made.hosts}
+        # All hosts share it.
+        self.kernels = {"_kernel": self._agent}
         self.knows_neighbours = made.neighbours
         self.lacking = [Lack(each.what, each.why, each.cost) for each in made.lacking]
         if made.HasField("router"):

@@ -34,8 +34,8 @@ INSTALL_S = 60.0
 # Characters of what a host says.
 LONGEST_REASON = 200
 NO_CGROUP = (
-    "what a component starts with an empty environment outlives the run, and there is no account "
-    "of CPU time"
+    "what a component starts with an empty environment ends with the run only, and there is no "
+    "account of CPU time"
 )
 
 
@@ -52,7 +52,7 @@ class Rights:
     no_cgroup: str
     """Why components have no cgroups there; empty: they have."""
     command: str | None
-    """What sudo starts there, for a shell; None: the agent is started as the user."""
+    """What starts the agent by sudo, for a shell; None: it is started as the user."""
 
 
 def first_line(arguments: Sequence[str], **user_side: str) -> str:
@@ -77,7 +77,9 @@ async def test(reached: Reached) -> Rights:
     if not await commands(reached):
         await _succeed(reached, f"sudo -n {installing(reached, 'setup', '--no-rule')}")
     host, refusal = reached.machine.host, None
-    for command in await commands(reached):
+    for by_sudo in await commands(reached):
+        # sudo stays in the cgroup of who calls it.
+        command = f"{reached.binary} scoped {by_sudo}"
         try:
             line = shlex.quote(first_line(["rights"]).strip())
             rights = await _try(reached, command, f"printf '%s\\n' {line} | {command}")

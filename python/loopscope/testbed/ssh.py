@@ -97,6 +97,8 @@ class SshTestbed(Testbed):
             router, routed = self._request.router_host, self._request.routed
             await routes.check(router, routed, addresses, reached)
         self.hosts = hosts
+        # Each has one of its own.
+        self.kernels = {name: host.agent for name, host in hosts.items()}
         found = {name: each.rights for name, each in self._remotes.items() if each.rights}
         self.lacking = rights.lacking(found)
 

@@ -42,9 +42,9 @@ OPTIONS = [
     *("-o", "PermitLocalCommand=no", "-o", "RemoteCommand=none", "-o", "RequestTTY=no"),
     *("-o", "ControlPersist=no", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
 ]
-# A connection has no input by which it would see that this process was killed (prctl(2),
-# PR_SET_PDEATHSIG).
-DIES_WITH_US = ("setpriv", "--pdeathsig", "TERM")
+# A connection has no input by which it would see that this process was killed. The kernel tells it
+# (PR_SET_PDEATHSIG(2const)), unless that was so before it was asked: then it has another parent.
+DIES_WITH = ("setpriv", "--pdeathsig", "TERM", "sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"')
 # What ssh prints, and what to do about it.
 REMEDIES = {
     "IDENTIFICATION HAS CHANGED": "its host key is not the one that is known. If the machine was "
@@ -101,7 +101,8 @@ class SshMachine:
     async def _start(self, *words: str, stdin: int = PIPE, stdout: int = PIPE) -> Process:
         # In a session of its own: Ctrl-C is for the run, which ends it in order.
         return await asyncio.create_subprocess_exec(
-            *DIES_WITH_US,
+            *DIES_WITH,
+            str(os.getpid()),
             "ssh",
             *OPTIONS,
             "-S",

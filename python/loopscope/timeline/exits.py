@@ -21,6 +21,8 @@ class Exit:
     signal: int | None
     asked: str | None
     """The last that it was asked to end by: `end`, `SIGTERM`, `SIGKILL`. None: nothing."""
+    pid: int | None = None
+    """The number of its first process; None: it is not known."""
 
     @property
     def how(self) -> str:
@@ -45,4 +47,5 @@ def read_exit(file: Path, repeat: int) -> Exit:
     component = file.parent
     asked = said.get("asked", "SIGTERM" if said.get("stopped_by_us") else None)
     host = component.parent.parent.name
-    return Exit(repeat, host, component.name, said.get("code"), said.get("signal"), asked)
+    how = said.get("code"), said.get("signal")
+    return Exit(repeat, host, component.name, *how, asked, said.get("pid"))

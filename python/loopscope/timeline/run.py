@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loopscope import layout
+from loopscope.strict_json import from_json
 from loopscope.timeline.exits import Exit, read_exit
 from loopscope.timeline.foreign import ForeignTrace, read_foreign
 from loopscope.timeline.loss import ProcessLoss, read_loss
@@ -287,14 +288,33 @@ class Run:
     @cached_property
     def accounts(self) -> tuple[ProcessLoss, ...]:
         """Every process's account of its events, with its call sites, from `loss.json`."""
+        return self._accounts("loss.json")
+
+    @cached_property
+    def kernel_accounts(self) -> tuple[ProcessLoss, ...]:
+        """The kernels' accounts: a process for each class of events, a `pid` for each processor."""
+        return self._accounts("kernel/loss.json")
+
+    def _accounts(self, name: str) -> tuple[ProcessLoss, ...]:
         accounts: list[ProcessLoss] = []
         for repeat, directory in self.repeats.items():
-            for file in sorted(directory.glob("hosts/*/loss.json")):
+            for file in sorted(directory.glob(f"hosts/*/{name}")):
+                host = file.relative_to(directory).parts[1]
                 try:
-                    accounts += read_loss(file, repeat, file.parent.name)
+                    accounts += read_loss(file, repeat, host)
                 except ValueError as error:
                     raise RunError(f"{file}: not an account of loss: {error}") from error
         return tuple(accounts)
+
+    @cached_property
+    def kernels(self) -> dict[int, dict[str, Any]]:
+        """What became of recording kernels, by repeat and kernel, from `kernel.json`."""
+        found = {}
+        for repeat, directory in self.repeats.items():
+            file = directory / layout.KERNELS
+            if file.exists():
+                found[repeat] = from_json(file.read_text(encoding="utf-8"))["kernels"]
+        return found
 
     @cached_property
     def exits(self) -> tuple[Exit, ...]:

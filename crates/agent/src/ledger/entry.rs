@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
+use loopscope_kernel::tracefs::{self, Instance};
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup;
@@ -56,9 +57,14 @@ pub enum Entry {
         /// Absolute.
         path: PathBuf,
     },
-    /// A mount of the hierarchy of cgroups of version 2.
+    /// A mount of the hierarchy of cgroups of version 2, or of tracefs.
     Mount {
         /// Absolute.
+        path: PathBuf,
+    },
+    /// An instance of the kernel's tracing.
+    TraceInstance {
+        /// Its folder, absolute.
         path: PathBuf,
     },
     /// A setting of the machine that was there before.
@@ -100,6 +106,7 @@ impl Entry {
             Entry::Directory { path } => format!("directory {}", path.display()),
             Entry::Cgroup { path } => format!("cgroup {}", path.display()),
             Entry::Mount { path } => format!("mount {}", path.display()),
+            Entry::TraceInstance { path } => format!("kernel tracing {}", path.display()),
             Entry::Setting { setting, set, .. } => format!("{}: {set}", setting.describe()),
             Entry::Socket { path } => format!("socket {}", path.display()),
             Entry::Marked { entry, .. } => entry.describe(),
@@ -130,6 +137,11 @@ impl Entry {
             Entry::Directory { path } | Entry::Cgroup { path } | Entry::Mount { path } => {
                 plain(path) && path.file_name().and_then(|name| name.to_str()).is_some_and(named)
             }
+            Entry::TraceInstance { path } => {
+                let parent = path.parent().and_then(Path::file_name);
+                let name = path.file_name().and_then(|name| name.to_str());
+                plain(path) && parent.is_some_and(|p| p == "instances") && name.is_some_and(named)
+            }
             Entry::Setting { setting, .. } => setting.is_ours(),
             Entry::Socket { path } => plain(path),
         }
@@ -140,9 +152,10 @@ impl Entry {
             Entry::Owner { .. } | Entry::Process { .. } | Entry::NotOurs { .. } => false,
             Entry::Marked { entry, .. } => entry.exists(),
             Entry::Namespace { name } => namespace::path(name).exists(),
-            Entry::Directory { path } | Entry::Socket { path } | Entry::Cgroup { path } => {
-                path.symlink_metadata().is_ok()
-            }
+            Entry::Directory { path }
+            | Entry::Socket { path }
+            | Entry::Cgroup { path }
+            | Entry::TraceInstance { path } => path.symlink_metadata().is_ok(),
             // Another mount there is not in the way.
             Entry::Mount { .. } | Entry::Setting { .. } => false,
         }
@@ -183,7 +196,12 @@ impl Entry {
                 return cgroup::remove(path);
             }
             Entry::Cgroup { .. } => return Ok(false),
+            Entry::Mount { path } if tracefs::is_tracefs(path) => return tracefs::unmount(path),
             Entry::Mount { path } => return cgroup::unmount(path),
+            Entry::TraceInstance { path } if tracefs::is_tracefs(path) => {
+                return Instance::remove(path);
+            }
+            Entry::TraceInstance { .. } => return Ok(false),
             Entry::Setting { setting, before, set } => return setting.restore(before, set),
             Entry::Socket { path } => match path.symlink_metadata() {
                 Ok(metadata) if metadata.file_type().is_socket() => fs::remove_file(path),

@@ -37,7 +37,10 @@ pub fn metadata(events: Vec<EventClass>) -> Metadata {
         host: "h".into(),
         clock_uuid: [2; 16],
         frequency: Frequency::from_hz(HZ).unwrap(),
-        streams: BTreeMap::from([(0, StreamClass { id: 0, process: "node".into(), events })]),
+        streams: BTreeMap::from([(
+            0,
+            StreamClass { id: 0, process: "node".into(), kernel: false, events },
+        )]),
         groups: BTreeMap::from([("pipe".into(), "of messages".into())]),
     }
 }

@@ -1,0 +1,108 @@
+//! Recording the machine's kernel: the instances of tracefs are entries of the ledger, and gone with
+//! it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use loopscope_collect::Identity;
+use loopscope_kernel::recorder::{Recorder, RecorderError, Request};
+use loopscope_kernel::recording::{Account, Recording};
+use loopscope_kernel::tracefs::{self, Instance};
+use thiserror::Error;
+
+use crate::ledger::{Entry, Ledger, LedgerError, prefix};
+use crate::proto::StartKernelRequest;
+
+/// Why there are no kernel events.
+#[derive(Debug, Error)]
+pub(crate) enum KernelError {
+    #[error("this kernel is being recorded already")]
+    Twice,
+    #[error("{0:?} cannot name a class of kernel events: lower-case letters")]
+    Name(String),
+    #[error("tracefs cannot be used: {0}")]
+    Tracefs(io::Error),
+    #[error("tracefs cannot be mounted, which takes root: {0}")]
+    Mount(LedgerError),
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    #[error("this agent neither is a host nor makes any")]
+    NoHost,
+    #[error("the frequency of the machine's counter is not known: {0}")]
+    Counter(#[from] loopscope_collect::Error),
+    #[error("cannot make {}: {source}", path.display())]
+    Folder { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Recorder(#[from] RecorderError),
+}
+
+/// The recording of a kernel, if there is one.
+#[derive(Debug, Default)]
+pub(crate) struct Kernel {
+    recorder: Mutex<Option<Recorder>>,
+}
+
+impl Kernel {
+    /// Begins to record into `folder`, which is made; what is recorded.
+    pub(crate) fn start(
+        &self,
+        request: &StartKernelRequest,
+        folder: &Path,
+        identity: Identity,
+        ledger: &Ledger,
+    ) -> Result<Recording, KernelError> {
+        let mut recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
+        if recorder.is_some() {
+            return Err(KernelError::Twice);
+        }
+        let names = request.classes.iter().map(|class| &class.name);
+        for name in names {
+            if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_lowercase()) {
+                return Err(KernelError::Name(name.clone()));
+            }
+        }
+        let tracefs = mounted(ledger)?;
+        fs::create_dir_all(folder)
+            .map_err(|source| KernelError::Folder { path: folder.to_owned(), source })?;
+        let mut classes = BTreeMap::new();
+        for class in &request.classes {
+            let name = format!("{}-{}", prefix(ledger.run()), class.name);
+            let path = tracefs.join("instances").join(name);
+            let entry = Entry::TraceInstance { path: path.clone() };
+            ledger.make_by(&entry, || Instance::make(&path))?;
+            classes.insert(class.name.clone(), (path, class.events.clone()));
+        }
+        let (begun, recording) = Recorder::start(&Request {
+            tracefs,
+            folder: folder.to_owned(),
+            host: identity.host,
+            clock_uuid: identity.clock_uuid,
+            frequency: identity.frequency,
+            classes,
+            buffer: request.buffer,
+        })?;
+        *recorder = Some(begun);
+        Ok(recording)
+    }
+
+    /// Ends it; the account, or `None` where nothing is recorded.
+    pub(crate) fn finish(&self) -> Result<Option<Account>, KernelError> {
+        let recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Ok(recorder.map(Recorder::finish).transpose()?)
+    }
+}
+
+/// Where tracefs is mounted: where it is, or on a folder of the run's.
+fn mounted(ledger: &Ledger) -> Result<PathBuf, KernelError> {
+    if let Some(found) = tracefs::find().map_err(KernelError::Tracefs)? {
+        return Ok(found);
+    }
+    let path = ledger.state_dir().join(format!("{}-tracefs", prefix(ledger.run())));
+    ledger.make(&[Entry::Directory { path: path.clone() }])?;
+    let mount = Entry::Mount { path: path.clone() };
+    ledger.make_by(&mount, || tracefs::mount_on(&path)).map_err(KernelError::Mount)?;
+    Ok(path)
+}

@@ -1,0 +1,13 @@
+//! Events of a machine's kernel.
+//!
+//! On the host, [`tracefs`] and [`recorder`] write the kernel's pages to files as they are, stamped
+//! with the counter that the programs' events are stamped by. At the desk, [`transcode`] makes
+//! streams of our dialect of CTF of them, which the time line reads like those of programs: this
+//! takes time that the host has not.
+
+pub mod format;
+pub mod page;
+pub mod recorder;
+pub mod recording;
+pub mod tracefs;
+pub mod transcode;

@@ -1,0 +1,271 @@
+//! Recording this machine's kernel. Needs root and tracefs, and says so where it cannot.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+use loopscope_ctf::{Metadata, Packets, Records, Value};
+use loopscope_kernel::recorder::{Recorder, Request};
+use loopscope_kernel::recording::{Account, BufferCounts};
+use loopscope_kernel::tracefs::{self, Instance};
+use loopscope_kernel::transcode::transcode;
+use loopscope_time::Frequency;
+use loopscope_time::source::{counter_kind, read_counter};
+
+/// A mount of tracefs for the test's time, and instances in it.
+struct Place {
+    tracefs: PathBuf,
+    mounted: Option<tempfile::TempDir>,
+    instances: Vec<PathBuf>,
+}
+
+/// A name that other runs leave alone.
+fn point(folder: &tempfile::TempDir) -> PathBuf {
+    folder.path().join("ls-tracefs")
+}
+
+impl Place {
+    /// `None`, loudly, without the right.
+    fn make() -> Option<Place> {
+        let found = tracefs::find().unwrap();
+        let mounted = if found.is_some() { None } else { Some(tempfile::tempdir().unwrap()) };
+        if let Some(folder) = &mounted {
+            fs::create_dir(point(folder)).unwrap();
+            if let Err(error) = tracefs::mount_on(&point(folder)) {
+                eprintln!("SKIPPED: tracefs cannot be mounted: {error}");
+                return None;
+            }
+        }
+        let tracefs = found.unwrap_or_else(|| point(mounted.as_ref().unwrap()));
+        let place = Place { tracefs, mounted, instances: vec![] };
+        let clocks = fs::read_to_string(place.tracefs.join("trace_clock"));
+        let clock = tracefs::clock_of(counter_kind());
+        if clocks.as_ref().is_ok_and(|clocks| clocks.contains(clock)) {
+            return Some(place);
+        }
+        eprintln!("SKIPPED: no tracing by {clock}: {clocks:?}");
+        None
+    }
+
+    fn instance(&mut self, name: &str) -> PathBuf {
+        let name = format!("ls-test-{name}-{}", std::process::id());
+        let path = self.tracefs.join("instances").join(name);
+        Instance::make(&path).unwrap();
+        self.instances.push(path.clone());
+        path
+    }
+
+    fn request(&mut self, folder: &Path, test: &str, buffer: u64, events: &[&str]) -> Request {
+        let instance = self.instance(test);
+        let events = events.iter().map(|event| (*event).to_owned()).collect();
+        Request {
+            tracefs: self.tracefs.clone(),
+            folder: folder.to_owned(),
+            host: "h1".to_owned(),
+            clock_uuid: [7; 16],
+            frequency: Frequency::from_hz(1_000_000_000).unwrap(),
+            classes: BTreeMap::from([("sched".to_owned(), (instance, events))]),
+            buffer,
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for instance in &self.instances {
+            Instance::remove(instance).unwrap();
+        }
+        if let Some(folder) = &self.mounted {
+            assert!(tracefs::unmount(&point(folder)).unwrap());
+        }
+    }
+}
+
+/// An event as the streams hold it.
+#[derive(Debug)]
+struct Event {
+    entity: String,
+    counter: u64,
+    tid: i64,
+    fields: BTreeMap<String, String>,
+}
+
+/// All events of a trace, of each processor in order.
+fn events(trace: &Path) -> BTreeMap<u32, Vec<Event>> {
+    let metadata = Metadata::parse(&fs::read_to_string(trace.join("metadata")).unwrap()).unwrap();
+    assert!(metadata.streams.values().all(|class| class.kernel));
+    let mut found: BTreeMap<u32, Vec<Event>> = BTreeMap::new();
+    for entry in fs::read_dir(trace).unwrap() {
+        let path = entry.unwrap().path();
+        if path.ends_with("metadata") {
+            continue;
+        }
+        let bytes = fs::read(&path).unwrap();
+        for packet in Packets::new(&bytes) {
+            let (context, records) = packet.unwrap();
+            let class = &metadata.streams[&context.stream_id];
+            let of_processor = found.entry(context.pid).or_default();
+            let take = |record: loopscope_ctf::Record| {
+                let class = &class.events[record.class];
+                let fields = &records[record.offset + loopscope_ctf::packet::RECORD..];
+                let text = |value: Value| match value {
+                    Value::String(text) => String::from_utf8_lossy(text).into_owned(),
+                    other => format!("{other:?}"),
+                };
+                of_processor.push(Event {
+                    entity: format!("{}:{}", class.group, class.name),
+                    counter: record.counter.0,
+                    tid: record.id,
+                    fields: class
+                        .values(fields)
+                        .map(|(name, value)| (name.to_owned(), text(value)))
+                        .collect(),
+                });
+            };
+            Records::new(class).decode(&context, records, take).unwrap();
+        }
+    }
+    found
+}
+
+fn total(account: &Account) -> BufferCounts {
+    let mut sum = BufferCounts::default();
+    for counts in account.classes.values().flat_map(BTreeMap::values) {
+        sum.recorded += counts.recorded;
+        sum.overwritten += counts.overwritten;
+        sum.dropped += counts.dropped;
+    }
+    sum
+}
+
+/// A thread that sleeps is switched out after it has read the counter and switched in before it
+/// reads it again, on the same clock: the order of a program's events and the kernel's.
+#[test]
+fn switches_of_a_thread_lie_between_its_own_readings_of_the_counter() {
+    let Some(mut place) = Place::make() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let wanted = ["sched/sched_switch", "sched/sched_waking", "sched/no_such_event"];
+    let request = place.request(folder.path(), "order", 4 << 20, &wanted);
+    let (recorder, recording) = Recorder::start(&request).unwrap();
+    assert_eq!(recording.absent, ["sched/no_such_event"]);
+    let own = i64::from(nix::unistd::gettid().as_raw());
+    let mut sleeps = vec![];
+    for _ in 0..200 {
+        let before = read_counter().0;
+        sleep(Duration::from_micros(200));
+        sleeps.push((before, read_counter().0));
+    }
+    let account = recorder.finish().unwrap();
+    transcode(folder.path(), folder.path()).unwrap();
+    let found = events(&folder.path().join("trace"));
+    if !recording.threads_known {
+        eprintln!("SKIPPED: threads have other numbers here than the kernel gives them");
+        return;
+    }
+    let switches = |key: &str, wanted: &str| {
+        let mut at: Vec<u64> = vec![];
+        for event in found.values().flatten() {
+            let named = event.fields.get(key).is_some_and(|tid| *tid == format!("Signed({own})"));
+            if event.entity == "kernel:sched_switch" && named && key == wanted {
+                at.push(event.counter);
+            }
+        }
+        at.sort_unstable();
+        at
+    };
+    let tells = |events: &Vec<Event>| {
+        let of = |key: &str| {
+            let idle = |event: &&Event| event.fields.get(key).is_some_and(|tid| tid == "Signed(0)");
+            events.iter().filter(idle).count()
+        };
+        of("next_tid") == 0 || of("prev_tid") > 0
+    };
+    let tells_of_idling = found.values().all(tells);
+    let (out, back) = (switches("prev_tid", "prev_tid"), switches("next_tid", "next_tid"));
+    for (before, after) in sleeps {
+        let within = |at: &&u64| (before..=after).contains(at);
+        let out: Vec<_> = out.iter().filter(within).collect();
+        let back: Vec<_> = back.iter().filter(within).collect();
+        assert!(!out.is_empty(), "{before} {after}");
+        // Some virtual machines' kernels do not tell when a processor ends its idling.
+        let untold = out.len() - back.len();
+        assert!(untold == 0 || !tells_of_idling, "{before} {out:?} {back:?} {after}");
+        assert!(untold > 0 || out[0] < back[0]);
+    }
+    for events in found.values() {
+        assert!(events.is_sorted_by_key(|event| event.counter));
+    }
+    // What the kernel has counted is what the streams hold.
+    let held = found.values().map(|events| events.len() as u64).sum::<u64>();
+    let BufferCounts { recorded, overwritten, dropped, .. } = total(&account);
+    assert_eq!((recorded, overwritten, dropped), (held, 0, 0));
+    // A thread goes from one processor's record to the next: who comes is who goes.
+    for events in found.values() {
+        let switches = events.iter().filter(|event| event.entity == "kernel:sched_switch");
+        let pairs: Vec<_> = switches.collect();
+        for pair in pairs.windows(2) {
+            let (next, prev) = (&pair[0].fields["next_tid"], &pair[1].fields["prev_tid"]);
+            assert!(next == prev || next == "Signed(0)" && !tells(events), "{pair:#?}");
+            assert_eq!(format!("Signed({})", pair[1].tid), pair[1].fields["prev_tid"]);
+        }
+    }
+}
+
+/// Buffers that are too small lose events; each is counted, with the time when.
+#[test]
+fn what_finds_no_room_is_counted() {
+    let Some(mut place) = Place::make() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let events_of = ["raw_syscalls/sys_enter", "raw_syscalls/sys_exit"];
+    let request = place.request(folder.path(), "loss", 4096, &events_of);
+    let (recorder, _) = Recorder::start(&request).unwrap();
+    let begun = read_counter().0;
+    for _ in 0..300_000 {
+        // A system call.
+        let _ = nix::unistd::getppid();
+    }
+    let account = recorder.finish().unwrap();
+    let BufferCounts { recorded, dropped, .. } = total(&account);
+    assert!(recorded > 0 && dropped > 0, "{recorded} {dropped}");
+    assert!(recorded + dropped >= 600_000, "{recorded} {dropped}");
+    let gaps = account.classes["sched"].values().flat_map(|counts| &counts.gaps);
+    let gaps: Vec<_> = gaps.collect();
+    assert_eq!(gaps.iter().map(|(_, _, count)| count).sum::<u64>(), dropped);
+    assert!(gaps.iter().all(|(from, until, _)| from < until && *until > begun));
+    transcode(folder.path(), folder.path()).unwrap();
+    let held: usize = events(&folder.path().join("trace")).values().map(Vec::len).sum();
+    assert_eq!(held as u64, recorded);
+    let loss = fs::read_to_string(folder.path().join("loss.json")).unwrap();
+    let loss: serde_json::Value = serde_json::from_str(&loss).unwrap();
+    assert_eq!(loss["emitted"], recorded + dropped);
+    assert_eq!(loss["dropped"], dropped);
+}
+
+/// A recorder that was killed leaves pages that can be read, and no account.
+#[test]
+fn a_recording_that_was_not_ended_is_read_as_far_as_it_goes() {
+    let Some(mut place) = Place::make() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let request = place.request(folder.path(), "killed", 1 << 20, &["sched/sched_switch"]);
+    let (recorder, recording) = Recorder::start(&request).unwrap();
+    sleep(Duration::from_millis(200));
+    recorder.finish().unwrap();
+    fs::remove_file(Account::path(folder.path())).unwrap();
+    // The last page of the busiest processor is cut short.
+    let processors = &recording.classes["sched"].processors;
+    let pages = |processor: &u32| folder.path().join(format!("sched/cpu{processor}"));
+    let size = |processor: &&u32| fs::metadata(pages(processor)).unwrap().len();
+    let busiest = processors.iter().max_by_key(size).unwrap();
+    let bytes = fs::read(pages(busiest)).unwrap();
+    fs::write(pages(busiest), &bytes[..bytes.len() - 3]).unwrap();
+    transcode(folder.path(), folder.path()).unwrap();
+    let loss = fs::read_to_string(folder.path().join("loss.json")).unwrap();
+    let loss: serde_json::Value = serde_json::from_str(&loss).unwrap();
+    let accounts = loss["processes"].as_array().unwrap();
+    let account = accounts.iter().find(|account| account["pid"] == *busiest).unwrap();
+    let unknown = account["unknown"].to_string();
+    assert!(unknown.contains("not ended") && unknown.contains("cut short"), "{unknown}");
+    assert!(!events(&folder.path().join("trace")).is_empty());
+}

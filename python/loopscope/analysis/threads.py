@@ -1,0 +1,34 @@
+"""The component and host that each thread of a machine belongs to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from loopscope.timeline import Run
+
+_FORKS = "kernel.sched_process_fork"
+
+
+class Threads:
+    """The components' threads, and those that they started in turn."""
+
+    def __init__(self, run: Run, repeat: int) -> None:
+        self._first: dict[int, str] = {
+            each.pid: f"{each.component} of {each.host}"
+            for each in run.exits
+            if each.repeat == repeat and each.pid is not None
+        }
+        self._component = dict(self._first)
+        if _FORKS in run.tables:
+            rows = run.relation(_FORKS).filter(f"repeat = {repeat}").order("ts")
+            for parent, child in rows.project("parent_tid, child_tid").fetchall():
+                if parent in self._component:
+                    self._component[child] = self._component[parent]
+
+    def named(self, tid: int, name: str) -> str:
+        """A thread for people: its component, or the name that the kernel has for it."""
+        component = self._component.get(tid)
+        if component is None:
+            return name
+        return component if tid in self._first else f"{component} ({name})"

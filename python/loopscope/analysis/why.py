@@ -1,0 +1,229 @@
+"""What held single messages of a path: each hop split into parts with their causes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from loopscope.analysis.critical_path import Part, split
+from loopscope.analysis.document import Document
+from loopscope.analysis.kernels import SHARED
+from loopscope.analysis.quantity_text import duration, maximum_error
+from loopscope.analysis.scheduling import IDLE, Scheduling
+from loopscope.analysis.threads import Threads
+from loopscope.timeline.relation import literals
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loopscope.analysis.messages import Messages
+    from loopscope.timeline import Run
+
+SCHEDULER = ("kernel.sched_switch", "kernel.sched_waking")
+"""The tables without which nothing can be said."""
+
+
+class NothingRecordedError(Exception):
+    """The run has no events of the scheduler; the text says so, and what to do."""
+
+
+@dataclass(frozen=True)
+class WhyPart(Document):
+    """A part of a hop; the parts of a hop follow each other and add up to it."""
+
+    name: str
+    ns: int
+    cause: str
+    """In words."""
+
+
+@dataclass(frozen=True)
+class WhyHop(Document):
+    """From one event of the path to the next."""
+
+    first: str
+    last: str
+    ns: int
+    err_ns: int
+    """Maximum error of ``ns``, and of where each part begins and ends."""
+    parts: tuple[WhyPart, ...]
+    unknown: str | None
+    """Why nothing of it could be told, or None."""
+
+
+@dataclass(frozen=True)
+class WhyMessage(Document):
+    """A message and what held it."""
+
+    repeat: int
+    id: Any
+    ns: int
+    err_ns: int
+    lost: bool
+    hops: tuple[WhyHop, ...]
+
+    def largest(self) -> tuple[str, str, int] | None:
+        """Name and cause that held it longest in all hops together, and for how long."""
+        sums: Counter[tuple[str, str]] = Counter()
+        for hop in self.hops:
+            for part in hop.parts:
+                sums[part.name, part.cause] += part.ns
+        if not sums:
+            return None
+        (name, cause), ns = sums.most_common(1)[0]
+        return name, cause, ns
+
+
+def why(run: Run, messages: Messages, rows: Sequence[int]) -> list[WhyMessage]:
+    """What held the messages in ``rows``. Raises NothingRecordedError, and RunError."""
+    missing = [table for table in SCHEDULER if table not in run.tables]
+    if missing:
+        raise NothingRecordedError(
+            f"{run.path} has no events of the kernel's scheduler: record them with "
+            "`kernel: [sched:*, irq:*, softirq:*]` in the experiment's `trace`"
+        )
+    explained = _Explained(run, messages, rows)
+    return [explained.message(row) for row in rows]
+
+
+class _Explained:
+    """The kernels of a run, each read once."""
+
+    def __init__(self, run: Run, messages: Messages, rows: Sequence[int]) -> None:
+        self._run = run
+        self._messages = messages
+        self._places = [_places(run, messages, rows, each) for each in range(len(messages.seen))]
+        self._kernels: dict[tuple[int, str], Scheduling | None] = {}
+        self._threads: dict[int, Threads] = {}
+        tables = run.relation(SCHEDULER[0])
+        self._recorded = set(tables.project("repeat, host").distinct().fetchall())
+
+    def message(self, row: int) -> WhyMessage:
+        messages = self._messages
+        path = messages.path
+        repeat = int(messages.repeat[row])
+        key = messages.keys.shown(int(messages.id[row]))
+        seen = [bool(each[row]) for each in messages.seen]
+        both = [(first, last) for first, last in path.hops if seen[first] and seen[last]]
+        hops = tuple(self._hop(row, repeat, hop) for hop in both)
+        first, last = path.loop
+        lost = not (seen[first] and seen[last])
+        length, err = (0, 0) if lost else _length(messages, row, first, last)
+        return WhyMessage(repeat, key, length, err, lost, hops)
+
+    def _hop(self, row: int, repeat: int, hop: tuple[int, int]) -> WhyHop:
+        messages = self._messages
+        events = messages.path.events
+        first, last = hop
+        length, err = _length(messages, row, first, last)
+        named = str(events[first]), str(events[last]), length, err
+        ends = [self._places[each][repeat, int(messages.ts[each][row])] for each in hop]
+        kernels = [self._kernel(repeat, place[0]) for place in ends]
+        if kernels[1] is None:
+            return WhyHop(*named, (), f"the kernel of {ends[1][0]} was not recorded")
+        if kernels[0] is not kernels[1]:
+            return WhyHop(*named, (), "its ends have different kernels")
+        scheduling = kernels[1]
+        begin, end = (scheduling.time_of(counter) for _, _, counter in ends)
+        parts = split(scheduling, ends[0][1], begin, ends[1][1], end)
+        if repeat not in self._threads:
+            self._threads[repeat] = Threads(self._run, repeat)
+        threads = self._threads[repeat]
+        return WhyHop(*named, _fitted(parts, end - length, end, scheduling, threads), None)
+
+    def _kernel(self, repeat: int, host: str) -> Scheduling | None:
+        name = host if (repeat, host) in self._recorded else SHARED
+        if (repeat, name) not in self._recorded:
+            return None
+        if (repeat, name) not in self._kernels:
+            self._kernels[repeat, name] = Scheduling(self._run, repeat, name)
+        return self._kernels[repeat, name]
+
+
+def _places(
+    run: Run, messages: Messages, rows: Sequence[int], number: int
+) -> dict[tuple[int, int], tuple[str, int, int]]:
+    """Host, thread and counter of messages at an event, by repeat and global time."""
+    event = messages.path.events[number]
+    seen = [row for row in rows if messages.seen[number][row]]
+    if not seen:
+        return {}
+    times = ", ".join(str(ts) for ts in messages.ts[number][seen].tolist())
+    table = run.relation(event.table).filter(
+        f"process = {literals(event.component)} AND ts IN ({times})"
+    )
+    found = table.project("repeat, ts, host, tid, counter").fetchall()
+    return {(repeat, ts): (host, tid, counter) for repeat, ts, host, tid, counter in found}
+
+
+def _length(messages: Messages, row: int, first: int, last: int) -> tuple[int, int]:
+    interval = messages.intervals(first, last, slice(row, row + 1))
+    return int(interval.length[0]), int(interval.err[0])
+
+
+def _fitted(
+    parts: Sequence[Part], begin: int, end: int, scheduling: Scheduling, threads: Threads
+) -> tuple[WhyPart, ...]:
+    """The parts as far as they are within the hop, which the clocks' error may make shorter.
+
+    Where it makes it longer the first one has the rest. Neighbours of the same cause are one.
+    """
+    found: list[WhyPart] = []
+    for number, part in enumerate(parts):
+        start = begin if number == 0 else max(part.start, begin)
+        ns = min(part.end, end) - start
+        if ns <= 0:
+            continue
+        cause = _cause(part, scheduling, threads)
+        if found and (found[-1].name, found[-1].cause) == (part.name, cause):
+            ns += found.pop().ns
+        found.append(WhyPart(part.name, ns, cause))
+    return tuple(found)
+
+
+def _cause(part: Part, scheduling: Scheduling, threads: Threads) -> str:
+    def named(tid: int | None) -> str:
+        return "" if tid is None else threads.named(tid, scheduling.name(tid))
+
+    of, on = named(part.tid), "" if part.cpu is None else f" on cpu{part.cpu}"
+    match part.name:
+        case "runnable":
+            return f"{of} waited{on} behind {named(part.by)}"
+        case "wake-up":
+            untold = f"; {part.what}" if part.what else ""
+            return f"{of} waited for idle cpu{part.cpu} to wake up{untold}"
+        case "blocked":
+            woken = f", woken by {named(part.by)}" if part.by not in (None, IDLE) else ""
+            return f"{of} slept{f' {part.what}' if part.what else ''}{woken}"
+        case "interrupt" | "softirq":
+            return f"{part.what}{on}, in {of}"
+        case "unknown":
+            return f"{of}{on}: {part.what}" if of else part.what
+        case _:
+            return f"{of}{on}"
+
+
+def summary(path: str, message: WhyMessage) -> str:
+    """`message 8812: loop 14.2 ms ± 0.8 µs: 9 ms runnable: n1 of h2 waited on cpu1 behind hog`."""
+    if message.lost:
+        return f"message {message.id}: {path}: lost"
+    text = f"message {message.id}: {path} {duration(message.ns)} {maximum_error(message.err_ns)}"
+    largest = message.largest()
+    if largest is None:
+        return text
+    name, cause, ns = largest
+    return f"{text}: {duration(ns)} {name}: {cause}"
+
+
+def worst(messages: Messages, count: int, over_ns: int | None = None) -> list[int]:
+    """The rows of the slowest messages that arrived, slowest first."""
+    first, last = messages.path.loop
+    both = np.flatnonzero(messages.seen[first] & messages.seen[last])
+    length = messages.ts[last][both] - messages.ts[first][both]
+    if over_ns is not None:
+        both, length = both[length > over_ns], length[length > over_ns]
+    slowest = np.argsort(-length, kind="stable")[:count]
+    return [int(row) for row in both[slowest]]

@@ -1,0 +1,83 @@
+"""Recording what kernels do: begun before the programs start, ended after they have."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from loopscope.control.progress import Progress
+from loopscope.experiment import Experiment, kernel_events, quantity
+from loopscope.files import write_whole
+from loopscope.layout import KERNELS
+from loopscope.provider import Agent, AgentError
+from loopscope.strict_json import to_json
+
+# For each class on each processor: 50 ms of 80 MB/s.
+BUFFER = 4 * 2**20
+
+
+class Kernels:
+    """The kernels of a run's hosts, and what became of recording them."""
+
+    def __init__(
+        self, experiment: Experiment, agents: Mapping[str, Agent], progress: Progress
+    ) -> None:
+        self._classes = kernel_events.selected(experiment.kernel)
+        self._agents = dict(agents) if self._classes else {}
+        self._reference = experiment.hosts[0]
+        self._hosts = set(experiment.hosts)
+        self._progress = progress
+        self._recorded: set[str] = set()
+        self._found: dict[str, dict[str, Any]] = {}
+
+    async def start(self) -> None:
+        """Begins to record each of them. One that cannot be is noted, and the run goes on."""
+        if self._agents:
+            self._progress.stage("starting to record kernel events")
+        await asyncio.gather(*(self._start(name) for name in self._agents))
+
+    async def _start(self, name: str) -> None:
+        # A kernel of several hosts is placed by the clock of the reference.
+        clock = name if name in self._hosts else self._reference
+        try:
+            begun = await self._agents[name].start_kernel(clock, self._classes, BUFFER)
+        except AgentError as error:
+            self._found[name] = {"error": str(error)}
+            self._progress.note(f"no kernel events: {error}")
+            return
+        self._recorded.add(name)
+        self._found[name] = {
+            "error": None,
+            "absent": sorted(begun.absent),
+            "threads_known": begun.threads_known,
+        }
+        if begun.absent:
+            self._progress.note(f"{name}: this kernel has no {', '.join(sorted(begun.absent))}")
+
+    async def finish(self) -> None:
+        """Ends that."""
+        await asyncio.gather(*(self._finish(name) for name in sorted(self._recorded)))
+
+    async def _finish(self, name: str) -> None:
+        self._recorded.discard(name)
+        try:
+            ended = await self._agents[name].finish_kernel()
+        except AgentError as error:
+            self._found[name]["error"] = str(error)
+            self._progress.note(f"kernel events of {name}: {error}")
+            return
+        self._found[name] |= {"recorded": ended.recorded, "dropped": ended.dropped}
+        problems = list(ended.problems)
+        if ended.dropped:
+            room = quantity.format(BUFFER, quantity.SIZE)
+            problems.append(f"{ended.dropped} kernel events found no room in buffers of {room}")
+        for problem in problems:
+            self._progress.note(f"{name}: {problem}")
+
+    def write(self, directory: Path) -> None:
+        """Writes what became of it into the directory of a repeat, if anything was asked for."""
+        if self._found:
+            content = {"version": 1, "kernels": self._found}
+            write_whole(directory / KERNELS, to_json(content, indent=2) + "\n")

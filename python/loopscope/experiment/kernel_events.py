@@ -1,0 +1,75 @@
+"""The kernel's events that can be recorded, by class.
+
+Each class has buffers of its own on every processor, and so an account of its own of what was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .event_values import chosen
+
+_VECTORS = ("local_timer", "reschedule", "call_function", "call_function_single", "irq_work")
+
+CLASSES: dict[str, tuple[str, ...]] = {
+    "sched": (
+        "sched/sched_switch",
+        "sched/sched_waking",
+        "sched/sched_wakeup",
+        "sched/sched_wakeup_new",
+        "sched/sched_migrate_task",
+        "sched/sched_process_fork",
+        "sched/sched_process_exec",
+        "sched/sched_process_exit",
+    ),
+    "irq": (
+        "irq/irq_handler_entry",
+        "irq/irq_handler_exit",
+        *(f"irq_vectors/{each}_{end}" for each in _VECTORS for end in ("entry", "exit")),
+    ),
+    "softirq": ("irq/softirq_raise", "irq/softirq_entry", "irq/softirq_exit"),
+    "timer": (
+        "timer/timer_expire_entry",
+        "timer/timer_expire_exit",
+        "timer/hrtimer_start",
+        "timer/hrtimer_expire_entry",
+        "timer/hrtimer_expire_exit",
+    ),
+    "idle": ("power/cpu_idle", "power/cpu_frequency"),
+    "syscall": ("raw_syscalls/sys_enter", "raw_syscalls/sys_exit"),
+    "fault": ("exceptions/page_fault_user", "exceptions/page_fault_kernel"),
+    "block": ("block/block_rq_insert", "block/block_rq_issue", "block/block_rq_complete"),
+    "net": (
+        "net/net_dev_queue",
+        "net/net_dev_start_xmit",
+        "net/net_dev_xmit",
+        "net/netif_rx",
+        "net/netif_receive_skb",
+        "napi/napi_poll",
+        "skb/skb_copy_datagram_iovec",
+        "skb/kfree_skb",
+        "sock/inet_sock_set_state",
+        "tcp/tcp_probe",
+        "tcp/tcp_retransmit_skb",
+    ),
+}
+"""Tracepoints (``GROUP/NAME`` as the kernel has them), by class."""
+
+
+def named() -> dict[str, tuple[str, str]]:
+    """Class and tracepoint of each event, by ``CLASS:NAME``."""
+    return {
+        f"{name}:{event.rpartition('/')[2]}": (name, event)
+        for name, events in CLASSES.items()
+        for event in events
+    }
+
+
+def selected(patterns: Iterable[str]) -> dict[str, list[str]]:
+    """The tracepoints that patterns on ``CLASS:NAME`` choose, by class."""
+    found: dict[str, list[str]] = {}
+    patterns = tuple(patterns)
+    for event, (name, tracepoint) in named().items():
+        if chosen(event, patterns):
+            found.setdefault(name, []).append(tracepoint)
+    return found

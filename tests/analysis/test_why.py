@@ -1,0 +1,199 @@
+"""Splitting a hop into parts by the events of the scheduler."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from loopscope.analysis.critical_path import Part, split
+from loopscope.analysis.scheduling import IDLE, Scheduling
+
+SENDER, RECEIVER, HOG = 10, 20, 30
+SLEEPS, PREEMPTED = 1, 0
+IN_SOFTIRQ = 16
+
+
+class Kernel:
+    """The tables of a kernel's events, as a run offers them."""
+
+    def __init__(
+        self,
+        switches: Sequence[tuple[int, int, int, int, int]],
+        wakings: Sequence[tuple[int, int, int, int]] = (),
+        timers: Sequence[tuple[int, int, int]] = (),
+    ) -> None:
+        """Switches: time, processor, thread that goes, its state, thread that comes.
+
+        Wakings: time, thread in which it happens, thread that is woken, flags. Timers: processor,
+        start, end.
+        """
+        self._con = duckdb.connect()
+        columns: dict[str, list[dict[str, Any]]] = {
+            "kernel.sched_switch": [
+                {
+                    "ts": ts,
+                    "counter": 3 * ts,
+                    "cpu": cpu,
+                    "prev_tid": prev,
+                    "prev_state": state,
+                    "next_tid": come,
+                    "next_comm": f"thread-{come}",
+                }
+                for ts, cpu, prev, state, come in switches
+            ],
+            "kernel.sched_waking": [
+                {"ts": ts, "counter": 3 * ts, "tid": by, "task": woken, "common_flags": flags}
+                for ts, by, woken, flags in wakings
+            ],
+            "kernel.local_timer_entry": [
+                {"ts": start, "counter": 3 * start, "cpu": cpu} for cpu, start, _ in timers
+            ],
+            "kernel.local_timer_exit": [
+                {"ts": end, "counter": 3 * end, "cpu": cpu} for cpu, _, end in timers
+            ],
+        }
+        empty = {"ts": 0, "counter": 0, "cpu": 0, "tid": 0, "task": 0, "common_flags": 0}
+        self._tables = {}
+        for name, rows in columns.items():
+            filled = [{"repeat": 1, "host": "_kernel", **row} for row in rows or [empty]]
+            table = pa.Table.from_pylist(filled)
+            self._tables[name] = table if rows else table.slice(0, 0)
+        self.tables = list(self._tables)
+
+    def relation(self, name: str) -> duckdb.DuckDBPyRelation:
+        return self._con.from_arrow(self._tables[name])
+
+    def scheduling(self) -> Scheduling:
+        return Scheduling(self, 1, "_kernel")  # type: ignore[arg-type]
+
+
+def briefly(parts: Sequence[Part]) -> list[tuple[str, int, int, int | None, int | None]]:
+    return [(part.name, part.start, part.end, part.tid, part.by) for part in parts]
+
+
+def test_a_receiver_that_waits_behind_another_thread() -> None:
+    kernel = Kernel(
+        switches=[
+            (10, 0, IDLE, PREEMPTED, SENDER),
+            (20, 1, IDLE, PREEMPTED, RECEIVER),
+            (50, 1, RECEIVER, SLEEPS, HOG),
+            (400, 1, HOG, PREEMPTED, RECEIVER),
+            (600, 1, RECEIVER, SLEEPS, IDLE),
+        ],
+        wakings=[(150, SENDER, RECEIVER, IN_SOFTIRQ)],
+        timers=[(1, 420, 430), (0, 440, 445)],
+    )
+    found = split(kernel.scheduling(), SENDER, 100, RECEIVER, 450)
+    assert briefly(found) == [
+        ("running", 100, 150, SENDER, None),
+        ("runnable", 150, 400, RECEIVER, HOG),
+        ("running", 400, 420, RECEIVER, None),
+        ("interrupt", 420, 430, RECEIVER, None),
+        ("running", 430, 450, RECEIVER, None),
+    ]
+    assert found[3].what == "local_timer" and found[1].cpu == 1
+
+
+def test_a_thread_that_sleeps_between_two_of_its_events() -> None:
+    kernel = Kernel(
+        switches=[
+            (10, 0, IDLE, PREEMPTED, RECEIVER),
+            (520, 0, RECEIVER, SLEEPS, IDLE),
+            (710, 0, IDLE, PREEMPTED, RECEIVER),
+            (900, 0, RECEIVER, SLEEPS, IDLE),
+        ],
+        wakings=[(700, SENDER, RECEIVER, 0)],
+    )
+    found = split(kernel.scheduling(), RECEIVER, 500, RECEIVER, 800)
+    assert briefly(found) == [
+        ("running", 500, 520, RECEIVER, None),
+        ("blocked", 520, 700, RECEIVER, SENDER),
+        ("wake-up", 700, 710, RECEIVER, IDLE),
+        ("running", 710, 800, RECEIVER, None),
+    ]
+
+
+def test_a_sender_that_loses_the_processor_before_it_has_sent() -> None:
+    kernel = Kernel(
+        switches=[
+            (10, 0, IDLE, PREEMPTED, SENDER),
+            (20, 1, RECEIVER, SLEEPS, IDLE),
+            (120, 0, SENDER, PREEMPTED, HOG),
+            (300, 0, HOG, PREEMPTED, SENDER),
+            (360, 1, IDLE, PREEMPTED, RECEIVER),
+            (500, 1, RECEIVER, SLEEPS, IDLE),
+        ],
+        wakings=[(350, SENDER, RECEIVER, 0)],
+    )
+    found = split(kernel.scheduling(), SENDER, 100, RECEIVER, 400)
+    assert briefly(found) == [
+        ("running", 100, 120, SENDER, None),
+        ("runnable", 120, 300, SENDER, HOG),
+        ("running", 300, 350, SENDER, None),
+        ("wake-up", 350, 360, RECEIVER, IDLE),
+        ("running", 360, 400, RECEIVER, None),
+    ]
+
+
+def test_what_an_interrupt_of_another_thread_brings_is_unknown_before_it() -> None:
+    kernel = Kernel(
+        switches=[
+            (20, 1, RECEIVER, SLEEPS, HOG),
+            (310, 1, HOG, PREEMPTED, RECEIVER),
+            (500, 1, RECEIVER, SLEEPS, HOG),
+        ],
+        wakings=[(300, HOG, RECEIVER, IN_SOFTIRQ)],
+    )
+    found = split(kernel.scheduling(), SENDER, 100, RECEIVER, 400)
+    assert [(part.name, part.start, part.end) for part in found] == [
+        ("unknown", 100, 300),
+        ("runnable", 300, 310),
+        ("running", 310, 400),
+    ]
+
+
+def test_a_kernel_that_does_not_tell_when_idling_ends() -> None:
+    kernel = Kernel(
+        switches=[
+            (20, 1, RECEIVER, SLEEPS, IDLE),
+            (500, 1, RECEIVER, SLEEPS, IDLE),
+            (510, 0, SENDER, SLEEPS, IDLE),
+        ],
+        wakings=[(300, SENDER, RECEIVER, 0)],
+    )
+    found = split(kernel.scheduling(), RECEIVER, 350, RECEIVER, 400)
+    assert briefly(found) == [("running", 350, 400, RECEIVER, None)]
+    (only,) = split(kernel.scheduling(), HOG + 1, 310, RECEIVER, 400)
+    assert (only.name, only.by) == ("wake-up", IDLE) and "not told" in only.what
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_parts_follow_each_other_without_a_gap(seed: int) -> None:
+    """Whatever the events say, also where some of them are missing."""
+    drawn = random.Random(seed)
+    threads = [IDLE, SENDER, RECEIVER, HOG]
+    switches, wakings = [], []
+    on = {0: IDLE, 1: IDLE}
+    for ts in range(10, 1000, 7):
+        cpu = drawn.randrange(2)
+        free = [each for each in threads if each == IDLE or each not in on.values()]
+        come = drawn.choice(free)
+        switches.append((ts, cpu, on[cpu], drawn.choice([SLEEPS, PREEMPTED, 256]), come))
+        on[cpu] = come
+        flags = drawn.choice([0, 8, IN_SOFTIRQ])
+        wakings.append((ts + 3, drawn.choice(threads), drawn.choice(threads[1:]), flags))
+    timers = [(drawn.randrange(2), ts, ts + drawn.randrange(1, 9)) for ts in range(0, 999, 31)]
+    kept = [each for each in switches if drawn.random() < 0.9]
+    scheduling = Kernel(kept, wakings, timers).scheduling()
+    begin = drawn.randrange(1, 900)
+    end = begin + drawn.randrange(1, 300)
+    for sender in (SENDER, RECEIVER):
+        found = split(scheduling, sender, begin, RECEIVER, end)
+        assert found[0].start == begin and found[-1].end == end
+        assert all(part.end > part.start for part in found)
+        assert all(a.end == b.start for a, b in zip(found, found[1:], strict=False))
