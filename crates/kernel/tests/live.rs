@@ -1,5 +1,8 @@
 //! Recording this machine's kernel. Needs root and tracefs, and says so where it cannot.
 
+#[path = "../../../tests/skip.rs"]
+mod skip;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,7 +37,7 @@ impl Place {
         if let Some(folder) = &mounted {
             fs::create_dir(point(folder)).unwrap();
             if let Err(error) = tracefs::mount_on(&point(folder)) {
-                eprintln!("SKIPPED: tracefs cannot be mounted: {error}");
+                skip::skipped(&format!("tracefs cannot be mounted: {error}"));
                 return None;
             }
         }
@@ -45,7 +48,7 @@ impl Place {
         if clocks.as_ref().is_ok_and(|clocks| clocks.contains(clock)) {
             return Some(place);
         }
-        eprintln!("SKIPPED: no tracing by {clock}: {clocks:?}");
+        skip::skipped(&format!("no tracing by {clock}: {clocks:?}"));
         None
     }
 
@@ -161,7 +164,7 @@ fn switches_of_a_thread_lie_between_its_own_readings_of_the_counter() {
     transcode(folder.path(), folder.path()).unwrap();
     let found = events(&folder.path().join("trace"));
     if !recording.threads_known {
-        eprintln!("SKIPPED: threads have other numbers here than the kernel gives them");
+        skip::skipped("threads have other numbers here than the kernel gives them");
         return;
     }
     let switches = |key: &str, wanted: &str| {
