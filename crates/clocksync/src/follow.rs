@@ -93,9 +93,9 @@ pub(crate) struct Follow {
     /// Least round trips of late that are usual, and the least usual one ever.
     usual: VecDeque<f64>,
     least: f64,
-    /// The last windows, as many as `RECENT`, of those in a row that are not: their middles, legs
-    /// and by how much they were off.
-    unusual: VecDeque<(f64, Legs, f64)>,
+    /// The last `RECENT` of those in a row that are not: begins and ends, legs, by how much off.
+    unusual: VecDeque<([f64; 2], Legs, f64)>,
+    /// Where the last usual window begins.
     last_usual: f64,
 }
 
@@ -337,7 +337,7 @@ impl Follow {
         }
         let least = self.path_least().unwrap_or(chosen.sum);
         if (chosen.sum - least).abs() <= threshold(self.sum_noise()) {
-            self.note_usual(x, chosen.sum);
+            self.note_usual(begin, chosen.sum);
             if self.bias_variance == 0.0 {
                 let measurement = Measurement { offset, own };
                 let skew = legs(QUICK).half_difference - legs(0.0).half_difference;
@@ -348,21 +348,20 @@ impl Follow {
         if self.unusual.len() == RECENT {
             self.unusual.pop_front();
         }
-        self.unusual.push_back((x, chosen, chosen.half_difference - self.bias));
-        self.path_changed().then(|| self.change_path())
+        self.unusual.push_back(([begin, end], chosen, chosen.half_difference - self.bias));
+        self.other_path().map(|begin| self.change_path(begin))
     }
 
-    /// Whether the last windows are those of another path: load makes round trips longer for long
-    /// as well, but not all of them by the same.
-    fn path_changed(&self) -> bool {
-        if self.unusual.len() < SIDE {
-            return false;
-        }
-        let sums = || self.unusual.iter().map(|u| u.1.sum);
-        let noise = path::spread(sums()) * std::f64::consts::FRAC_1_SQRT_2;
-        let least = path::low(sums().collect());
-        let moved = self.path_least().map_or(0.0, |usual| (least - usual).abs());
-        moved > threshold(noise.max(self.sum_noise()))
+    /// Since which unusual window all are of another path, if they are: load makes round trips longer
+    /// for long as well, but not all of them by the same.
+    fn other_path(&self) -> Option<usize> {
+        let sums: Vec<f64> = self.unusual.iter().map(|u| u.1.sum).collect();
+        let of_usual = self.sum_noise();
+        let limit = |noise: f64| threshold(noise.max(of_usual));
+        let begin = path::last_begin(&sums, limit)?;
+        let sums = &sums[begin..];
+        let moved = (path::low(sums.to_vec()) - self.path_least()?).abs();
+        (moved > limit(path::noise(sums.iter().copied()))).then_some(begin)
     }
 
     /// What the direction that is held up adds to the offset at a round trip.
@@ -429,8 +428,10 @@ impl Follow {
         noise
     }
 
-    fn change_path(&mut self) -> PathChange {
-        let unusual = std::mem::take(&mut self.unusual);
+    /// `begin` is the first unusual window of the new path.
+    fn change_path(&mut self, begin: usize) -> PathChange {
+        let mut unusual = std::mem::take(&mut self.unusual);
+        unusual.drain(..begin);
         let threshold = threshold(self.sum_noise());
         let jump = median(unusual.iter().map(|u| u.2).collect()).unwrap_or_default();
         let sum = path::low(unusual.iter().map(|u| u.1.sum).collect());
@@ -454,18 +455,18 @@ impl Follow {
         let moved = if self.bias_variance == 0.0 && last_bias != 0.0 { -last_bias } else { jump };
         let new = unusual.len().saturating_sub(USUAL);
         self.usual = unusual.iter().skip(new).map(|u| u.1.sum).collect();
-        self.last_usual = unusual[unusual.len() - 1].0;
+        self.last_usual = unusual[unusual.len() - 1].0[0];
         PathChange {
             from,
-            until: unusual[0].0,
+            until: unusual[0].0[1],
             forward_ns: 0.5 * longer + moved,
             back_ns: 0.5 * longer - moved,
         }
     }
 
-    fn note_usual(&mut self, x: f64, sum: f64) {
+    fn note_usual(&mut self, begin: f64, sum: f64) {
         self.unusual.clear();
-        self.last_usual = x;
+        self.last_usual = begin;
         if self.usual.len() == USUAL {
             self.usual.pop_front();
         }
@@ -491,7 +492,7 @@ impl Follow {
     }
 
     fn sum_noise(&self) -> f64 {
-        path::spread(self.usual.iter().copied()) * std::f64::consts::FRAC_1_SQRT_2
+        path::noise(self.usual.iter().copied())
     }
 }
 

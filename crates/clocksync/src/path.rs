@@ -37,12 +37,13 @@ pub(crate) struct Regime {
     pub(crate) variance: f64,
 }
 
-/// Noise of one window's round trip, from neighbours.
-pub(crate) fn noise(windows: &[Legs]) -> f64 {
-    spread(windows.iter().map(|w| w.sum)) * std::f64::consts::FRAC_1_SQRT_2
+/// Noise of one window's round trip, from the differences between neighbours; a few large ones do
+/// not count.
+pub(crate) fn noise(sums: impl Iterator<Item = f64> + Clone) -> f64 {
+    spread(sums) * std::f64::consts::FRAC_1_SQRT_2
 }
 
-/// Standard deviation of the differences between neighbours; a few large ones do not count.
+/// Standard deviation of the differences between neighbours.
 pub(crate) fn spread(values: impl Iterator<Item = f64> + Clone) -> f64 {
     let differences = values.clone().zip(values.skip(1)).map(|(a, b)| (a - b).abs());
     1.4826 * median(differences.collect()).unwrap_or(0.0)
@@ -84,12 +85,39 @@ pub(crate) fn threshold(noise: f64) -> f64 {
     (BEYOND * noise).max(LEAST_NS)
 }
 
+/// Since which window all are of one path, by their round trips; `None` while fewer than [`SIDE`]
+/// are known to be. `threshold` says by how much a round trip of some noise must move.
+///
+/// Load may have held up the last windows of the path before, and the window in which the path
+/// changed has messages of both: none of them may count as the least of the new path. So a window
+/// that is quicker than all that follow it, by more than their noise, was before it, and so was one
+/// that is slower than the least by as much and precedes all that are not.
+pub(crate) fn last_begin(sums: &[f64], threshold: impl Fn(f64) -> f64) -> Option<usize> {
+    let mut begin = 0;
+    loop {
+        let rest = sums.get(begin..).filter(|rest| rest.len() >= SIDE)?;
+        let limit = threshold(noise(rest.iter().copied()));
+        let mut least = rest[rest.len() - 1];
+        let quicker = rest.iter().rposition(|&sum| {
+            let jumps = least - sum > limit;
+            least = least.min(sum);
+            jumps
+        });
+        let usual = low(rest.to_vec());
+        let slower = rest.iter().position(|sum| sum - usual <= limit).unwrap_or(0);
+        match quicker.map_or(slower, |last| last + 1) {
+            0 => return Some(begin),
+            others => begin += others,
+        }
+    }
+}
+
 /// The regimes of windows that are one after the other.
 pub(crate) fn regimes(windows: &[Legs]) -> Vec<Regime> {
     let level = |range: std::ops::Range<usize>| {
         median(windows[range].iter().map(|w| w.sum).collect()).unwrap_or(0.0)
     };
-    let threshold = threshold(noise(windows));
+    let threshold = threshold(noise(windows.iter().map(|w| w.sum)));
     let mut begins = vec![0];
     let mut best: Option<(f64, usize)> = None;
     for at in SIDE..windows.len().saturating_sub(SIDE) {

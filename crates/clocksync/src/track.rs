@@ -360,7 +360,7 @@ impl Grid {
         let mut legs: Vec<Legs> = known.iter().map(|k| k.1).collect();
         let regimes = path::regimes(&legs);
         let of_window = |i: usize| &regimes[regimes.partition_point(|r| r.begin <= i) - 1];
-        let sum_noise = path::noise(&legs);
+        let sum_noise = path::noise(legs.iter().map(|l| l.sum));
         // The direction that is held up more is known by what it does to the offset.
         let tilt = path::tilt(&legs).unwrap_or(0.0);
         let excess: Vec<f64> =
