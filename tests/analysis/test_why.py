@@ -13,9 +13,10 @@ import pytest
 from loopscope.analysis.critical_path import Part, split
 from loopscope.analysis.scheduling import IDLE, Scheduling
 
-SENDER, RECEIVER, HOG = 10, 20, 30
+SENDER, RECEIVER, HOG, KSOFTIRQD = 10, 20, 30, 40
 SLEEPS, PREEMPTED = 1, 0
 IN_SOFTIRQ = 16
+NET_RX = 3
 
 
 class Kernel:
@@ -24,12 +25,15 @@ class Kernel:
     def __init__(
         self,
         switches: Sequence[tuple[int, int, int, int, int]],
-        wakings: Sequence[tuple[int, int, int, int]] = (),
+        wakings: Sequence[tuple[int, int, int, int, int]] = (),
         timers: Sequence[tuple[int, int, int]] = (),
+        raises: Sequence[tuple[int, int, int, int]] = (),
+        served: Sequence[tuple[int, int, int]] = (),
     ) -> None:
         """Switches: time, processor, thread that goes, its state, thread that comes.
 
-        Wakings: time, thread in which it happens, thread that is woken, flags. Timers: processor,
+        Wakings: time, processor, thread in which it happens, thread that is woken, flags. Timers:
+        processor, start, end. Of NET_RX, raises: time, processor, thread, flags; served: processor,
         start, end.
         """
         self._con = duckdb.connect()
@@ -42,13 +46,20 @@ class Kernel:
                     "prev_tid": prev,
                     "prev_state": state,
                     "next_tid": come,
-                    "next_comm": f"thread-{come}",
+                    "next_comm": "ksoftirqd/0" if come == KSOFTIRQD else f"thread-{come}",
                 }
                 for ts, cpu, prev, state, come in switches
             ],
             "kernel.sched_waking": [
-                {"ts": ts, "counter": 3 * ts, "tid": by, "task": woken, "common_flags": flags}
-                for ts, by, woken, flags in wakings
+                {
+                    "ts": ts,
+                    "counter": 3 * ts,
+                    "cpu": cpu,
+                    "tid": by,
+                    "task": woken,
+                    "common_flags": flags,
+                }
+                for ts, cpu, by, woken, flags in wakings
             ],
             "kernel.local_timer_entry": [
                 {"ts": start, "counter": 3 * start, "cpu": cpu} for cpu, start, _ in timers
@@ -56,8 +67,27 @@ class Kernel:
             "kernel.local_timer_exit": [
                 {"ts": end, "counter": 3 * end, "cpu": cpu} for cpu, _, end in timers
             ],
+            "kernel.softirq_raise": [
+                {
+                    "ts": ts,
+                    "counter": 3 * ts,
+                    "cpu": cpu,
+                    "vec": NET_RX,
+                    "tid": by,
+                    "common_flags": flags,
+                }
+                for ts, cpu, by, flags in raises
+            ],
+            "kernel.softirq_entry": [
+                {"ts": start, "counter": 3 * start, "cpu": cpu, "vec": NET_RX}
+                for cpu, start, _ in served
+            ],
+            "kernel.softirq_exit": [
+                {"ts": end, "counter": 3 * end, "cpu": cpu} for cpu, _, end in served
+            ],
         }
-        empty = {"ts": 0, "counter": 0, "cpu": 0, "tid": 0, "task": 0, "common_flags": 0}
+        columns_of_all = ("ts", "counter", "cpu", "tid", "task", "common_flags", "vec")
+        empty = dict.fromkeys(columns_of_all, 0)
         self._tables = {}
         for name, rows in columns.items():
             filled = [{"repeat": 1, "host": "_kernel", **row} for row in rows or [empty]]
@@ -85,7 +115,7 @@ def test_a_receiver_that_waits_behind_another_thread() -> None:
             (400, 1, HOG, PREEMPTED, RECEIVER),
             (600, 1, RECEIVER, SLEEPS, IDLE),
         ],
-        wakings=[(150, SENDER, RECEIVER, IN_SOFTIRQ)],
+        wakings=[(150, 0, SENDER, RECEIVER, IN_SOFTIRQ)],
         timers=[(1, 420, 430), (0, 440, 445)],
     )
     found = split(kernel.scheduling(), SENDER, 100, RECEIVER, 450)
@@ -107,7 +137,7 @@ def test_a_thread_that_sleeps_between_two_of_its_events() -> None:
             (710, 0, IDLE, PREEMPTED, RECEIVER),
             (900, 0, RECEIVER, SLEEPS, IDLE),
         ],
-        wakings=[(700, SENDER, RECEIVER, 0)],
+        wakings=[(700, 1, SENDER, RECEIVER, 0)],
     )
     found = split(kernel.scheduling(), RECEIVER, 500, RECEIVER, 800)
     assert briefly(found) == [
@@ -128,7 +158,7 @@ def test_a_sender_that_loses_the_processor_before_it_has_sent() -> None:
             (360, 1, IDLE, PREEMPTED, RECEIVER),
             (500, 1, RECEIVER, SLEEPS, IDLE),
         ],
-        wakings=[(350, SENDER, RECEIVER, 0)],
+        wakings=[(350, 0, SENDER, RECEIVER, 0)],
     )
     found = split(kernel.scheduling(), SENDER, 100, RECEIVER, 400)
     assert briefly(found) == [
@@ -147,13 +177,84 @@ def test_what_an_interrupt_of_another_thread_brings_is_unknown_before_it() -> No
             (310, 1, HOG, PREEMPTED, RECEIVER),
             (500, 1, RECEIVER, SLEEPS, HOG),
         ],
-        wakings=[(300, HOG, RECEIVER, IN_SOFTIRQ)],
+        wakings=[(300, 1, HOG, RECEIVER, IN_SOFTIRQ)],
     )
     found = split(kernel.scheduling(), SENDER, 100, RECEIVER, 400)
     assert [(part.name, part.start, part.end) for part in found] == [
         ("unknown", 100, 300),
         ("runnable", 300, 310),
         ("running", 310, 400),
+    ]
+
+
+def test_a_soft_interrupt_that_waits_behind_another_thread() -> None:
+    """The sender asks for it on processor 0, which another thread has until it is served."""
+    switches = [
+        (10, 0, IDLE, PREEMPTED, SENDER),
+        (20, 1, RECEIVER, SLEEPS, IDLE),
+        (150, 0, SENDER, PREEMPTED, HOG),
+        (310, 1, IDLE, PREEMPTED, RECEIVER),
+        (500, 1, RECEIVER, SLEEPS, IDLE),
+        (600, 0, HOG, PREEMPTED, SENDER),
+    ]
+    kernel = Kernel(
+        switches,
+        wakings=[(300, 0, HOG, RECEIVER, IN_SOFTIRQ)],
+        raises=[(50, 0, HOG, 0), (130, 0, SENDER, 0), (140, 0, HOG, IN_SOFTIRQ)],
+        served=[(0, 60, 70), (0, 290, 320)],
+    )
+    found = split(kernel.scheduling(), SENDER, 100, RECEIVER, 400)
+    assert briefly(found) == [
+        ("running", 100, 130, SENDER, None),
+        ("pending", 130, 150, None, SENDER),
+        ("pending", 150, 290, None, HOG),
+        ("softirq", 290, 300, HOG, None),
+        ("wake-up", 300, 310, RECEIVER, IDLE),
+        ("running", 310, 400, RECEIVER, None),
+    ]
+    assert {part.what for part in found[1:4]} == {"NET_RX"}
+    # It may have been asked for before: then it was pending all the time.
+    pending = split(kernel.scheduling(), SENDER, 135, RECEIVER, 400)
+    assert briefly(pending)[:2] == [
+        ("pending", 135, 150, None, SENDER),
+        ("pending", 150, 290, None, HOG),
+    ]
+    # Another interrupt asked for it: what that was about is not known.
+    of_interrupt = Kernel(
+        switches,
+        wakings=[(300, 0, HOG, RECEIVER, IN_SOFTIRQ)],
+        raises=[(200, 0, HOG, 8)],
+        served=[(0, 290, 320)],
+    )
+    found = split(of_interrupt.scheduling(), SENDER, 100, RECEIVER, 400)
+    assert [(part.name, part.start, part.end) for part in found[:2]] == [
+        ("unknown", 100, 200),
+        ("pending", 200, 290),
+    ]
+
+
+def test_a_thread_that_serves_interrupts_is_followed() -> None:
+    """The soft interrupt's thread is woken by the sender, and waits for the processor."""
+    kernel = Kernel(
+        switches=[
+            (5, 0, IDLE, PREEMPTED, KSOFTIRQD),
+            (6, 0, KSOFTIRQD, SLEEPS, SENDER),
+            (20, 1, RECEIVER, SLEEPS, IDLE),
+            (150, 0, SENDER, PREEMPTED, HOG),
+            (250, 0, HOG, PREEMPTED, KSOFTIRQD),
+            (310, 1, IDLE, PREEMPTED, RECEIVER),
+            (500, 1, RECEIVER, SLEEPS, IDLE),
+        ],
+        wakings=[(140, 0, SENDER, KSOFTIRQD, 0), (300, 0, KSOFTIRQD, RECEIVER, IN_SOFTIRQ)],
+    )
+    found = split(kernel.scheduling(), SENDER, 100, RECEIVER, 400)
+    assert briefly(found) == [
+        ("running", 100, 140, SENDER, None),
+        ("runnable", 140, 150, KSOFTIRQD, SENDER),
+        ("runnable", 150, 250, KSOFTIRQD, HOG),
+        ("running", 250, 300, KSOFTIRQD, None),
+        ("wake-up", 300, 310, RECEIVER, IDLE),
+        ("running", 310, 400, RECEIVER, None),
     ]
 
 
@@ -164,7 +265,7 @@ def test_a_kernel_that_does_not_tell_when_idling_ends() -> None:
             (500, 1, RECEIVER, SLEEPS, IDLE),
             (510, 0, SENDER, SLEEPS, IDLE),
         ],
-        wakings=[(300, SENDER, RECEIVER, 0)],
+        wakings=[(300, 0, SENDER, RECEIVER, 0)],
     )
     found = split(kernel.scheduling(), RECEIVER, 350, RECEIVER, 400)
     assert briefly(found) == [("running", 350, 400, RECEIVER, None)]
@@ -186,14 +287,19 @@ def test_parts_follow_each_other_without_a_gap(seed: int) -> None:
         switches.append((ts, cpu, on[cpu], drawn.choice([SLEEPS, PREEMPTED, 256]), come))
         on[cpu] = come
         flags = drawn.choice([0, 8, IN_SOFTIRQ])
-        wakings.append((ts + 3, drawn.choice(threads), drawn.choice(threads[1:]), flags))
+        wakings.append((ts + 3, cpu, drawn.choice(threads), drawn.choice(threads[1:]), flags))
     timers = [(drawn.randrange(2), ts, ts + drawn.randrange(1, 9)) for ts in range(0, 999, 31)]
+    raises = [
+        (ts, drawn.randrange(2), drawn.choice(threads), drawn.choice([0, 8, IN_SOFTIRQ]))
+        for ts in range(1, 999, drawn.randrange(5, 50))
+    ]
+    served = [(drawn.randrange(2), ts, ts + drawn.randrange(1, 30)) for ts in range(0, 999, 31)]
     kept = [each for each in switches if drawn.random() < 0.9]
-    scheduling = Kernel(kept, wakings, timers).scheduling()
+    scheduling = Kernel(kept, wakings, timers, raises, served).scheduling()
     begin = drawn.randrange(1, 900)
     end = begin + drawn.randrange(1, 300)
     for sender in (SENDER, RECEIVER):
         found = split(scheduling, sender, begin, RECEIVER, end)
         assert found[0].start == begin and found[-1].end == end
-        assert all(part.end > part.start for part in found)
+        assert all(part.end > part.start for part in found), [p for p in found if p.end <= p.start]
         assert all(a.end == b.start for a, b in zip(found, found[1:], strict=False))

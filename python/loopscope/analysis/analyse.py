@@ -107,6 +107,7 @@ def _analyse(
     from loopscope.analysis.messages import read_messages
     from loopscope.analysis.missing_events import contradictions, without_account
     from loopscope.analysis.patterns import measure_pattern
+    from loopscope.analysis.ranking import with_causes
     from loopscope.analysis.value import measure_value
 
     experiment = run.specification
@@ -171,6 +172,7 @@ def _analyse(
     problems += falsified(clock_events, expectations, judged, measured, times)
     loops = read_loops(run)
     judged = contradicted(loops, expectations, judged, measured)
+    judged = with_causes(run, lists, expectations, judged, times)
     met = [found.verdict for found in of_patterns if found.verdict is not None]
     verdict = overall([*(each.verdict for each in judged), *met])
     if run.incomplete:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from loopscope.analysis.scheduling import IDLE
 
 if TYPE_CHECKING:
+    from loopscope.analysis.interrupts import Happening
     from loopscope.analysis.scheduling import Scheduling, Stretch
 
 
@@ -23,7 +24,8 @@ class Part:
 
     name: str
     """``running``, ``runnable`` (something else had the processor), ``wake-up`` (the processor was
-    idle), ``blocked``, ``interrupt``, ``softirq``, ``unknown``."""
+    idle), ``blocked``, ``interrupt``, ``softirq``, ``pending`` (a soft interrupt was asked for, and
+    not served yet), ``unknown``."""
     start: int
     end: int
     tid: int | None
@@ -32,12 +34,14 @@ class Part:
     by: int | None = None
     """The thread that was on the processor instead, or that ended the sleep."""
     what: str = ""
-    """The interrupt, or why it is not known."""
+    """The interrupt, that which is pending, or why it is not known."""
 
 
 WITHOUT_STATE = "the scheduler's events do not tell what the thread did"
 UNTOLD = "when it came onto it is not told"
-BY_INTERRUPT = "until an interrupt woke the receiver"
+UNTOLD_INTERRUPT = "until an interrupt that is not told"
+# The names of threads.
+_SERVE_INTERRUPTS = ("ksoftirqd/", "napi/", "irq/")
 
 
 def split(scheduling: Scheduling, sender: int, begin: int, receiver: int, end: int) -> list[Part]:
@@ -45,7 +49,7 @@ def split(scheduling: Scheduling, sender: int, begin: int, receiver: int, end: i
 
     They follow each other without a gap.
     """
-    parts: list[Part] = []
+    parts: list[Part] = []  # backward
     tid, at = receiver, end
     while at > begin:
         state = scheduling.before(tid, at)
@@ -56,7 +60,6 @@ def split(scheduling: Scheduling, sender: int, begin: int, receiver: int, end: i
         if tid == sender and state.state == "unknown" and state.start < begin:
             # It was on a processor at its own event, and has not left that since.
             state = state._replace(state="running", waking=None)
-        # Backward, like all.
         parts += reversed([*_of_stretch(scheduling, tid, state, since, at)])
         at = since
         if at <= begin or state.waking is None:
@@ -66,18 +69,83 @@ def split(scheduling: Scheduling, sender: int, begin: int, receiver: int, end: i
             # Nothing but its own sleep was between the thread's two events.
             slept = scheduling.slept_since(tid, at)
             since = begin if slept is None else max(slept, begin)
-            what = "until an interrupt" if waking.in_interrupt else ""
-            by = None if waking.in_interrupt else waking.by
+            what = "until an interrupt" if waking.within else ""
+            by = None if waking.within else waking.by
             parts.append(Part("blocked", since, at, tid, None, by, what))
             at = since
-        elif waking.by == sender or not waking.in_interrupt:
-            # The sender runs the network's code itself, also where that is a soft interrupt.
-            tid = waking.by
-        else:
-            parts.append(Part("unknown", begin, at, None, None, what=BY_INTERRUPT))
+            continue
+        before, came_from = _to_thread(scheduling, waking, sender, begin)
+        parts += reversed(before)
+        at = before[0].start if before else at
+        if came_from is None:
             break
+        tid = came_from
     parts.reverse()
     return parts
+
+
+def _to_thread(
+    scheduling: Scheduling, waking: Happening, sender: int, begin: int
+) -> tuple[list[Part], int | None]:
+    """The parts of the interrupts that led to a waking, and the thread that they came from.
+
+    That is None where the parts go back to ``begin``.
+    """
+    parts: list[Part] = []
+    happening, at = waking, waking.at
+    while not _is_of_thread(scheduling, happening, sender):
+        assert happening.within is not None
+        kind, cpu = happening.within, happening.cpu
+        served = scheduling.interrupts.at(kind, cpu, at)
+        if served is None:
+            what = UNTOLD_INTERRUPT
+            return [Part("unknown", begin, at, None, cpu, what=what), *parts], None
+        start = max(served.start, begin)
+        if start < at:
+            parts.insert(0, Part(kind, start, at, happening.by, cpu, what=served.name))
+        raised = scheduling.interrupts.raised(cpu, served) if kind == "softirq" else None
+        if start == begin:
+            return parts, None
+        if raised is None:
+            what = f"before {served.name}"
+            return [Part("unknown", begin, start, None, cpu, what=what), *parts], None
+        at = max(raised.at, begin)
+        parts[:0] = _on(scheduling, cpu, at, start, lambda _: "pending", None, served.name)
+        if at == begin:
+            return parts, None
+        happening = raised
+    return parts, happening.by
+
+
+def _is_of_thread(scheduling: Scheduling, happening: Happening, sender: int) -> bool:
+    """Whether what its thread did before tells how something came to happen.
+
+    The sender runs the network's code itself, also where that is a soft interrupt, and some threads
+    do nothing but serve interrupts.
+    """
+    name = scheduling.name(happening.by)
+    serves = name.startswith(_SERVE_INTERRUPTS)
+    return happening.within is None or happening.by == sender or serves
+
+
+def _on(
+    scheduling: Scheduling,
+    cpu: int,
+    start: int,
+    end: int,
+    name: Callable[[int], str],
+    tid: int | None,
+    what: str = "",
+) -> Iterator[Part]:
+    """A time in which a processor did other things: a part, of a name, for each thread on it."""
+    at = start
+    for other, since, until in scheduling.on(cpu, start, end):
+        if since > at:
+            yield Part("unknown", at, since, tid, cpu, what=WITHOUT_STATE)
+        yield Part(name(other), since, until, tid, cpu, other, what)
+        at = until
+    if at < end:
+        yield Part("unknown", at, end, tid, cpu, what=WITHOUT_STATE)
 
 
 def _of_stretch(
@@ -90,15 +158,11 @@ def _of_stretch(
         yield from _interrupted(scheduling, tid, state.cpu, start, end)
     elif state.state == "runnable":
         assert state.cpu is not None
-        at = start
-        for other, since, until in scheduling.on(state.cpu, start, end):
-            if since > at:
-                yield Part("unknown", at, since, tid, state.cpu, what=WITHOUT_STATE)
-            name = "wake-up" if other == IDLE else "runnable"
-            yield Part(name, since, until, tid, state.cpu, other)
-            at = until
-        if at < end:
-            yield Part("unknown", at, end, tid, state.cpu, what=WITHOUT_STATE)
+
+        def name(other: int) -> str:
+            return "wake-up" if other == IDLE else "runnable"
+
+        yield from _on(scheduling, state.cpu, start, end, name, tid)
     elif state.state == "blocked":
         yield Part("blocked", start, end, tid, None)
     elif state.cpu is not None and scheduling.is_idle(state.cpu, start, tid):
@@ -116,7 +180,7 @@ def _interrupted(
         kind: str, rest: Callable[[int, int], Iterator[Part]], since: int, until: int
     ) -> Iterator[Part]:
         at = since
-        for name, begun, ended in scheduling.interrupted(kind, cpu, since, until):
+        for name, begun, ended in scheduling.interrupts.between(kind, cpu, since, until):
             yield from rest(at, begun)
             yield Part(kind, begun, ended, tid, cpu, what=name)
             at = ended

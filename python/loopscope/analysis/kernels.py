@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loopscope.analysis.results import KernelLoss, KernelResult
-from loopscope.timeline import Run
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from loopscope.timeline import Run
 
 SHARED = "_kernel"
 """Among the hosts: the kernel of a machine whose hosts share it."""
@@ -69,3 +73,12 @@ def _untold(run: Run) -> list[str]:
         "when a thread came after that is not observable"
         for repeat, host, cpu, *_ in found
     ]
+
+
+def rows_of(run: Run, table: str, repeat: int, kernel: str, columns: str) -> pa.Table:
+    """The rows of a kernel's table in one repeat, in the counter's order.
+
+    Raises `RunError` where the table cannot be read.
+    """
+    rows = run.relation(table).filter(f"repeat = {repeat} AND host = '{kernel}'")
+    return rows.order("counter").project(columns).to_arrow_table()

@@ -140,7 +140,9 @@ class ExpectationResult(Document):
     """
     is_time: Annotated[bool, INTERNAL]
     reason: str | None
-    """Why it is UNKNOWN; which of several hosts made it FAIL."""
+    """Why it is UNKNOWN; which of several hosts, or what held most of the messages that were late,
+    made it FAIL.
+    """
     unit: Annotated[str | None, OPTIONAL] = None
     """Unit of a value, "" for a count; None where this is about a path."""
     counts: CaseCounts | None = None

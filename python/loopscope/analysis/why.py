@@ -19,11 +19,13 @@ from loopscope.timeline.relation import literals
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loopscope.analysis.messages import Messages
+    from loopscope.analysis.messages import Messages, Rows
     from loopscope.timeline import Run
 
 SCHEDULER = ("kernel.sched_switch", "kernel.sched_waking")
 """The tables without which nothing can be said."""
+UNKNOWN = "unknown"
+"""The name of parts whose cause the events do not tell."""
 
 
 class NothingRecordedError(Exception):
@@ -61,40 +63,50 @@ class WhyMessage(Document):
     repeat: int
     id: Any
     ns: int
+    """From the first to the last event that is explained."""
     err_ns: int
     lost: bool
     hops: tuple[WhyHop, ...]
 
-    def largest(self) -> tuple[str, str, int] | None:
-        """Name and cause that held it longest in all hops together, and for how long."""
+    def causes(self) -> Counter[tuple[str, str]]:
+        """For how long each held it in all hops together, ns, by name and cause of the part."""
         sums: Counter[tuple[str, str]] = Counter()
         for hop in self.hops:
             for part in hop.parts:
                 sums[part.name, part.cause] += part.ns
-        if not sums:
-            return None
-        (name, cause), ns = sums.most_common(1)[0]
-        return name, cause, ns
+        return sums
 
 
-def why(run: Run, messages: Messages, rows: Sequence[int]) -> list[WhyMessage]:
-    """What held the messages in ``rows``. Raises NothingRecordedError, and RunError."""
-    missing = [table for table in SCHEDULER if table not in run.tables]
-    if missing:
+def can_explain(run: Run) -> bool:
+    """Whether the events without which nothing can be said were recorded."""
+    return all(table in run.tables for table in SCHEDULER)
+
+
+def why(
+    run: Run, messages: Messages, rows: Sequence[int], ends: tuple[int, int] | None = None
+) -> list[WhyMessage]:
+    """What held the messages in ``rows`` from one event of the path to another.
+
+    ``ends`` None: from the first to the last. Raises NothingRecordedError, and RunError.
+    """
+    if not can_explain(run):
         raise NothingRecordedError(
             f"{run.path} has no events of the kernel's scheduler: record them with "
             "`kernel: [sched:*, irq:*, softirq:*]` in the experiment's `trace`"
         )
-    explained = _Explained(run, messages, rows)
+    explained = _Explained(run, messages, rows, ends or messages.path.loop)
     return [explained.message(row) for row in rows]
 
 
 class _Explained:
     """The kernels of a run, each read once."""
 
-    def __init__(self, run: Run, messages: Messages, rows: Sequence[int]) -> None:
+    def __init__(
+        self, run: Run, messages: Messages, rows: Sequence[int], ends: tuple[int, int]
+    ) -> None:
         self._run = run
         self._messages = messages
+        self._ends = ends
         self._places = [_places(run, messages, rows, each) for each in range(len(messages.seen))]
         self._kernels: dict[tuple[int, str], Scheduling | None] = {}
         self._threads: dict[int, Threads] = {}
@@ -107,9 +119,10 @@ class _Explained:
         repeat = int(messages.repeat[row])
         key = messages.keys.shown(int(messages.id[row]))
         seen = [bool(each[row]) for each in messages.seen]
-        both = [(first, last) for first, last in path.hops if seen[first] and seen[last]]
+        first, last = self._ends
+        within = [hop for hop in path.hops if first <= hop[0] and hop[1] <= last]
+        both = [hop for hop in within if seen[hop[0]] and seen[hop[1]]]
         hops = tuple(self._hop(row, repeat, hop) for hop in both)
-        first, last = path.loop
         lost = not (seen[first] and seen[last])
         length, err = (0, 0) if lost else _length(messages, row, first, last)
         return WhyMessage(repeat, key, length, err, lost, hops)
@@ -198,9 +211,11 @@ def _cause(part: Part, scheduling: Scheduling, threads: Threads) -> str:
         case "blocked":
             woken = f", woken by {named(part.by)}" if part.by not in (None, IDLE) else ""
             return f"{of} slept{f' {part.what}' if part.what else ''}{woken}"
+        case "pending":
+            return f"{part.what}{on} waited while {named(part.by)} was on it"
         case "interrupt" | "softirq":
             return f"{part.what}{on}, in {of}"
-        case "unknown":
+        case name if name == UNKNOWN:
             return f"{of}{on}: {part.what}" if of else part.what
         case _:
             return f"{of}{on}"
@@ -211,19 +226,21 @@ def summary(path: str, message: WhyMessage) -> str:
     if message.lost:
         return f"message {message.id}: {path}: lost"
     text = f"message {message.id}: {path} {duration(message.ns)} {maximum_error(message.err_ns)}"
-    largest = message.largest()
-    if largest is None:
+    largest = message.causes().most_common(1)
+    if not largest:
         return text
-    name, cause, ns = largest
+    ((name, cause), ns) = largest[0]
     return f"{text}: {duration(ns)} {name}: {cause}"
 
 
-def worst(messages: Messages, count: int, over_ns: int | None = None) -> list[int]:
-    """The rows of the slowest messages that arrived, slowest first."""
-    first, last = messages.path.loop
-    both = np.flatnonzero(messages.seen[first] & messages.seen[last])
-    length = messages.ts[last][both] - messages.ts[first][both]
+def slowest(messages: Messages, ends: tuple[int, int], over_ns: int | None = None) -> Rows:
+    """The rows of the messages that were seen at both events, slowest first.
+
+    Those alone that took longer than ``over_ns`` from one to the other.
+    """
+    first, last = ends
+    rows = np.flatnonzero(messages.seen[first] & messages.seen[last])
+    length = messages.ts[last][rows] - messages.ts[first][rows]
     if over_ns is not None:
-        both, length = both[length > over_ns], length[length > over_ns]
-    slowest = np.argsort(-length, kind="stable")[:count]
-    return [int(row) for row in both[slowest]]
+        rows, length = rows[length > over_ns], length[length > over_ns]
+    return rows[np.argsort(-length, kind="stable")]

@@ -1,4 +1,4 @@
-"""``loopscope why``: what held the messages of a path."""
+"""``loopscope why``: what held the messages of a path, and which causes held most of them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from loopscope.cli import exits
-from loopscope.cli.text_table import printable_lines
+from loopscope.cli.text_table import printable_lines, text_table
 from loopscope.strict_json import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from loopscope.analysis.messages import Messages
+    from loopscope.analysis.ranking import RankedCause, WithoutCause
     from loopscope.analysis.why import WhyHop, WhyMessage
     from loopscope.experiment import MessagePath
     from loopscope.timeline import Run
 
 HELP = "Explain what held messages of a path: each hop in parts, with the cause of each."
+
+RANKED = 10
+"""Causes that are listed."""
 
 WORST = 5
 _BAR = 30
@@ -53,39 +57,60 @@ def why(
             "--over", metavar="TIME", help="Those that took longer, such as 5ms, slowest first."
         ),
     ] = None,
+    rank: Annotated[
+        bool,
+        typer.Option(
+            "--rank",
+            help="List the causes by how many late messages would be in time without each. Late is "
+            "what took longer than --over, or than the experiment expects.",
+        ),
+    ] = False,
+    without: Annotated[
+        str | None,
+        typer.Option(
+            "--without",
+            metavar="CAUSE",
+            help="Estimate the path's times without the causes that contain this text.",
+        ),
+    ] = None,
     point: Annotated[
         str | None, typer.Option("--point", metavar="NAME", help="Of this point of a sweep.")
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object for each message.")
+        bool,
+        typer.Option("--json", help="Print a JSON object for each message, or for the whole list."),
     ] = False,
 ) -> None:
     from loopscope.analysis.messages import read_messages
     from loopscope.analysis.why import NothingRecordedError
-    from loopscope.analysis.why import why as explain
     from loopscope.report.catalogue import duration_ns
     from loopscope.report.samples import FigureError
     from loopscope.timeline import RunError, open_run
 
     if message is not None and (worst is not None or over is not None):
         exits.end(exits.USAGE, "--message excludes --worst and --over")
+    if message is not None and (rank or without is not None):
+        exits.end(exits.USAGE, "--rank and --without are of many messages, --message of one")
+    if rank and without is not None:
+        exits.end(exits.USAGE, "--rank excludes --without")
+    if without is not None and (worst is not None or over is not None):
+        exits.end(exits.USAGE, "--without is of all messages: it excludes --worst and --over")
     try:
         over_ns = duration_ns("--over", over)
         opened = open_run(run, point)
         chosen = _path(opened, path)
         messages, _ = read_messages(opened, chosen)
-        rows = _rows(messages, message, worst, over_ns)
-        found = explain(opened, messages, rows)
+        if rank:
+            lines = _ranked(opened, messages, over_ns, worst, as_json)
+        elif without is not None:
+            lines = _without(opened, messages, without, as_json)
+        else:
+            rows = _rows(messages, message, worst, over_ns)
+            lines = _explained(opened, messages, rows, over, as_json)
+        for line in lines:
+            typer.echo(line)
     except (FigureError, NothingRecordedError, RunError) as error:
         exits.end(exits.USAGE, str(error))
-    if as_json:
-        for each in found:
-            typer.echo(to_json({"path": chosen.name, **each.to_dict()}, ensure_ascii=False))
-        return
-    if not found:
-        typer.echo(f"no message of {chosen.name} took longer than {over}")
-    for line in (line for each in found for line in _lines(chosen.name, each)):
-        typer.echo("\n".join(printable_lines(line)))
 
 
 def _path(run: Run, name: str | None) -> MessagePath:
@@ -105,17 +130,130 @@ def _path(run: Run, name: str | None) -> MessagePath:
 def _rows(
     messages: Messages, message: str | None, count: int | None, over_ns: int | None
 ) -> list[int]:
-    from loopscope.analysis.why import worst
+    from loopscope.analysis.why import slowest
     from loopscope.timeline import RunError
 
     if message is None:
-        every = len(messages) if over_ns is not None else WORST
-        return worst(messages, count or every, over_ns)
+        every = None if over_ns is not None else WORST
+        found: list[int] = slowest(messages, messages.path.loop, over_ns)[: count or every].tolist()
+        return found
     numbers = messages.keys.numbers_of(message)
     rows = [row for row, number in enumerate(messages.id.tolist()) if number in numbers]
     if not rows:
         raise RunError(f"path {messages.path.name} has no message {message}")
     return rows
+
+
+def _explained(
+    run: Run, messages: Messages, rows: list[int], over: str | None, as_json: bool
+) -> Iterator[str]:
+    from loopscope.analysis.why import why as explain
+
+    path = messages.path.name
+    found = explain(run, messages, rows)
+    if as_json:
+        for each in found:
+            yield to_json({"path": path, **each.to_dict()}, ensure_ascii=False)
+        return
+    if not found:
+        yield f"no message of {path} took longer than {over}"
+    for each in found:
+        for line in _lines(path, each):
+            yield "\n".join(printable_lines(line))
+
+
+def _ranked(
+    run: Run, messages: Messages, over_ns: int | None, count: int | None, as_json: bool
+) -> Iterator[str]:
+    from loopscope.analysis.quantity_text import duration
+    from loopscope.analysis.ranking import rank
+    from loopscope.analysis.why import slowest
+    from loopscope.analysis.why import why as explain
+
+    path = messages.path
+    limit = over_ns if over_ns is not None else _expected(run, path.name)
+    late = slowest(messages, path.loop, limit)
+    explained = late[:count].tolist()
+    causes = rank(explain(run, messages, explained), limit)
+    if as_json:
+        content = {
+            "path": path.name,
+            "over_ns": limit,
+            "late": len(late),
+            "explained": len(explained),
+            "causes": [each.to_dict() for each in causes],
+        }
+        yield to_json(content, ensure_ascii=False)
+        return
+    arrived = len(slowest(messages, path.loop))
+    yield f"{len(late)} of {arrived} messages of {path.name} took longer than {duration(limit)}"
+    if len(explained) < len(late):
+        yield f"the {len(explained)} slowest are explained"
+    if causes:
+        yield from _of_causes(causes, len(explained))
+
+
+def _of_causes(causes: list[RankedCause], late: int) -> Iterator[str]:
+    from loopscope.analysis.quantity_text import duration
+
+    rows = [
+        (
+            f"{each.in_time}",
+            f"{100 * each.in_time / late:.0f} %",
+            f"{each.messages}",
+            duration(each.ns / each.messages),
+            f"{each.name}: {each.cause}",
+        )
+        for each in causes[:RANKED]
+    ]
+    names = ("in time without it", "share", "held", "mean time", "cause")
+    yield from text_table(names, (True, True, True, True, False), rows)
+    if len(causes) > RANKED:
+        yield f"and {len(causes) - RANKED} more, which --json has"
+
+
+def _expected(run: Run, path: str) -> int:
+    """The least time that the experiment expects of a whole path."""
+    from loopscope.analysis.ranking import limit_of
+    from loopscope.timeline import RunError
+
+    experiment = run.specification
+    wanted = () if experiment is None else experiment.expectations
+    limits = [limit_of(each) for each in wanted if each.path == path and each.hop is None]
+    known = [each for each in limits if each is not None]
+    if not known:
+        raise RunError(f"the experiment expects no time of {path}: say with --over what is late")
+    return min(known)
+
+
+def _without(run: Run, messages: Messages, cause: str, as_json: bool) -> Iterator[str]:
+    from loopscope.analysis.ranking import without
+    from loopscope.analysis.why import slowest
+    from loopscope.analysis.why import why as explain
+    from loopscope.timeline import RunError
+
+    path = messages.path
+    rows = slowest(messages, path.loop).tolist()
+    try:
+        found = without(explain(run, messages, rows), cause)
+    except ValueError as error:
+        raise RunError(str(error)) from error
+    if as_json:
+        yield to_json({"path": path.name, **found.to_dict()}, ensure_ascii=False)
+        return
+    yield from _of_times(path.name, found)
+
+
+def _of_times(path: str, found: WithoutCause) -> Iterator[str]:
+    from loopscope.analysis.quantity_text import duration
+
+    yield f"{found.held} of {found.messages} messages of {path} were held by {found.cause!r}"
+    rows = [
+        (name, duration(ns), duration(found.times_without[name]))
+        for name, ns in found.times.items()
+    ]
+    yield from text_table((path, "as it was", "without it"), (False, True, True), rows)
+    yield "an estimate: without it a message may have met another cause"
 
 
 def _lines(path: str, message: WhyMessage) -> Iterator[str]:

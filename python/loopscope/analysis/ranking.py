@@ -1,0 +1,156 @@
+"""Causes by how many late messages they account for, and a path's times without one of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loopscope.analysis.document import Document
+from loopscope.analysis.quantity_text import duration, number
+from loopscope.analysis.verdict import Verdict
+from loopscope.analysis.why import UNKNOWN, can_explain, slowest, why
+from loopscope.experiment import Requirement
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from loopscope.analysis.bounded_statistics import Nanoseconds
+    from loopscope.analysis.measured import MeasuredPath
+    from loopscope.analysis.messages import Messages
+    from loopscope.analysis.results import ExpectationResult
+    from loopscope.analysis.why import WhyMessage
+    from loopscope.analysis.window import RepeatTimes
+    from loopscope.experiment import Expectation
+    from loopscope.timeline import Run
+
+MOST = 500
+"""Of more late messages than this, the slowest are explained for the line of a verdict."""
+
+
+@dataclass(frozen=True)
+class RankedCause(Document):
+    """A cause of late messages."""
+
+    name: str
+    """Of the part, see `WhyPart`."""
+    cause: str
+    in_time: int
+    """Late messages that would not be late without it."""
+    messages: int
+    """Late messages that it held at all."""
+    ns: int
+    """For how long it held them, together."""
+
+
+@dataclass(frozen=True)
+class WithoutCause(Document):
+    """A path's times as they were, and with the parts of some causes taken out of each message.
+
+    An estimate: without its cause a message may have met another one.
+    """
+
+    cause: str
+    messages: int
+    """Messages that arrived."""
+    held: int
+    """Those of them that had a part of that cause."""
+    times: Mapping[str, int]
+    """ns by statistic."""
+    times_without: Mapping[str, int]
+
+
+def rank(late: Sequence[WhyMessage], limit_ns: int) -> list[RankedCause]:
+    """The causes of messages that took longer than a limit, that of the most first."""
+    sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for message in late:
+        for key, ns in message.causes().items():
+            found = sums[key]
+            found[0] += message.ns - ns <= limit_ns
+            found[1] += 1
+            found[2] += ns
+    causes = [RankedCause(*key, *found) for key, found in sums.items()]
+    return sorted(causes, key=lambda each: (-each.in_time, -each.ns, each.cause))
+
+
+def without(found: Sequence[WhyMessage], cause: str) -> WithoutCause:
+    """A path's times without the causes that contain a text. Raises `ValueError` if none does."""
+    lengths, taken = [], []
+    for message in found:
+        parts = message.causes().items()
+        lengths.append(message.ns)
+        taken.append(sum(ns for (name, text), ns in parts if cause in f"{name}: {text}"))
+    if not any(taken):
+        raise ValueError(f"no message was held by {cause!r}: `why --rank` names the causes")
+    before = np.array(lengths)
+    held = np.array(taken)
+    return WithoutCause(
+        cause, len(before), int((held > 0).sum()), _times(before), _times(before - held)
+    )
+
+
+def _times(lengths: Nanoseconds) -> dict[str, int]:
+    rising = np.sort(lengths)
+    ranks = {"p50": 50, "p99": 99}
+    found = {name: int(rising[-(-len(rising) * q // 100) - 1]) for name, q in ranks.items()}
+    return {**found, "max": int(rising[-1])}
+
+
+def with_causes(
+    run: Run,
+    paths: Mapping[str, MeasuredPath],
+    expectations: Sequence[Expectation | Requirement],
+    judged: Sequence[ExpectationResult],
+    times: RepeatTimes,
+) -> list[ExpectationResult]:
+    """The verdicts, those that failed with the main cause of the late messages as their reason.
+
+    What has a reason already, or no late messages whose cause is known, is as it was.
+    """
+    if not can_explain(run):
+        return list(judged)
+    found = []
+    for wanted, result in zip(expectations, judged, strict=True):
+        path = None if wanted.path is None else paths.get(wanted.path)
+        if result.verdict is Verdict.FAIL and result.reason is None and path is not None:
+            result = replace(result, reason=_main_cause(run, path.messages, wanted, times))
+        found.append(result)
+    return found
+
+
+def _main_cause(
+    run: Run, messages: Messages, wanted: Expectation | Requirement, times: RepeatTimes
+) -> str | None:
+    limit = limit_of(wanted)
+    if limit is None:
+        return None
+    hop = wanted.hop
+    ends = messages.path.loop if hop is None else (hop.start, hop.end)
+    rows = slowest(messages, ends, limit)
+    first = ends[0]
+    begin = messages.ts[first][rows], messages.err[first][rows]
+    last = messages.ts[ends[1]][rows], messages.err[ends[1]][rows]
+    possible, _ = times.within(wanted.window, messages.repeat[rows], begin, last)
+    rows = rows[possible]
+    if not len(rows):
+        return None
+    ranked = rank(why(run, messages, rows[:MOST].tolist(), ends), limit)
+    known = [each for each in ranked if each.name != UNKNOWN and each.in_time]
+    if not known:
+        return None
+    explained = min(len(rows), MOST)
+    late = f"{number(len(rows))} above" if len(rows) <= MOST else f"{MOST} slowest above"
+    share = 100 * known[0].in_time // explained
+    return f"{share} % of the {late} {duration(limit)}: {known[0].name}: {known[0].cause}"
+
+
+def limit_of(wanted: Expectation | Requirement) -> int | None:
+    """The time that messages must not exceed, ns; None where it asks for something else."""
+    if wanted.op not in ("<", "<="):
+        return None
+    if isinstance(wanted, Requirement):
+        return wanted.limit_ns if wanted.kind == "time" else None
+    timed = wanted.is_time and wanted.event is None and wanted.clock is None
+    return int(wanted.value) if timed and wanted.stat != "jitter" else None
