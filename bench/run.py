@@ -1,7 +1,8 @@
 """Runs the benchmarks, prints their ratios and stores them under bench/results/.
 
 ``run.py`` runs all but those that take minutes; ``run.py NAME…`` some figures, or all of ``trace``,
-``timeline``, ``network``, ``clock``, ``paths`` or ``control``; bench/README.md names them.
+``timeline``, ``network``, ``clock``, ``paths``, ``control`` or ``kernel``; bench/README.md names
+them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,8 @@ import clock  # noqa: E402
 import clock.table  # noqa: E402
 import control  # noqa: E402
 import control.table  # noqa: E402
+import kernel  # noqa: E402
+import kernel.table  # noqa: E402
 import machine  # noqa: E402
 import measure  # noqa: E402
 import network  # noqa: E402
@@ -41,6 +45,7 @@ GROUPS = {
     "clock": clock.FIGURES,
     "paths": paths.FIGURES,
     "control": control.FIGURES,
+    "kernel": kernel.FIGURES,
 }
 
 # Mount and process namespaces: /run and /dev/shm are the bench's own, and when it ends nothing that
@@ -63,8 +68,15 @@ def isolated() -> list[str]:
 
 def run_isolated(program: list[str | Path], environment: dict[str, str]) -> dict[str, Any]:
     """What a program of the bench's prints, in namespaces of its own where there are any."""
+    return run_program(program, environment, isolated())
+
+
+def run_program(
+    program: list[str | Path], environment: dict[str, str], within: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What a program of the bench's prints; `within`: words that run a command."""
     done = subprocess.run(
-        [*isolated(), sys.executable, *program],
+        [*within, sys.executable, *program],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
@@ -115,10 +127,12 @@ def main(wanted: list[str]) -> int:
         ("clock", clock.table.PARTS, clock.table.notes),
         ("paths", paths.table.PARTS, paths.table.notes),
         ("control", control.table.PARTS, control.table.notes),
+        ("kernel", kernel.table.PARTS, kernel.table.notes),
     ):
         of_group = [figure for figure in wanted if figure in GROUPS[name]]
         if of_group or not wanted:
-            found = results[name] = run_isolated(["-m", name, *of_group], {})
+            run = run_program if name == "kernel" else run_isolated
+            found = results[name] = run(["-m", name, *of_group], {})
             rows, said = targets.rows(parts, found), list(notes(found))
             print(targets.render(rows, said))
             results.setdefault("verdicts", {}).update(verdicts(rows))

@@ -128,11 +128,12 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Records the kernel of this host, or the one that this machine's hosts share.
+    /// Records the kernel of this host, or the one that this machine's hosts share; what is recorded,
+    /// and what an event costs, ns, or why that is not known.
     pub(crate) fn start_kernel(
         &self,
         request: &StartKernelRequest,
-    ) -> Result<Recording, KernelError> {
+    ) -> Result<(Recording, Result<f64, String>), KernelError> {
         let (folder, identity) = match (&self.host, &self.machine) {
             (Some(host), _) => (host.folder.clone(), host.clock.identity()),
             (None, Some(machine)) => {

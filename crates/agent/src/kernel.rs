@@ -46,14 +46,14 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// Begins to record into `folder`, which is made; what is recorded.
+    /// Begins to record into `folder`, which is made; what is recorded, and what an event costs, ns, or why that is not known.
     pub(crate) fn start(
         &self,
         request: &StartKernelRequest,
         folder: &Path,
         identity: Identity,
         ledger: &Ledger,
-    ) -> Result<Recording, KernelError> {
+    ) -> Result<(Recording, Result<f64, String>), KernelError> {
         let mut recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
         if recorder.is_some() {
             return Err(KernelError::Twice);
@@ -84,8 +84,9 @@ impl Kernel {
             classes,
             buffer: request.buffer,
         })?;
+        let event_ns = begun.event_ns.clone();
         *recorder = Some(begun);
-        Ok(recording)
+        Ok((recording, event_ns))
     }
 
     /// Ends it; the account, or `None` where nothing is recorded.

@@ -19,6 +19,7 @@ use crate::environment;
 use crate::host::{Host, HostError};
 use crate::kernel::KernelError;
 use crate::machine::MachineError;
+use crate::proto::start_kernel_reply::Cost;
 use crate::proto::{
     AnswerPeersReply, AnswerPeersRequest, BuildTestbedReply, BuildTestbedRequest, DepartedReply,
     Departures, EnterPhaseReply, EnterPhaseRequest, Event, FinishKernelReply, FinishKernelRequest,
@@ -246,8 +247,10 @@ impl agent_server::Agent for Service {
         request: Request<StartKernelRequest>,
     ) -> Result<Response<StartKernelReply>, Status> {
         let begin = || self.agent.start_kernel(request.get_ref());
-        let Recording { absent, threads_known, .. } = tokio::task::block_in_place(begin)?;
-        Ok(Response::new(StartKernelReply { absent, threads_known }))
+        let (Recording { absent, threads_known, .. }, event_ns) =
+            tokio::task::block_in_place(begin)?;
+        let cost = Some(event_ns.map_or_else(Cost::Unknown, Cost::EventNs));
+        Ok(Response::new(StartKernelReply { absent, threads_known, cost }))
     }
 
     async fn finish_kernel(

@@ -12,17 +12,24 @@ use std::time::Duration;
 use loopscope_time::Frequency;
 use loopscope_time::source::{counter_kind, read_counter};
 
+use crate::cost::{self, Turns};
 use crate::format::{EventFormat, FormatError};
 use crate::page;
 use crate::recording::{Account, BufferCounts, Class, Recording, RecordingError, VERSION, failed};
 use crate::tracefs::{self, Counts, Instance, Pages, TracefsError};
 
-/// Between two looks at the buffers.
+/// Between two looks at the buffers: the longest and the shortest time.
 const PAUSE: Duration = Duration::from_millis(50);
+const SHORTEST: Duration = Duration::from_millis(2);
+/// The next pause is half as long where a buffer had more than this part of its room in use, and
+/// twice as long where none had a quarter of that.
+const USED: f64 = 0.25;
 /// Bytes that are written to a file at once, about.
 const BLOCK: usize = 256 << 10;
-/// Looks at the buffers from one look at the kernel's counts to the next.
-const LOOKS: u32 = 20;
+/// Between two looks at the kernel's counts, about.
+const LOOK: Duration = Duration::from_secs(1);
+/// The names of loopscope's instances begin so.
+const PREFIX: &str = "ls-";
 /// A page is not longer.
 const LONGEST_PAGE: usize = 64 << 10;
 
@@ -68,6 +75,8 @@ pub struct Request {
 /// A recording that goes on. Dropping it ends the recording too, and waits for nothing.
 #[derive(Debug)]
 pub struct Recorder {
+    /// What an event costs the thread in which it happens, ns, or why that is not known.
+    pub event_ns: Result<f64, String>,
     end: Sender<()>,
     thread: JoinHandle<Result<Account, RecorderError>>,
 }
@@ -88,8 +97,12 @@ impl Recorder {
         };
         let mut buffers = Vec::new();
         let mut instances = Vec::new();
+        let nobody_traces = tracefs::nobody_traces(tracefs, PREFIX)?;
         for (name, (instance, events)) in &request.classes {
             let instance = Instance::set_up(instance, counter_kind(), request.buffer)?;
+            if nobody_traces {
+                instance.keep_no_names()?;
+            }
             let processors = instance.processors()?;
             let mut class = Class { processors, ..Class::default() };
             for event in events {
@@ -118,6 +131,9 @@ impl Recorder {
                     path,
                     file,
                     block: Vec::new(),
+                    written: 0,
+                    emptied: 0,
+                    unwritten: 0,
                     counts: BufferCounts::default(),
                     looked: 0,
                 });
@@ -126,19 +142,30 @@ impl Recorder {
             instances.push(instance);
         }
         recording.store(folder)?;
-        // The counts begin with the first event: all is made ready before any is chosen.
+        let before = cost::turns();
         for (instance, class) in instances.iter().zip(recording.classes.values()) {
             instance.switch(true)?;
             class.formats.keys().try_for_each(|event| instance.enable(event))?;
         }
+        let event_ns = match before.and_then(|before| Ok((before, cost::turns()?))) {
+            Ok((before, with)) => event_ns(&instances, before, with)?,
+            Err(error) => Err(error.to_string()),
+        };
+        // The counts begin with the first event.
+        for instance in &instances {
+            instance.switch(false)?;
+            instance.clear()?;
+            instance.switch(true)?;
+        }
         let (end, ended) = channel();
-        let mut taker = Taker { instances, buffers, page: vec![0; LONGEST_PAGE] };
+        let room = request.buffer.max(1) as f64;
+        let mut taker = Taker { instances, buffers, page: vec![0; LONGEST_PAGE], room };
         let path = folder.clone();
         let thread = std::thread::Builder::new()
             .name("kernel-events".to_owned())
             .spawn(move || taker.run(&ended, &path))
             .map_err(|error| RecorderError::Thread(format!("cannot be started: {error}")))?;
-        Ok((Recorder { end, thread }, recording))
+        Ok((Recorder { event_ns, end, thread }, recording))
     }
 
     /// Ends it: what is in the buffers is taken, and counted.
@@ -147,6 +174,27 @@ impl Recorder {
         let panicked = |_| RecorderError::Thread("panicked: please report this".to_owned());
         self.thread.join().map_err(panicked)?
     }
+}
+
+/// What an event costs, ns, from turns without and `with` events; or why that is not known.
+fn event_ns(
+    instances: &[Instance],
+    before: Turns,
+    with: Turns,
+) -> Result<Result<f64, String>, TracefsError> {
+    let counts = instances.iter().map(|instance| instance.counts(with.processor));
+    let events = counts
+        .map(|counts| counts.map(|c| c.held + c.overwritten + c.dropped))
+        .sum::<Result<u64, _>>()?;
+    let each = (with.ns - before.ns) * f64::from(with.count) / events as f64;
+    // A turn has two switches.
+    Ok(if events < u64::from(2 * with.count) {
+        Err("it is measured by events of the scheduler, which are not recorded".to_owned())
+    } else if each <= 0.0 {
+        Err("it cannot be told from the noise".to_owned())
+    } else {
+        Ok(each)
+    })
 }
 
 /// Whether the kernel gives this thread the number by which it knows itself.
@@ -181,6 +229,18 @@ fn knows_threads(
     Ok(same)
 }
 
+/// How many events there are in pages that follow each other.
+fn events_of(mut pages: &[u8]) -> u64 {
+    let mut count = 0;
+    while let Ok((header, size)) = page::header(pages) {
+        let records = &pages[page::HEADER..page::HEADER + header.size];
+        // Pages that are not understood are not counted: there is no count of them.
+        let _ = page::events(&header, records, |_, _| count += 1);
+        pages = &pages[size..];
+    }
+    count
+}
+
 /// One processor's events of a class.
 #[derive(Debug)]
 struct Buffer {
@@ -193,6 +253,12 @@ struct Buffer {
     file: File,
     /// Pages that are not written yet.
     block: Vec<u8>,
+    /// Bytes of the file, all of them whole pages.
+    written: u64,
+    /// The counter when the buffer was emptied last.
+    emptied: u64,
+    /// Events that were taken and could not be written.
+    unwritten: u64,
     counts: BufferCounts,
     /// The counter at the last look at the kernel's counts.
     looked: u64,
@@ -203,22 +269,29 @@ struct Taker {
     instances: Vec<Instance>,
     buffers: Vec<Buffer>,
     page: Vec<u8>,
+    /// Bytes of each buffer.
+    room: f64,
 }
 
 impl Taker {
     fn run(&mut self, ended: &Receiver<()>, folder: &Path) -> Result<Account, RecorderError> {
         let mut failure = None;
         self.look()?;
-        for looks in 1_u32.. {
-            if !matches!(ended.recv_timeout(PAUSE), Err(RecvTimeoutError::Timeout)) {
-                break;
-            }
+        let (mut pause, mut since) = (PAUSE, Duration::ZERO);
+        while matches!(ended.recv_timeout(pause), Err(RecvTimeoutError::Timeout)) {
+            since += pause;
             // After a failure buffers fill up, and the kernel counts what does not fit.
             if failure.is_none() {
-                failure = self.take(false).err();
+                match self.take(false) {
+                    Ok(used) if used > USED => pause = (pause / 2).max(SHORTEST),
+                    Ok(used) if used < USED / 4.0 => pause = (pause * 2).min(PAUSE),
+                    Ok(_) => {}
+                    Err(error) => failure = Some(error),
+                }
             }
-            if looks.is_multiple_of(LOOKS) {
+            if since >= LOOK {
                 self.look()?;
+                since = Duration::ZERO;
             }
         }
         for instance in &self.instances {
@@ -228,6 +301,9 @@ impl Taker {
             failure = self.take(true).err();
         }
         self.look()?;
+        if failure.is_some() {
+            self.give_up()?;
+        }
         let mut account = Account { version: VERSION, ..Account::default() };
         account.problems.extend(failure.map(|error| error.to_string()));
         for buffer in self.buffers.drain(..) {
@@ -238,10 +314,24 @@ impl Taker {
         Ok(account)
     }
 
-    /// Takes what is in the buffers. `all`: to the last event, which only is one when no more are
-    /// made; and writes it.
-    fn take(&mut self, all: bool) -> Result<(), RecorderError> {
-        self.buffers.iter_mut().try_for_each(|buffer| buffer.take(&mut self.page, all))
+    /// Takes what is in the buffers; the largest part of the room of one that was in use. `all`: to
+    /// the last event, which only is one when no more are made; and writes it.
+    fn take(&mut self, all: bool) -> Result<f64, RecorderError> {
+        let mut most = 0.0_f64;
+        for buffer in &mut self.buffers {
+            most = most.max(buffer.take(&mut self.page, all)? as f64 / self.room);
+        }
+        Ok(most)
+    }
+
+    /// What nobody takes any more is lost, and so is what could not be written.
+    fn give_up(&mut self) -> Result<(), RecorderError> {
+        let now = read_counter().0;
+        for buffer in &mut self.buffers {
+            let found = self.instances[buffer.instance].counts(buffer.processor)?;
+            buffer.give_up(now, found);
+        }
+        Ok(())
     }
 
     /// Looks at the kernel's counts.
@@ -256,7 +346,9 @@ impl Taker {
 }
 
 impl Buffer {
-    fn take(&mut self, page: &mut [u8], all: bool) -> Result<(), RecorderError> {
+    /// Bytes that were in it.
+    fn take(&mut self, page: &mut [u8], all: bool) -> Result<usize, RecorderError> {
+        let mut taken = 0;
         while let Some(room) = self.pages.take(page)? {
             let of_class = |error| {
                 let (class, processor) = (&self.class, self.processor);
@@ -264,6 +356,7 @@ impl Buffer {
             };
             let (_, size) = page::header(page).map_err(of_class)?;
             self.block.extend_from_slice(&page[..size]);
+            taken += size;
             if self.block.len() >= BLOCK {
                 self.write()?;
             }
@@ -273,13 +366,35 @@ impl Buffer {
                 break;
             }
         }
-        if all { self.write() } else { Ok(()) }
+        self.emptied = read_counter().0;
+        if all {
+            self.write()?;
+        }
+        Ok(taken)
     }
 
     fn write(&mut self) -> Result<(), RecorderError> {
-        let written = self.file.write_all(&self.block);
-        self.block.clear();
-        Ok(written.map_err(failed("write", &self.path))?)
+        let block = std::mem::take(&mut self.block);
+        if let Err(error) = self.file.write_all(&block) {
+            self.unwritten += events_of(&block);
+            // A part of it may be there.
+            self.file.set_len(self.written).map_err(failed("shorten", &self.path))?;
+            return Err(failed("write", &self.path)(error).into());
+        }
+        self.written += block.len() as u64;
+        Ok(())
+    }
+
+    fn give_up(&mut self, now: u64, found: Counts) {
+        // Those that are waiting to be written belong to what is lost as well.
+        let unwritten = self.unwritten + events_of(&std::mem::take(&mut self.block));
+        let lost = found.held + unwritten;
+        let BufferCounts { recorded, dropped, gaps, .. } = &mut self.counts;
+        *recorded -= unwritten.min(*recorded);
+        *dropped += lost;
+        if lost > 0 {
+            gaps.push((self.emptied, now, lost));
+        }
     }
 
     fn look(&mut self, now: u64, found: Counts) {

@@ -107,7 +107,14 @@ fn store(path: &Path, content: &impl Serialize) -> Result<(), RecordingError> {
     let mut text =
         serde_json::to_string_pretty(content).map_err(|e| wrong(path, &e.to_string()))?;
     text.push('\n');
-    fs::write(path, text).map_err(failed("write", path))
+    // Whole, or not there: a full disk may have room for a part of it.
+    let fresh = path.with_extension("new");
+    let written = fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, path));
+    written.map_err(|error| {
+        // If it cannot be removed either, nobody reads it.
+        let _ = fs::remove_file(&fresh);
+        failed("write", path)(error)
+    })
 }
 
 fn check_version(path: &Path, version: u32) -> Result<(), RecordingError> {

@@ -54,6 +54,26 @@ pub fn is_tracefs(path: &Path) -> bool {
     statfs(path).is_ok_and(|found| found.filesystem_type() == TRACEFS_MAGIC)
 }
 
+/// Whether no tracepoint is enabled, but for those of instances whose names begin with `own`.
+pub fn nobody_traces(tracefs: &Path, own: &str) -> Result<bool, TracefsError> {
+    let folder = tracefs.join("instances");
+    let entries = fs::read_dir(&folder).map_err(failed("read", &folder))?;
+    let others = entries.filter_map(|entry| {
+        let entry = entry.ok()?;
+        (!entry.file_name().to_string_lossy().starts_with(own)).then(|| entry.path())
+    });
+    for place in others.chain([tracefs.to_owned()]) {
+        match fs::read(place.join("set_event")) {
+            Ok(enabled) if enabled.is_empty() => {}
+            Ok(_) => return Ok(false),
+            // It was removed meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("read", &place.join("set_event"))(error)),
+        }
+    }
+    Ok(true)
+}
+
 /// Why kernel events cannot be recorded as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum TracefsError {
@@ -172,6 +192,14 @@ impl Instance {
         instance.write("options/overwrite", "0")?;
         instance.write("buffer_size_kb", &buffer.div_ceil(1024).to_string())?;
         Ok(instance)
+    }
+
+    /// Has the kernel not keep threads' names for it, which the events have themselves: it does so
+    /// under a lock, in probes of its own on each switch and wake-up. The kernel then stops it for
+    /// all that is being traced, so only where [`nobody_traces`].
+    pub fn keep_no_names(&self) -> Result<(), TracefsError> {
+        // The instance's `options` do not have this one.
+        self.write("trace_options", "norecord-cmd")
     }
 
     /// The processors that have a buffer, by number.

@@ -1,0 +1,10 @@
+"""Figures of recording what the kernel does: each by the function that measures it."""
+
+from __future__ import annotations
+
+from kernel import drain, loop
+
+FIGURES = {
+    "kernel-loop": loop.measure,
+    "kernel-drain": drain.measure,
+}
