@@ -366,7 +366,7 @@ def test_json_names_the_files(run: Path, tmp_path: Path) -> None:
         (["scatter", "pace:secnd.rate"], "did you mean pace:second?"),
         (["scatter", "pace:second.rat"], "no number rat (did you mean rate?)"),
         (["waterfall", "--message", "9999"], "no message with id 9999: they are 0 to 899"),
-        (["ccdf", "--message", "1"], "--message is for waterfall, timeline"),
+        (["ccdf", "--message", "1"], "--message is for waterfall, causes, timeline"),
         (["ccdf", "--repeat", "3"], "--repeat 3: the run has 1, 2"),
         (["ccdf", "--from", "5"], "--from: '5' has no unit"),
         (["ccdf", "--from", "5s", "--until", "4s"], "--until must be later than --from"),

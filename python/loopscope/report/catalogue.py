@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from loopscope.analysis.messages import Messages
+from loopscope.analysis.why import can_explain
 from loopscope.experiment import quantity
 from loopscope.report import figures
 from loopscope.report.canvas import FORMATS, WIDTHS, Format, Width, save, write_csv
@@ -185,9 +186,11 @@ def everything(source: FigureSource) -> Iterator[Wanted]:
             if kind not in CLOCK_CHARTS or has_clock_chart(kind, source.clocks):
                 yield Wanted(kind, "")
         else:
-            of_sweep = kind == "mean-deviation"
-            suits = _measured(source, known.of)
-            yield from (Wanted(kind, each) for each in suits if not of_sweep)
+            suits = [] if kind == "mean-deviation" else _measured(source, known.of)
+            if kind == "causes":
+                lists = source.results.messages if can_explain(source.run) else {}
+                suits = [each for each in suits if each in lists]
+            yield from (Wanted(kind, each) for each in suits)
     yield from (Wanted(OWN, name) for name in source.own)
 
 
@@ -362,6 +365,24 @@ def _waterfall(source: FigureSource, of: str, choice: Choice) -> Chart:
     return waterfall.chart(falls)
 
 
+def _causes(source: FigureSource, of: str, choice: Choice) -> Chart:
+    from loopscope.analysis.why import NothingRecordedError
+    from loopscope.report import cause_chart
+
+    messages = source.messages(of)
+    if not isinstance(messages, Messages):
+        raise FigureError(f"path {of} branches: causes are of lists of events")
+    try:
+        if choice.message is not None:
+            return cause_chart.named_causes(source.run, messages, choice.message, choice.repeat)
+        chart = cause_chart.usual_causes(source.run, messages, choice.repeat)
+    except NothingRecordedError as error:
+        raise FigureError(str(error)) from error
+    if chart is None:
+        raise FigureError(f"path {of}: no message arrived")
+    return chart
+
+
 def _falls(source: FigureSource, of: str, choice: Choice) -> tuple[Fall, ...]:
     """The messages that a person named, else the usual ones."""
     from loopscope.report import dag_waterfall, waterfall
@@ -435,6 +456,8 @@ KINDS: dict[str, RunKind] = {
     "hops": RunKind("each hop over time, and its histogram", "path", _hops, ()),
     "waterfall": RunKind("single messages hop by hop: the median, p99 and slowest, or --message",
                          "path", _waterfall, ("message", "repeat")),
+    "causes": RunKind("what held single messages, by the kernel's events: the median, p99 and "
+                      "slowest, or --message", "path", _causes, ("message", "repeat")),
     "timeline": RunKind("the events of each host around the slowest message, --message, or --from "
                         "and --until", "run", _timeline, ("message", *_STRETCH)),
     "patterns": RunKind("each message type's latency against its target", "pattern", _patterns,

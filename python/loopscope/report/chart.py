@@ -115,14 +115,14 @@ class Bars:
     lanes: Sequence[int]
     start: Numbers
     length: Numbers
-    half_width: Numbers
-    """Maximum error of the length; NaN where unknown."""
+    half_width: Numbers | None
+    """Maximum error of the length, NaN where unknown; None: the bars show none."""
     colour: str
     label: str
     texts: Sequence[str]
     """Printed at the bars."""
     details: Sequence[str]
-    """Maximum errors as text, which the page shows under the pointer."""
+    """Maximum errors as text, or others, which the page shows under the pointer."""
 
 
 @dataclass(frozen=True)

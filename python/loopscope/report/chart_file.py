@@ -119,7 +119,9 @@ def _legend(figure: Figure, chart: Chart, first: Axes, width: float) -> None:
         return
     named: dict[str, Any] = {"handles": list(found.values()), "labels": list(found)}
     if any(
-        isinstance(layer, Bars) and np.isnan(layer.half_width).any()
+        isinstance(layer, Bars)
+        and layer.half_width is not None
+        and np.isnan(layer.half_width).any()
         for panel in chart.panels for layer in panel.layers
     ):  # fmt: skip
         named["handles"].append(Patch(alpha=0))
@@ -302,14 +304,16 @@ def _bars(axes: Axes, panel: Panel, layer: Bars) -> None:
         for each in panel.layers if isinstance(each, Bars)
     )  # fmt: skip
     for i, lane in enumerate(layer.lanes):
-        half = float(layer.half_width[i]) / scale
+        half = 0.0 if layer.half_width is None else float(layer.half_width[i]) / scale
         end = float(start[i] + length[i])
-        if np.isfinite(half):
+        if layer.half_width is not None and np.isfinite(half):
             axes.errorbar(end, places[i], xerr=half, color="0.25", lw=0.8, capsize=1.5)
         begin, end = sorted((float(start[i]), end))
         _text(axes, layer.texts[i], float(places[i]), (begin, end + np.nan_to_num(half)), whole)
         above = axes.get_yaxis_transform()
         name = panel.y.categories[lane]
+        if any(each.get_text() == name for each in axes.texts):
+            continue
         text = axes.text(0.01, lane - 0.12, name, transform=above, fontsize=6.5)
         text.set_in_layout(False)  # else it would narrow the axes
     axes.set_yticks([])

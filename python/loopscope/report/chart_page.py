@@ -83,6 +83,9 @@ class _Page:
         shown = sum(bool(trace.get("showlegend")) for trace in self.data) > 0
         shared = {"height": chart.pixels, "margin": _MARGIN, "hovermode": "closest",
                   "showlegend": shown, "legend": legend, "bargap": 0.02}  # fmt: skip
+        if any(isinstance(layer, Bars) for panel in chart.panels for layer in panel.layers):
+            # Bars of a lane are one after the other, whichever trace they are of.
+            shared["barmode"] = "overlay"
         return {"data": self.data, "layout": shared | self.layout}
 
     def _place(self, index: int, panel: Panel, columns: int, lines: int) -> None:
@@ -252,10 +255,18 @@ def _traces(layer: Layer, panel: Panel) -> Iterator[Json]:
     elif isinstance(layer, Histogram):
         yield _histogram(layer, x)
     elif isinstance(layer, Bars):
+        if layer.half_width is None:
+            yield _bars(layer, panel, np.arange(len(layer.lanes)))
+            return
         known = np.isfinite(layer.half_width)
-        for of, told in ((known, True), (~known, False)):
-            if of.any():
-                yield _bars(layer, panel, np.flatnonzero(of), told)
+        if known.any():
+            at = np.flatnonzero(known)
+            error = {"type": "data", "array": (layer.half_width[at] / panel.x.scale).tolist()}
+            whiskers = {**error, "width": 2, "thickness": 1, "color": TARGET}
+            yield _bars(layer, panel, at) | {"error_x": whiskers}
+        if not known.all():
+            told = {"text": UNKNOWN, "textposition": "outside", "cliponaxis": False}
+            yield _bars(layer, panel, np.flatnonzero(~known), in_legend=False) | told
     elif isinstance(layer, Cells):
         yield _cells(layer, x, y)
     elif isinstance(layer, TopTicks):
@@ -344,14 +355,14 @@ def _histogram(layer: Histogram, x: Axis) -> Json:
     }
 
 
-def _bars(layer: Bars, panel: Panel, rows: Any, known: bool) -> Json:
-    """Bars of which all maximum errors are known or none is."""
+def _bars(layer: Bars, panel: Panel, rows: Any, in_legend: bool = True) -> Json:
+    """Some of the bars."""
     scale = panel.x.scale
-    made: Json = {
+    return {
         "type": "bar",
         "orientation": "h",
         "name": layer.label,
-        "legend": known,
+        "legend": in_legend,
         "base": (layer.start[rows] / scale).tolist(),
         "x": (layer.length[rows] / scale).tolist(),
         "y": [panel.y.categories[layer.lanes[row]] for row in rows],
@@ -360,10 +371,6 @@ def _bars(layer: Bars, panel: Panel, rows: Any, known: bool) -> Json:
         "marker": {"color": layer.colour},
         "hovertemplate": f"%{{y}}: %{{x:.4g}} {panel.x.shown} %{{customdata}}<extra></extra>",
     }
-    if not known:
-        return made | {"text": UNKNOWN, "textposition": "outside", "cliponaxis": False}
-    error = {"type": "data", "array": (layer.half_width[rows] / scale).tolist()}
-    return made | {"error_x": {**error, "width": 2, "thickness": 1, "color": TARGET}}
 
 
 def _cells(layer: Cells, x: Axis, y: Axis) -> Json:

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from loopscope.analysis import Results
+from loopscope.analysis.messages import Messages
 from loopscope.analysis.quantity_text import number
+from loopscope.analysis.why import can_explain
 from loopscope.experiment import MessagePath
-from loopscope.report import analyses, dag_waterfall, host_timeline, waterfall
+from loopscope.report import analyses, cause_chart, dag_waterfall, host_timeline, waterfall
 from loopscope.report.clock_charts import CLOCK_CHARTS, clock_chart, has_clock_chart
 from loopscope.report.clock_series import read_clock_drawings
 from loopscope.report.experiment_charts import own_chart
@@ -37,6 +39,12 @@ def page(run: Run, results: Results, own: Sequence[Drawn] = ()) -> str:
         (path.name, list(_path_figures(path, results, marks, ends, figures)))
         for path in paths.values()
     ]
+    explained = can_explain(run)
+    causes = {
+        name: cause_figures(run, messages, figures)
+        for name, messages in results.messages.items()
+        if explained
+    }
     timeline = _timeline(run, results, figures)
     clocks = read_clock_drawings(run, results)
     return render_page(
@@ -51,6 +59,8 @@ def page(run: Run, results: Results, own: Sequence[Drawn] = ()) -> str:
         own=own_places,
         patterns=patterns,
         paths=of_paths,
+        causes={name: found for name, found in causes.items() if found is not None},
+        band_headings=cause_chart.band_headings(),
         timeline=timeline,
         clock_events=[clock_event_cells(each) for each in results.clock.events],
         clock_loops=[loop_cells(each) for each in results.clock.loops],
@@ -62,6 +72,17 @@ def page(run: Run, results: Results, own: Sequence[Drawn] = ()) -> str:
         analyses=analyses.section(run.output),
         environment=environment(run.environment),
     )
+
+
+def cause_figures(
+    run: Run, messages: Messages, figures: PageFigures
+) -> tuple[PageFigure, list[tuple[str, ...]]] | None:
+    """The figure of single messages, and the rows of all; None where no message arrived."""
+    chart = cause_chart.usual_causes(run, messages)
+    if chart is None:
+        return None
+    name = f"causes-{messages.path.name}"
+    return figures.add(name, "What held single messages", chart), cause_chart.bands(run, messages)
 
 
 def own_figures(own: Sequence[Drawn], figures: PageFigures) -> list[PageFigure]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from loopscope.analysis.deciding_cases import Case
@@ -14,7 +14,7 @@ from loopscope.analysis.results import (
     ClockResult,
     ExpectationResult,
     IntervalResult,
-    KernelResult,
+    KernelLoss,
     LoopResult,
     LossResult,
     PatternResult,
@@ -194,13 +194,33 @@ def loss_line(loss: LossResult) -> str:
     return line
 
 
-def kernel_line(kernel: KernelResult) -> str:
-    """`emitted 80 000 = recorded 79 000 + dropped 1 000 (sched 1 000)`."""
-    classes = kernel.classes.values()
-    emitted, recorded = sum(e.emitted for e in classes), sum(e.recorded for e in classes)
-    dropped = sum(each.dropped for each in classes)
+def kernel_line(results: Results) -> str:
+    """`emitted 80 000 = recorded 79 000 + dropped 1 000 (sched 1 000); cost at most 2.1 µs (…)`.
+
+    Empty where no kernel was to be recorded.
+    """
+    kernel = results.kernel
+    if kernel is None:
+        return ""
+    parts = [f"{name} not recorded: {reason}" for name, reason in kernel.unrecorded.items()]
+    if kernel.classes:
+        parts.insert(0, _kernel_events(kernel.classes))
+    if kernel.cost_unknown is not None:
+        parts.append(f"the cost is unknown: {kernel.cost_unknown}")
+    for path in results.paths:
+        cost, p50 = kernel.costs.get(path.name), path.loop.times["p50"]
+        if cost is not None and p50:
+            share = f"{100 * cost.ns / p50:.2g} %"
+            parts.append(f"cost at most {duration(cost.ns)} ({share}) of {path.name}'s p50")
+    return "; ".join(parts)
+
+
+def _kernel_events(classes: Mapping[str, KernelLoss]) -> str:
+    counts = classes.values()
+    emitted, recorded = sum(each.emitted for each in counts), sum(each.recorded for each in counts)
+    dropped = sum(each.dropped for each in counts)
     line = f"emitted {number(emitted)} = recorded {number(recorded)} + dropped {number(dropped)}"
-    lost = {name: each.dropped for name, each in kernel.classes.items() if each.dropped}
+    lost = {name: each.dropped for name, each in classes.items() if each.dropped}
     texts = ", ".join(f"{name} {number(count)}" for name, count in lost.items())
     return f"{line} ({texts})" if lost else line
 

@@ -150,9 +150,8 @@ def _expectations(results: Results) -> list[Text]:
 
 
 def _kernel(results: Results) -> list[Text]:
-    if results.kernel is None:
-        return []
-    return [Text.assemble(("kernel  ", "dim"), kernel_line(results.kernel))]
+    line = kernel_line(results)
+    return [Text.assemble(("kernel  ", "dim"), line)] if line else []
 
 
 def _clock(results: Results) -> list[Text]:

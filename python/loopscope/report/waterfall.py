@@ -99,11 +99,20 @@ def usual(messages: Messages, repeat: int | None = None) -> tuple[Fall, ...]:
 
     Nothing where none arrived.
     """
-    loop = messages.intervals(*messages.path.loop)
-    order = np.lexsort((loop.id, loop.repeat, loop.length))
-    found = ranked(order if repeat is None else order[loop.repeat[order] == repeat])
-    chosen = [(what, int(loop.repeat[at]), int(loop.id[at])) for what, at in found]
+    chosen = [
+        (what, int(messages.repeat[row]), int(messages.id[row]))
+        for what, row in usual_rows(messages, repeat)
+    ]
     return _falls(messages, chosen)
+
+
+def usual_rows(messages: Messages, repeat: int | None = None) -> list[tuple[str, int]]:
+    """The names and rows of those messages."""
+    first, last = messages.path.loop
+    loop = messages.intervals(first, last)
+    order = np.lexsort((loop.id, loop.repeat, loop.length))
+    arrived = np.flatnonzero(messages.seen[first] & messages.seen[last])[order]
+    return ranked(arrived if repeat is None else arrived[messages.repeat[arrived] == repeat])
 
 
 def ranked(order: npt.NDArray[np.intp]) -> list[tuple[str, int]]:

@@ -1,0 +1,177 @@
+"""What held single messages, and messages by how long they took: what the page shows of causes."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loopscope.analysis.quantity_text import duration, maximum_error, number
+from loopscope.analysis.why import slowest, why
+from loopscope.report.axis import Axis, unit_of
+from loopscope.report.chart import Bars, Chart, Panel
+from loopscope.report.waterfall import usual_rows, with_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from loopscope.analysis.messages import Messages
+    from loopscope.analysis.why import WhyMessage
+    from loopscope.report.chart import Row
+    from loopscope.timeline import Run
+
+COLOURS = {
+    "running": "#2b8cc4",
+    "runnable": "#d55e00",
+    "wake-up": "#e69f00",
+    "blocked": "#cc79a7",
+    "interrupt": "#b0307a",
+    "softirq": "#56b4e9",
+    "pending": "#009e73",
+    "unknown": "#808080",
+}
+"""By name of the part."""
+CAPTION = (
+    "The messages of the median, the p99 and the greatest response time, each hop in the "
+    "parts that held it. Under the pointer: the cause. loopscope why RUN prints them, "
+    "loopscope why RUN --rank which cause made most messages late."
+)
+BANDS = ((0.0, 0.5), (0.5, 0.9), (0.9, 0.99), (0.99, 1.0))
+"""Bands of messages by how long they took, as quantiles."""
+_EXPLAINED = 40
+"""Messages of a band that are explained."""
+_PRINTED = 0.12
+"""The share of the longest message from which a part's time is printed on it."""
+
+
+def usual_causes(run: Run, messages: Messages, repeat: int | None = None) -> Chart | None:
+    """A panel for each of the usual messages; None where none arrived. Raises `RunError`."""
+    chosen = usual_rows(messages, repeat)
+    return _explained(run, messages, chosen) if chosen else None
+
+
+def named_causes(run: Run, messages: Messages, key: str, repeat: int | None) -> Chart:
+    """A panel for the message with this key in each repeat, or in one.
+
+    Raises `FigureError` where there is none, and `RunError`.
+    """
+    rows = np.flatnonzero(with_key(messages, key, repeat)).tolist()
+    return _explained(run, messages, [("", row) for row in rows])
+
+
+def _explained(run: Run, messages: Messages, chosen: Sequence[tuple[str, int]]) -> Chart:
+    found = why(run, messages, [row for _, row in chosen])
+    starts = [
+        {str(messages.path.events[first]): int(messages.ts[first][row] - messages.ts[0][row])
+         for first, _ in messages.path.hops}
+        for _, row in chosen
+    ]  # fmt: skip
+    names = [what for what, _ in chosen]
+    return chart(list(zip(names, found, starts, strict=True)))
+
+
+def chart(messages: Sequence[tuple[str, WhyMessage, dict[str, int]]]) -> Chart:
+    """A panel for each message, a lane for each hop; `starts` of hops by their first event, ns."""
+    panels = [_panel(*each) for each in messages]
+    most = max(len(message.hops) for _, message, _ in messages)
+    beside = min(3, len(panels))
+    return Chart(tuple(panels), caption=CAPTION, rows=rows(messages), columns=(beside, beside, 1),
+                 inches=(0, 0.7 + 0.27 * max(2, most)), pixels=150 + 28 * most,
+                 legend="above")  # fmt: skip
+
+
+def rows(messages: Iterable[tuple[str, WhyMessage, dict[str, int]]]) -> Iterator[Row]:
+    """The lines of the CSV, the heading first."""
+    yield ("of", "repeat", "id", "from", "to", "part", "start (ns)", "time (ns)", "cause")
+    for what, message, starts in messages:
+        for hop in message.hops:
+            at = starts[hop.first]
+            for part in hop.parts:
+                of = (what, message.repeat, message.id, hop.first, hop.last)
+                yield [*of, part.name, at, part.ns, part.cause]
+                at += part.ns
+
+
+def _panel(what: str, message: WhyMessage, starts: dict[str, int]) -> Panel:
+    whole = max(sum(hop.ns for hop in message.hops), 1)
+    scale, unit = unit_of(whole)
+    found: dict[str, list[tuple[int, int, int, str]]] = defaultdict(list)
+    for lane, hop in enumerate(message.hops):
+        at = starts[hop.first]
+        for part in hop.parts:
+            found[part.name].append((lane, at, part.ns, part.cause))
+            at += part.ns
+        if hop.unknown is not None:
+            found["unknown"].append((lane, at, hop.ns, hop.unknown))
+    bars = [
+        Bars(
+            lanes=[lane for lane, *_ in found[name]],
+            start=np.array([start for _, start, *_ in found[name]], dtype=np.float64),
+            length=np.array([length for *_, length, _ in found[name]], dtype=np.float64),
+            half_width=None,
+            colour=colour,
+            label=name,
+            texts=[
+                duration(length) if length > _PRINTED * whole else ""
+                for *_, length, _ in found[name]
+            ],
+            details=[f"{name}: {cause}" for *_, cause in found[name]],
+        )
+        for name, colour in COLOURS.items()
+        if name in found
+    ]
+    took = "lost" if message.lost else f"{duration(message.ns)} {maximum_error(message.err_ns)}"
+    which = f"{what}: " if what else ""
+    which += f"message {message.id}, {took}"
+    lanes = tuple(f"{hop.first} → {hop.last}" for hop in message.hops)
+    return Panel(
+        Axis("time since it set out", "ns", scale, unit, from_zero="zero"),
+        Axis("", "", 1, "", categories=lanes),
+        tuple(bars),
+        which if message.repeat == 1 else f"{which}, repeat {number(message.repeat)}",
+    )
+
+
+def band_headings() -> list[str]:
+    return ["messages", "mean time", "where the time goes", "longest cause"]
+
+
+def bands(run: Run, messages: Messages) -> list[tuple[str, ...]]:
+    """Where the time goes: a row for each band of messages by how long they took.
+
+    Some messages of each, evenly spaced, are explained. Raises `RunError`.
+    """
+    order = slowest(messages, messages.path.loop)[::-1]
+    chosen = []
+    for low, high in BANDS:
+        of_band = order[round(low * len(order)) : round(high * len(order))]
+        if len(of_band):
+            places = np.unique(np.linspace(0, len(of_band) - 1, _EXPLAINED).astype(int))
+            chosen.append((_band_name(low, high), of_band[places].tolist()))
+    explained = iter(why(run, messages, [row for _, rows in chosen for row in rows]))
+    return [_band(name, [next(explained) for _ in rows]) for name, rows in chosen]
+
+
+def _band_name(low: float, high: float) -> str:
+    last = "slowest" if high == 1 else f"p{100 * high:g}"
+    return f"{'fastest' if low == 0 else f'p{100 * low:g}'} to {last}"
+
+
+def _band(name: str, messages: Sequence[WhyMessage]) -> tuple[str, ...]:
+    by_name: Counter[str] = Counter()
+    causes: Counter[tuple[str, str]] = Counter()
+    for message in messages:
+        causes += message.causes()
+    for (part, _), ns in causes.items():
+        by_name[part] += ns
+    total = sum(by_name.values())
+    shares = (
+        f"{part} {duration(ns / len(messages))} ({100 * ns / total:.0f} %)"
+        for part, ns in by_name.most_common()
+        if ns >= 0.01 * total
+    )
+    longest = causes.most_common(1)
+    cause = f"{longest[0][0][0]}: {longest[0][0][1]}" if longest else ""
+    mean = sum(message.ns for message in messages) / len(messages)
+    return name, duration(mean), ", ".join(shares), cause
