@@ -125,8 +125,6 @@ def _analyse(
     links, of_links = read_links(run)
     problems = [*run.problems, *endings(run), *contradictions(run), *without_account(run)]
     problems += of_links
-    kernel, doubts = read_kernels(run)
-    problems += doubts
     if other := run.manifest.get("judged_by"):
         problems.append(f"judged by {other}, which is not what the run was measured with")
     if experiment is not None:
@@ -145,6 +143,8 @@ def _analyse(
         lists[path.name] = MeasuredPath(messages, dropped_of(run, path), link_events)
         problems += doubts + lists[path.name].problems()
     measured: _Measured = {**lists, **graphs}
+    kernel, doubts = read_kernels(run, {name: each.messages for name, each in lists.items()})
+    problems += doubts
     numbers: dict[str, ValueResult] = {}
     for value in values:
         numbers[value.name], doubts = measure_value(run, value)

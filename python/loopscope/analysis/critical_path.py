@@ -40,14 +40,20 @@ class Part:
 WITHOUT_STATE = "the scheduler's events do not tell what the thread did"
 UNTOLD = "when it came onto it is not told"
 UNTOLD_INTERRUPT = "until an interrupt that is not told"
+UNRECORDED = {
+    "interrupt": "until an interrupt; `irq:*` was not recorded",
+    "softirq": "until a soft interrupt; `softirq:*` was not recorded",
+}
 # The names of threads.
 _SERVE_INTERRUPTS = ("ksoftirqd/", "napi/", "irq/")
 
 
-def split(scheduling: Scheduling, sender: int, begin: int, receiver: int, end: int) -> list[Part]:
+def split(
+    scheduling: Scheduling, sender: int | None, begin: int, receiver: int, end: int
+) -> list[Part]:
     """The parts from ``begin``, in thread ``sender``, to ``end``, in thread ``receiver``.
 
-    They follow each other without a gap.
+    They follow each other without a gap. ``sender`` is None where it is a thread of another kernel.
     """
     parts: list[Part] = []  # backward
     tid, at = receiver, end
@@ -85,7 +91,7 @@ def split(scheduling: Scheduling, sender: int, begin: int, receiver: int, end: i
 
 
 def _to_thread(
-    scheduling: Scheduling, waking: Happening, sender: int, begin: int
+    scheduling: Scheduling, waking: Happening, sender: int | None, begin: int
 ) -> tuple[list[Part], int | None]:
     """The parts of the interrupts that led to a waking, and the thread that they came from.
 
@@ -98,7 +104,8 @@ def _to_thread(
         kind, cpu = happening.within, happening.cpu
         served = scheduling.interrupts.at(kind, cpu, at)
         if served is None:
-            what = UNTOLD_INTERRUPT
+            told = scheduling.interrupts.recorded(kind)
+            what = UNTOLD_INTERRUPT if told else UNRECORDED[kind]
             return [Part("unknown", begin, at, None, cpu, what=what), *parts], None
         start = max(served.start, begin)
         if start < at:
@@ -117,7 +124,7 @@ def _to_thread(
     return parts, happening.by
 
 
-def _is_of_thread(scheduling: Scheduling, happening: Happening, sender: int) -> bool:
+def _is_of_thread(scheduling: Scheduling, happening: Happening, sender: int | None) -> bool:
     """Whether what its thread did before tells how something came to happen.
 
     The sender runs the network's code itself, also where that is a soft interrupt, and some threads

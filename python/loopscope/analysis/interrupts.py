@@ -67,10 +67,14 @@ class Interrupts:
         }
         self._raises = _raises(run, repeat, kernel)
 
+    def recorded(self, kind: str) -> bool:
+        """Whether any of a kind (`interrupt`, `softirq`) were recorded."""
+        return bool(self._served[kind])
+
     def between(self, kind: str, cpu: int, start: int, end: int) -> Iterator[Interrupt]:
         """Those of a kind (`interrupt`, `softirq`) on a processor, cut to a time."""
         names, starts, ends = self._served[kind].get(cpu, _NONE)
-        first = int(np.searchsorted(ends, start, side="right"))
+        first = int(ends.searchsorted(start, side="right"))
         for place in range(first, len(starts)):
             if starts[place] >= end or end <= start:
                 return
@@ -80,7 +84,7 @@ class Interrupts:
     def at(self, kind: str, cpu: int, at: int) -> Interrupt | None:
         """The one of a kind that a processor served at an instant."""
         names, starts, ends = self._served[kind].get(cpu, _NONE)
-        place = int(np.searchsorted(starts, at, side="right")) - 1
+        place = int(starts.searchsorted(at, side="right")) - 1
         if place < 0 or ends[place] < at:
             return None
         return Interrupt(names[place], int(starts[place]), int(ends[place]))
@@ -92,11 +96,11 @@ class Interrupts:
             return None
         times, by, flags = found
         names, _, ends = self._served["softirq"].get(cpu, _NONE)
-        before = int(np.searchsorted(ends, served.start, side="right")) - 1
+        before = int(ends.searchsorted(served.start, side="right")) - 1
         while before >= 0 and names[before] != served.name:
             before -= 1
         since = int(ends[before]) if before >= 0 else -1
-        place = int(np.searchsorted(times, since, side="left"))
+        place = int(times.searchsorted(since, side="left"))
         if place == len(times) or times[place] > served.start:
             return None
         within = interruption(int(flags[place]))

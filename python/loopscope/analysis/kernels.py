@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from loopscope.analysis.results import KernelLoss, KernelResult
+import numpy as np
+
+from loopscope.analysis.results import KernelCost, KernelLoss, KernelResult
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from loopscope.analysis.bounded_statistics import Nanoseconds
+    from loopscope.analysis.messages import Messages
     from loopscope.timeline import Run
 
 SHARED = "_kernel"
 """Among the hosts: the kernel of a machine whose hosts share it."""
+_TABLES = "kernel."
 _SWITCHES = "kernel.sched_switch"
 
 
-def read_kernels(run: Run) -> tuple[KernelResult | None, list[str]]:
-    """Counts of the kernels' events, None if none were asked for; and what is wrong with them."""
+def read_kernels(run: Run, paths: Mapping[str, Messages]) -> tuple[KernelResult | None, list[str]]:
+    """Counts of the kernels' events and what they cost, and what is wrong with them.
+
+    None if none were to be recorded.
+    """
     if not run.kernels:
         return None, []
     totals: dict[str, Counter[str]] = {}
@@ -29,19 +37,58 @@ def read_kernels(run: Run) -> tuple[KernelResult | None, list[str]]:
         counts["recorded"] += account.recorded
         counts["dropped"] += account.dropped + account.overwritten
     classes = {name: KernelLoss(**counts) for name, counts in sorted(totals.items())}
-    problems = [
-        problem
-        for repeat, kernels in run.kernels.items()
-        for name, found in kernels.items()
-        for problem in _problems(name, repeat, found)
+    kernels = [
+        (repeat, name, found)
+        for repeat, of_repeat in run.kernels.items()
+        for name, found in of_repeat.items()
     ]
-    absent = {
-        event
-        for kernels in run.kernels.values()
-        for found in kernels.values()
-        for event in found.get("absent", ())
-    }
-    return KernelResult(classes, tuple(sorted(absent))), problems + _untold(run)
+    problems = [
+        problem for repeat, name, found in kernels for problem in _problems(name, repeat, found)
+    ]
+    absent = {event for _, _, found in kernels for event in found.get("absent", ())}
+    recorded = [found for _, _, found in kernels if found["error"] is None]
+    known = [found.get("event_ns") for found in recorded]
+    event_ns = None if None in known else max(known, default=None)
+    result = KernelResult(
+        classes,
+        tuple(sorted(absent)),
+        {name: found["error"] for _, name, found in kernels if found["error"] is not None},
+        event_ns,
+        next((found.get("cost_unknown") for found in recorded if found.get("cost_unknown")), None),
+        {} if event_ns is None else _costs(run, paths, event_ns),
+        tuple(_untold(run)),
+    )
+    # Where nobody asked for them it is no problem: the kernels' results alone say it.
+    asked = any(found.get("asked", True) for _, _, found in kernels)
+    return result, [*problems, *result.unobservable] if asked else []
+
+
+def _costs(run: Run, paths: Mapping[str, Messages], event_ns: float) -> dict[str, KernelCost]:
+    tables = [table for table in run.tables if table.startswith(_TABLES)]
+    found = {}
+    for name, messages in paths.items():
+        whole = messages.intervals(*messages.path.loop)
+        counts = []
+        for repeat in np.unique(whole.repeat).tolist():
+            of_repeat = whole.repeat == repeat
+            begin = whole.start[of_repeat]
+            counts.append(_events(run, tables, repeat, begin, begin + whole.length[of_repeat]))
+        if counts and len(every := np.concatenate(counts)):
+            events = int(np.median(every))
+            found[name] = KernelCost(events, round(events * event_ns))
+    return found
+
+
+def _events(
+    run: Run, tables: Sequence[str], repeat: int, begin: Nanoseconds, end: Nanoseconds
+) -> Nanoseconds:
+    """How many events of the kernels there were within each of some intervals."""
+    count = np.zeros(len(begin), np.int64)
+    for table in tables:
+        rows = run.relation(table).filter(f"repeat = {repeat}").project("ts")
+        times = np.sort(rows.to_arrow_table()["ts"].to_numpy())
+        count += np.searchsorted(times, end, side="right") - np.searchsorted(times, begin)
+    return count
 
 
 def _problems(name: str, repeat: int, found: Mapping[str, Any]) -> list[str]:

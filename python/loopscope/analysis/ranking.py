@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,6 @@ from loopscope.analysis.why import UNKNOWN, can_explain, slowest, why
 from loopscope.experiment import Requirement
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from loopscope.analysis.bounded_statistics import Nanoseconds
     from loopscope.analysis.measured import MeasuredPath
     from loopscope.analysis.messages import Messages
@@ -57,9 +56,9 @@ class WithoutCause(Document):
     """Messages that arrived."""
     held: int
     """Those of them that had a part of that cause."""
-    times: Mapping[str, int]
-    """ns by statistic."""
-    times_without: Mapping[str, int]
+    with_it: Mapping[str, int]
+    """ns by statistic, as it was."""
+    without_it: Mapping[str, int]
 
 
 def rank(late: Sequence[WhyMessage], limit_ns: int) -> list[RankedCause]:

@@ -335,10 +335,34 @@ class KernelLoss(Document):
 
 
 @dataclass(frozen=True)
+class KernelCost(Document):
+    """What recording kernels added to a path's messages, at most."""
+
+    events: int
+    """The kernels' events between the first and the last event of a message, on all processors:
+    the median over the messages."""
+    ns: int
+    """What so many cost, if all of them were on the message's way."""
+
+
+@dataclass(frozen=True)
 class KernelResult(Document):
     classes: Mapping[str, KernelLoss]
     absent: tuple[str, ...]
     """Tracepoints that a kernel has not."""
+    unrecorded: Mapping[str, str]
+    """Why a kernel could not be recorded, by kernel."""
+    event_ns: float | None
+    """What an event cost the thread in which it happened, as measured before the run.
+
+    The largest of all kernels and repeats; None where it is not known of one of them.
+    """
+    cost_unknown: str | None
+    """Why that is so."""
+    costs: Mapping[str, KernelCost]
+    """By path; of no path where `event_ns` is None."""
+    unobservable: tuple[str, ...]
+    """What the events do not tell on these machines, in words."""
 
 
 @dataclass(frozen=True)

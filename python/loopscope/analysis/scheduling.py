@@ -49,7 +49,8 @@ class Scheduling:
             "ts, counter, cpu, prev_tid, prev_state, next_tid, next_comm::VARCHAR AS next_comm"
         )
         switches = rows_of(run, "kernel.sched_switch", repeat, kernel, columns)
-        self._counter = switches["counter"].to_numpy()
+        # Signed, as Python's numbers are: searching among others would convert all of them.
+        self._counter = switches["counter"].to_numpy().astype(np.int64)
         self._ts: Nanoseconds = switches["ts"].to_numpy()
         self._cpu = switches["cpu"].to_numpy().astype(np.int64)
         self._next: Integers = switches["next_tid"].to_numpy().astype(np.int64)
@@ -73,7 +74,7 @@ class Scheduling:
         """The kernel's time at a value of the counter."""
         if not len(self._counter):
             return 0
-        place = int(np.clip(np.searchsorted(self._counter, counter), 1, len(self._counter) - 1))
+        place = int(np.clip(self._counter.searchsorted(counter), 1, len(self._counter) - 1))
         first, last = place - 1, place
         ticks = int(self._counter[last]) - int(self._counter[first])
         rate = (int(self._ts[last]) - int(self._ts[first])) / ticks if ticks else 0.0
@@ -131,7 +132,7 @@ class Scheduling:
         if group is None:
             return
         rows, at = group
-        first = max(int(np.searchsorted(at, start, side="right")) - 1, 0)
+        first = max(int(at.searchsorted(start, side="right")) - 1, 0)
         for place in range(first, len(rows)):
             begin = max(int(at[place]), start)
             until = int(at[place + 1]) if place + 1 < len(rows) else end
@@ -181,7 +182,7 @@ def _last(groups: dict[int, _Group], key: int, at: int) -> int | None:
     group = groups.get(key)
     if group is None:
         return None
-    place = int(np.searchsorted(group.times, at, side="left")) - 1
+    place = int(group.times.searchsorted(at, side="left")) - 1
     return int(group.rows[place]) if place >= 0 else None
 
 
@@ -190,5 +191,5 @@ def _next(groups: dict[int, _Group], key: int, at: int) -> int | None:
     group = groups.get(key)
     if group is None:
         return None
-    place = int(np.searchsorted(group.times, at, side="left"))
+    place = int(group.times.searchsorted(at, side="left"))
     return int(group.rows[place]) if place < len(group.rows) else None

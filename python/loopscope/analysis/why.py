@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,7 +92,7 @@ def why(
     if not can_explain(run):
         raise NothingRecordedError(
             f"{run.path} has no events of the kernel's scheduler: record them with "
-            "`kernel: [sched:*, irq:*, softirq:*]` in the experiment's `trace`"
+            "`kernel: [sched:*, irq:*, softirq:*]` in the experiment's `trace`, as root"
         )
     explained = _Explained(run, messages, rows, ends or messages.path.loop)
     return [explained.message(row) for row in rows]
@@ -137,11 +137,19 @@ class _Explained:
         kernels = [self._kernel(repeat, place[0]) for place in ends]
         if kernels[1] is None:
             return WhyHop(*named, (), f"the kernel of {ends[1][0]} was not recorded")
-        if kernels[0] is not kernels[1]:
-            return WhyHop(*named, (), "its ends have different kernels")
         scheduling = kernels[1]
-        begin, end = (scheduling.time_of(counter) for _, _, counter in ends)
-        parts = split(scheduling, ends[0][1], begin, ends[1][1], end)
+        end = scheduling.time_of(ends[1][2])
+        if kernels[0] is scheduling:
+            begin = scheduling.time_of(ends[0][2])
+            parts = split(scheduling, ends[0][1], begin, ends[1][1], end)
+        elif length > 0:
+            # The sender is none of this kernel's threads, and what it did is not looked at.
+            parts = split(scheduling, None, end - length, ends[1][1], end)
+            if parts[0].name == UNKNOWN and parts[0].tid is None:
+                what = f"on its way from {ends[0][0]}, {parts[0].what}"
+                parts[0] = replace(parts[0], what=what)
+        else:
+            parts = []
         if repeat not in self._threads:
             self._threads[repeat] = Threads(self._run, repeat)
         threads = self._threads[repeat]

@@ -84,6 +84,7 @@ def examine() -> Iterator[Finding]:
     )
     yield _host_binary()
     yield from _movers()
+    yield _kernel_events()
     yield _governor()
     yield from _sudo()
     reader = shutil.which("babeltrace2")
@@ -263,6 +264,32 @@ def _movers() -> Iterator[Finding]:
         works, why = tried[name]["works"], str(tried[name]["why"])
         used = ", used by mover: auto" if name == auto else ""
         yield _cost(f"mover {name} ({what})", works, f"yes{used} ({why})", why, cost)
+
+
+def _kernel_events() -> Finding:
+    """Whether the kernel's events can be recorded here, by the local testbed or an agent."""
+    known = Path("/proc/filesystems").read_text(encoding="utf-8").split()
+    mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    # proc(5): the mount point is the fifth field; the type comes after the dash.
+    places = [line.split()[4] for line in mounts if " - tracefs " in line]
+    found = "yes, through tracefs" if places else "yes, tracefs is mounted for each run"
+    missing = ""
+    if os.geteuid() != 0:
+        missing = "takes root"
+    elif "tracefs" not in known:
+        missing = "this kernel has no tracefs"
+    elif places:
+        clocks = (Path(places[0]) / "trace_clock").read_text(encoding="utf-8").split()
+        offered = {clock.strip("[]") for clock in clocks}
+        if "x86-tsc" not in offered:
+            found = "of hosts whose counter is monotonic-raw alone: tracing has no x86-tsc clock"
+    return _cost(
+        "kernel events",
+        not missing,
+        found,
+        missing,
+        "what a program waited for is not known: `loopscope why` explains no message",
+    )
 
 
 def _governor() -> Finding:

@@ -120,11 +120,14 @@ def _path(run: Run, name: str | None) -> MessagePath:
     paths = {} if experiment is None else {each.name: each for each in experiment.paths}
     if not paths:
         raise RunError(f"{run.path} has no paths: `measure: paths` of an experiment gives them")
-    if name is None:
-        return next(iter(paths.values()))
-    if name not in paths:
+    if name is not None and name not in paths:
         raise RunError(f"there is no path {name!r}; there is: {', '.join(paths)}")
-    return paths[name]
+    chosen = next(iter(paths.values())) if name is None else paths[name]
+    if chosen.edges:
+        lists = [each for each, path in paths.items() if not path.edges]
+        others = f"; these are: {', '.join(lists)}" if lists else ""
+        raise RunError(f"path {chosen.name} branches: why explains lists of events{others}")
+    return chosen
 
 
 def _rows(
@@ -249,8 +252,7 @@ def _of_times(path: str, found: WithoutCause) -> Iterator[str]:
 
     yield f"{found.held} of {found.messages} messages of {path} were held by {found.cause!r}"
     rows = [
-        (name, duration(ns), duration(found.times_without[name]))
-        for name, ns in found.times.items()
+        (name, duration(ns), duration(found.without_it[name])) for name, ns in found.with_it.items()
     ]
     yield from text_table((path, "as it was", "without it"), (False, True, True), rows)
     yield "an estimate: without it a message may have met another cause"

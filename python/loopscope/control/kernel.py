@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from loopscope.strict_json import to_json
 
 # For each class on each processor: 50 ms of 80 MB/s.
 BUFFER = 4 * 2**20
+# All buffers together where nobody asked; none is smaller than the least size, though.
+_UNASKED = 64 * 2**20
+_LEAST = 256 * 2**10
 
 
 class Kernels:
@@ -25,6 +29,11 @@ class Kernels:
         self, experiment: Experiment, agents: Mapping[str, Agent], progress: Progress
     ) -> None:
         self._classes = kernel_events.selected(experiment.kernel)
+        self._asked = experiment.kernel_asked
+        self._buffer = BUFFER
+        if self._classes and not self._asked:
+            each = _UNASKED // (len(self._classes) * (os.cpu_count() or 1))
+            self._buffer = min(BUFFER, max(each, _LEAST))
         self._agents = dict(agents) if self._classes else {}
         self._reference = experiment.hosts[0]
         self._hosts = set(experiment.hosts)
@@ -34,7 +43,7 @@ class Kernels:
 
     async def start(self) -> None:
         """Begins to record each of them. One that cannot be is noted, and the run goes on."""
-        if self._agents:
+        if self._agents and self._asked:
             self._progress.stage("starting to record kernel events")
         await asyncio.gather(*(self._start(name) for name in self._agents))
 
@@ -42,18 +51,22 @@ class Kernels:
         # A kernel of several hosts is placed by the clock of the reference.
         clock = name if name in self._hosts else self._reference
         try:
-            begun = await self._agents[name].start_kernel(clock, self._classes, BUFFER)
+            begun = await self._agents[name].start_kernel(clock, self._classes, self._buffer)
         except AgentError as error:
-            self._found[name] = {"error": str(error)}
-            self._progress.note(f"no kernel events: {error}")
+            self._found[name] = {"error": str(error), "asked": self._asked}
+            if self._asked:
+                self._progress.note(f"no kernel events: {error}")
             return
         self._recorded.add(name)
         self._found[name] = {
             "error": None,
+            "asked": self._asked,
             "absent": sorted(begun.absent),
             "threads_known": begun.threads_known,
+            "event_ns": begun.event_ns if begun.HasField("event_ns") else None,
+            "cost_unknown": begun.unknown or None,
         }
-        if begun.absent:
+        if begun.absent and self._asked:
             self._progress.note(f"{name}: this kernel has no {', '.join(sorted(begun.absent))}")
 
     async def finish(self) -> None:
@@ -71,7 +84,7 @@ class Kernels:
         self._found[name] |= {"recorded": ended.recorded, "dropped": ended.dropped}
         problems = list(ended.problems)
         if ended.dropped:
-            room = quantity.format(BUFFER, quantity.SIZE)
+            room = quantity.format(self._buffer, quantity.SIZE)
             problems.append(f"{ended.dropped} kernel events found no room in buffers of {room}")
         for problem in problems:
             self._progress.note(f"{name}: {problem}")

@@ -70,10 +70,19 @@ def word_or_mapping(form: str) -> Discriminator:
 
     ``form`` refuses anything else.
     """
+    return _word_or("<mapping>", dict, form)
 
+
+def word_or_list(form: str) -> Discriminator:
+    """The tag of a value: ``<word>`` of text, ``<list>`` of a list.
+
+    ``form`` refuses anything else.
+    """
+    return _word_or("<list>", list, form)
+
+
+def _word_or(tag: str, other: type, form: str) -> Discriminator:
     def kind(value: object) -> str | None:
-        return (
-            "<word>" if isinstance(value, str) else "<mapping>" if isinstance(value, dict) else None
-        )
+        return "<word>" if isinstance(value, str) else tag if isinstance(value, other) else None
 
     return Discriminator(kind, custom_error_type="wrong", custom_error_message=form)

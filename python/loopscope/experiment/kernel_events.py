@@ -55,6 +55,18 @@ CLASSES: dict[str, tuple[str, ...]] = {
 }
 """Tracepoints (``GROUP/NAME`` as the kernel has them), by class."""
 
+AUTO = (
+    "sched:sched_switch",
+    "sched:sched_waking",
+    "sched:sched_process_fork",
+    "irq:irq_handler_*",
+    "irq:local_timer_*",
+)
+"""Patterns on what is recorded where nobody asked: what says who had a processor.
+
+Soft interrupts are left out: of a message's way over a network they are the most events.
+"""
+
 
 def named() -> dict[str, tuple[str, str]]:
     """Class and tracepoint of each event, by ``CLASS:NAME``."""

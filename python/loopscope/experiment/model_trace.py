@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from . import event_values, kernel_events, model_paths, values
-from .file_section import Section
+from .file_section import Section, word_or_list
 from .place import Place
 from .problem import nearest
 from .quantity import DURATION, SIZE
@@ -136,11 +136,20 @@ class Trace(Section):
         max_length=event_values.MOST_STREAMS,
         description="Streams besides the main one, by name; each is written to a trace of its own.",
     )
-    kernel: list[Annotated[str, event_values.Pattern(excluding=True)]] = Field(
-        default=[],
-        description="Patterns on class:name of the kernel's events to record, as in trace.user. "
+    kernel: Annotated[
+        Annotated[Literal["auto", "full", "off"], Tag("<word>")]
+        | Annotated[
+            list[Annotated[str, event_values.Pattern(excluding=True)]],
+            Tag("<list>"),
+        ],
+        word_or_list("kernel should be auto, full, off or a list of patterns such as [sched:*]"),
+    ] = Field(
+        default="auto",
+        description="The kernel's events to record: patterns on class:name, as in trace.user. "
         f"Classes: {', '.join(kernel_events.CLASSES)}; the names are those of the kernel's "
-        "tracepoints. Recorded for the whole machine, through tracefs, which takes root.",
+        "tracepoints. full: all of them. auto: few enough to cost little "
+        f"({', '.join(kernel_events.AUTO)}), on a local testbed without synthetic clocks, where "
+        "the machine allows it. Recorded for the whole machine, through tracefs, which takes root.",
     )
 
     @classmethod
@@ -158,8 +167,9 @@ class Trace(Section):
                 )
         file = at.whole
         hidden = file.text_at("clocks") == "synthetic" or file.get("clocks", "synthetic")
-        if patterns and hidden:
-            patterns[0].report(
+        asked = at.get("kernel")
+        if hidden and (patterns or at.text_at("kernel") == "full") and asked is not None:
+            (patterns or [asked])[0].report(
                 "kernel events are stamped by the machine's own clock, which hosts with synthetic "
                 "clocks do not have: remove 'kernel' or the clocks"
             )

@@ -327,9 +327,10 @@ class Experiment:
     ``phases`` are in the order in which they run, and components go on for ``drain_ns`` after the
     last one; components, paths and expectations are in the file's order. ``trace`` are patterns on
     ``group:name``: what the main stream records; ``streams`` are the others, and ``kernel`` are
-    patterns on ``class:name`` of the kernel's events. ``points`` are those
-    of the sweep, in order, none where nothing is swept; the experiment itself is then the file with
-    its parameters as they stand. ``folder`` is that of the file, absolute, where relative paths of
+    patterns on ``class:name`` of the kernel's events, ``kernel_asked`` whether the file asks for
+    them or they are recorded where it is possible. ``points`` are those of the sweep, in order,
+    none where nothing is swept; the experiment itself is then the file with its parameters as they
+    stand. ``folder`` is that of the file, absolute, where relative paths of
     commands begin; empty: the current one. ``machines`` are those of testbed ssh, by host; ``send``
     are patterns of the files that they get.
     """
@@ -363,6 +364,7 @@ class Experiment:
     drain_ns: int = 0
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     kernel: tuple[str, ...] = ()
+    kernel_asked: bool = True
     version: Literal[1] = MANIFEST_VERSION
 
     @property

@@ -11,6 +11,7 @@ from . import (
     component_order,
     drain,
     emulated_links,
+    kernel_events,
     measures,
     model,
     model_clocks,
@@ -76,7 +77,8 @@ def resolve(
         ),
         phases=_phases(file.phases, phases),
         trace=tuple(file.trace.user),
-        kernel=tuple(file.trace.kernel),
+        kernel=_kernel(file),
+        kernel_asked=file.trace.kernel != "auto",
         paths=paths,
         expectations=tuple(_expectation(line, events, hosts) for line in file.expect),
         repeat=file.repeat,
@@ -98,6 +100,16 @@ def resolve(
         drain_ns=drain.default_ns(emulation, paths) if file.drain is None else file.drain,
         groups={name: tuple(members) for name, members in file.groups.items()},
     )
+
+
+def _kernel(file: model.ExperimentFile) -> tuple[str, ...]:
+    given = file.trace.kernel
+    if given == "auto":
+        plain = file.testbed == "local" and file.clocks == "plain"
+        return kernel_events.AUTO if plain else ()
+    if isinstance(given, str):
+        return ("*",) if given == "full" else ()
+    return tuple(given)
 
 
 def graph(given: Mapping[str, pipelines.Pipeline], modules: Mapping[str, str]) -> plan.Graph:
