@@ -51,8 +51,9 @@ def test_times_without_a_cause_are_of_all_messages() -> None:
     found += [message(i, [("running", "n", 10 + i)]) for i in range(4, 100)]
     result = without(found, "behind hog")
     assert (result.messages, result.held) == (100, 4)
-    assert result.times == {"p50": 63, "p99": 1012, "max": 1013}
-    assert result.times_without == {"p50": 59, "p99": 108, "max": 109}
+    assert result.with_it == {"p50": 63, "p99": 1012, "max": 1013}
+    assert result.without_it == {"p50": 59, "p99": 108, "max": 109}
+    assert result.to_dict()["without_it"] == result.without_it
     assert without(found, "runnable: n waited").held == 4
     with pytest.raises(ValueError, match="'hogs'.*--rank"):
         without(found, "hogs")

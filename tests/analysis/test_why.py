@@ -233,6 +233,28 @@ def test_a_soft_interrupt_that_waits_behind_another_thread() -> None:
     ]
 
 
+def test_a_message_from_another_kernel() -> None:
+    """An interrupt of the network's device brings it; what was before is not this kernel's."""
+    kernel = Kernel(
+        switches=[
+            (20, 1, RECEIVER, SLEEPS, IDLE),
+            (310, 1, IDLE, PREEMPTED, RECEIVER),
+            (500, 1, RECEIVER, SLEEPS, IDLE),
+        ],
+        wakings=[(300, 1, IDLE, RECEIVER, IN_SOFTIRQ)],
+        raises=[(280, 1, IDLE, 8)],
+        served=[(1, 290, 305)],
+    )
+    found = split(kernel.scheduling(), None, 100, RECEIVER, 400)
+    assert [(part.name, part.start, part.end) for part in found] == [
+        ("unknown", 100, 280),
+        ("pending", 280, 290),
+        ("softirq", 290, 300),
+        ("wake-up", 300, 310),
+        ("running", 310, 400),
+    ]
+
+
 def test_a_thread_that_serves_interrupts_is_followed() -> None:
     """The soft interrupt's thread is woken by the sender, and waits for the processor."""
     kernel = Kernel(

@@ -1,0 +1,88 @@
+"""Kernel events of machines over SSH: each host's agent records the kernel that it runs on."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ssh_machines import SshMachines
+
+pytestmark = pytest.mark.usefixtures("root")
+
+Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
+HOSTS = ("h1", "h2")
+EXPERIMENT = """
+name: traced
+testbed: ssh
+hosts: [h1, h2]
+machines: {h1: {user: root}, h2: {user: root}}
+components:
+  source: {host: h1, run: loopscope-host pipe source, with: {to: node, count: 300, period: 2ms}}
+  node: {host: h2, run: loopscope-host pipe node, with: {to: sink}}
+  sink: {host: h1, run: loopscope-host pipe sink}
+phases:
+  - {name: listen, timeout: 5s}
+  - {name: connect, timeout: 5s}
+  - {name: run, measured: true, timeout: 60s}
+trace: {user: ["pipe:*"], kernel: ["sched:*", "irq:*", "softirq:*"]}
+measure:
+  paths:
+    loop:
+      key: id
+      events: [source/pipe:sent, node/pipe:received, node/pipe:sent, sink/pipe:received]
+expect: [loop.count == 300]
+"""
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[SshMachines]:
+    """Two machines; afterwards nothing may be left on them or on the desk."""
+    made = SshMachines(tmp_path, HOSTS)
+    try:
+        made.make()
+        yield made
+        left = made.leftovers()
+        assert not left, f"left behind: {left}"
+    finally:
+        made.remove()
+
+
+def test_each_host_has_its_kernel(machines: SshMachines, results: Read) -> None:
+    """A hop between two kernels is split on the receiver's side, by its own kernel's events."""
+    done = machines.command("run", machines.write("traced.yaml", EXPERIMENT), "--json")
+    read = results(done)
+    assert read["verdict"] == "PASS", done.stderr
+    assert read["kernel"]["unrecorded"] == {}, read["kernel"]
+    folder = machines.directory / "runs/traced/latest/base/1/hosts"
+    assert {path.parent.name for path in folder.glob("*/kernel")} == set(HOSTS)
+    told = machines.command("why", "runs/traced/latest", "--worst", "300", "--json")
+    messages = [json.loads(line) for line in told.stdout.splitlines()]
+    assert len(messages) == 300, told.stderr
+    for hop in (hop for message in messages for hop in message["hops"]):
+        assert hop["unknown"] is None
+        assert sum(part["ns"] for part in hop["parts"]) == max(hop["ns"], 0), hop
+        of_receiver = re.compile(rf"^{hop['last'].split('/')[0]} of h[12] ")
+        last = hop["parts"][-1]
+        # Some virtual machines' kernels do not tell when a processor ends its idling.
+        untold = read["kernel"]["unobservable"] and "is not told" in last["cause"]
+        assert last["name"] != "unknown" or untold, hop["parts"]
+        assert of_receiver.match(last["cause"]), hop["parts"]
+
+
+def test_an_ordinary_user_has_none_and_is_told(machines: SshMachines, results: Read) -> None:
+    text = EXPERIMENT.replace("machines: {h1: {user: root}, h2: {user: root}}\n", "")
+    done = machines.command("run", machines.write("traced.yaml", text), "--json")
+    read = results(done)
+    assert read["verdict"] == "PASS", done.stderr
+    assert set(read["kernel"]["unrecorded"]) == set(HOSTS)
+    assert "which takes root" in read["kernel"]["unrecorded"]["h1"]
+    assert any("kernel events: " in problem for problem in read["problems"])
+    # Nobody asks, nobody is told.
+    text = text.replace(', kernel: ["sched:*", "irq:*", "softirq:*"]', "")
+    read = results(machines.command("run", machines.write("traced.yaml", text), "--json"))
+    assert "kernel" not in read
