@@ -75,6 +75,8 @@ def write_events(root: Path, packets, err=0, repeat=1, ago=0):
             {
                 "ts": pa.array([row[0] for row in rows], pa.int64()),
                 "ago_ns": pa.array([ago] * n, pa.uint32()),
+                "late_ns": pa.array([0] * n, pa.int64()),
+                "tid": pa.array([7] * n, pa.int64()),
                 "err_ns": pa.array([err - -ago // 2000] * n, pa.int64()),
                 "counter": pa.array([None] * n, pa.uint64()),
                 "host": pa.array([ROUTER] * n, text),

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
 
-from loopscope.analysis.critical_path import Part, split
+from loopscope.analysis.critical_path import RECEIVED, SENT, Part, over_link, split
+from loopscope.analysis.hop_decomposition import Passage
 from loopscope.analysis.scheduling import IDLE, Scheduling
 
-SENDER, RECEIVER, HOG, KSOFTIRQD = 10, 20, 30, 40
+SENDER, RECEIVER, HOG, KSOFTIRQD, ROUTER = 10, 20, 30, 40, 50
 SLEEPS, PREEMPTED = 1, 0
 IN_SOFTIRQ = 16
 NET_RX = 3
@@ -255,6 +257,64 @@ def test_a_message_from_another_kernel() -> None:
     ]
 
 
+def passage(came: int, left: int, late: int = 0, losses: int = 0) -> Passage:
+    return Passage(("h1", "h2"), came, left, late, ROUTER, losses)
+
+
+# The sender sends at 100 and sleeps from 140 on; the router sends on at 300 and 600.
+OVER_LINK = [
+    (10, 0, IDLE, PREEMPTED, SENDER),
+    (20, 1, RECEIVER, SLEEPS, IDLE),
+    (140, 0, SENDER, SLEEPS, IDLE),
+    (280, 0, IDLE, PREEMPTED, ROUTER),
+    (320, 0, ROUTER, SLEEPS, IDLE),
+    (590, 0, IDLE, PREEMPTED, ROUTER),
+    (650, 0, ROUTER, SLEEPS, IDLE),
+]
+
+
+def test_a_message_over_an_emulated_link() -> None:
+    """It left the link 15 later than it was to."""
+    comes = [(330, 1, IDLE, PREEMPTED, RECEIVER), (700, 1, RECEIVER, SLEEPS, IDLE)]
+    kernel = Kernel(sorted(OVER_LINK + comes), wakings=[(310, 0, ROUTER, RECEIVER, IN_SOFTIRQ)])
+    found = over_link(kernel.scheduling(), SENDER, 100, passage(120, 300, 15), RECEIVER, 350)
+    assert briefly(found) == [
+        ("running", 100, 120, SENDER, None),
+        ("link", 120, 285, None, None),
+        ("late", 285, 300, ROUTER, None),
+        ("running", 300, 310, ROUTER, None),
+        ("wake-up", 310, 330, RECEIVER, IDLE),
+        ("running", 330, 350, RECEIVER, None),
+    ]
+
+
+def test_a_message_that_comes_to_the_link_when_its_sender_sleeps() -> None:
+    comes = [(620, 1, IDLE, PREEMPTED, RECEIVER), (700, 1, RECEIVER, SLEEPS, IDLE)]
+    kernel = Kernel(sorted(OVER_LINK + comes), wakings=[(610, 0, ROUTER, RECEIVER, IN_SOFTIRQ)])
+    found = over_link(kernel.scheduling(), SENDER, 100, passage(400, 600), RECEIVER, 640)
+    assert briefly(found)[:3] == [
+        ("running", 100, 140, SENDER, None),
+        ("held", 140, 400, None, None),
+        ("link", 400, 600, None, None),
+    ]
+    assert found[1].what == SENT
+
+
+def test_a_message_that_is_held_until_a_later_one_comes() -> None:
+    """Out of order: what woke the receiver is what the router sent on afterwards."""
+    comes = [(620, 1, IDLE, PREEMPTED, RECEIVER), (700, 1, RECEIVER, SLEEPS, IDLE)]
+    kernel = Kernel(sorted(OVER_LINK + comes), wakings=[(610, 0, ROUTER, RECEIVER, IN_SOFTIRQ)])
+    found = over_link(kernel.scheduling(), SENDER, 100, passage(120, 300), RECEIVER, 640)
+    assert briefly(found) == [
+        ("running", 100, 120, SENDER, None),
+        ("link", 120, 300, None, None),
+        ("held", 300, 610, None, None),
+        ("wake-up", 610, 620, RECEIVER, IDLE),
+        ("running", 620, 640, RECEIVER, None),
+    ]
+    assert found[2].what == RECEIVED
+
+
 def test_a_thread_that_serves_interrupts_is_followed() -> None:
     """The soft interrupt's thread is woken by the sender, and waits for the processor."""
     kernel = Kernel(
@@ -320,8 +380,15 @@ def test_parts_follow_each_other_without_a_gap(seed: int) -> None:
     scheduling = Kernel(kept, wakings, timers, raises, served).scheduling()
     begin = drawn.randrange(1, 900)
     end = begin + drawn.randrange(1, 300)
-    for sender in (SENDER, RECEIVER):
-        found = split(scheduling, sender, begin, RECEIVER, end)
+    came = drawn.randrange(begin - 20, end + 20)
+    on_link = passage(came, came + drawn.randrange(100), drawn.randrange(50))
+    on_link = replace(on_link, tid=HOG)
+    for found in (
+        split(scheduling, SENDER, begin, RECEIVER, end),
+        split(scheduling, RECEIVER, begin, RECEIVER, end),
+        split(scheduling, None, begin, RECEIVER, end),
+        over_link(scheduling, SENDER, begin, on_link, RECEIVER, end),
+    ):
         assert found[0].start == begin and found[-1].end == end
         assert all(part.end > part.start for part in found), [p for p in found if p.end <= p.start]
         assert all(a.end == b.start for a, b in zip(found, found[1:], strict=False))

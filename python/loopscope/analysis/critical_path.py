@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from loopscope.analysis.scheduling import IDLE
 
 if TYPE_CHECKING:
+    from loopscope.analysis.hop_decomposition import Passage
     from loopscope.analysis.interrupts import Happening
     from loopscope.analysis.scheduling import Scheduling, Stretch
 
@@ -25,7 +26,8 @@ class Part:
     name: str
     """``running``, ``runnable`` (something else had the processor), ``wake-up`` (the processor was
     idle), ``blocked``, ``interrupt``, ``softirq``, ``pending`` (a soft interrupt was asked for, and
-    not served yet), ``unknown``."""
+    not served yet), ``held`` (the network's code had it while no thread worked on it), ``link`` (an
+    emulated link had it), ``late`` (for longer than it was to), ``unknown``."""
     start: int
     end: int
     tid: int | None
@@ -48,12 +50,53 @@ UNRECORDED = {
 _SERVE_INTERRUPTS = ("ksoftirqd/", "napi/", "irq/")
 
 
+SENT, RECEIVED = "on the sender's side", "on the receiver's side"
+
+
+def over_link(
+    scheduling: Scheduling,
+    sender: int,
+    begin: int,
+    passage: Passage,
+    receiver: int,
+    end: int,
+) -> list[Part]:
+    """The parts of a hop over an emulated link, see `split`.
+
+    The clocks' error may put the message onto the link before it was sent, and the like: the parts
+    are then cut to the hop.
+    """
+    came = min(max(passage.came, begin), end)
+    left = min(max(passage.left, came), end)
+    parts = []
+    if came > begin:
+        # It sleeps when it has given the message away, or to wait until it can.
+        since = min(scheduling.sleeps_after(sender, begin) or came, came)
+        if since > begin:
+            parts += split(scheduling, sender, begin, sender, since)
+        if came > since:
+            parts.append(Part("held", since, came, None, None, what=SENT))
+    due = max(left - passage.late, came)
+    kept = [Part("link", came, due, None, None), Part("late", due, left, passage.tid, None)]
+    parts += [part for part in kept if part.end > part.start]
+    if end > left:
+        parts += split(scheduling, passage.tid, left, receiver, end, handed_on=True)
+    return parts
+
+
 def split(
-    scheduling: Scheduling, sender: int | None, begin: int, receiver: int, end: int
+    scheduling: Scheduling,
+    sender: int | None,
+    begin: int,
+    receiver: int,
+    end: int,
+    *,
+    handed_on: bool = False,
 ) -> list[Part]:
     """The parts from ``begin``, in thread ``sender``, to ``end``, in thread ``receiver``.
 
     They follow each other without a gap. ``sender`` is None where it is a thread of another kernel.
+    ``handed_on``: at ``begin`` it had given the message to the network's code.
     """
     parts: list[Part] = []  # backward
     tid, at = receiver, end
@@ -61,6 +104,10 @@ def split(
         state = scheduling.before(tid, at)
         if state is None:
             parts.append(Part("unknown", begin, at, tid, None, what=WITHOUT_STATE))
+            break
+        if handed_on and tid == sender != receiver and state.start > begin:
+            # What it did since then was about other messages.
+            parts.append(Part("held", begin, at, None, None, what=RECEIVED))
             break
         since = max(state.start, begin)
         if tid == sender and state.state == "unknown" and state.start < begin:

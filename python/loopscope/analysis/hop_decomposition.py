@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from loopscope.timeline import Run
     from loopscope.timeline.relation import Relation
 
-ENQUEUED, DEPARTED = "link.enqueued", "link.departed"
+ENQUEUED, DEPARTED, DROPPED = "link.enqueued", "link.departed", "link.dropped"
 Link = tuple[str, str]
 """Names of the sending and of the receiving host."""
 
@@ -50,6 +50,21 @@ class HopDecompositions:
     """Why hops that go over emulated links are not split."""
 
 
+@dataclass(frozen=True)
+class Passage:
+    """A message on an emulated link; instants are global ns."""
+
+    link: Link
+    came: int
+    left: int
+    late: int
+    """How much later it left than it was to, ns."""
+    tid: int
+    """The thread that sent it on."""
+    losses: int
+    """Packets with its number that the link had lost before, since the message was sent."""
+
+
 class LinkEvents:
     """Events of packets in what emulated the links."""
 
@@ -57,13 +72,13 @@ class LinkEvents:
         self, run: Run, links: Sequence[LinkResult], message: Mapping[str, Any] | None = None
     ) -> None:
         """`message` says where packets carry their message's number (`Emulation.message`)."""
-        self._links = sorted({(each.sender, each.receiver) for each in links})
+        self.links = sorted({(each.sender, each.receiver) for each in links})
         self._place: dict[str, Any] = {"offset": 0, "width": 8, "order": "little"} | dict(
             message or {}
         )
         self._run = run
         self._packets: Relation | None = None
-        if self._links and ENQUEUED in run.tables and DEPARTED in run.tables:
+        if self.links and ENQUEUED in run.tables and DEPARTED in run.tables:
             self._packets = _packets(run)
             self._counters = counters(run)
             self._routers = routers(run)
@@ -100,6 +115,42 @@ class LinkEvents:
             tuple(self._unknown(path, link, hops) for link, hops in unknown.items()),
         )
 
+    def passages(self, messages: Messages, first: int, last: int) -> dict[int, Passage]:
+        """The messages that were seen on the link between two neighbouring events, by their rows.
+
+        Those that several packets may have been are left out.
+        """
+        found: dict[int, Passage] = {}
+        if messages.keys.lowest_bits(messages.id) is None:
+            return found
+        both = np.flatnonzero(messages.seen[first] & messages.seen[last])
+        for link, over in self._over(messages, first, last).items():
+            hop = self._hop(messages, first, last, over)
+            column, lost = self._carried(hop, link), self._lost(link)
+            places = column["row"]
+            of_hop = [hop[name][places].tolist() for name in ("repeat", "id", "not_before")]
+            names = ("packets", "came", "left", "late", "tid")
+            values = [column[name].tolist() for name in names]
+            rows = both[over][places].tolist()
+            for row, repeat, id, begin, packets, came, left, late, tid in zip(
+                rows, *of_hop, *values, strict=True
+            ):
+                if packets == 1:
+                    losses = sum(begin <= at <= came for at in lost.get((repeat, id), ()))
+                    found[row] = Passage(link, came, left, late, tid, losses)
+        return found
+
+    def _lost(self, link: Link) -> dict[tuple[int, int], list[int]]:
+        """When the link lost packets, by repeat and number."""
+        found: dict[tuple[int, int], list[int]] = {}
+        if DROPPED not in self._run.tables:
+            return found
+        dropped = _with_hosts(self._run, self._run.relation(DROPPED))
+        rows = dropped.filter(_of(link)).project("repeat, id, ts")
+        for repeat, id, ts in rows.fetchall():
+            found.setdefault((repeat, id), []).append(ts)
+        return found
+
     def _over(self, messages: Messages, first: int, last: int) -> dict[Link, npt.NDArray[np.bool_]]:
         """For each link: whether a message that was at both events went over it."""
         if self._packets is None:
@@ -107,7 +158,7 @@ class LinkEvents:
         both = messages.seen[first] & messages.seen[last]
         found = {
             link: (messages.on(first, link[0]) & messages.on(last, link[1]))[both]
-            for link in self._links
+            for link in self.links
         }
         return {link: rows for link, rows in found.items() if rows.any()}
 
@@ -138,24 +189,12 @@ class LinkEvents:
 
         And whether none was seen on it, though packets passed while most of them were on their way.
         """
+        hop = self._hop(messages, first, last, rows)
+        column = self._carried(hop, link)
         both = messages.seen[first] & messages.seen[last]
-        intervals = messages.intervals(first, last)
-        start, end = messages.ts[first][both][rows], messages.ts[last][both][rows]
+        length = messages.intervals(first, last).length[rows]
         start_err, end_err = messages.err[first][both][rows], messages.err[last][both][rows]
-        length, repeat = intervals.length[rows], intervals.repeat[rows]
-        numbers = messages.keys.lowest_bits(intervals.id[rows])
-        assert numbers is not None
-        # The router tells no sign, and of narrower numbers nothing beyond their bytes.
-        numbers = numbers & (1 << min(8 * self._place["width"], 63)) - 1
-        hop = {"row": np.arange(len(length)), "repeat": repeat, "id": numbers}
-        hop |= {"not_before": start - start_err, "not_after": end + end_err}
-        assert self._packets is not None
-        carried = self._packets.filter(
-            f"sender = {literal(link[0])} AND receiver = {literal(link[1])}"
-        )
-        rows_of_hop = self._run.relation_of(pa.table(hop))
-        on_the_way = _candidates(rows_of_hop, carried).to_arrow_table()
-        column = {name: on_the_way[name].to_numpy() for name in on_the_way.column_names}
+        end, repeat = messages.ts[last][both][rows], hop["repeat"]
         once = column["packets"] == 1
         row = column["row"][once]
         came, came_err, left, left_err, own = (
@@ -175,7 +214,32 @@ class LinkEvents:
             ),
             after=_part(after, left_err + end_err[row]),
         )
-        return split, len(once) == 0 and 2 * _passed(hop, carried) > len(length)
+        assert self._packets is not None
+        passed = len(once) == 0 and 2 * _passed(hop, self._packets.filter(_of(link))) > len(length)
+        return split, passed
+
+    def _hop(
+        self, messages: Messages, first: int, last: int, rows: npt.NDArray[np.bool_]
+    ) -> dict[str, npt.NDArray[Any]]:
+        """What packets may have been messages of a hop is asked of: a table of these."""
+        both = messages.seen[first] & messages.seen[last]
+        start, end = messages.ts[first][both][rows], messages.ts[last][both][rows]
+        start_err, end_err = messages.err[first][both][rows], messages.err[last][both][rows]
+        numbers = messages.keys.lowest_bits(messages.id[both][rows])
+        assert numbers is not None
+        # The router tells no sign, and of narrower numbers nothing beyond their bytes.
+        numbers = numbers & (1 << min(8 * self._place["width"], 63)) - 1
+        hop = {"row": np.arange(len(numbers)), "repeat": messages.repeat[both][rows], "id": numbers}
+        return hop | {"not_before": start - start_err, "not_after": end + end_err}
+
+    def _carried(
+        self, hop: Mapping[str, npt.NDArray[Any]], link: Link
+    ) -> dict[str, npt.NDArray[Any]]:
+        """The packets that the rows of a hop may have been, see `_candidates`."""
+        assert self._packets is not None
+        carried = self._packets.filter(_of(link))
+        found = _candidates(self._run.relation_of(pa.table(dict(hop))), carried).to_arrow_table()
+        return {name: found[name].to_numpy() for name in found.column_names}
 
     def _on_link(
         self,
@@ -216,16 +280,25 @@ def _packets(run: Run) -> Relation:
     )
     left = _router_table(run, DEPARTED).aggregate(
         f'{link}, number, min(ts) AS "left", arg_min(err_ns, ts) AS left_err, '
-        "arg_min(own, ts) AS left_own"
+        "arg_min(own, ts) AS left_own, arg_min(late_ns, ts) AS late, arg_min(tid, ts) AS tid"
     )
+    return _with_hosts(run, came.join(left, f"{link}, number")).project(
+        'repeat, sender, receiver, id, came, came_err, "left", left_err, late, tid, '
+        "came_own + left_own AS own"
+    )
+
+
+def _with_hosts(run: Run, packets: Relation) -> Relation:
+    """Packets with the hosts of their ports: `sender`, `receiver`."""
     names = _names(run, ports(run))
     senders = names.project('repeat, port AS "from", name AS sender')
     receivers = names.project('repeat, port AS "to", name AS receiver')
-    packets = came.join(left, f"{link}, number")
-    packets = packets.join(senders, 'repeat, "from"').join(receivers, 'repeat, "to"')
-    return packets.project(
-        'repeat, sender, receiver, id, came, came_err, "left", left_err, came_own + left_own AS own'
-    )
+    return packets.join(senders, 'repeat, "from"').join(receivers, 'repeat, "to"')
+
+
+def _of(link: Link) -> str:
+    """The condition on `_with_hosts` that a packet is of a link."""
+    return f"sender = {literal(link[0])} AND receiver = {literal(link[1])}"
 
 
 def _router_table(run: Run, name: str) -> Relation:
@@ -268,7 +341,8 @@ def _candidates(hop: Relation, carried: Relation) -> Relation:
     )
     return joined.aggregate(
         '"row", count(*) AS packets, min(came) AS came, arg_min(came_err, came) AS came_err, '
-        'min("left") AS "left", arg_min(left_err, "left") AS left_err, max(own) AS own'
+        'min("left") AS "left", arg_min(left_err, "left") AS left_err, max(own) AS own, '
+        'arg_min(late, "left") AS late, arg_min(tid, "left") AS tid'
     ).order('"row"')
 
 

@@ -67,6 +67,7 @@ class Scheduling:
         self._wakings = _by(woken, self._woken_at)
         self._in = _by(self._next, self._ts)
         self._out = _by(self._prev, self._ts)
+        self._asleep = _by(self._prev[self._sleeps], self._ts[self._sleeps])
         self._on = _by(self._cpu, self._ts)
         self.interrupts = Interrupts(run, repeat, kernel)
 
@@ -116,6 +117,14 @@ class Scheduling:
         """When a thread that was woken at an instant went to sleep."""
         went = _last(self._out, tid, at)
         return None if went is None else int(self._ts[went])
+
+    def sleeps_after(self, tid: int, at: int) -> int | None:
+        """When a thread first went to sleep after an instant."""
+        group = self._asleep.get(tid)
+        if group is None:
+            return None
+        place = int(group.times.searchsorted(at, side="right"))
+        return int(group.times[place]) if place < len(group.times) else None
 
     def waking(self, index: int) -> Happening:
         """The wake-up of that index."""

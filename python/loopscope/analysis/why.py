@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loopscope.analysis.critical_path import Part, split
+from loopscope.analysis.critical_path import SENT, Part, over_link, split
 from loopscope.analysis.document import Document
+from loopscope.analysis.hop_decomposition import LinkEvents, Passage
 from loopscope.analysis.kernels import SHARED
+from loopscope.analysis.measured_links import read_links
 from loopscope.analysis.quantity_text import duration, maximum_error
 from loopscope.analysis.scheduling import IDLE, Scheduling
 from loopscope.analysis.threads import Threads
@@ -110,6 +112,11 @@ class _Explained:
         self._places = [_places(run, messages, rows, each) for each in range(len(messages.seen))]
         self._kernels: dict[tuple[int, str], Scheduling | None] = {}
         self._threads: dict[int, Threads] = {}
+        found, _ = read_links(run)
+        experiment = run.specification
+        emulation = None if experiment is None else experiment.network.emulation
+        self._links = LinkEvents(run, found, emulation.message if emulation else None)
+        self._passages: dict[tuple[int, int], dict[int, Passage]] = {}
         tables = run.relation(SCHEDULER[0])
         self._recorded = set(tables.project("repeat, host").distinct().fetchall())
 
@@ -139,21 +146,34 @@ class _Explained:
             return WhyHop(*named, (), f"the kernel of {ends[1][0]} was not recorded")
         scheduling = kernels[1]
         end = scheduling.time_of(ends[1][2])
-        if kernels[0] is scheduling:
+        passage = self._over_links(hop).get(row)
+        if kernels[0] is scheduling and passage is not None and length > 0:
+            parts = over_link(scheduling, ends[0][1], end - length, passage, ends[1][1], end)
+        elif kernels[0] is scheduling:
             begin = scheduling.time_of(ends[0][2])
             parts = split(scheduling, ends[0][1], begin, ends[1][1], end)
+            link = ends[0][0], ends[1][0]
+            if link in self._links.links and begin < end:
+                parts = _prefixed(
+                    parts, f"its packet on the emulated link {link[0]} → {link[1]} is not known"
+                )
         elif length > 0:
             # The sender is none of this kernel's threads, and what it did is not looked at.
             parts = split(scheduling, None, end - length, ends[1][1], end)
-            if parts[0].name == UNKNOWN and parts[0].tid is None:
-                what = f"on its way from {ends[0][0]}, {parts[0].what}"
-                parts[0] = replace(parts[0], what=what)
+            parts = _prefixed(parts, f"on its way from {ends[0][0]}")
         else:
             parts = []
         if repeat not in self._threads:
             self._threads[repeat] = Threads(self._run, repeat)
         threads = self._threads[repeat]
-        return WhyHop(*named, _fitted(parts, end - length, end, scheduling, threads), None)
+        causes = _Causes(scheduling, threads, passage, ends[0][0], ends[1][0])
+        return WhyHop(*named, _fitted(parts, end - length, end, causes), None)
+
+    def _over_links(self, hop: tuple[int, int]) -> dict[int, Passage]:
+        """The messages that went over an emulated link on a hop, by their rows."""
+        if hop not in self._passages:
+            self._passages[hop] = self._links.passages(self._messages, *hop)
+        return self._passages[hop]
 
     def _kernel(self, repeat: int, host: str) -> Scheduling | None:
         name = host if (repeat, host) in self._recorded else SHARED
@@ -185,9 +205,15 @@ def _length(messages: Messages, row: int, first: int, last: int) -> tuple[int, i
     return int(interval.length[0]), int(interval.err[0])
 
 
-def _fitted(
-    parts: Sequence[Part], begin: int, end: int, scheduling: Scheduling, threads: Threads
-) -> tuple[WhyPart, ...]:
+def _prefixed(parts: list[Part], text: str) -> list[Part]:
+    """The parts; the first one with a text before its cause, where it is of no known thread."""
+    first, *others = parts
+    if first.name == UNKNOWN and first.tid is None:
+        return [replace(first, what=f"{text}; {first.what}"), *others]
+    return parts
+
+
+def _fitted(parts: Sequence[Part], begin: int, end: int, causes: _Causes) -> tuple[WhyPart, ...]:
     """The parts as far as they are within the hop, which the clocks' error may make shorter.
 
     Where it makes it longer the first one has the rest. Neighbours of the same cause are one.
@@ -198,35 +224,61 @@ def _fitted(
         ns = min(part.end, end) - start
         if ns <= 0:
             continue
-        cause = _cause(part, scheduling, threads)
+        cause = causes.of(part)
         if found and (found[-1].name, found[-1].cause) == (part.name, cause):
             ns += found.pop().ns
         found.append(WhyPart(part.name, ns, cause))
     return tuple(found)
 
 
-def _cause(part: Part, scheduling: Scheduling, threads: Threads) -> str:
-    def named(tid: int | None) -> str:
-        return "" if tid is None else threads.named(tid, scheduling.name(tid))
+@dataclass(frozen=True)
+class _Causes:
+    """What causes are named by."""
 
-    of, on = named(part.tid), "" if part.cpu is None else f" on cpu{part.cpu}"
-    match part.name:
-        case "runnable":
-            return f"{of} waited{on} behind {named(part.by)}"
-        case "wake-up":
-            untold = f"; {part.what}" if part.what else ""
-            return f"{of} waited for idle cpu{part.cpu} to wake up{untold}"
-        case "blocked":
-            woken = f", woken by {named(part.by)}" if part.by not in (None, IDLE) else ""
-            return f"{of} slept{f' {part.what}' if part.what else ''}{woken}"
-        case "pending":
-            return f"{part.what}{on} waited while {named(part.by)} was on it"
-        case "interrupt" | "softirq":
-            return f"{part.what}{on}, in {of}"
-        case name if name == UNKNOWN:
-            return f"{of}{on}: {part.what}" if of else part.what
-        case _:
-            return f"{of}{on}"
+    scheduling: Scheduling
+    threads: Threads
+    passage: Passage | None
+    sender: str
+    receiver: str
+    """The hosts of the hop's ends."""
+
+    def of(self, part: Part) -> str:
+        of, on = self._named(part.tid), "" if part.cpu is None else f" on cpu{part.cpu}"
+        match part.name:
+            case "runnable":
+                return f"{of} waited{on} behind {self._named(part.by)}"
+            case "wake-up":
+                untold = f"; {part.what}" if part.what else ""
+                return f"{of} waited for idle cpu{part.cpu} to wake up{untold}"
+            case "blocked":
+                woken = f", woken by {self._named(part.by)}" if part.by not in (None, IDLE) else ""
+                return f"{of} slept{f' {part.what}' if part.what else ''}{woken}"
+            case "pending":
+                return f"{part.what}{on} waited while {self._named(part.by)} was on it"
+            case "interrupt" | "softirq":
+                return f"{part.what}{on}, in {of}"
+            case "held" | "link" | "late":
+                return self._of_network(part)
+            case name if name == UNKNOWN:
+                return f"{of}{on}: {part.what}" if of else part.what
+            case _:
+                return f"{of}{on}"
+
+    def _of_network(self, part: Part) -> str:
+        assert self.passage is not None
+        link = " → ".join(self.passage.link)
+        if part.name == "link":
+            return f"the emulated link {link}, as it is set"
+        if part.name == "late":
+            return f"{self._named(part.tid)}, which emulates {link}, was late"
+        if part.what != SENT:
+            return f"by the network's code of {self.receiver}, until a later packet came"
+        if self.passage.losses:
+            return f"by the network's code of {self.sender}: sent again, the link {link} lost it"
+        return f"by the network's code of {self.sender}"
+
+    def _named(self, tid: int | None) -> str:
+        return "" if tid is None else self.threads.named(tid, self.scheduling.name(tid))
 
 
 def summary(path: str, message: WhyMessage) -> str:

@@ -29,6 +29,9 @@ COLOURS = {
     "interrupt": "#b0307a",
     "softirq": "#56b4e9",
     "pending": "#009e73",
+    "held": "#882255",
+    "link": "#999933",
+    "late": "#661100",
     "unknown": "#808080",
 }
 """By name of the part."""
