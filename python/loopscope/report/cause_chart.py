@@ -44,8 +44,6 @@ BANDS = ((0.0, 0.5), (0.5, 0.9), (0.9, 0.99), (0.99, 1.0))
 """Bands of messages by how long they took, as quantiles."""
 _EXPLAINED = 40
 """Messages of a band that are explained."""
-_PRINTED = 0.12
-"""The share of the longest message from which a part's time is printed on it."""
 
 
 def usual_causes(run: Run, messages: Messages, repeat: int | None = None) -> Chart | None:
@@ -115,10 +113,8 @@ def _panel(what: str, message: WhyMessage, starts: dict[str, int]) -> Panel:
             half_width=None,
             colour=colour,
             label=name,
-            texts=[
-                duration(length) if length > _PRINTED * whole else ""
-                for *_, length, _ in found[name]
-            ],
+            # They would be on each other's bars.
+            texts=[""] * len(found[name]),
             details=[f"{name}: {cause}" for *_, cause in found[name]],
         )
         for name, colour in COLOURS.items()
