@@ -262,7 +262,7 @@ def test_what_the_kernel_ran_is_beside_it_in_perfetto(run: Path, tmp_path: Path)
         sorted(p.timestamp for p in on_cpu if p.track_event.type == kind)
         for kind in (TrackEvent.TYPE_SLICE_BEGIN, TrackEvent.TYPE_SLICE_END)
     )
-    assert {p.track_event.name for p in on_cpu} == {"topic", ""}
+    assert {p.track_event.name for p in on_cpu} == {"subscriber of h2", ""}
     callbacks = sorted(p.timestamp for p in events if p.track_event.name == "topic:callback")
     assert len(begins) == len(ends) == len(callbacks) == COUNT
     for begin, callback, end in zip(begins, callbacks, ends, strict=True):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loopscope.analysis.kernels import SHARED
+from loopscope.timeline.relation import literal
+
 if TYPE_CHECKING:
     from loopscope.timeline import Run
 
@@ -11,17 +14,19 @@ _FORKS = "kernel.sched_process_fork"
 
 
 class Threads:
-    """The components' threads, and those that they started in turn."""
+    """The components' threads, and those that they started in turn, on one kernel."""
 
-    def __init__(self, run: Run, repeat: int) -> None:
+    def __init__(self, run: Run, repeat: int, kernel: str) -> None:
+        """`kernel` is the host's whose it is, or `SHARED`."""
         self._first: dict[int, str] = {
             each.pid: f"{each.component} of {each.host}"
             for each in run.exits
-            if each.repeat == repeat and each.pid is not None
+            if each.repeat == repeat and each.pid is not None and kernel in (SHARED, each.host)
         }
         self._component = dict(self._first)
         if _FORKS in run.tables:
-            rows = run.relation(_FORKS).filter(f"repeat = {repeat}").order("ts")
+            here = f"repeat = {repeat} AND host = {literal(kernel)}"
+            rows = run.relation(_FORKS).filter(here).order("ts")
             for parent, child in rows.project("parent_tid, child_tid").fetchall():
                 if parent in self._component:
                     self._component[child] = self._component[parent]

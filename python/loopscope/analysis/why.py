@@ -111,7 +111,7 @@ class _Explained:
         self._ends = ends
         self._places = [_places(run, messages, rows, each) for each in range(len(messages.seen))]
         self._kernels: dict[tuple[int, str], Scheduling | None] = {}
-        self._threads: dict[int, Threads] = {}
+        self._threads: dict[tuple[int, str], Threads] = {}
         found, _ = read_links(run)
         experiment = run.specification
         emulation = None if experiment is None else experiment.network.emulation
@@ -163,9 +163,7 @@ class _Explained:
             parts = _prefixed(parts, f"on its way from {ends[0][0]}")
         else:
             parts = []
-        if repeat not in self._threads:
-            self._threads[repeat] = Threads(self._run, repeat)
-        threads = self._threads[repeat]
+        threads = self._threads_of(repeat, ends[1][0])
         causes = _Causes(scheduling, threads, passage, ends[0][0], ends[1][0])
         return WhyHop(*named, _fitted(parts, end - length, end, causes), None)
 
@@ -176,12 +174,21 @@ class _Explained:
         return self._passages[hop]
 
     def _kernel(self, repeat: int, host: str) -> Scheduling | None:
-        name = host if (repeat, host) in self._recorded else SHARED
+        name = self._kernel_of(repeat, host)
         if (repeat, name) not in self._recorded:
             return None
         if (repeat, name) not in self._kernels:
             self._kernels[repeat, name] = Scheduling(self._run, repeat, name)
         return self._kernels[repeat, name]
+
+    def _threads_of(self, repeat: int, host: str) -> Threads:
+        key = repeat, self._kernel_of(repeat, host)
+        if key not in self._threads:
+            self._threads[key] = Threads(self._run, *key)
+        return self._threads[key]
+
+    def _kernel_of(self, repeat: int, host: str) -> str:
+        return host if (repeat, host) in self._recorded else SHARED
 
 
 def _places(

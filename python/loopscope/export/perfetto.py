@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from loopscope.analysis.keys import shown
 from loopscope.analysis.message_dag import read_graph
+from loopscope.analysis.threads import Threads
 from loopscope.experiment.measures import fields_of
 from loopscope.export.perfetto_dag import GraphFlows, Slice, slices
 
@@ -76,6 +77,16 @@ class _Writer:
         paths: Sequence[MessagePath],
         seen: Callable[[str], None],
     ) -> int:
+        kernels = (
+            run.relation(SWITCHES)
+            .filter(f"repeat = {repeat}")
+            .project("host")
+            .distinct()
+            .fetchall()
+            if SWITCHES in run.tables
+            else ()
+        )
+        threads = {host: Threads(run, repeat, host) for (host,) in kernels}
         # One repeat at a time has its flows in memory.
         flows: list[_Flows | GraphFlows] = [_Flows(paths)]
         graphs = {}
@@ -92,7 +103,7 @@ class _Writer:
             order = ("ts", "counter", "id")
             rows = table.filter(table.repeat == repeat).order_by(order)
             if name == SWITCHES and {"next_comm", "next_tid"} <= set(table.columns):
-                self._scheduling(rows.to_pyarrow_batches())
+                self._scheduling(rows.to_pyarrow_batches(), threads)
                 continue
             self._entity(name.replace(".", ":", 1), kinds, rows.to_pyarrow_batches(), flows)
         for number, path in enumerate(paths):
@@ -132,19 +143,35 @@ class _Writer:
                     ends = [flow for _, ended in of_paths for flow in ended]
                     self._instant(entity, self._thread(place), ts, row, leaves, ends)
 
-    def _scheduling(self, batches: Iterator[pa.RecordBatch]) -> None:
-        """A slice for each stretch of a thread on a processor, from one switch to the next."""
+    def _scheduling(
+        self, batches: Iterator[pa.RecordBatch], threads: Mapping[str, Threads]
+    ) -> None:
+        """A slice for each stretch of a thread on a processor, from one switch to the next.
+
+        Threads of components are named by these. Where it is not told when idling ended, the slice
+        begins with that.
+        """
         since: dict[tuple[Any, ...], dict[str, Any]] = {}
         for batch in batches:
             for row in batch.to_pylist():
                 place = (row["host"], "kernel", None, row["cpu"])
                 began = since.get(place)
-                # Thread 0 is the processor's idling.
-                if began is not None and began["next_tid"] != 0:
-                    thread = {"tid": began["next_tid"], "err_ns": began["err_ns"]}
-                    track = self._lane(place, f"CPU {row['cpu']}", 0)
-                    self._slice(began["next_comm"], track, began["ts"], row["ts"], thread)
                 since[place] = row
+                if began is None:
+                    continue
+                # Thread 0 is the processor's idling. Some machines do not tell when that ends.
+                idled = began["next_tid"] == 0
+                tid, comm = (
+                    (row.get("prev_tid"), row.get("prev_comm"))
+                    if idled
+                    else (began["next_tid"], began["next_comm"])
+                )
+                if tid:
+                    name = threads[row["host"]].named(tid, comm)
+                    track = self._lane(place, f"CPU {row['cpu']}", 0)
+                    fields = {"tid": tid, "err_ns": began["err_ns"]}
+                    text = f"idle, then {name}" if idled else name
+                    self._slice(text, track, began["ts"], row["ts"], fields)
 
     def _path(self, number: int, path: MessagePath, batches: Iterator[pa.RecordBatch]) -> None:
         process = ("path", number)
