@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from synthetic_run import SECOND, Host, Row, SyntheticRun, event, expectation, path
+
+from loopscope.analysis import analyse
+from loopscope.analysis.messages import read_messages
 from loopscope.analysis.ranking import limit_of, rank, without
-from loopscope.analysis.why import WhyHop, WhyMessage, WhyPart
+from loopscope.analysis.why import WhyHop, WhyMessage, WhyPart, why
 from loopscope.experiment.measures import Allowed, Expectation, Hop, Requirement
+from loopscope.timeline import open_run
 
 HOG = "n waited on cpu0 behind hog"
 
@@ -71,3 +80,82 @@ def test_only_a_limit_on_time_makes_a_message_late() -> None:
     assert limit_of(each) == 7_000
     order = Requirement("", "order", "loop", None, None, None, None, None, Allowed(), None)
     assert limit_of(order) is None
+
+
+SENDER, RECEIVER, BUSY = 10, 20, 30
+MS = 1_000_000
+
+
+def kernel_table(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
+    known = {"err_ns": 0, "host": "_kernel", "process": "kernel sched", "pid": None, "id": None}
+    table = pa.Table.from_pylist([{**known, **row} for row in rows])
+    (folder / name).mkdir(parents=True)
+    pq.write_table(table, folder / name / "part-0.parquet")
+
+
+def held_run(root: Path) -> Path:
+    """Twenty messages, each of which waits for 9 ms while another thread has the processor."""
+    rows, switches, wakings = [], [], []
+
+    def switch(ts: int, cpu: int, prev: int, state: int, come: int) -> dict[str, Any]:
+        names = {"prev_comm": f"t{prev}", "next_comm": f"t{come}"}
+        fields = {"prev_tid": prev, "prev_state": state, "next_tid": come, **names}
+        return {"ts": ts, "counter": ts, "cpu": cpu, "tid": prev, **fields}
+
+    for number in range(20):
+        at = 5 * SECOND + 20 * MS * number
+        rows.append(Row("source", "pipe:sent", number, at, thread=SENDER))
+        rows.append(Row("sink", "pipe:received", number, at + 9 * MS + 60_000, thread=RECEIVER))
+        switches += [
+            switch(at - 5 * MS, 1, RECEIVER, 1, BUSY),
+            switch(at - 1_000, 0, 0, 0, SENDER),
+            switch(at + 50_000, 0, SENDER, 1, 0),
+            switch(at + 9 * MS, 1, BUSY, 0, RECEIVER),
+        ]
+        flags = {"common_flags": 0, "cpu": 0, "tid": SENDER, "task": RECEIVER}
+        wakings.append({"ts": at + 20_000, "counter": at + 20_000, **flags})
+    events = [event("source", "pipe", "sent"), event("sink", "pipe", "received")]
+    late = expectation("loop.p99 < 5ms", "p99", "<", 5 * MS)
+    given = {"paths": [path("loop", "id", events)], "expect": [late]}
+    made = SyntheticRun(root, rows, [Host("h1", reference=True, max_err_ns=0)], **given).write()
+    folder = made / "base/1/timeline/kernel"
+    kernel_table(folder, "sched_switch", sorted(switches, key=lambda row: row["ts"]))
+    kernel_table(folder, "sched_waking", wakings)
+    return made
+
+
+@pytest.mark.parametrize("counters", [True, False])
+def test_a_failed_deadline_names_what_held_the_messages(tmp_path: Path, counters: bool) -> None:
+    """Events of other tools have no counter: their global time is as good here."""
+    made = held_run(tmp_path / "run")
+    if not counters:
+        for file in made.glob("base/1/timeline/pipe/*/*.parquet"):
+            table = pq.read_table(file)
+            place = table.schema.get_field_index("counter")
+            none = pa.nulls(len(table), pa.uint64())
+            pq.write_table(table.set_column(place, "counter", none), file)
+    run = open_run(made)
+    (failed,) = analyse(run).expectations
+    behind = "runnable: t20 waited on cpu1 behind t30"
+    assert failed.reason == f"100 % of the 20 above 5.000 ms: {behind}"
+    messages, _ = read_messages(run, run.specification.paths[0])  # type: ignore[union-attr]
+    (first, *_) = why(run, messages, [0])
+    assert [(part.name, part.ns) for part in first.hops[0].parts] == [
+        ("running", 20_000),
+        ("runnable", 9 * MS - 20_000),
+        ("running", 60_000),
+    ]
+
+
+def test_without_a_thread_nothing_is_said_of_a_hop(tmp_path: Path) -> None:
+    made = held_run(tmp_path / "run")
+    (file,) = made.glob("base/1/timeline/pipe/received/*.parquet")
+    table = pq.read_table(file)
+    place = table.schema.get_field_index("tid")
+    pq.write_table(table.set_column(place, "tid", pa.nulls(len(table), pa.uint32())), file)
+    run = open_run(made)
+    (failed,) = analyse(run).expectations
+    assert failed.verdict == "FAIL" and failed.reason is None
+    messages, _ = read_messages(run, run.specification.paths[0])  # type: ignore[union-attr]
+    (first, *_) = why(run, messages, [0])
+    assert "which thread sink/pipe:received was in" in str(first.hops[0].unknown)

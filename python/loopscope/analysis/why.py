@@ -140,18 +140,25 @@ class _Explained:
         first, last = hop
         length, err = _length(messages, row, first, last)
         named = str(events[first]), str(events[last]), length, err
-        ends = [self._places[each][repeat, int(messages.ts[each][row])] for each in hop]
+        stamps = [int(messages.ts[each][row]) for each in hop]
+        ends = [self._places[each][repeat, ts] for each, ts in zip(hop, stamps, strict=True)]
         kernels = [self._kernel(repeat, place[0]) for place in ends]
         if kernels[1] is None:
             return WhyHop(*named, (), f"the kernel of {ends[1][0]} was not recorded")
+        sender, receiver = ends[0][1], ends[1][1]
+        if receiver is None:
+            return WhyHop(*named, (), f"it is not known which thread {events[last]} was in")
         scheduling = kernels[1]
-        end = scheduling.time_of(ends[1][2])
+        # Where an event has no counter, as other tools' have none, its global time must do.
+        begin, end = (
+            ts if counter is None else scheduling.time_of(counter)
+            for ts, (_, _, counter) in zip(stamps, ends, strict=True)
+        )
         passage = self._over_links(hop).get(row)
-        if kernels[0] is scheduling and passage is not None and length > 0:
-            parts = over_link(scheduling, ends[0][1], end - length, passage, ends[1][1], end)
+        if kernels[0] is scheduling and sender is not None and passage and length > 0:
+            parts = over_link(scheduling, sender, end - length, passage, receiver, end)
         elif kernels[0] is scheduling:
-            begin = scheduling.time_of(ends[0][2])
-            parts = split(scheduling, ends[0][1], begin, ends[1][1], end)
+            parts = split(scheduling, sender, begin, receiver, end)
             link = ends[0][0], ends[1][0]
             if link in self._links.links and begin < end:
                 parts = _prefixed(
@@ -159,7 +166,7 @@ class _Explained:
                 )
         elif length > 0:
             # The sender is none of this kernel's threads, and what it did is not looked at.
-            parts = split(scheduling, None, end - length, ends[1][1], end)
+            parts = split(scheduling, None, end - length, receiver, end)
             parts = _prefixed(parts, f"on its way from {ends[0][0]}")
         else:
             parts = []
@@ -193,7 +200,7 @@ class _Explained:
 
 def _places(
     run: Run, messages: Messages, rows: Sequence[int], number: int
-) -> dict[tuple[int, int], tuple[str, int, int]]:
+) -> dict[tuple[int, int], tuple[str, int | None, int | None]]:
     """Host, thread and counter of messages at an event, by repeat and global time."""
     event = messages.path.events[number]
     seen = [row for row in rows if messages.seen[number][row]]
