@@ -5,26 +5,11 @@ Run by bench/run.py in namespaces of its own. ``python -m control FIGURE…`` me
 
 from __future__ import annotations
 
-import json
 import sys
-import tempfile
-from pathlib import Path
-from typing import Any
+
+from figures import measured_in_folders
 
 from control import FIGURES
 
-
-def main(wanted: list[str]) -> int:
-    results: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory(prefix="loopscope-bench-") as name:
-        for figure in wanted or FIGURES:
-            print(f"  {figure} …", file=sys.stderr)
-            folder = Path(name) / figure
-            folder.mkdir()
-            results[figure] = FIGURES[figure](folder)
-    print(json.dumps(results))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    measured_in_folders(FIGURES, sys.argv[1:])

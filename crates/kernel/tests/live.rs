@@ -8,7 +8,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use loopscope_ctf::{Metadata, Packets, Records, Value};
+use loopscope_ctf::Value;
 use loopscope_kernel::recorder::Recorder;
 use loopscope_kernel::recording::{Account, BufferCounts};
 use loopscope_kernel::transcode::transcode;
@@ -27,39 +27,22 @@ struct Event {
 
 /// All events of a trace, of each processor in order.
 fn events(trace: &Path) -> BTreeMap<u32, Vec<Event>> {
-    let metadata = Metadata::parse(&fs::read_to_string(trace.join("metadata")).unwrap()).unwrap();
-    assert!(metadata.streams.values().all(|class| class.kernel));
     let mut found: BTreeMap<u32, Vec<Event>> = BTreeMap::new();
-    for entry in fs::read_dir(trace).unwrap() {
-        let path = entry.unwrap().path();
-        if path.ends_with("metadata") {
-            continue;
-        }
-        let bytes = fs::read(&path).unwrap();
-        for packet in Packets::new(&bytes) {
-            let (context, records) = packet.unwrap();
-            let class = &metadata.streams[&context.stream_id];
-            let of_processor = found.entry(context.pid).or_default();
-            let take = |record: loopscope_ctf::Record| {
-                let class = &class.events[record.class];
-                let fields = &records[record.offset + loopscope_ctf::packet::RECORD..];
-                let text = |value: Value| match value {
-                    Value::String(text) => String::from_utf8_lossy(text).into_owned(),
-                    other => format!("{other:?}"),
-                };
-                of_processor.push(Event {
-                    entity: format!("{}:{}", class.group, class.name),
-                    counter: record.counter.0,
-                    tid: record.id,
-                    fields: class
-                        .values(fields)
-                        .map(|(name, value)| (name.to_owned(), text(value)))
-                        .collect(),
-                });
-            };
-            Records::new(class).decode(&context, records, take).unwrap();
-        }
-    }
+    place::records(trace, |processor, class, record, fields| {
+        let text = |value: Value| match value {
+            Value::String(text) => String::from_utf8_lossy(text).into_owned(),
+            other => format!("{other:?}"),
+        };
+        found.entry(processor).or_default().push(Event {
+            entity: format!("{}:{}", class.group, class.name),
+            counter: record.counter.0,
+            tid: record.id,
+            fields: class
+                .values(fields)
+                .map(|(name, value)| (name.to_owned(), text(value)))
+                .collect(),
+        });
+    });
     found
 }
 

@@ -3,13 +3,11 @@
 
 mod place;
 
-use std::fs;
 use std::net::UdpSocket;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use loopscope_ctf::{Metadata, Packets, Records};
 use loopscope_kernel::recorder::Recorder;
 use loopscope_kernel::transcode::transcode;
 use loopscope_time::source::read_counter;
@@ -68,27 +66,13 @@ fn a_call_and_its_transmission_lie_between_the_callers_readings_of_the_counter()
 
 /// The counters and names of a thread's events, in order.
 fn of_thread(trace: &Path, tid: i64) -> Vec<(u64, &'static str)> {
-    let metadata = Metadata::parse(&fs::read_to_string(trace.join("metadata")).unwrap()).unwrap();
     let mut found = vec![];
-    for entry in fs::read_dir(trace).unwrap() {
-        let path = entry.unwrap().path();
-        if path.ends_with("metadata") {
-            continue;
+    place::records(trace, |_, class, record, _| {
+        let known = [ENTER, TRANSMIT, EXIT].into_iter().find(|known| *known == class.name);
+        if let Some(known) = known.filter(|_| record.id == tid) {
+            found.push((record.counter.0, known));
         }
-        let bytes = fs::read(&path).unwrap();
-        for packet in Packets::new(&bytes) {
-            let (context, records) = packet.unwrap();
-            let class = &metadata.streams[&context.stream_id];
-            let take = |record: loopscope_ctf::Record| {
-                let name = &class.events[record.class].name;
-                let known = [ENTER, TRANSMIT, EXIT].into_iter().find(|known| known == name);
-                if let Some(known) = known.filter(|_| record.id == tid) {
-                    found.push((record.counter.0, known));
-                }
-            };
-            Records::new(class).decode(&context, records, take).unwrap();
-        }
-    }
+    });
     found.sort_by_key(|(at, _)| *at);
     found
 }

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from loopscope.timeline import Run
 
 MOST = 500
-"""Of more late messages than this, the slowest are explained for the line of a verdict."""
+"""The slowest late messages, at most so many, are explained for the line of a verdict."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class RankedCause(Document):
     """A cause of late messages."""
 
     name: str
-    """Of the part, see `WhyPart`."""
+    """The name of its parts, see `WhyPart`."""
     cause: str
     in_time: int
     """Late messages that would not be late without it."""

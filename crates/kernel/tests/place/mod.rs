@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use loopscope_ctf::{EventClass, Metadata, Packets, Record, Records};
 use loopscope_kernel::recorder::Request;
 use loopscope_kernel::tracefs::{self, Instance};
 use loopscope_time::Frequency;
@@ -77,6 +78,28 @@ impl Drop for Place {
         }
         if let Some(folder) = &self.mounted {
             assert!(tracefs::unmount(&point(folder)).unwrap());
+        }
+    }
+}
+
+/// Gives each event of a trace to `each`, with its processor, its class and its fields; those of a
+/// processor in order.
+pub fn records(trace: &Path, mut each: impl FnMut(u32, &EventClass, &Record, &[u8])) {
+    let metadata = Metadata::parse(&fs::read_to_string(trace.join("metadata")).unwrap()).unwrap();
+    for entry in fs::read_dir(trace).unwrap() {
+        let path = entry.unwrap().path();
+        if path.ends_with("metadata") {
+            continue;
+        }
+        let bytes = fs::read(&path).unwrap();
+        for packet in Packets::new(&bytes) {
+            let (context, records) = packet.unwrap();
+            let stream = &metadata.streams[&context.stream_id];
+            let take = |record: Record| {
+                let fields = &records[record.offset + loopscope_ctf::packet::RECORD..];
+                each(context.pid, &stream.events[record.class], &record, fields);
+            };
+            Records::new(stream).decode(&context, records, take).unwrap();
         }
     }
 }
