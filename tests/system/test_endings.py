@@ -26,6 +26,8 @@ with Session(["run"], arguments=[]) as session:
         for number in range(10):
             sent(number)
             taken(number)
+        # The phase goes on until the program that leaves early has surely done so.
+        time.sleep(0.5)
     # It has been asked to end, and would write down now what it has.
     if how == "stuck":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -18,7 +18,9 @@ def test_the_guides_commands_name_the_cause(machine: Machine) -> None:
     assert re.search(r"^FAIL +loop\.p99 < 5ms", done.stdout, re.MULTILINE), done.stdout
     first = re.findall(r"^message \d+: loop (.*)$", done.stdout, re.MULTILINE)
     assert len(first) == 3
-    cause = r": [\d.]+ ms runnable: \w+ of h\d waited on cpu0 behind other of h2"
+    # Other tests' programs may hold single messages longer than `other`; of all late ones it is
+    # the main cause, see below.
+    cause = r": [\d.]+ ms runnable: \w+ of h\d waited on cpu0 behind \w"
     assert all(re.search(cause, each) for each in first), first
     main = r"^FAIL +loop\.p99 < 5ms .* % of the \d+ above 5.000 ms: runnable: \w+ of h\d waited "
     assert re.search(main + "on cpu0 behind other of h2", done.stdout, re.MULTILINE), done.stdout

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from faults import LOCAL, Case
 from machine import ROOT, Machine
@@ -91,9 +92,10 @@ def _check_perfetto(machine: Machine, folder: Path) -> None:
     began = 0
     for packet in events:
         event = packet.track_event
+        # It is elsewhere only until `taskset` has bound it.
         if tracks[event.track_uuid] != "CPU 1":
-            assert "hog of h2" not in event.name, "it is bound to CPU 1"
-        elif event.type == TrackEvent.TYPE_SLICE_BEGIN:
+            continue
+        if event.type == TrackEvent.TYPE_SLICE_BEGIN:
             # Some virtual machines' kernels do not tell when a processor ends its idling.
             began = packet.timestamp if event.name.endswith("hog of h2") else 0
         elif began:
@@ -206,10 +208,11 @@ def test_what_held_the_pipeline_under_load_is_known(
     assert read["kernel"]["unrecorded"] == {}
     run = f"runs/pipeline-{load}-load/latest"
     first = re.findall(r"^message .*$", machine.command("why", run, "--worst", "10").stdout, re.M)
-    assert len(first) == 10 and not [line for line in first if " unknown: " in line], first
     every = machine.command("why", run, "--worst", "1000", "--json").stdout.splitlines()
     # Some virtual machines' kernels do not tell when a processor ends its idling.
     untold = "is not told" if read["kernel"]["unobservable"] else "nothing"
+    unknown_lines = [line for line in first if " unknown: " in line and untold not in line]
+    assert len(first) == 10 and not unknown_lines, first
     good = 0
     for message in map(json.loads, every):
         unknown = [
@@ -256,7 +259,9 @@ def test_what_an_emulated_link_did_is_told(machine: Machine, results: Read) -> N
     read = results(machine.command("run", "link.yaml", "--json"))
     assert read["verdict"] == "PASS"
     told = machine.command("why", "runs/link/latest", "--worst", "300", "--json").stdout
-    delayed, again, behind = 0, 0, 0
+    (file,) = machine.directory.glob("runs/link/latest/base/1/timeline/link/dropped/*.parquet")
+    lost = set(pq.read_table(file)["id"].to_pylist())
+    delayed, again, behind = 0, set(), 0
     for message in map(json.loads, told.splitlines()):
         first, _, last = message["hops"]
         for hop in message["hops"]:
@@ -265,11 +270,13 @@ def test_what_an_emulated_link_did_is_told(machine: Machine, results: Read) -> N
         # What is late comes on top, and the clocks' error and how well the router knows instants.
         delayed += bool(of_link) and abs(of_link[0] - 5_000_000) < 200_000
         held = " ".join(part["cause"] for part in first["parts"] if part["name"] == "held")
-        again += "sent again, the link h1 → h2 lost it" in held
+        if "sent again, the link h1 → h2 lost it" in held:
+            again.add(message["id"])
         behind += "until a later packet came" in held
         assert not any("h1 → h2" in part["cause"] for part in last["parts"]), last
     # TCP may put a message that it sends again into one packet with others.
-    assert delayed >= 290 and 3 <= again <= 8 and behind >= again, (delayed, again, behind)
+    assert len(again) >= 3 and again <= lost, (again, lost)
+    assert delayed >= 290 and behind >= 3, (delayed, behind)
 
 
 @pytest.mark.parametrize(
