@@ -18,7 +18,7 @@ class VerdictRow:
     measured: str
     """The measured value and its maximum error, such as `2.507 ms ± 85 ns`; empty for a pattern."""
     reason: str
-    """Why it is UNKNOWN, or which of several hosts made it FAIL; else empty."""
+    """Why it is UNKNOWN, or which host or cause made it FAIL; else empty."""
     cases: str = ""
     """The messages that decided a FAIL or UNKNOWN; else empty."""
 
