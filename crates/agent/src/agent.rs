@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use loopscope_collect::Identity;
-use loopscope_kernel::recording::Recording;
 use thiserror::Error;
 use tokio::sync::{Mutex, mpsc};
 
 use crate::host::Host;
-use crate::kernel::{Kernel, KernelError};
+use crate::kernel::{Begun, Kernel, KernelError};
 use crate::ledger::{Ledger, LedgerError};
 use crate::machine::Machine;
 use crate::proto::StartKernelRequest;
@@ -128,12 +127,8 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Records the kernel of this host, or the one that this machine's hosts share; what is recorded,
-    /// and what an event costs, ns, or why that is not known.
-    pub(crate) fn start_kernel(
-        &self,
-        request: &StartKernelRequest,
-    ) -> Result<(Recording, Result<f64, String>), KernelError> {
+    /// Records the kernel of this host, or the one that this machine's hosts share.
+    pub(crate) fn start_kernel(&self, request: &StartKernelRequest) -> Result<Begun, KernelError> {
         let (folder, identity) = match (&self.host, &self.machine) {
             (Some(host), _) => (host.folder.clone(), host.clock.identity()),
             (None, Some(machine)) => {
@@ -143,7 +138,8 @@ impl Agent {
             (None, None) => return Err(KernelError::NoHost),
         };
         let identity = Identity { host: request.host.clone(), ..identity };
-        self.kernel.start(request, &folder.join("kernel"), identity, &self.ledger)
+        let on_host = self.host.is_some();
+        self.kernel.start(request, &folder.join("kernel"), on_host, identity, &self.ledger)
     }
 
     /// Ends components and hosts and undoes the ledger; what could not be undone. Does it once,

@@ -4,16 +4,19 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use loopscope_collect::Identity;
+use loopscope_kernel::ledger;
 use loopscope_kernel::recorder::{Recorder, RecorderError, Request};
 use loopscope_kernel::recording::{Account, Recording};
 use loopscope_kernel::tracefs::{self, Instance};
 use thiserror::Error;
 
 use crate::ledger::{Entry, Ledger, LedgerError, prefix};
+use crate::namespace;
 use crate::proto::StartKernelRequest;
 
 /// Why there are no kernel events.
@@ -35,8 +38,19 @@ pub(crate) enum KernelError {
     Counter(#[from] loopscope_collect::Error),
     #[error("cannot make {}: {source}", path.display())]
     Folder { path: PathBuf, source: io::Error },
+    #[error("cannot tell which network namespaces are the hosts': {0}")]
+    Namespaces(io::Error),
     #[error(transparent)]
     Recorder(#[from] RecorderError),
+}
+
+/// What was begun.
+pub(crate) struct Begun {
+    pub(crate) recording: Recording,
+    /// What an event costs, ns, or why that is not known.
+    pub(crate) event_ns: Result<f64, String>,
+    /// Why nothing is recorded of TCP, though it was asked for.
+    pub(crate) without_tcp: Option<String>,
 }
 
 /// The recording of a kernel, if there is one.
@@ -46,14 +60,16 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// Begins to record into `folder`, which is made; what is recorded, and what an event costs, ns, or why that is not known.
+    /// Begins to record into `folder`, which is made. `on_host`: this is the agent of a host, whose
+    /// network is measured; else that of the hosts of the run.
     pub(crate) fn start(
         &self,
         request: &StartKernelRequest,
         folder: &Path,
+        on_host: bool,
         identity: Identity,
         ledger: &Ledger,
-    ) -> Result<(Recording, Result<f64, String>), KernelError> {
+    ) -> Result<Begun, KernelError> {
         let mut recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
         if recorder.is_some() {
             return Err(KernelError::Twice);
@@ -68,13 +84,19 @@ impl Kernel {
         fs::create_dir_all(folder)
             .map_err(|source| KernelError::Folder { path: folder.to_owned(), source })?;
         let mut classes = BTreeMap::new();
-        for class in &request.classes {
+        let (tcp, others): (Vec<_>, Vec<_>) =
+            request.classes.iter().partition(|class| class.name == ledger::CLASS);
+        for class in others {
             let name = format!("{}-{}", prefix(ledger.run()), class.name);
             let path = tracefs.join("instances").join(name);
             let entry = Entry::TraceInstance { path: path.clone() };
             ledger.make_by(&entry, || Instance::make(&path))?;
             classes.insert(class.name.clone(), (path, class.events.clone()));
         }
+        let asked = tcp.first().map(|class| {
+            let namespaces = measured(on_host, &prefix(ledger.run()))?;
+            Ok::<_, KernelError>(ledger::Request { events: class.events.clone(), namespaces })
+        });
         let (begun, recording) = Recorder::start(&Request {
             tracefs,
             folder: folder.to_owned(),
@@ -82,11 +104,13 @@ impl Kernel {
             clock_uuid: identity.clock_uuid,
             frequency: identity.frequency,
             classes,
+            ledger: asked.transpose()?,
             buffer: request.buffer,
         })?;
         let event_ns = begun.event_ns.clone();
+        let without_tcp = begun.no_ledger.as_ref().map(ToString::to_string);
         *recorder = Some(begun);
-        Ok((recording, event_ns))
+        Ok(Begun { recording, event_ns, without_tcp })
     }
 
     /// Ends it; the account, or `None` where nothing is recorded.
@@ -94,6 +118,20 @@ impl Kernel {
         let recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner).take();
         Ok(recorder.map(Recorder::finish).transpose()?)
     }
+}
+
+/// The inodes of the network namespaces of this host, or of those of a run.
+fn measured(on_host: bool, prefix: &str) -> Result<Vec<u32>, KernelError> {
+    let found = if on_host {
+        vec![PathBuf::from("/proc/self/ns/net")]
+    } else {
+        namespace::of_hosts(prefix).map_err(KernelError::Namespaces)?
+    };
+    let inode = |path: PathBuf| {
+        let found = fs::metadata(path).map_err(KernelError::Namespaces)?.ino();
+        u32::try_from(found).map_err(|e| KernelError::Namespaces(io::Error::other(e)))
+    };
+    found.into_iter().map(inode).collect()
 }
 
 /// Where tracefs is mounted: where it is, or on a folder of the run's.

@@ -23,6 +23,21 @@ pub fn path(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name)
 }
 
+/// The files of the namespaces of a run's hosts, whose names begin with its prefix; without those of
+/// what joins them (`net`) and of their clock links (`~clock`).
+pub(crate) fn of_hosts(prefix: &str) -> io::Result<Vec<PathBuf>> {
+    let start = format!("{prefix}-");
+    let mut found = Vec::new();
+    for entry in fs::read_dir(FOLDER)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let host = name.strip_prefix(&start);
+        if host.is_some_and(|host| host != "net" && !host.contains('~')) {
+            found.push(path(&name));
+        }
+    }
+    Ok(found)
+}
+
 /// Makes the namespace `name`, as `ip netns add` does, with nothing in it. Of several who try it at
 /// the same time one succeeds; the others get [`io::ErrorKind::AlreadyExists`].
 pub fn add(name: &str) -> io::Result<()> {

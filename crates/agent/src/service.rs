@@ -17,7 +17,7 @@ use crate::agent::Agent;
 use crate::clock::{ClockError, Started};
 use crate::environment;
 use crate::host::{Host, HostError};
-use crate::kernel::KernelError;
+use crate::kernel::{Begun, KernelError};
 use crate::machine::MachineError;
 use crate::proto::start_kernel_reply::Cost;
 use crate::proto::{
@@ -247,10 +247,11 @@ impl agent_server::Agent for Service {
         request: Request<StartKernelRequest>,
     ) -> Result<Response<StartKernelReply>, Status> {
         let begin = || self.agent.start_kernel(request.get_ref());
-        let (Recording { absent, threads_known, .. }, event_ns) =
-            tokio::task::block_in_place(begin)?;
+        let Begun { recording, event_ns, without_tcp } = tokio::task::block_in_place(begin)?;
+        let Recording { absent, threads_known, .. } = recording;
+        let without_tcp = without_tcp.unwrap_or_default();
         let cost = Some(event_ns.map_or_else(Cost::Unknown, Cost::EventNs));
-        Ok(Response::new(StartKernelReply { absent, threads_known, cost }))
+        Ok(Response::new(StartKernelReply { absent, threads_known, cost, without_tcp }))
     }
 
     async fn finish_kernel(
@@ -322,6 +323,7 @@ impl From<KernelError> for Status {
             | KernelError::Counter(_)
             | KernelError::NoHost
             | KernelError::Folder { .. }
+            | KernelError::Namespaces(_)
             | KernelError::Recorder(_) => Status::failed_precondition(text),
         }
     }

@@ -9,6 +9,7 @@ mod dormant;
 mod emulate;
 mod entities;
 mod guardian;
+mod ledger;
 mod limited;
 mod net;
 mod record;
@@ -51,6 +52,8 @@ enum Verb {
     /// Print what this process may do that an ordinary user may not, as JSON:
     /// {"network": …, "tun": …, "realtime": …}.
     Rights,
+    /// Print whether TCP's ledger can be recorded here, as JSON: {"works": …, "why": …}.
+    Ledger,
     Record(record::Arguments),
     Attach(attach::Arguments),
     Resume(resume::Arguments),
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Verb::Spools => spools::run(),
         Verb::Setup(arguments) => setup::run(&arguments),
         Verb::Rights => limited::rights(true),
+        Verb::Ledger => ledger::run(),
         Verb::Limited => limited::run(),
         Verb::Scoped(arguments) => scoped::run(&arguments),
         Verb::Guardian(arguments) => guardian::run(&arguments),

@@ -7,6 +7,8 @@
 
 mod cost;
 pub mod format;
+pub mod ledger;
+mod output;
 pub mod page;
 pub mod recorder;
 pub mod recording;

@@ -2,8 +2,7 @@
 //! files as it is. The kernel never wakes it: being woken for events would make events.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Write as _;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -14,6 +13,9 @@ use loopscope_time::source::{counter_kind, read_counter};
 
 use crate::cost::{self, Turns};
 use crate::format::{EventFormat, FormatError};
+use crate::ledger::recorder::Ledger;
+use crate::ledger::{self, ProgramsError};
+use crate::output::Output;
 use crate::page;
 use crate::recording::{Account, BufferCounts, Class, Recording, RecordingError, VERSION, failed};
 use crate::tracefs::{self, Counts, Instance, Pages, TracefsError};
@@ -24,8 +26,6 @@ const SHORTEST: Duration = Duration::from_millis(2);
 /// The next pause is half as long where a buffer had more than this part of its room in use, and
 /// twice as long where none had a quarter of that.
 const USED: f64 = 0.25;
-/// Bytes that are written to a file at once, about.
-const BLOCK: usize = 256 << 10;
 /// Between two looks at the kernel's counts, about.
 const LOOK: Duration = Duration::from_secs(1);
 /// The names of loopscope's instances begin so.
@@ -45,6 +45,9 @@ pub enum RecorderError {
     /// A tracepoint whose description is not understood.
     #[error(transparent)]
     Format(#[from] FormatError),
+    /// The programs that record TCP.
+    #[error(transparent)]
+    Programs(ProgramsError),
     /// The kernel's pages.
     #[error("{0}")]
     Pages(String),
@@ -68,6 +71,8 @@ pub struct Request {
     pub frequency: Frequency,
     /// Classes: the folder of an instance that exists, and the tracepoints as `GROUP/NAME`.
     pub classes: BTreeMap<String, (PathBuf, Vec<String>)>,
+    /// What to record of TCP, which is a class too.
+    pub ledger: Option<crate::ledger::Request>,
     /// Bytes that each processor has for each class.
     pub buffer: u64,
 }
@@ -77,6 +82,8 @@ pub struct Request {
 pub struct Recorder {
     /// What an event costs the thread in which it happens, ns, or why that is not known.
     pub event_ns: Result<f64, String>,
+    /// Why nothing is recorded of TCP, though it was asked for.
+    pub no_ledger: Option<ProgramsError>,
     end: Sender<()>,
     thread: JoinHandle<Result<Account, RecorderError>>,
 }
@@ -120,20 +127,13 @@ impl Recorder {
             instance.clear()?;
             fs::create_dir(folder.join(name)).map_err(failed("make", &folder.join(name)))?;
             for &processor in &class.processors {
-                let path = Recording::pages(folder, name, processor);
-                let file = File::create(&path).map_err(failed("write", &path))?;
-                let pages = instance.pages(processor)?;
                 buffers.push(Buffer {
                     class: name.clone(),
                     instance: instances.len(),
                     processor,
-                    pages,
-                    path,
-                    file,
-                    block: Vec::new(),
-                    written: 0,
+                    pages: instance.pages(processor)?,
+                    file: Output::make(Recording::pages(folder, name, processor))?,
                     emptied: 0,
-                    unwritten: 0,
                     counts: BufferCounts::default(),
                     looked: 0,
                 });
@@ -141,9 +141,23 @@ impl Recorder {
             recording.classes.insert(name.clone(), class);
             instances.push(instance);
         }
+        let (mut ledger, mut no_ledger) = (None, None);
+        if let Some(asked) = &request.ledger {
+            match Ledger::make(asked, folder, request.buffer) {
+                Ok((made, class, absent)) => {
+                    recording.absent.extend(absent);
+                    recording.classes.insert(ledger::CLASS.to_owned(), class);
+                    ledger = Some(made);
+                }
+                // The other classes can be recorded without.
+                Err(RecorderError::Programs(error)) => no_ledger = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
         recording.store(folder)?;
         let before = cost::turns();
-        for (instance, class) in instances.iter().zip(recording.classes.values()) {
+        let of_tracefs = recording.classes.values().filter(|class| class.programs.is_empty());
+        for (instance, class) in instances.iter().zip(of_tracefs) {
             instance.switch(true)?;
             class.formats.keys().try_for_each(|event| instance.enable(event))?;
         }
@@ -157,15 +171,17 @@ impl Recorder {
             instance.clear()?;
             instance.switch(true)?;
         }
+        ledger.as_mut().map(Ledger::begin).transpose()?;
         let (end, ended) = channel();
         let room = request.buffer.max(1) as f64;
-        let mut taker = Taker { instances, buffers, page: vec![0; LONGEST_PAGE], room };
+        let page = vec![0; LONGEST_PAGE];
+        let mut taker = Taker { instances, buffers, ledger, page, room };
         let path = folder.clone();
         let thread = std::thread::Builder::new()
             .name("kernel-events".to_owned())
             .spawn(move || taker.run(&ended, &path))
             .map_err(|error| RecorderError::Thread(format!("cannot be started: {error}")))?;
-        Ok((Recorder { event_ns, end, thread }, recording))
+        Ok((Recorder { event_ns, no_ledger, end, thread }, recording))
     }
 
     /// Ends it: what is in the buffers is taken, and counted.
@@ -249,25 +265,19 @@ struct Buffer {
     instance: usize,
     processor: u32,
     pages: Pages,
-    path: PathBuf,
-    file: File,
-    /// Pages that are not written yet.
-    block: Vec<u8>,
-    /// Bytes of the file, all of them whole pages.
-    written: u64,
+    /// Of whole pages.
+    file: Output,
     /// The counter when the buffer was emptied last.
     emptied: u64,
-    /// Events that were taken and could not be written.
-    unwritten: u64,
     counts: BufferCounts,
     /// The counter at the last look at the kernel's counts.
     looked: u64,
 }
 
-#[derive(Debug)]
 struct Taker {
     instances: Vec<Instance>,
     buffers: Vec<Buffer>,
+    ledger: Option<Ledger>,
     page: Vec<u8>,
     /// Bytes of each buffer.
     room: f64,
@@ -297,6 +307,7 @@ impl Taker {
         for instance in &self.instances {
             instance.switch(false)?;
         }
+        self.ledger.as_mut().map(Ledger::end).transpose()?;
         if failure.is_none() {
             failure = self.take(true).err();
         }
@@ -310,6 +321,11 @@ impl Taker {
             let of_class = account.classes.entry(buffer.class).or_default();
             of_class.insert(buffer.processor, buffer.counts);
         }
+        if let Some(ledger) = self.ledger.take() {
+            let (counts, problem) = ledger.account();
+            account.classes.insert(ledger::CLASS.to_owned(), counts);
+            account.problems.extend(problem);
+        }
         account.store(folder)?;
         Ok(account)
     }
@@ -321,7 +337,8 @@ impl Taker {
         for buffer in &mut self.buffers {
             most = most.max(buffer.take(&mut self.page, all)? as f64 / self.room);
         }
-        Ok(most)
+        let used = self.ledger.as_mut().map(|ledger| ledger.take(all)).transpose()?;
+        Ok(most.max(used.unwrap_or_default()))
     }
 
     /// What nobody takes any more is lost, and so is what could not be written.
@@ -341,6 +358,7 @@ impl Taker {
             let found = self.instances[buffer.instance].counts(buffer.processor)?;
             buffer.look(now, found);
         }
+        self.ledger.as_mut().map(Ledger::look).transpose()?;
         Ok(())
     }
 }
@@ -355,10 +373,10 @@ impl Buffer {
                 RecorderError::Pages(format!("{class} of processor {processor}: {error}"))
             };
             let (_, size) = page::header(page).map_err(of_class)?;
-            self.block.extend_from_slice(&page[..size]);
+            self.file.put(&page[..size]);
             taken += size;
-            if self.block.len() >= BLOCK {
-                self.write()?;
+            if self.file.is_full() {
+                self.file.write()?;
             }
             // Taking a page can make events, which would be taken for ever. One with much room left
             // is the newest.
@@ -368,26 +386,14 @@ impl Buffer {
         }
         self.emptied = read_counter().0;
         if all {
-            self.write()?;
+            self.file.write()?;
         }
         Ok(taken)
     }
 
-    fn write(&mut self) -> Result<(), RecorderError> {
-        let block = std::mem::take(&mut self.block);
-        if let Err(error) = self.file.write_all(&block) {
-            self.unwritten += events_of(&block);
-            // A part of it may be there.
-            self.file.set_len(self.written).map_err(failed("shorten", &self.path))?;
-            return Err(failed("write", &self.path)(error).into());
-        }
-        self.written += block.len() as u64;
-        Ok(())
-    }
-
     fn give_up(&mut self, now: u64, found: Counts) {
         // Those that are waiting to be written belong to what is lost as well.
-        let unwritten = self.unwritten + events_of(&std::mem::take(&mut self.block));
+        let unwritten = events_of(&self.file.give_up());
         let lost = found.held + unwritten;
         let BufferCounts { recorded, dropped, gaps, .. } = &mut self.counts;
         *recorded -= unwritten.min(*recorded);

@@ -40,6 +40,10 @@ pub struct Class {
     pub formats: BTreeMap<String, String>,
     /// The processors that have a buffer.
     pub processors: Vec<u32>,
+    /// Names of the programs that record the class, in place of tracepoints. Its files have the
+    /// ledger's records.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<String>,
 }
 
 /// `counts.json`: what the kernel has counted when the recording ended, by class and processor.
@@ -151,6 +155,11 @@ impl Recording {
     /// Where the pages of a class on a processor are.
     pub fn pages(folder: &Path, class: &str, processor: u32) -> PathBuf {
         folder.join(class).join(format!("cpu{processor}"))
+    }
+
+    /// Where the readings of the clock of a class's records are.
+    pub fn readings(folder: &Path, class: &str) -> PathBuf {
+        folder.join(class).join("clock")
     }
 }
 

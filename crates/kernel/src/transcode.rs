@@ -1,8 +1,8 @@
-//! A recording's pages as CTF: `trace/` and `loss.json`, as a collector leaves them for programs.
+//! A recording's pages and records as CTF: `trace/` and `loss.json`, as a collector leaves them for programs.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufWriter, Read as _, Write as _};
+use std::io::{self, BufWriter, Read as _, Write as _};
 use std::path::Path;
 
 use loopscope_ctf::PacketWriter;
@@ -12,6 +12,8 @@ use rayon::prelude::*;
 use serde_json::json;
 
 use crate::format::{Content, EventFormat, FormatField};
+use crate::ledger;
+use crate::ledger::record::Kind;
 use crate::page::{self, Missed, PageError};
 use crate::recording::{Account, BufferCounts, Class, Recording, RecordingError, failed};
 
@@ -38,7 +40,15 @@ pub fn transcode(folder: &Path, out: &Path) -> Result<(), RecordingError> {
     let part = |&(name, stream, processor): &(&String, &Stream, u32)| {
         let pages = Recording::pages(folder, name, processor);
         let out = trace.join(format!("{name}-cpu{processor}"));
-        let found = stream.transcode(&pages, &out, metadata.uuid, processor)?;
+        let writer =
+            Writer::new(&out, PacketWriter::new(metadata.uuid, stream.id, processor, 0, PACKET))?;
+        let found = match &stream.source {
+            Source::Pages(events) => transcode_pages(events, &pages, writer)?,
+            Source::Ledger => {
+                let readings = Recording::readings(folder, name);
+                ledger::transcode::transcode(&pages, &readings, recording.frequency, writer)?
+            }
+        };
         let counts = account.as_ref().and_then(|a| a.classes.get(name)?.get(&processor));
         Ok(found.account(stream, processor, counts))
     };
@@ -55,30 +65,48 @@ struct Stream {
     id: u32,
     /// Its name as a process: `kernel sched`.
     process: String,
-    /// By the number by which records name them: the description, and the event class.
-    events: BTreeMap<u16, (EventFormat, EventClass)>,
+    events: Vec<EventClass>,
+    source: Source,
+}
+
+/// Tracepoints by the number by which records name them: the description, and the event class's id.
+type Tracepoints = BTreeMap<u16, (EventFormat, u16)>;
+
+/// What the files of a class have.
+enum Source {
+    /// The kernel's pages.
+    Pages(Tracepoints),
+    Ledger,
 }
 
 fn classes(folder: &Path, recording: &Recording) -> Result<Vec<Stream>, RecordingError> {
     let stream = |(id, (name, class)): (u32, (&String, &Class))| {
-        let mut events = BTreeMap::new();
+        let process = format!("{GROUP} {name}");
+        if !class.programs.is_empty() {
+            let events = Kind::ALL
+                .into_iter()
+                .filter(|kind| class.programs.iter().any(|name| name == kind.name()));
+            let events = events.map(|kind| event_class(kind.number(), kind.name(), kind.fields()));
+            return Ok(Stream { id, process, events: events.collect(), source: Source::Ledger });
+        }
+        let (mut events, mut tracepoints) = (Vec::new(), Tracepoints::new());
         for (number, text) in (0..).zip(class.formats.values()) {
             let format = EventFormat::parse(text).map_err(|error| RecordingError::Content {
                 path: Recording::path(folder),
                 what: error.to_string(),
             })?;
-            let class = EventClass {
-                id: number,
-                group: GROUP.to_owned(),
-                name: format.name.clone(),
-                fields: format.fields.iter().map(column).chain([flags()]).collect(),
-                ..EventClass::default()
-            };
-            events.insert(format.id, (format, class));
+            let fields = format.fields.iter().map(column).chain([flags()]).collect();
+            events.push(event_class(number, &format.name, fields));
+            tracepoints.insert(format.id, (format, number));
         }
-        Ok(Stream { id, process: format!("{GROUP} {name}"), events })
+        Ok(Stream { id, process, events, source: Source::Pages(tracepoints) })
     };
     (0..).zip(&recording.classes).map(stream).collect()
+}
+
+fn event_class(id: u16, name: &str, fields: Vec<(String, FieldType)>) -> EventClass {
+    let (group, name) = (GROUP.to_owned(), name.to_owned());
+    EventClass { id, group, name, fields, ..EventClass::default() }
 }
 
 /// Name and type of a field in records of ours. Names that mean the same everywhere else are
@@ -108,9 +136,7 @@ fn flags() -> (String, FieldType) {
 
 fn metadata(recording: &Recording, classes: &[Stream]) -> Metadata {
     let stream = |stream: &Stream| {
-        let events = stream.events.values().map(|(_, class)| class.clone());
-        let mut events: Vec<EventClass> = events.collect();
-        events.sort_by_key(|class| class.id);
+        let events = stream.events.clone();
         let (id, process) = (stream.id, stream.process.clone());
         (id, StreamClass { id, process, kernel: true, events })
     };
@@ -184,80 +210,104 @@ impl PageFile<'_> {
     }
 }
 
-/// What was found in the pages of a class on a processor.
+/// What was found in the file of a class on a processor.
 #[derive(Default)]
-struct Found {
+pub(crate) struct Found {
     records: u64,
     problems: Vec<String>,
 }
 
-impl Stream {
-    fn transcode(
-        &self,
-        pages: &Path,
-        out: &Path,
-        uuid: [u8; 16],
-        processor: u32,
-    ) -> Result<Found, RecordingError> {
-        let mut found = Found::default();
-        let mut pages = match File::open(pages) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            file => Some(PageFile::new(file.map_err(failed("read", pages))?, pages)),
-        };
-        if pages.is_none() {
-            found.problems.push("its pages are missing".to_owned());
-        }
-        let mut file = BufWriter::new(File::create(out).map_err(failed("write", out))?);
-        let mut packets = PacketWriter::new(uuid, self.id, processor, 0, PACKET);
-        let mut fields = Vec::new();
-        let mut written = Ok(());
-        while let Some((at, page)) = pages.as_mut().map(PageFile::next).transpose()?.flatten() {
-            let begun = page.and_then(|(header, records)| {
-                match header.missed {
-                    Missed::None => {}
-                    Missed::Count(count) => found.problem(at, &format!("{count} were overwritten")),
-                    Missed::Unknown => found.problem(at, "some were overwritten"),
-                }
-                page::events(&header, records, |stamp, event| {
-                    let Some((class, tid)) = self.record(event, &mut fields) else {
-                        return found.problem(at, "a record is not as its tracepoint's are");
-                    };
-                    match packets.record(class, Counter(stamp), tid, &fields) {
-                        Ok(packet) => {
-                            found.records += 1;
-                            if let (Some(packet), Ok(())) = (packet, &written) {
-                                written = file.write_all(&packet);
-                            }
-                        }
-                        Err(error) => found.problem(at, &error.to_string()),
-                    }
-                })
-            });
-            if let Err(error) = begun {
-                found.problem(at, &error.to_string());
-            }
-        }
-        if let (Some(packet), Ok(())) = (packets.flush(), &written) {
-            written = file.write_all(&packet);
-        }
-        written.and_then(|()| file.flush()).map_err(failed("write", out))?;
-        Ok(found)
+/// Writes a stream.
+pub(crate) struct Writer<'a> {
+    pub(crate) found: Found,
+    path: &'a Path,
+    file: BufWriter<File>,
+    packets: PacketWriter,
+    written: io::Result<()>,
+}
+
+impl Writer<'_> {
+    fn new(path: &Path, packets: PacketWriter) -> Result<Writer<'_>, RecordingError> {
+        let file = BufWriter::new(File::create(path).map_err(failed("write", path))?);
+        Ok(Writer { found: Found::default(), path, file, packets, written: Ok(()) })
     }
 
-    /// The event class and thread of a record, whose fields replace what is in `fields`; `None` if
-    /// it is too short, or of no tracepoint of this class.
-    fn record(&self, event: &[u8], fields: &mut Vec<u8>) -> Option<(u16, i64)> {
-        let kind = u16::from_le_bytes(event.get(..2)?.try_into().ok()?);
-        let (format, class) = self.events.get(&kind)?;
-        let thread = event.get(format.thread.offset..)?.get(..4)?;
-        let tid = i32::from_le_bytes(thread.try_into().ok()?);
-        fields.clear();
-        for field in &format.fields {
-            put(field, event, fields)?;
+    /// Appends a record, which comes from byte `at` of the class's file.
+    pub(crate) fn put(&mut self, at: u64, class: u16, counter: u64, tid: i64, fields: &[u8]) {
+        match self.packets.record(class, Counter(counter), tid, fields) {
+            Ok(packet) => {
+                self.found.records += 1;
+                if let (Some(packet), Ok(())) = (packet, &self.written) {
+                    self.written = self.file.write_all(&packet);
+                }
+            }
+            Err(error) => self.found.problem(at, &error.to_string()),
         }
-        fields.push(*event.get(format.flags.offset)?);
-        Some((class.id, tid.into()))
     }
+
+    /// Writes what is left; what was found.
+    pub(crate) fn finish(mut self) -> Result<Found, RecordingError> {
+        if let (Some(packet), Ok(())) = (self.packets.flush(), &self.written) {
+            self.written = self.file.write_all(&packet);
+        }
+        let flushed = self.written.and_then(|()| self.file.flush());
+        flushed.map_err(failed("write", self.path))?;
+        Ok(self.found)
+    }
+}
+
+fn transcode_pages(
+    events: &Tracepoints,
+    pages: &Path,
+    mut out: Writer<'_>,
+) -> Result<Found, RecordingError> {
+    let mut pages = open(pages, &mut out.found)?.map(|file| PageFile::new(file, pages));
+    let mut fields = Vec::new();
+    while let Some((at, page)) = pages.as_mut().map(PageFile::next).transpose()?.flatten() {
+        let begun = page.and_then(|(header, records)| {
+            match header.missed {
+                Missed::None => {}
+                Missed::Count(count) => out.found.problem(at, &format!("{count} were overwritten")),
+                Missed::Unknown => out.found.problem(at, "some were overwritten"),
+            }
+            page::events(&header, records, |stamp, event| {
+                match record(events, event, &mut fields) {
+                    Some((class, tid)) => out.put(at, class, stamp, tid, &fields),
+                    None => out.found.problem(at, "a record is not as its tracepoint's are"),
+                }
+            })
+        });
+        if let Err(error) = begun {
+            out.found.problem(at, &error.to_string());
+        }
+    }
+    out.finish()
+}
+
+/// A file of a class; that it is missing is a problem.
+pub(crate) fn open(path: &Path, found: &mut Found) -> Result<Option<File>, RecordingError> {
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            found.problems.push("its events are missing".to_owned());
+            Ok(None)
+        }
+        file => file.map(Some).map_err(failed("read", path)),
+    }
+}
+
+/// The event class and thread of a record, whose fields replace what is in `fields`; `None` if it
+/// is too short, or of no tracepoint of this class.
+fn record(events: &Tracepoints, event: &[u8], fields: &mut Vec<u8>) -> Option<(u16, i64)> {
+    let kind = u16::from_le_bytes(event.get(..2)?.try_into().ok()?);
+    let (format, class) = events.get(&kind)?;
+    let thread = event.get(format.thread.offset..)?.get(..4)?;
+    let tid = i32::from_le_bytes(thread.try_into().ok()?);
+    fields.clear();
+    for field in &format.fields {
+        put(field, event, fields)?;
+    }
+    fields.push(*event.get(format.flags.offset)?);
+    Some((*class, tid.into()))
 }
 
 /// Appends a field as records of ours have it.
@@ -289,11 +339,11 @@ fn put_text(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 impl Found {
-    /// Notes what is wrong with a page, as long as few are wrong.
-    fn problem(&mut self, at: u64, what: &str) {
+    /// Notes what is wrong at a place of the file, as long as little is.
+    pub(crate) fn problem(&mut self, at: u64, what: &str) {
         const SHOWN: usize = 10;
         match self.problems.len() {
-            ..SHOWN => self.problems.push(format!("in the page at byte {at}: {what}")),
+            ..SHOWN => self.problems.push(format!("at byte {at}: {what}")),
             SHOWN => self.problems.push("there is more of this kind".to_owned()),
             _ => {}
         }

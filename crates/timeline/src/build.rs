@@ -139,7 +139,8 @@ impl Timeline {
                 self.tables.len() - 1
             });
             let earlier = Earlier::of(&class.process, event);
-            let (site, renamed) = self.tables[table].site(event, earlier.is_some(), class.kernel);
+            let moves = earlier.is_some_and(|earlier| earlier.moves());
+            let (site, renamed) = self.tables[table].site(event, moves, class.kernel);
             let who = format!("{}:{} at {}:{}", event.group, event.name, event.file, event.line);
             for field in renamed {
                 problem(format!(

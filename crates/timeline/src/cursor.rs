@@ -308,7 +308,7 @@ impl<'a> Cursor<'a> {
             tally.max_err_ns = tally.max_err_ns.max(widest.cast_unsigned());
             *tally.recorded.entry((decoder.process, pid)).or_default() += count as u64;
             let Decoder { host, process, kernel, .. } = *decoder;
-            let counted = place.earlier.is_none();
+            let counted = !place.earlier.is_some_and(|earlier| earlier.moves());
             let within = match kernel {
                 true => Whereabouts::Processor(pid),
                 false => Whereabouts::Thread { pid, tid },

@@ -2,6 +2,9 @@
 //!
 //! The router records a packet after it has seen it or given it away, and says by `ago_ns` how long
 //! ago that was on CLOCK_MONOTONIC (schema/links.md). The time line has the instant itself.
+//!
+//! Events of a kernel's ledger have the instant itself, and say by `within_ns` how much placing it on
+//! the counter has added to its maximum error (schema/kernel.md).
 
 use loopscope_ctf::{EventClass, FieldType};
 use loopscope_time::Bound;
@@ -10,6 +13,9 @@ use loopscope_time::Bound;
 /// with a hyphen and the host. And the group of the events.
 const LINKS: (&str, &str) = ("_links", "link");
 
+/// Those of a kernel's ledger.
+const LEDGER: (&str, &str) = ("kernel tcp", "kernel");
+
 /// Parts of a nanosecond by which CLOCK_MONOTONIC may gain or lose in one: Linux speeds it up or
 /// slows it down by 500 ppm at most (`MAXFREQ` of adjtimex).
 const SLEW: u64 = 2_000;
@@ -17,10 +23,10 @@ const SLEW: u64 = 2_000;
 /// No instant is longer ago than this when its event is recorded: `ago_ns` has 32 bits.
 pub(crate) const LONGEST_NS: i64 = u32::MAX as i64;
 
-/// Where an event's fields say how long ago it was.
+/// Where an event's fields say how long ago it was, and by how much that may be off.
 #[derive(Clone, Copy)]
 pub(crate) struct Earlier {
-    ago: usize,
+    ago: Option<usize>,
     /// By how much that may be off, where it is said.
     within: Option<usize>,
 }
@@ -36,12 +42,13 @@ pub(crate) struct Stamps<'a> {
 }
 
 impl Earlier {
-    /// The columns for a call site of a process; `None` if its events are recorded when they
-    /// happen.
+    /// The columns for a call site of a process; `None` if its events are just where their counters
+    /// say.
     pub fn of(process: &str, class: &EventClass) -> Option<Earlier> {
-        let (of_links, group) = LINKS;
-        let rest = process.strip_prefix(of_links)?;
-        if !(rest.is_empty() || rest.starts_with('-')) || class.group != group {
+        let (of_links, links) = LINKS;
+        let of_links = process.strip_prefix(of_links);
+        let is_link = of_links.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+        if !(is_link && class.group == links || (process, class.group.as_str()) == LEDGER) {
             return None;
         }
         let mut offset = 0;
@@ -52,9 +59,16 @@ impl Earlier {
                 ("within_ns", FieldType::U32) => within = Some(offset),
                 _ => {}
             }
-            offset += field_type.size()?;
+            // Behind a field of no fixed size they have no fixed place.
+            let Some(size) = field_type.size() else { break };
+            offset += size;
         }
-        ago.map(|ago| Earlier { ago, within })
+        (ago.is_some() || within.is_some()).then_some(Earlier { ago, within })
+    }
+
+    /// Whether stamps are those of another instant than the counter's.
+    pub fn moves(&self) -> bool {
+        self.ago.is_some()
     }
 
     /// Moves stamps to the instants that the events are of, with what that adds to their
@@ -66,7 +80,7 @@ impl Earlier {
             raw.map_or(0, |raw| u64::from(u32::from_le_bytes(*raw)))
         };
         for row in 0..stamps.at.len() {
-            let ago = field(stamps.at[row], self.ago);
+            let ago = self.ago.map_or(0, |place| field(stamps.at[row], place));
             let within = self.within.map_or(0, |place| field(stamps.at[row], place));
             stamps.ts[row] = stamps.ts[row].saturating_sub_unsigned(ago);
             let err = stamps.err[row].saturating_add_unsigned(ago.div_ceil(SLEW) + within);

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from loopscope.analysis.hop_decomposition import Passage
     from loopscope.analysis.interrupts import Happening
     from loopscope.analysis.scheduling import Scheduling, Stretch
+    from loopscope.analysis.tcp_ledger import Carried
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Part:
     name: str
     """``running``, ``runnable`` (something else had the processor), ``wake-up`` (the processor was
     idle), ``blocked``, ``interrupt``, ``softirq``, ``pending`` (a soft interrupt was asked for, and
-    not served yet), ``held`` (the network's code had it while no thread worked on it), ``link`` (an
+    not served yet), ``held`` (the network's code had it while no thread worked on it), ``network``
+    (the network's code carried it from the sender's to the receiver's socket), ``link`` (an
     emulated link had it), ``late`` (for longer than it was to), ``unknown``."""
     start: int
     end: int
@@ -60,10 +62,11 @@ def over_link(
     passage: Passage,
     receiver: int,
     end: int,
+    carried: Carried | None = None,
 ) -> list[Part]:
     """The parts of a hop over an emulated link, see `split`.
 
-    The clocks' error may put the message onto the link before it was sent, and the like: the parts
+    ``carried`` is what TCP did with it, where that is known. The clocks' error may put the message onto the link before it was sent, and the like: the parts
     are then cut to the hop.
     """
     came = min(max(passage.came, begin), end)
@@ -75,12 +78,50 @@ def over_link(
         if since > begin:
             parts += split(scheduling, sender, begin, sender, since)
         if came > since:
-            parts.append(Part("held", since, came, None, None, what=SENT))
+            held = carried.held if carried else None
+            parts.append(Part("held", since, came, None, None, what=held or SENT))
     due = max(left - passage.late, came)
     kept = [Part("link", came, due, None, None), Part("late", due, left, passage.tid, None)]
     parts += [part for part in kept if part.end > part.start]
     if end > left:
         parts += split(scheduling, passage.tid, left, receiver, end, handed_on=True)
+    return parts
+
+
+def over_tcp(
+    scheduling: Scheduling,
+    sender: int,
+    begin: int,
+    carried: Carried,
+    receiver: int,
+    end: int,
+    unknown_link: str = "",
+) -> list[Part]:
+    """The parts of a hop that TCP kept for a while, see `split`.
+
+    ``unknown_link`` says so where it went over an emulated link and its packet there is not known.
+    """
+    assert carried.held is not None
+    given = min(max(carried.given, begin), end)
+    # Its thread may sleep until TCP has room for more.
+    slept = scheduling.sleeps_after(sender, begin) or given
+    given = min(given, max(slept, begin))
+    sent, came, ready = (
+        min(max(at, given), end) for at in (carried.sent, carried.came, carried.ready)
+    )
+    parts = split(scheduling, sender, begin, sender, given) if given > begin else []
+    if sent > given:
+        parts.append(Part("held", given, sent, None, None, what=carried.held))
+    if unknown_link and came > sent:
+        parts.append(Part("unknown", sent, came, None, None, what=unknown_link))
+        sent = came
+    woken = scheduling.woken_after(receiver, ready)
+    if woken is not None and woken < end:
+        ready = woken
+    if ready > sent:
+        parts.append(Part("network", sent, ready, carried.by, None))
+    if end > ready:
+        parts += split(scheduling, None, ready, receiver, end)
     return parts
 
 

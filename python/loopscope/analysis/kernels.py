@@ -95,6 +95,8 @@ def _problems(name: str, repeat: int, found: Mapping[str, Any]) -> list[str]:
     where = f"{name}, repeat {repeat}"
     if found["error"] is not None:
         return [f"{where}: kernel events: {found['error']}"]
+    if found.get("without_tcp") is not None:
+        return [f"{where}: no kernel events of class tcp: {found['without_tcp']}"]
     if not found["threads_known"]:
         return [
             f"{where}: the kernel numbers threads otherwise than the programs see them (they are "

@@ -126,6 +126,14 @@ class Scheduling:
         place = int(group.times.searchsorted(at, side="right"))
         return int(group.times[place]) if place < len(group.times) else None
 
+    def woken_after(self, tid: int, at: int) -> int | None:
+        """When a thread was first woken from an instant on."""
+        group = self._wakings.get(tid)
+        if group is None:
+            return None
+        place = int(group.times.searchsorted(at, side="left"))
+        return int(group.times[place]) if place < len(group.times) else None
+
     def waking(self, index: int) -> Happening:
         """The wake-up of that index."""
         return Happening(

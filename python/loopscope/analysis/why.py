@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loopscope.analysis.critical_path import SENT, Part, over_link, split
+from loopscope.analysis.critical_path import RECEIVED, SENT, Part, over_link, over_tcp, split
 from loopscope.analysis.document import Document
 from loopscope.analysis.hop_decomposition import LinkEvents, Passage
 from loopscope.analysis.kernels import SHARED
 from loopscope.analysis.measured_links import read_links
 from loopscope.analysis.quantity_text import duration, maximum_error
 from loopscope.analysis.scheduling import IDLE, Scheduling
+from loopscope.analysis.tcp_ledger import Carried, TcpLedger
 from loopscope.analysis.threads import Threads
 from loopscope.timeline.relation import literals
 
@@ -117,6 +118,8 @@ class _Explained:
         emulation = None if experiment is None else experiment.network.emulation
         self._links = LinkEvents(run, found, emulation.message if emulation else None)
         self._passages: dict[tuple[int, int], dict[int, Passage]] = {}
+        self._ledgers: dict[tuple[int, str], TcpLedger] = {}
+        self._has_ledgers = TcpLedger.recorded(run)
         tables = run.relation(SCHEDULER[0])
         self._recorded = set(tables.project("repeat, host").distinct().fetchall())
 
@@ -152,18 +155,26 @@ class _Explained:
         # Where an event has no counter, as other tools' have none, its global time must do.
         begin, end = (
             ts if counter is None else scheduling.time_of(counter)
-            for ts, (_, _, counter) in zip(stamps, ends, strict=True)
+            for ts, (_, _, counter, _) in zip(stamps, ends, strict=True)
         )
         passage = self._over_links(hop).get(row)
-        if kernels[0] is scheduling and sender is not None and passage and length > 0:
-            parts = over_link(scheduling, sender, end - length, passage, receiver, end)
-        elif kernels[0] is scheduling:
+        here, link = kernels[0] is scheduling, (ends[0][0], ends[1][0])
+        unknown_link = ""
+        if link in self._links.links and passage is None:
+            unknown_link = f"its packet on the emulated link {link[0]} → {link[1]} is not known"
+        carried = None
+        if here and sender is not None and self._has_ledgers:
+            ledger = self._ledger(repeat, ends[1][0])
+            carried = ledger.carried(sender, begin, ends[0][3], receiver, end)
+        if here and sender is not None and passage and length > 0:
+            parts = over_link(scheduling, sender, end - length, passage, receiver, end, carried)
+        elif carried is not None and carried.held is not None:
+            assert sender is not None
+            parts = over_tcp(scheduling, sender, begin, carried, receiver, end, unknown_link)
+        elif here:
             parts = split(scheduling, sender, begin, receiver, end)
-            link = ends[0][0], ends[1][0]
-            if link in self._links.links and begin < end:
-                parts = _prefixed(
-                    parts, f"its packet on the emulated link {link[0]} → {link[1]} is not known"
-                )
+            if unknown_link and begin < end:
+                parts = _prefixed(parts, unknown_link)
         elif length > 0:
             # The sender is none of this kernel's threads, and what it did is not looked at.
             parts = split(scheduling, None, end - length, receiver, end)
@@ -188,6 +199,12 @@ class _Explained:
             self._kernels[repeat, name] = Scheduling(self._run, repeat, name)
         return self._kernels[repeat, name]
 
+    def _ledger(self, repeat: int, host: str) -> TcpLedger:
+        key = repeat, self._kernel_of(repeat, host)
+        if key not in self._ledgers:
+            self._ledgers[key] = TcpLedger(self._run, *key)
+        return self._ledgers[key]
+
     def _threads_of(self, repeat: int, host: str) -> Threads:
         key = repeat, self._kernel_of(repeat, host)
         if key not in self._threads:
@@ -200,18 +217,21 @@ class _Explained:
 
 def _places(
     run: Run, messages: Messages, rows: Sequence[int], number: int
-) -> dict[tuple[int, int], tuple[str, int | None, int | None]]:
-    """Host, thread and counter of messages at an event, by repeat and global time."""
+) -> dict[tuple[int, int], tuple[str, int | None, int | None, int | None]]:
+    """Host, thread, counter of messages at an event, by repeat and global time.
+
+    And the time of the thread's next event of the kind.
+    """
     event = messages.path.events[number]
     seen = [row for row in rows if messages.seen[number][row]]
     if not seen:
         return {}
     times = ", ".join(str(ts) for ts in messages.ts[number][seen].tolist())
-    table = run.relation(event.table).filter(
-        f"process = {literals(event.component)} AND ts IN ({times})"
-    )
-    found = table.project("repeat, ts, host, tid, counter").fetchall()
-    return {(repeat, ts): (host, tid, counter) for repeat, ts, host, tid, counter in found}
+    table = run.relation(event.table).filter(f"process = {literals(event.component)}")
+    after = "lead(ts) OVER (PARTITION BY repeat, host, tid ORDER BY ts)"
+    found = table.project(f"repeat, ts, host, tid, counter, {after} AS next")
+    found = found.filter(f"ts IN ({times})")
+    return {(repeat, ts): tuple(place) for repeat, ts, *place in found.fetchall()}
 
 
 def _length(messages: Messages, row: int, first: int, last: int) -> tuple[int, int]:
@@ -271,7 +291,7 @@ class _Causes:
                 return f"{part.what}{on} waited while {self._named(part.by)} was on it"
             case "interrupt" | "softirq":
                 return f"{part.what}{on}, in {of}"
-            case "held" | "link" | "late":
+            case "held" | "network" | "link" | "late":
                 return self._of_network(part)
             case name if name == UNKNOWN:
                 return f"{of}{on}: {part.what}" if of else part.what
@@ -279,6 +299,10 @@ class _Causes:
                 return f"{of}{on}"
 
     def _of_network(self, part: Part) -> str:
+        if part.name == "network":
+            return f"{self.sender} → {self.receiver}, in {self._named(part.tid)}"
+        if part.what not in ("", SENT, RECEIVED):
+            return f"by TCP of {self.sender}: {part.what}"
         assert self.passage is not None
         link = " → ".join(self.passage.link)
         if part.name == "link":

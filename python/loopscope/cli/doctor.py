@@ -85,6 +85,7 @@ def examine() -> Iterator[Finding]:
     yield _host_binary()
     yield from _movers()
     yield _kernel_events()
+    yield from _ledger()
     yield _governor()
     yield from _sudo()
     reader = shutil.which("babeltrace2")
@@ -289,6 +290,28 @@ def _kernel_events() -> Finding:
         found,
         missing,
         "what a program waited for is not known: `loopscope why` explains no message",
+    )
+
+
+def _ledger() -> Iterator[Finding]:
+    """Whether the kernel's events of class tcp can be recorded here."""
+    from loopscope.testbed import TestbedError, dormant, host_binary
+
+    try:
+        binary = host_binary()
+    except TestbedError:
+        # Told by an earlier finding.
+        return
+    done = subprocess.run(
+        [binary, "ledger"], capture_output=True, encoding="utf-8", check=False, env=dormant()
+    )
+    told = json.loads(done.stdout) if done.returncode == 0 else {"works": False}
+    yield _cost(
+        "kernel events of class tcp",
+        told["works"],
+        "yes, by programs in the kernel (BPF)",
+        told.get("why") or done.stderr.strip() or f"exit status {done.returncode}",
+        "why TCP kept a message is not known: `loopscope why` says that it did",
     )
 
 

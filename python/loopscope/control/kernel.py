@@ -65,7 +65,10 @@ class Kernels:
             "threads_known": begun.threads_known,
             "event_ns": begun.event_ns if begun.HasField("event_ns") else None,
             "cost_unknown": begun.unknown or None,
+            "without_tcp": begun.without_tcp or None,
         }
+        if begun.without_tcp and self._asked:
+            self._progress.note(f"{name}: no events of class tcp: {begun.without_tcp}")
         if begun.absent and self._asked:
             self._progress.note(f"{name}: this kernel has no {', '.join(sorted(begun.absent))}")
 

@@ -52,8 +52,19 @@ CLASSES: dict[str, tuple[str, ...]] = {
         "tcp/tcp_probe",
         "tcp/tcp_retransmit_skb",
     ),
+    "tcp": (
+        "bpf/tcp_send",
+        "bpf/tcp_receive",
+        "bpf/tcp_ready",
+        "bpf/tcp_read",
+        "bpf/tcp_resend",
+        "bpf/segment_out",
+        "bpf/segment_in",
+    ),
 }
-"""Tracepoints (``GROUP/NAME`` as the kernel has them), by class."""
+"""Tracepoints (``GROUP/NAME`` as the kernel has them), by class.
+
+Those of the group ``bpf`` are loopscope's own: programs in the kernel record them."""
 
 AUTO = (
     "sched:sched_switch",

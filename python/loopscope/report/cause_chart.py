@@ -30,6 +30,7 @@ COLOURS = {
     "softirq": "#56b4e9",
     "pending": "#009e73",
     "held": "#882255",
+    "network": "#44aa99",
     "link": "#999933",
     "late": "#661100",
     "unknown": "#808080",

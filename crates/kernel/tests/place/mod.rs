@@ -66,6 +66,7 @@ impl Place {
             clock_uuid: [7; 16],
             frequency: Frequency::from_hz(1_000_000_000).unwrap(),
             classes: BTreeMap::from([("sched".to_owned(), (instance, events))]),
+            ledger: None,
             buffer,
         }
     }

@@ -1,0 +1,149 @@
+//! The programs that record, in the kernel.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+
+use aya::maps::{HashMap, MapData, MapError, PerCpuArray, RingBuf};
+use aya::programs::{BtfTracePoint, ProgramError};
+use aya::util::nr_cpus;
+use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
+
+use super::record::{Kind, Record};
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tcp.bpf.o"));
+
+/// Why there is no ledger.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramsError {
+    /// This build has no programs.
+    #[error(
+        "loopscope was built without clang, which compiles the kernel's programs: install clang and \
+         build it again"
+    )]
+    NotBuilt,
+    /// The kernel does not say how its structures are laid out.
+    #[error("the kernel does not describe its structures (/sys/kernel/btf/vmlinux): {0}")]
+    Undescribed(String),
+    /// The kernel refuses programs.
+    #[error("the kernel lets no program in, which takes root (CAP_BPF and CAP_PERFMON): {0}")]
+    Refused(String),
+    /// The kernel's side of it.
+    #[error("the kernel's side of the ring: {0}")]
+    Maps(#[from] MapError),
+}
+
+/// Whether this machine's kernel lets the programs in: loads them, and takes them out again. `Ok` has
+/// the names of those that it has no tracepoint for.
+pub fn check() -> Result<Vec<&'static str>, ProgramsError> {
+    let programs = Programs::load(&Kind::ALL, 0)?;
+    Ok(programs.absent.iter().map(|kind| kind.name()).collect())
+}
+
+/// Records of each processor: that are in the ring or were, and that found no room.
+pub(crate) type Counts = BTreeMap<u32, (u64, u64)>;
+
+/// Programs that record events of TCP in some network namespaces.
+pub(crate) struct Programs {
+    /// Its programs end when it is dropped.
+    ebpf: Ebpf,
+    ring: RingBuf<MapData>,
+    namespaces: HashMap<MapData, u32, u8>,
+    counts: PerCpuArray<MapData, [u64; 2]>,
+    /// Those that this kernel has no tracepoint for.
+    pub(crate) absent: Vec<Kind>,
+}
+
+impl Programs {
+    /// Loads those of some kinds, with a ring of at least `room` bytes. They record nothing yet.
+    pub(crate) fn load(kinds: &[Kind], room: u64) -> Result<Programs, ProgramsError> {
+        if OBJECT.is_empty() {
+            return Err(ProgramsError::NotBuilt);
+        }
+        let btf = Btf::from_sys_fs().map_err(|e| ProgramsError::Undescribed(causes(&e)))?;
+        // Whole pages of any processor, and a power of two.
+        let room = room.clamp(64 << 10, 1 << 30).next_power_of_two() as u32;
+        let refused = |error: EbpfError| ProgramsError::Refused(causes(&error));
+        let mut loader = EbpfLoader::new();
+        let loader = loader.btf(Some(&btf)).map_max_entries("ring", room);
+        let mut ebpf = loader.load(OBJECT).map_err(refused)?;
+        let mut absent = vec![];
+        for &kind in kinds {
+            match attach(&mut ebpf, &btf, kind) {
+                Ok(()) => {}
+                Err(ProgramError::Btf(_)) => absent.push(kind),
+                Err(error) => return Err(ProgramsError::Refused(causes(&error))),
+            }
+        }
+        let mut map = |name: &str| ebpf.take_map(name).expect("the object has this map");
+        let (ring, namespaces) = (map("ring").try_into()?, map("namespaces").try_into()?);
+        let counts = map("counts").try_into()?;
+        Ok(Programs { ebpf, ring, namespaces, counts, absent })
+    }
+
+    /// The processors that a record may be of.
+    pub(crate) fn processors() -> Result<Vec<u32>, ProgramsError> {
+        let count =
+            nr_cpus().map_err(|(path, e)| ProgramsError::Refused(format!("{path}: {e}")))?;
+        Ok((0..count as u32).collect())
+    }
+
+    /// Begins to record in these namespaces (their inodes) as well.
+    pub(crate) fn measure(&mut self, namespaces: &[u32]) -> Result<(), ProgramsError> {
+        namespaces.iter().try_for_each(|each| Ok(self.namespaces.insert(each, 1, 0)?))
+    }
+
+    /// Ends recording. What is in the ring can be taken yet.
+    pub(crate) fn end(&mut self) -> Result<(), ProgramsError> {
+        let measured = self.namespaces.keys().collect::<Result<Vec<u32>, _>>()?;
+        measured.iter().try_for_each(|each| Ok(self.namespaces.remove(each)?))
+    }
+
+    /// The next record in the ring.
+    pub(crate) fn take(&mut self) -> Option<Record> {
+        self.ring.next().map(|bytes| Record::of(&bytes).expect("programs write whole records"))
+    }
+
+    /// What the programs have counted.
+    pub(crate) fn counts(&self) -> Result<Counts, ProgramsError> {
+        let found = self.counts.get(&0, 0)?;
+        Ok((0..)
+            .zip(found.iter())
+            .map(|(cpu, &[recorded, dropped])| (cpu, (recorded, dropped)))
+            .collect())
+    }
+
+    /// Events at which a program did not run, because it was running on their processor already.
+    pub(crate) fn missed(&self) -> u64 {
+        let missed = self.ebpf.programs().filter_map(|(_, program)| {
+            let fd = program.fd().ok()?.as_fd().as_raw_fd();
+            let about = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
+            let line = about.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?;
+            line.trim().parse::<u64>().ok()
+        });
+        missed.sum()
+    }
+}
+
+fn attach(ebpf: &mut Ebpf, btf: &Btf, kind: Kind) -> Result<(), ProgramError> {
+    let program = ebpf.program_mut(kind.name()).expect("the object has this program");
+    let program: &mut BtfTracePoint = program.try_into()?;
+    program.load(kind.tracepoint(), btf)?;
+    program.attach()?;
+    Ok(())
+}
+
+/// An error and what led to it, in one line.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    // What the kernel's verifier says is long.
+    text.lines().next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,186 @@
+//! Takes the ledger's records out of the ring, and writes those of each processor to a file.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use loopscope_time::source::read_counter;
+use nix::time::{ClockId, clock_gettime};
+
+use super::place::Reading;
+use super::programs::{Programs, ProgramsError};
+use super::record::{self, Kind};
+use super::{CLASS, GROUP};
+use crate::output::Output;
+use crate::recorder::RecorderError;
+use crate::recording::{BufferCounts, Class, Recording, failed};
+
+/// What to record.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Events as `bpf/NAME`.
+    pub events: Vec<String>,
+    /// Network namespaces whose sockets and devices are measured, by their inodes.
+    pub namespaces: Vec<u32>,
+}
+
+/// A ledger that is being recorded.
+pub(crate) struct Ledger {
+    programs: Programs,
+    namespaces: Vec<u32>,
+    files: BTreeMap<u32, Output>,
+    counts: BTreeMap<u32, BufferCounts>,
+    /// Records of each processor that were taken out of the ring.
+    taken: BTreeMap<u32, u64>,
+    readings: Output,
+    room: u64,
+    /// The counter when recording began, when the ring was emptied last, and at the last look at
+    /// the counts.
+    begun: u64,
+    emptied: u64,
+    looked: u64,
+}
+
+impl Ledger {
+    /// Makes it ready. What of it there is, as a class of the recording; and what there is not.
+    pub(crate) fn make(
+        request: &Request,
+        folder: &Path,
+        buffer: u64,
+    ) -> Result<(Ledger, Class, Vec<String>), RecorderError> {
+        let name = |kind: &Kind| format!("{GROUP}/{}", kind.name());
+        let asked = |kind: &Kind| request.events.contains(&name(kind));
+        let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(asked).collect();
+        let known: Vec<String> = kinds.iter().map(name).collect();
+        let processors = Programs::processors()?;
+        let room = buffer.saturating_mul(processors.len() as u64);
+        let programs = Programs::load(&kinds, room)?;
+        let mut absent: Vec<String> = programs.absent.iter().map(name).collect();
+        absent.extend(request.events.iter().filter(|event| !known.contains(event)).cloned());
+        let recorded = kinds.iter().filter(|kind| !programs.absent.contains(kind));
+        let class = Class {
+            programs: recorded.map(|kind| kind.name().to_owned()).collect(),
+            processors: processors.clone(),
+            ..Class::default()
+        };
+        fs::create_dir(folder.join(CLASS)).map_err(failed("make", &folder.join(CLASS)))?;
+        let file = |&cpu: &u32| Ok((cpu, Output::make(Recording::pages(folder, CLASS, cpu))?));
+        let files = processors.iter().map(file).collect::<Result<_, RecorderError>>()?;
+        let readings = Output::make(Recording::readings(folder, CLASS))?;
+        let zero = |&cpu: &u32| (cpu, BufferCounts::default());
+        let ledger = Ledger {
+            programs,
+            namespaces: request.namespaces.clone(),
+            files,
+            counts: processors.iter().map(zero).collect(),
+            taken: BTreeMap::new(),
+            readings,
+            room,
+            begun: 0,
+            emptied: 0,
+            looked: 0,
+        };
+        Ok((ledger, class, absent))
+    }
+
+    /// Begins to record.
+    pub(crate) fn begin(&mut self) -> Result<(), RecorderError> {
+        self.readings.put(&reading()?.to_bytes());
+        self.begun = read_counter().0;
+        (self.emptied, self.looked) = (self.begun, self.begun);
+        Ok(self.programs.measure(&self.namespaces)?)
+    }
+
+    /// Ends that. What was recorded can be taken yet.
+    pub(crate) fn end(&mut self) -> Result<(), RecorderError> {
+        Ok(self.programs.end()?)
+    }
+
+    /// Takes what is in the ring; the part of it that was in use. `all`: and writes it.
+    pub(crate) fn take(&mut self, all: bool) -> Result<f64, RecorderError> {
+        let mut bytes = 0;
+        // Where as many are made as are taken, it ends after a round of the ring.
+        while bytes < self.room || all {
+            let Some(found) = self.programs.take() else { break };
+            bytes += record::SIZE as u64;
+            *self.taken.entry(found.processor()).or_default() += 1;
+            if let Some(file) = self.files.get_mut(&found.processor()) {
+                file.put(found.bytes());
+                if file.is_full() {
+                    file.write()?;
+                }
+            }
+        }
+        self.emptied = read_counter().0;
+        self.readings.put(&reading()?.to_bytes());
+        if all {
+            self.files.values_mut().try_for_each(Output::write)?;
+        }
+        if all || self.readings.is_full() {
+            self.readings.write()?;
+        }
+        Ok(bytes as f64 / self.room as f64)
+    }
+
+    /// Looks at what the programs have counted.
+    pub(crate) fn look(&mut self) -> Result<(), RecorderError> {
+        let now = read_counter().0;
+        for (processor, (recorded, dropped)) in self.programs.counts()? {
+            let Some(counts) = self.counts.get_mut(&processor) else { continue };
+            if dropped > counts.dropped {
+                counts.gaps.push((self.looked, now, dropped - counts.dropped));
+            }
+            (counts.recorded, counts.dropped) = (recorded, dropped);
+        }
+        self.looked = now;
+        Ok(())
+    }
+
+    /// The account of each processor after the last look, and what else may have been lost.
+    pub(crate) fn account(mut self) -> (BTreeMap<u32, BufferCounts>, Option<String>) {
+        let now = read_counter().0;
+        for (processor, counts) in &mut self.counts {
+            let taken = self.taken.get(processor).copied().unwrap_or_default();
+            let unwritten = self.files.get_mut(processor).map(Output::give_up).unwrap_or_default();
+            // What nobody took, and what could not be written.
+            let kept = taken.saturating_sub((unwritten.len() / record::SIZE) as u64);
+            let lost = counts.recorded.saturating_sub(kept);
+            counts.recorded -= lost;
+            counts.dropped += lost;
+            if lost > 0 {
+                counts.gaps.push((self.emptied, now, lost));
+            }
+        }
+        let missed = self.programs.missed();
+        let problem = format!(
+            "{missed} events of class {CLASS} came while the program for them was running on their \
+             processor; which processors these were is not told"
+        );
+        if let Some(counts) = self.counts.values_mut().next().filter(|_| missed > 0) {
+            counts.dropped += missed;
+            counts.gaps.push((self.begun, now, missed));
+        }
+        (self.counts, (missed > 0).then_some(problem))
+    }
+}
+
+/// The clock of the records between two readings of the counter: the closest of some.
+fn reading() -> Result<Reading, RecorderError> {
+    let one = |_| {
+        let before = read_counter().0;
+        let now = clock_gettime(ClockId::CLOCK_MONOTONIC);
+        let after = read_counter().0;
+        let now = now.map_err(|error| RecorderError::Pages(format!("CLOCK_MONOTONIC: {error}")))?;
+        let at = now.tv_sec().unsigned_abs() * 1_000_000_000 + now.tv_nsec().unsigned_abs();
+        Ok(Reading { before, at, after })
+    };
+    let found = (0..5).map(one).collect::<Result<Vec<_>, RecorderError>>()?;
+    let closest = found.into_iter().min_by_key(|each| each.after.saturating_sub(each.before));
+    Ok(closest.expect("there are five"))
+}
+
+impl From<ProgramsError> for RecorderError {
+    fn from(error: ProgramsError) -> RecorderError {
+        RecorderError::Programs(error)
+    }
+}

@@ -1,0 +1,285 @@
+"""What TCP did with the bytes of a message, from the events of class ``tcp``.
+
+The thread that sent a message wrote its bytes at known sequence numbers (``tcp_send``), and the
+thread that received it had read up to one of them (``tcp_read``). So the segments that carried it
+are known by address, port and sequence number, whatever else was on its way at the time.
+Sequence numbers are compared modulo 2**32 (RFC 9293, section 3.4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from loopscope.analysis.kernels import rows_of
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from loopscope.timeline import Run
+
+    Integers = npt.NDArray[np.int64]
+
+TABLES = tuple(
+    f"kernel.{name}"
+    for name in ("tcp_send", "tcp_read", "tcp_ready", "tcp_receive", "segment_out", "segment_in")
+)
+"""Those without which nothing can be said."""
+_RESENDS = "kernel.tcp_resend"
+# Values of a socket's `congestion_state` (TCP_CA_* of the kernel), and bits of `nagle_off`.
+_RECOVERY, _LOSS = 3, 4
+_NODELAY, _CORKED = 1, 2
+
+Connection = tuple[int, str, str]
+"""Network namespace, local address, remote address."""
+
+
+class _Rows(NamedTuple):
+    """Events of one thread or connection, rising."""
+
+    ts: Integers
+    columns: dict[str, Integers]
+
+    def upto(self, at: int) -> int:
+        """The number of events until an instant."""
+        return int(self.ts.searchsorted(at, side="right"))
+
+    def since(self, at: int) -> int:
+        """The index of the first event from an instant on."""
+        return int(self.ts.searchsorted(at, side="left"))
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A message's way through TCP; instants are ns on the kernel's time line."""
+
+    given: int
+    """When its thread began to give TCP the last of its bytes."""
+    sent: int
+    """When the segment went out that made it whole at the receiver."""
+    by: int
+    """The thread in which that was."""
+    came: int
+    """When that segment came to the receiver's machine."""
+    ready: int
+    """When all of its bytes were in the receiver's socket."""
+    held: str | None
+    """Why TCP kept it from ``given`` to ``sent``; None where nothing came in between."""
+
+
+class TcpLedger:
+    """The sockets and segments of a kernel in one repeat."""
+
+    def __init__(self, run: Run, repeat: int, kernel: str) -> None:
+        """Raises `RunError` where the tables cannot be read. `recorded` says whether they exist."""
+        state = (
+            "snd_una, snd_wnd, snd_cwnd, packets_out, sacked_out, mss, nagle_off, congestion_state"
+        )
+        socket, packet = ("local", "remote"), ("source", "target")
+
+        def grouped(
+            table: str, ends: tuple[str, str], columns: str, *, by_thread: bool = False
+        ) -> dict[Any, _Rows]:
+            names = [each.strip() for each in f"tid, netns, {columns}".split(",")]
+            chosen = f"ts, {', '.join(names)}, {ends[0]}::VARCHAR AS a, {ends[1]}::VARCHAR AS b"
+            rows = rows_of(run, table, repeat, kernel, chosen)
+            arrays = {name: rows[name].to_numpy().astype(np.int64) for name in names}
+            keys = list(zip(arrays["netns"].tolist(), *_texts(rows, "a", "b"), strict=True))
+            threads = arrays["tid"].tolist()
+            groups: dict[Any, list[int]] = {}
+            for row, key in enumerate(keys):
+                groups.setdefault((threads[row], key) if by_thread else key, []).append(row)
+            ts = rows["ts"].to_numpy().astype(np.int64)
+            return {
+                key: _Rows(ts[at], {name: array[at] for name, array in arrays.items()})
+                for key, at in groups.items()
+            }
+
+        self._sends = grouped(TABLES[0], socket, "seq, bytes", by_thread=True)
+        self._reads = grouped(TABLES[1], socket, "copied_seq", by_thread=True)
+        self._ready = grouped(TABLES[2], socket, "rcv_nxt")
+        self._received = grouped(TABLES[3], socket, f"ack, {state}")
+        self._out = grouped(TABLES[4], packet, "seq, bytes")
+        self._in = grouped(TABLES[5], (packet[1], packet[0]), "seq, bytes")
+        resends = _RESENDS in run.tables
+        self._resends = grouped(_RESENDS, socket, f"seq, {state}") if resends else {}
+        self._read_by: dict[int, list[Connection]] = {}
+        for tid, connection in self._reads:
+            self._read_by.setdefault(tid, []).append(connection)
+
+    @staticmethod
+    def recorded(run: Run) -> bool:
+        """Whether a run has what it takes."""
+        return set(TABLES) <= set(run.tables)
+
+    def carried(
+        self, sender: int, begin: int, until: int | None, receiver: int, end: int
+    ) -> Carried | None:
+        """The way of a message from thread ``sender``, after ``begin``, to ``receiver``, at ``end``.
+
+        ``until``: when the sender sends the next message. None where it is not known: the message
+        did not go over TCP, or the threads' calls leave open which of the bytes are its own.
+        """
+        for there in self._read_by.get(receiver, ()):
+            reads = self._reads[receiver, there]
+            last = reads.upto(end) - 1
+            if last < 0 or reads.ts[last] < begin:
+                continue
+            upto = int(reads.columns["copied_seq"][last])
+            for here in self._peers(there):
+                sends = self._sends.get((sender, here))
+                found = sends and self._written(sends, begin, min(until or end, end), upto)
+                if found:
+                    first, given, bytes_end = found
+                    return self._way(here, there, first, given, bytes_end, end, sender)
+        return None
+
+    def _peers(self, connection: Connection) -> list[Connection]:
+        """The other end; of loopback in the same namespace, of which there are many."""
+        netns, local, remote = connection
+        found = [
+            each
+            for each in {key for _, key in self._sends}
+            if (each[1], each[2]) == (remote, local)
+        ]
+        return [each for each in found if each[0] == netns] or found
+
+    @staticmethod
+    def _written(sends: _Rows, begin: int, until: int, upto: int) -> tuple[int, int, int] | None:
+        """Where the bytes begin and end that were written in a time, and the last call's time.
+
+        None where none of them is among those until ``upto``, which the receiver has read.
+        """
+        rows = slice(sends.since(begin), sends.upto(until))
+        seq, count = sends.columns["seq"][rows], sends.columns["bytes"][rows]
+        read = np.flatnonzero(_after(upto, seq + count) >= 0)
+        if not len(read):
+            return None
+        last = int(read[-1])
+        # Of a call that copies piece by piece there is an event for each.
+        while last > 0 and seq[last - 1] + count[last - 1] == seq[last] + count[last]:
+            last -= 1
+        return int(seq[read[0]]), int(sends.ts[rows][last]), int(seq[last] + count[last])
+
+    def _way(
+        self,
+        here: Connection,
+        there: Connection,
+        first: int,
+        given: int,
+        bytes_end: int,
+        end: int,
+        sender: int,
+    ) -> Carried | None:
+        ready, came, out = (
+            group.get(key)
+            for group, key in ((self._ready, there), (self._in, there), (self._out, here))
+        )
+        if ready is None or came is None or out is None:
+            return None
+        rows = slice(ready.since(given), ready.upto(end))
+        whole = np.flatnonzero(_after(ready.columns["rcv_nxt"][rows], bytes_end) >= 0)
+        if not len(whole):
+            return None
+        at = int(ready.ts[rows][whole[0]])
+        arrived = slice(came.since(given), came.upto(at))
+        seq, count = came.columns["seq"][arrived], came.columns["bytes"][arrived]
+        data = np.flatnonzero((count > 0) & (_after(bytes_end, seq) > 0))
+        if not len(data):
+            return None
+        last = int(seq[data[-1]])
+        came_at = int(came.ts[arrived][data[-1]])
+        sent = slice(0, out.upto(came_at))
+        seq, count = out.columns["seq"][sent], out.columns["bytes"][sent]
+        covering = np.flatnonzero((_after(last, seq) >= 0) & (_after(seq + count, last) > 0))
+        if not len(covering):
+            return None
+        times = out.ts[covering]
+        gone, by = int(times[-1]), int(out.columns["tid"][covering[-1]])
+        segment = last, int((seq + count)[covering[-1]]) - last
+        behind = _after(first, last) > 0
+        held = None
+        if len(times) > 1:
+            held = "sent again" + self._resent_by(here, last, int(times[0]), gone)
+            if behind:
+                held = f"behind bytes before it, which were {held}"
+        elif gone > given and (by != sender or self._acknowledged(here, given, gone)):
+            held = self._kept(here, there, segment, given, gone)
+        return Carried(given, gone, by, came_at, at, held)
+
+    def _acknowledged(self, here: Connection, since: int, until: int) -> bool:
+        rows = self._received.get(here)
+        return rows is not None and rows.upto(until) > rows.since(since)
+
+    def _resent_by(self, here: Connection, seq: int, first: int, gone: int) -> str:
+        resends = self._resends.get(here)
+        if resends is None:
+            return ""
+        rows = slice(resends.since(first), resends.upto(gone))
+        of_it = np.flatnonzero(_after(seq, resends.columns["seq"][rows]) >= 0)
+        if not len(of_it):
+            return ""
+        state = int(resends.columns["congestion_state"][rows][of_it[-1]])
+        names = {_LOSS: "retransmission time-out", _RECOVERY: "fast retransmission"}
+        return f" ({names.get(state, 'tail loss probe')})"
+
+    def _kept(
+        self,
+        here: Connection,
+        there: Connection,
+        segment: tuple[int, int],
+        given: int,
+        gone: int,
+    ) -> str:
+        """Why a segment, given by its first byte and length, was not sent at once.
+
+        The answer is in what the socket was like when the segment came that released it. It has no
+        numbers, so that messages with the same cause can be counted together.
+        """
+        rows = self._received.get(here)
+        last = -1 if rows is None else rows.upto(gone) - 1
+        if rows is None or last < rows.since(given):
+            return "why is not told"
+        was = {name: int(column[last]) for name, column in rows.columns.items()}
+        seq, count = segment
+        under_way = was["packets_out"] - was["sacked_out"]
+        if under_way >= was["snd_cwnd"] > 0:
+            return "its congestion window was full"
+        if int(_after(seq + count, was["snd_una"])) > was["snd_wnd"]:
+            return "the receiver's window was full"
+        if was["nagle_off"] & _CORKED:
+            return "the program had set TCP_CORK"
+        if under_way > 0 and count < was["mss"] and not was["nagle_off"] & _NODELAY:
+            took = self._acknowledging(there, int(rows.ts[last]))
+            delayed = took is not None and 2 * took > gone - given
+            text = "Nagle's algorithm, until what was sent before was acknowledged"
+            return f"{text}, which the receiver delayed" if delayed else text
+        return "why is not told"
+
+    def _acknowledging(self, there: Connection, at: int) -> int | None:
+        """How long after the last bytes had come the other end acknowledged them, until ``at``."""
+        out, came = self._out.get(there), self._in.get(there)
+        last = -1 if out is None else out.upto(at) - 1
+        if out is None or came is None or last < 0:
+            return None
+        acknowledged = int(out.ts[last])
+        data = np.flatnonzero(came.columns["bytes"][: came.upto(acknowledged)] > 0)
+        return acknowledged - int(came.ts[data[-1]]) if len(data) else None
+
+
+def _after(seq: Integers | int, other: Integers | int) -> Integers:
+    """By how much sequence numbers are after others; negative where they are before."""
+    half = 1 << 31
+    return (np.asarray(seq, np.int64) - other + half) % (1 << 32) - half
+
+
+def _texts(rows: Any, *names: str) -> list[list[str]]:
+    """Columns of texts, each text once in memory."""
+    found = []
+    for name in names:
+        coded = rows[name].dictionary_encode().combine_chunks()
+        words = coded.dictionary.to_pylist()
+        found.append([words[code] for code in coded.indices.to_pylist()])
+    return found

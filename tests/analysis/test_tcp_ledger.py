@@ -1,0 +1,276 @@
+"""What TCP did with a message, by events of its sockets and segments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from loopscope.analysis.critical_path import over_tcp
+from loopscope.analysis.scheduling import Scheduling
+from loopscope.analysis.tcp_ledger import Carried, TcpLedger
+
+SENDER, RECEIVER, OTHER, IDLE = 10, 20, 30, 0
+HERE, THERE = "10.77.0.1:4000", "10.77.0.2:5000"
+MS = 1_000_000
+WINDOW, CONGESTION, MSS = 65_000, 10, 1448
+LOSS, RECOVERY = 4, 3
+
+
+class Ledger:
+    """Events of class tcp of two sockets, as a run offers them. Sequence numbers count from `base`."""
+
+    def __init__(self, base: int = 0) -> None:
+        self.base = base
+        self._rows: dict[str, list[dict[str, Any]]] = {}
+        self._con = duckdb.connect()
+        names = "tcp_send tcp_read tcp_ready tcp_receive tcp_resend segment_out segment_in"
+        self._names = [f"kernel.{name}" for name in names.split()]
+        self.tables = self._names
+
+    def _add(self, name: str, ts: int, tid: int, near: str, far: str, **columns: int) -> None:
+        if name.startswith("segment"):
+            ends = {"source": near, "target": far}
+        else:
+            ends = {"local": near, "remote": far}
+        of_base = ("seq", "ack", "rcv_nxt", "copied_seq", "snd_una")
+        wrapped = {
+            key: (value + self.base) % 2**32 if key in of_base else value
+            for key, value in columns.items()
+        }
+        netns = 1 if HERE in (near if name != "segment_in" else far,) else 2
+        common = {"repeat": 1, "host": "_kernel", "ts": ts, "counter": 3 * ts, "tid": tid}
+        self._rows.setdefault(f"kernel.{name}", []).append(
+            common | {"netns": netns, **ends, **wrapped}
+        )
+
+    def send(self, ts: int, seq: int, count: int, tid: int = SENDER) -> None:
+        self._add("tcp_send", ts, tid, HERE, THERE, seq=seq, bytes=count)
+
+    def out(self, ts: int, seq: int, count: int, tid: int = SENDER) -> None:
+        self._add("segment_out", ts, tid, HERE, THERE, seq=seq, bytes=count)
+
+    def arrive(self, ts: int, seq: int, count: int, upto: int | None = None) -> None:
+        """A segment comes; after it the socket has all bytes until `upto`, None: it waits."""
+        self._add("segment_in", ts, OTHER, HERE, THERE, seq=seq, bytes=count)
+        if upto is not None:
+            self._add("tcp_ready", ts + 500, OTHER, THERE, HERE, rcv_nxt=upto)
+
+    def read(self, ts: int, upto: int, tid: int = RECEIVER) -> None:
+        self._add("tcp_read", ts, tid, THERE, HERE, copied_seq=upto)
+
+    def acknowledged(self, ts: int, ack: int, **was: int) -> None:
+        """An acknowledgement comes; `was` is what the sender's socket was like before it."""
+        self._add("segment_out", ts - 1_000, RECEIVER, THERE, HERE, seq=0, bytes=0)
+        state = {
+            "snd_una": 0,
+            "snd_wnd": WINDOW,
+            "snd_cwnd": CONGESTION,
+            "packets_out": 1,
+            "sacked_out": 0,
+            "mss": MSS,
+            "nagle_off": 0,
+            "congestion_state": 0,
+        }
+        self._add("tcp_receive", ts, OTHER, HERE, THERE, ack=ack, **state | was)
+
+    def resend(self, ts: int, seq: int, state: int) -> None:
+        zero = dict.fromkeys(("snd_una", "snd_wnd", "snd_cwnd", "packets_out", "sacked_out"), 0)
+        more = {"mss": MSS, "nagle_off": 0, "congestion_state": state}
+        self._add("tcp_resend", ts, IDLE, HERE, THERE, seq=seq, **zero, **more)
+
+    def relation(self, name: str) -> duckdb.DuckDBPyRelation:
+        columns = (
+            "repeat host ts counter tid netns local remote source target seq bytes ack rcv_nxt "
+            "copied_seq snd_una snd_wnd snd_cwnd packets_out sacked_out mss nagle_off "
+            "congestion_state"
+        ).split()
+        texts = ("host", "local", "remote", "source", "target")
+        empty = {name: "" if name in texts else 0 for name in columns}
+        found = [empty | row for row in self._rows.get(name, ())]
+        table = pa.Table.from_pylist(found or [empty])
+        return self._con.from_arrow(table if found else table.slice(0, 0))
+
+    def carried(
+        self, begin: int = 1_000, until: int | None = None, end: int = 500 * MS
+    ) -> Carried | None:
+        ledger = TcpLedger(self, 1, "_kernel")  # type: ignore[arg-type]
+        return ledger.carried(SENDER, begin, until, RECEIVER, end)
+
+
+BASES = pytest.mark.parametrize("base", [0, 3_000_000_000, 2**32 - 50, 2**31 - 60])
+
+
+@BASES
+def test_a_message_that_goes_at_once_is_not_held(base: int) -> None:
+    ledger = Ledger(base)
+    ledger.send(2_000, 0, 100)
+    ledger.out(3_000, 0, 100)
+    ledger.arrive(4_000, 0, 100, upto=100)
+    ledger.read(9_000, 100)
+    assert ledger.carried() == Carried(2_000, 3_000, SENDER, 4_000, 4_500, None)
+
+
+@BASES
+def test_two_writes_meet_nagle_and_a_delayed_acknowledgement(base: int) -> None:
+    """As RFC 896 has it: the second small segment waits for the first one's acknowledgement."""
+    ledger = Ledger(base)
+    ledger.send(2_000, 0, 4)
+    ledger.out(3_000, 0, 4)
+    ledger.arrive(4_000, 0, 4, upto=4)
+    ledger.send(5_000, 4, 100)
+    ledger.acknowledged(40 * MS + 5_000, 4)
+    ledger.out(40 * MS + 6_000, 4, 100, tid=IDLE)
+    ledger.arrive(40 * MS + 7_000, 4, 100, upto=104)
+    ledger.read(40 * MS + 9_000, 104)
+    found = ledger.carried()
+    assert found is not None and found.held is not None
+    assert (found.given, found.sent, found.by) == (5_000, 40 * MS + 6_000, IDLE)
+    assert found.held == (
+        "Nagle's algorithm, until what was sent before was acknowledged, which the receiver delayed"
+    )
+
+
+@BASES
+def test_nagle_alone_is_told_from_a_delayed_acknowledgement(base: int) -> None:
+    ledger = Ledger(base)
+    ledger.send(2_000, 0, 4)
+    ledger.out(3_000, 0, 4)
+    ledger.arrive(19 * MS, 0, 4, upto=4)
+    ledger.send(5_000, 4, 100)
+    ledger.acknowledged(20 * MS, 4)
+    ledger.out(20 * MS + 1_000, 4, 100, tid=OTHER)
+    ledger.arrive(39 * MS, 4, 100, upto=104)
+    ledger.read(40 * MS, 104)
+    found = ledger.carried()
+    assert found is not None
+    assert found.held == "Nagle's algorithm, until what was sent before was acknowledged"
+
+
+@pytest.mark.parametrize(
+    ("was", "why"),
+    [
+        ({"packets_out": 10}, "its congestion window was full"),
+        ({"packets_out": 12, "sacked_out": 2}, "its congestion window was full"),
+        ({"snd_wnd": 3_999}, "the receiver's window was full"),
+        ({"snd_wnd": 4_000, "nagle_off": 2}, "the program had set TCP_CORK"),
+        ({"nagle_off": 1}, "why is not told"),
+        ({"packets_out": 0}, "why is not told"),
+        ({"packets_out": 9, "nagle_off": 1}, "why is not told"),
+    ],
+)
+@BASES
+def test_what_the_socket_was_like_says_why_it_waited(
+    base: int, was: dict[str, int], why: str
+) -> None:
+    ledger = Ledger(base)
+    ledger.send(2_000, 0, 4_000)
+    ledger.out(2_500, 0, 3_000)
+    ledger.arrive(2_700, 0, 3_000, upto=3_000)
+    ledger.acknowledged(9 * MS, 3_000, **was)
+    ledger.out(9 * MS + 1_000, 3_000, 1_000, tid=OTHER)
+    ledger.arrive(9 * MS + 2_000, 3_000, 1_000, upto=4_000)
+    ledger.read(9 * MS + 4_000, 4_000)
+    found = ledger.carried()
+    assert found is not None and found.held == why
+    assert (found.given, found.sent, found.came) == (2_000, 9 * MS + 1_000, 9 * MS + 2_000)
+
+
+@pytest.mark.parametrize(
+    ("state", "name"),
+    [(LOSS, "retransmission time-out"), (RECOVERY, "fast retransmission"), (0, "tail loss probe")],
+)
+@BASES
+def test_a_segment_that_was_lost_is_sent_again(base: int, state: int, name: str) -> None:
+    ledger = Ledger(base)
+    ledger.send(2_000, 0, 100)
+    ledger.out(3_000, 0, 100)
+    ledger.resend(204 * MS, 0, state)
+    ledger.out(204 * MS + 3_000, 0, 100, tid=IDLE)
+    ledger.arrive(205 * MS, 0, 100, upto=100)
+    ledger.read(205 * MS + 9_000, 100)
+    found = ledger.carried()
+    assert found is not None
+    assert found.held == f"sent again ({name})"
+    assert (found.sent, found.came) == (204 * MS + 3_000, 205 * MS)
+
+
+@BASES
+def test_a_message_waits_behind_lost_bytes_of_an_earlier_one(base: int) -> None:
+    ledger = Ledger(base)
+    ledger.send(2_000, 0, 100)
+    ledger.out(3_000, 0, 100)
+    ledger.send(5 * MS, 100, 100)
+    ledger.out(5 * MS + 1_000, 100, 100)
+    ledger.arrive(5 * MS + 2_000, 100, 100)
+    ledger.resend(30 * MS, 0, RECOVERY)
+    ledger.out(30 * MS + 1_000, 0, 100, tid=OTHER)
+    ledger.arrive(30 * MS + 2_000, 0, 100, upto=200)
+    ledger.read(31 * MS, 200)
+    found = ledger.carried(begin=4 * MS)
+    assert found is not None
+    assert found.held == "behind bytes before it, which were sent again (fast retransmission)"
+
+
+def test_the_bytes_of_the_next_message_are_not_this_ones() -> None:
+    ledger = Ledger()
+    ledger.send(2_000, 0, 100)
+    ledger.out(3_000, 0, 100)
+    ledger.arrive(4_000, 0, 100, upto=100)
+    ledger.send(20_000, 100, 100)
+    ledger.out(21_000, 100, 100)
+    ledger.arrive(22_000, 100, 100, upto=200)
+    ledger.read(30_000, 200)
+    first = ledger.carried(until=19_000)
+    assert first is not None and first.sent == 3_000
+    second = ledger.carried(begin=19_000)
+    assert second is not None and second.sent == 21_000
+
+
+def test_what_others_sent_or_nobody_read_is_not_known() -> None:
+    ledger = Ledger()
+    assert ledger.carried() is None
+    ledger.send(2_000, 0, 100, tid=OTHER)
+    ledger.out(3_000, 0, 100)
+    ledger.arrive(4_000, 0, 100, upto=100)
+    ledger.read(9_000, 100)
+    assert ledger.carried() is None
+    ledger.send(2_000, 0, 100)
+    assert ledger.carried() is not None
+    assert ledger.carried(end=8_000) is None
+    assert ledger.carried(begin=9_500) is None
+    # Half of it: the receiver has not read all that was written.
+    half = Ledger()
+    half.send(2_000, 0, 100)
+    half.out(3_000, 0, 100)
+    half.arrive(4_000, 0, 50, upto=50)
+    half.read(9_000, 50)
+    assert half.carried() is None
+
+
+def test_the_parts_of_a_held_message_add_up() -> None:
+    """Whatever the clocks' error does to the order of what TCP did."""
+
+    class Nothing:
+        tables = ()
+
+        def sleeps_after(self, tid: int, at: int) -> None:
+            del tid, at
+
+        woken_after = sleeps_after
+        before = sleeps_after
+
+    scheduling: Scheduling = Nothing()  # type: ignore[assignment]
+    for given, sent, came, ready in [
+        (10, 40, 50, 60),
+        (5, 200, 300, 400),
+        (0, 0, 0, 0),
+        (90, 8, 3, 1),
+    ]:
+        carried = Carried(given, sent, OTHER, came, ready, "why")
+        parts = over_tcp(scheduling, SENDER, 10, carried, RECEIVER, 100, "the link")
+        assert sum(part.end - part.start for part in parts) == 90
+        ends = [10, *(part.end for part in parts)]
+        assert [part.start for part in parts] == ends[:-1] and ends[-1] == 100
