@@ -10,7 +10,7 @@ import pytest
 
 from loopscope.analysis.critical_path import over_tcp
 from loopscope.analysis.scheduling import Scheduling
-from loopscope.analysis.tcp_ledger import Carried, TcpLedger
+from loopscope.analysis.tcp_ledger import Carried, Held, TcpLedger
 
 SENDER, RECEIVER, OTHER, IDLE = 10, 20, 30, 0
 HERE, THERE = "10.77.0.1:4000", "10.77.0.2:5000"
@@ -20,7 +20,7 @@ LOSS, RECOVERY = 4, 3
 
 
 class Ledger:
-    """Events of class tcp of two sockets, as a run offers them. Sequence numbers count from `base`."""
+    """Events of class tcp of two sockets, as a run offers them; sequence numbers are of `base`."""
 
     def __init__(self, base: int = 0) -> None:
         self.base = base
@@ -73,19 +73,20 @@ class Ledger:
             "mss": MSS,
             "nagle_off": 0,
             "congestion_state": 0,
+            "pacing": 0,
         }
         self._add("tcp_receive", ts, OTHER, HERE, THERE, ack=ack, **state | was)
 
     def resend(self, ts: int, seq: int, state: int) -> None:
         zero = dict.fromkeys(("snd_una", "snd_wnd", "snd_cwnd", "packets_out", "sacked_out"), 0)
-        more = {"mss": MSS, "nagle_off": 0, "congestion_state": state}
+        more = {"mss": MSS, "nagle_off": 0, "congestion_state": state, "pacing": 0}
         self._add("tcp_resend", ts, IDLE, HERE, THERE, seq=seq, **zero, **more)
 
     def relation(self, name: str) -> duckdb.DuckDBPyRelation:
         columns = (
             "repeat host ts counter tid netns local remote source target seq bytes ack rcv_nxt "
             "copied_seq snd_una snd_wnd snd_cwnd packets_out sacked_out mss nagle_off "
-            "congestion_state"
+            "congestion_state pacing"
         ).split()
         texts = ("host", "local", "remote", "source", "target")
         empty = {name: "" if name in texts else 0 for name in columns}
@@ -110,7 +111,7 @@ def test_a_message_that_goes_at_once_is_not_held(base: int) -> None:
     ledger.out(3_000, 0, 100)
     ledger.arrive(4_000, 0, 100, upto=100)
     ledger.read(9_000, 100)
-    assert ledger.carried() == Carried(2_000, 3_000, SENDER, 4_000, 4_500, None)
+    assert ledger.carried() == Carried(2_000, 3_000, SENDER, 4_000, 4_500, ())
 
 
 @BASES
@@ -126,11 +127,12 @@ def test_two_writes_meet_nagle_and_a_delayed_acknowledgement(base: int) -> None:
     ledger.arrive(40 * MS + 7_000, 4, 100, upto=104)
     ledger.read(40 * MS + 9_000, 104)
     found = ledger.carried()
-    assert found is not None and found.held is not None
+    assert found is not None
     assert (found.given, found.sent, found.by) == (5_000, 40 * MS + 6_000, IDLE)
-    assert found.held == (
+    why = (
         "Nagle's algorithm, until what was sent before was acknowledged, which the receiver delayed"
     )
+    assert found.held == (Held(5_000, 40 * MS + 6_000, why),)
 
 
 @BASES
@@ -146,13 +148,18 @@ def test_nagle_alone_is_told_from_a_delayed_acknowledgement(base: int) -> None:
     ledger.read(40 * MS, 104)
     found = ledger.carried()
     assert found is not None
-    assert found.held == "Nagle's algorithm, until what was sent before was acknowledged"
+    assert [each.why for each in found.held] == [
+        "Nagle's algorithm, until what was sent before was acknowledged"
+    ]
 
 
 @pytest.mark.parametrize(
     ("was", "why"),
     [
         ({"packets_out": 10}, "its congestion window was full"),
+        ({"packets_out": 9, "mss": 999}, "its congestion window was full"),
+        ({"pacing": 1, "nagle_off": 1}, "its pacing"),
+        ({"pacing": 2, "nagle_off": 1}, "why is not told"),
         ({"packets_out": 12, "sacked_out": 2}, "its congestion window was full"),
         ({"snd_wnd": 3_999}, "the receiver's window was full"),
         ({"snd_wnd": 4_000, "nagle_off": 2}, "the program had set TCP_CORK"),
@@ -174,7 +181,7 @@ def test_what_the_socket_was_like_says_why_it_waited(
     ledger.arrive(9 * MS + 2_000, 3_000, 1_000, upto=4_000)
     ledger.read(9 * MS + 4_000, 4_000)
     found = ledger.carried()
-    assert found is not None and found.held == why
+    assert found is not None and [each.why for each in found.held] == [why]
     assert (found.given, found.sent, found.came) == (2_000, 9 * MS + 1_000, 9 * MS + 2_000)
 
 
@@ -187,13 +194,13 @@ def test_a_segment_that_was_lost_is_sent_again(base: int, state: int, name: str)
     ledger = Ledger(base)
     ledger.send(2_000, 0, 100)
     ledger.out(3_000, 0, 100)
-    ledger.resend(204 * MS, 0, state)
+    ledger.resend(204 * MS + 3_500, 0, state)
     ledger.out(204 * MS + 3_000, 0, 100, tid=IDLE)
     ledger.arrive(205 * MS, 0, 100, upto=100)
     ledger.read(205 * MS + 9_000, 100)
     found = ledger.carried()
     assert found is not None
-    assert found.held == f"sent again ({name})"
+    assert found.held == (Held(3_000, 204 * MS + 3_000, f"sent again ({name})"),)
     assert (found.sent, found.came) == (204 * MS + 3_000, 205 * MS)
 
 
@@ -211,7 +218,9 @@ def test_a_message_waits_behind_lost_bytes_of_an_earlier_one(base: int) -> None:
     ledger.read(31 * MS, 200)
     found = ledger.carried(begin=4 * MS)
     assert found is not None
-    assert found.held == "behind bytes before it, which were sent again (fast retransmission)"
+    assert [each.why for each in found.held] == [
+        "behind bytes before it, which were sent again (fast retransmission)"
+    ]
 
 
 def test_the_bytes_of_the_next_message_are_not_this_ones() -> None:
@@ -269,7 +278,8 @@ def test_the_parts_of_a_held_message_add_up() -> None:
         (0, 0, 0, 0),
         (90, 8, 3, 1),
     ]:
-        carried = Carried(given, sent, OTHER, came, ready, "why")
+        held = (Held(given, (given + sent) // 2, "why"), Held((given + sent) // 2, sent, "else"))
+        carried = Carried(given, sent, OTHER, came, ready, held)
         parts = over_tcp(scheduling, SENDER, 10, carried, RECEIVER, 100, "the link")
         assert sum(part.end - part.start for part in parts) == 90
         ends = [10, *(part.end for part in parts)]

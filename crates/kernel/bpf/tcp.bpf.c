@@ -57,6 +57,7 @@ struct sock_common {
 struct sock {
     struct sock_common __sk_common;
     u16 sk_protocol;
+    u32 sk_pacing_status;
 } KERNEL;
 struct inet_connection_sock {
     u8 icsk_retransmits;
@@ -103,7 +104,7 @@ struct record {
     u32 seq, bytes, ack;
     u32 write_seq, snd_una, snd_nxt, snd_wnd, snd_cwnd, packets_out, sacked_out;
     u32 rcv_nxt, copied_seq, mss;
-    u8 nagle_off, congestion_state, tcp_flags, unused;
+    u8 nagle_off, congestion_state, tcp_flags, pacing;
 };
 _Static_assert(sizeof(struct record) == 120, "src/ledger/record.rs has this layout");
 
@@ -189,6 +190,7 @@ static struct record *of_socket(u8 kind, struct sock *sk) {
     record->copied_seq = tcp->copied_seq;
     record->mss = tcp->mss_cache;
     record->nagle_off = tcp->nonagle;
+    record->pacing = sk->sk_pacing_status;
     record->congestion_state = tcp->inet_conn.icsk_ca_state;
     return record;
 }

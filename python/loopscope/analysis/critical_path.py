@@ -66,8 +66,8 @@ def over_link(
 ) -> list[Part]:
     """The parts of a hop over an emulated link, see `split`.
 
-    ``carried`` is what TCP did with it, where that is known. The clocks' error may put the message onto the link before it was sent, and the like: the parts
-    are then cut to the hop.
+    ``carried`` is what TCP did with it, where that is known. The clocks' error may put the message
+    onto the link before it was sent, and the like: the parts are then cut to the hop.
     """
     came = min(max(passage.came, begin), end)
     left = min(max(passage.left, came), end)
@@ -78,8 +78,11 @@ def over_link(
         if since > begin:
             parts += split(scheduling, sender, begin, sender, since)
         if came > since:
-            held = carried.held if carried else None
-            parts.append(Part("held", since, came, None, None, what=held or SENT))
+            whys = [(held.end, held.why) for held in carried.held] if carried else []
+            for until, why in [*whys, (came, whys[-1][1] if whys else SENT)]:
+                if min(until, came) > since:
+                    parts.append(Part("held", since, min(until, came), None, None, what=why))
+                    since = min(until, came)
     due = max(left - passage.late, came)
     kept = [Part("link", came, due, None, None), Part("late", due, left, passage.tid, None)]
     parts += [part for part in kept if part.end > part.start]
@@ -101,17 +104,21 @@ def over_tcp(
 
     ``unknown_link`` says so where it went over an emulated link and its packet there is not known.
     """
-    assert carried.held is not None
-    given = min(max(carried.given, begin), end)
     # Its thread may sleep until TCP has room for more.
-    slept = scheduling.sleeps_after(sender, begin) or given
-    given = min(given, max(slept, begin))
+    first = carried.held[0].start
+    slept = scheduling.sleeps_after(sender, begin) or first
+    at = min(max(min(first, slept), begin), end)
     sent, came, ready = (
-        min(max(at, given), end) for at in (carried.sent, carried.came, carried.ready)
+        min(max(each, at), end) for each in (carried.sent, carried.came, carried.ready)
     )
-    parts = split(scheduling, sender, begin, sender, given) if given > begin else []
-    if sent > given:
-        parts.append(Part("held", given, sent, None, None, what=carried.held))
+    parts = split(scheduling, sender, begin, sender, at) if at > begin else []
+    for held in carried.held:
+        until = min(max(held.end, at), sent)
+        if until > at:
+            parts.append(Part("held", at, until, None, None, what=held.why))
+            at = until
+    if sent > at:
+        parts.append(Part("held", at, sent, None, None, what=carried.held[-1].why))
     if unknown_link and came > sent:
         parts.append(Part("unknown", sent, came, None, None, what=unknown_link))
         sent = came

@@ -31,6 +31,11 @@ _RESENDS = "kernel.tcp_resend"
 # Values of a socket's `congestion_state` (TCP_CA_* of the kernel), and bits of `nagle_off`.
 _RECOVERY, _LOSS = 3, 4
 _NODELAY, _CORKED = 1, 2
+# SK_PACING_NEEDED: the socket waits by timers of its own.
+_PACED_BY_TCP = 1
+PACED, UNTOLD = "its pacing", "why is not told"
+
+_TOLD_NS = 1_000_000
 
 Connection = tuple[int, str, str]
 """Network namespace, local address, remote address."""
@@ -51,6 +56,14 @@ class _Rows(NamedTuple):
         return int(self.ts.searchsorted(at, side="left"))
 
 
+class Held(NamedTuple):
+    """A time in which TCP kept a message, or bytes before it."""
+
+    start: int
+    end: int
+    why: str
+
+
 @dataclass(frozen=True)
 class Carried:
     """A message's way through TCP; instants are ns on the kernel's time line."""
@@ -65,8 +78,8 @@ class Carried:
     """When that segment came to the receiver's machine."""
     ready: int
     """When all of its bytes were in the receiver's socket."""
-    held: str | None
-    """Why TCP kept it from ``given`` to ``sent``; None where nothing came in between."""
+    held: tuple[Held, ...]
+    """How TCP kept it between the two: one after the other, until ``sent``. Empty: it did not."""
 
 
 class TcpLedger:
@@ -75,7 +88,8 @@ class TcpLedger:
     def __init__(self, run: Run, repeat: int, kernel: str) -> None:
         """Raises `RunError` where the tables cannot be read. `recorded` says whether they exist."""
         state = (
-            "snd_una, snd_wnd, snd_cwnd, packets_out, sacked_out, mss, nagle_off, congestion_state"
+            "snd_una, snd_wnd, snd_cwnd, packets_out, sacked_out, mss, nagle_off, "
+            "congestion_state, pacing"
         )
         socket, packet = ("local", "remote"), ("source", "target")
 
@@ -117,7 +131,7 @@ class TcpLedger:
     def carried(
         self, sender: int, begin: int, until: int | None, receiver: int, end: int
     ) -> Carried | None:
-        """The way of a message from thread ``sender``, after ``begin``, to ``receiver``, at ``end``.
+        """The way of a message from ``sender``, from ``begin`` on, to ``receiver`` at ``end``: threads.
 
         ``until``: when the sender sends the next message. None where it is not known: the message
         did not go over TCP, or the threads' calls leave open which of the bytes are its own.
@@ -196,18 +210,51 @@ class TcpLedger:
         covering = np.flatnonzero((_after(last, seq) >= 0) & (_after(seq + count, last) > 0))
         if not len(covering):
             return None
-        times = out.ts[covering]
-        gone, by = int(times[-1]), int(out.columns["tid"][covering[-1]])
-        segment = last, int((seq + count)[covering[-1]]) - last
-        behind = _after(first, last) > 0
-        held = None
-        if len(times) > 1:
-            held = "sent again" + self._resent_by(here, last, int(times[0]), gone)
-            if behind:
-                held = f"behind bytes before it, which were {held}"
-        elif gone > given and (by != sender or self._acknowledged(here, given, gone)):
-            held = self._kept(here, there, segment, given, gone)
+        gone, by = int(out.ts[covering[-1]]), int(out.columns["tid"][covering[-1]])
+        held = self._held(here, there, (first, bytes_end), given, gone, sender)
         return Carried(given, gone, by, came_at, at, held)
+
+    def _held(
+        self,
+        here: Connection,
+        there: Connection,
+        message: tuple[int, int],
+        given: int,
+        gone: int,
+        sender: int,
+    ) -> tuple[Held, ...]:
+        """How a message, given by where its bytes begin and end, was kept until it was gone.
+
+        A segment that the sender's call sends at once was not kept. Each other one was since the
+        one before it.
+        """
+        out = self._out[here]
+        rows = slice(out.since(given), out.upto(gone))
+        columns = [out.columns[name][rows].tolist() for name in ("seq", "bytes", "tid")]
+        found: list[Held] = []
+        since = given
+        for number, (ts, seq, count, by) in enumerate(
+            zip(out.ts[rows].tolist(), *columns, strict=True), rows.start
+        ):
+            if count == 0 or _after(message[1], seq) <= 0:
+                continue
+            before = out.columns["seq"][:number], out.columns["bytes"][:number]
+            again = np.flatnonzero((_after(seq, before[0]) >= 0) & (_after(sum(before), seq) > 0))
+            if len(again):
+                why = "sent again" + self._resent_by(here, seq, int(out.ts[again[0]]), ts)
+                if _after(message[0], seq) > 0:
+                    why = f"behind bytes before it, which were {why}"
+            elif by == sender and not self._acknowledged(here, since, ts):
+                why = ""
+            else:
+                why = self._kept(here, there, (seq, count), since, ts)
+            if why and ts > since:
+                found.append(Held(since, ts, why))
+            elif found:
+                # The same call or interrupt sends several.
+                found[-1] = found[-1]._replace(end=ts)
+            since = ts
+        return tuple(found)
 
     def _acknowledged(self, here: Connection, since: int, until: int) -> bool:
         rows = self._received.get(here)
@@ -217,7 +264,8 @@ class TcpLedger:
         resends = self._resends.get(here)
         if resends is None:
             return ""
-        rows = slice(resends.since(first), resends.upto(gone))
+        # The kernel tells of it when the segment has gone out.
+        rows = slice(resends.since(first), resends.upto(gone + _TOLD_NS))
         of_it = np.flatnonzero(_after(seq, resends.columns["seq"][rows]) >= 0)
         if not len(of_it):
             return ""
@@ -240,12 +288,16 @@ class TcpLedger:
         """
         rows = self._received.get(here)
         last = -1 if rows is None else rows.upto(gone) - 1
-        if rows is None or last < rows.since(given):
-            return "why is not told"
+        if rows is None or last < 0:
+            return UNTOLD
         was = {name: int(column[last]) for name, column in rows.columns.items()}
+        if rows.ts[last] < given:
+            # Nothing came that released it: a timer did.
+            return PACED if was["pacing"] == _PACED_BY_TCP else UNTOLD
         seq, count = segment
         under_way = was["packets_out"] - was["sacked_out"]
-        if under_way >= was["snd_cwnd"] > 0:
+        # TCP may wait with a part until more can go together.
+        if under_way * was["mss"] + count > was["snd_cwnd"] * was["mss"] > 0:
             return "its congestion window was full"
         if int(_after(seq + count, was["snd_una"])) > was["snd_wnd"]:
             return "the receiver's window was full"
@@ -256,7 +308,7 @@ class TcpLedger:
             delayed = took is not None and 2 * took > gone - given
             text = "Nagle's algorithm, until what was sent before was acknowledged"
             return f"{text}, which the receiver delayed" if delayed else text
-        return "why is not told"
+        return PACED if was["pacing"] == _PACED_BY_TCP else UNTOLD
 
     def _acknowledging(self, there: Connection, at: int) -> int | None:
         """How long after the last bytes had come the other end acknowledged them, until ``at``."""

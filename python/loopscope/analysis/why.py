@@ -15,7 +15,7 @@ from loopscope.analysis.kernels import SHARED
 from loopscope.analysis.measured_links import read_links
 from loopscope.analysis.quantity_text import duration, maximum_error
 from loopscope.analysis.scheduling import IDLE, Scheduling
-from loopscope.analysis.tcp_ledger import Carried, TcpLedger
+from loopscope.analysis.tcp_ledger import TcpLedger
 from loopscope.analysis.threads import Threads
 from loopscope.timeline.relation import literals
 
@@ -168,7 +168,7 @@ class _Explained:
             carried = ledger.carried(sender, begin, ends[0][3], receiver, end)
         if here and sender is not None and passage and length > 0:
             parts = over_link(scheduling, sender, end - length, passage, receiver, end, carried)
-        elif carried is not None and carried.held is not None:
+        elif carried is not None and carried.held:
             assert sender is not None
             parts = over_tcp(scheduling, sender, begin, carried, receiver, end, unknown_link)
         elif here:

@@ -29,7 +29,7 @@ const SOCKET: [Column; 2] =
 const RANGE: [Column; 2] = [Column("seq", FieldType::U32, 64), Column("bytes", FieldType::U32, 68)];
 const HEADER: [Column; 2] =
     [Column("ack", FieldType::U32, 72), Column("tcp_flags", FieldType::U8, 118)];
-const STATE: [Column; 12] = [
+const STATE: [Column; 13] = [
     Column("write_seq", FieldType::U32, 76),
     Column("snd_una", FieldType::U32, 80),
     Column("snd_nxt", FieldType::U32, 84),
@@ -42,6 +42,7 @@ const STATE: [Column; 12] = [
     Column("mss", FieldType::U32, 112),
     Column("nagle_off", FieldType::U8, 116),
     Column("congestion_state", FieldType::U8, 117),
+    Column("pacing", FieldType::U8, 119),
 ];
 /// What follows is the error that placing a record on the counter adds, and comes first: the time
 /// line looks for it among fields of fixed size.
