@@ -31,3 +31,5 @@ def test_the_guides_commands_name_the_cause(machine: Machine) -> None:
     taken = r"^p99 +([\d.]+) ms +[\d.]+ (?:µs|ms)$"
     assert re.search(taken, done.stdout, re.MULTILINE), done.stdout
     assert "next_comm" in done.stdout
+    nagle = r"^FAIL +msg\.p99 < 10ms .*: held: by TCP of h1: Nagle's algorithm, until what was sent "
+    assert re.search(nagle + "before was acknowledged", done.stdout, re.MULTILINE), done.stdout
