@@ -72,6 +72,7 @@ PACKAGES: dict[str, set[str]] = {
     "files": set(),
     "strict_json": set(),
     "layout": set(),
+    "pandas_import": set(),
     "experiment": {"strict_json"},
     "timeline": {"experiment", "files", "layout", "strict_json"},
     "provider": {"strict_json"},
@@ -88,6 +89,7 @@ PACKAGES: dict[str, set[str]] = {
         "experiment",
         "extras",
         "layout",
+        "pandas_import",
         "strict_json",
     },
     "control": {"provider", "experiment", "files", "layout", "strict_json"},
@@ -128,6 +130,7 @@ PACKAGES: dict[str, set[str]] = {
         "testbed",
         "files",
         "layout",
+        "pandas_import",
         "strict_json",
     },
 }

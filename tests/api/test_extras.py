@@ -133,6 +133,36 @@ print(json.dumps(sorted({name.split(".")[0] for name in sys.modules})))
     assert not {"grpc", "matplotlib", "perfetto", "pyspark"} & set(json.loads(done.stdout))
 
 
+# Says on standard error whether the command imported pandas, and whether pyarrow takes a series.
+WITH_PANDAS = """
+import sys
+import loopscope.cli
+try:
+    loopscope.cli.main()
+finally:
+    print("pandas" in sys.modules, file=sys.stderr)
+    import pandas, pyarrow
+    from loopscope.pandas_import import allow_pandas
+    allow_pandas()
+    print(pyarrow.table(pandas.DataFrame({"a": [1]})).num_rows, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("verb", ["report", "why"])
+def test_a_command_that_needs_no_pandas_does_not_import_it(
+    tmp_path: Path, verb: str, home: Path
+) -> None:
+    """Though pyarrow looks for it."""
+    from recorded_run import write_run
+
+    words = [verb, write_run(tmp_path / "run")]
+    done = subprocess.run(
+        [sys.executable, "-c", WITH_PANDAS, *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (0, 1, 2, 3) and "Traceback" not in done.stderr, done.stderr
+    assert done.stderr.splitlines()[-2:] == ["False", "1"]
+
+
 def test_the_packages_extras_are_those_of_the_module() -> None:
     """pyproject.toml and loopscope.extras name the same extras."""
     text = (ROOT / "pyproject.toml").read_text()

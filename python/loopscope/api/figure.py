@@ -100,6 +100,8 @@ def figure_of(
     Raises FigureError, and MissingExtraError where Matplotlib is not installed.
     """
     with readable_import_errors():
+        # Draws: where it is missing this says so, and not what is called later.
+        import loopscope.report.chart_file  # noqa: F401
         from loopscope.report.catalogue import Choice, duration_ns, parse
     from loopscope.report.samples import FigureError
 

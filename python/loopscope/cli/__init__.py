@@ -7,7 +7,9 @@ import io
 import os
 import signal
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
 
 # An interrupt during the imports below has nothing to clean up: it ends the program without a
 # traceback. `main` hands the signal back to Python.
@@ -46,6 +48,25 @@ from loopscope.cli import (  # noqa: E402
 )
 from loopscope.cli.exits import INTERRUPTED, USAGE, file_error  # noqa: E402
 
+
+_own_process = False
+"""Whether this process only runs a command, and is not another's that calls `app`."""
+
+
+def _without_pandas(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, which makes tables and needs no pandas."""
+
+    @wraps(command)
+    def run_it(**options: Any) -> None:
+        from loopscope.pandas_import import avoid_pandas
+
+        if _own_process:
+            avoid_pandas()
+        command(**options)
+
+    return run_it
+
+
 app = typer.Typer(
     name="loopscope",
     help="Builds, runs, instruments and judges distributed control loops: does my loop meet its "
@@ -72,13 +93,13 @@ app.command("disable", help=live.HELP_DISABLE)(live.disable)
 app.command("entities", help=entities.HELP)(entities.entities)
 app.add_typer(net.app, name="net", help=net.HELP)
 app.add_typer(clock.app, name="clock", help=clock.HELP)
-app.command("query", help=query.HELP)(query.query)
-app.command("report", help=report.HELP)(report.report)
-app.command("why", help=why.HELP)(why.why)
+app.command("query", help=query.HELP)(_without_pandas(query.query))
+app.command("report", help=report.HELP)(_without_pandas(report.report))
+app.command("why", help=why.HELP)(_without_pandas(why.why))
 app.command("analyse", help=analyse.HELP)(analyse.analyse)
-app.command("figure", help=figure.HELP)(figure.figure)
+app.command("figure", help=figure.HELP)(_without_pandas(figure.figure))
 app.command("bundle", help=bundle.HELP)(bundle.bundle)
-app.command("export", help=export.HELP)(export.export)
+app.command("export", help=export.HELP)(_without_pandas(export.export))
 app.command("import", help=import_.HELP)(import_.import_)
 app.command("reset", help=reset.HELP)(reset.reset)
 app.add_typer(setup.app, name="host", help=setup.HELP)
@@ -114,6 +135,8 @@ def _speak_utf8() -> None:
 
 def main() -> None:
     """The console script."""
+    global _own_process
+    _own_process = True
     try:
         _speak_utf8()
         # A shell that runs this in the background may have it ignored, and that is left so.

@@ -103,7 +103,9 @@ def _run(experiment: Experiment, source: bytes, runs: Path, stop: bool, verbose:
     # Slow imports come after the file is known to be good.
     from loopscope import pipeline
     from loopscope.control import RunFailed, RunInterrupted
+    from loopscope.pandas_import import avoid_pandas
 
+    avoid_pandas()
     with TerminalProgress(verbose) as progress:
         try:
             return pipeline.run(experiment, source, runs, progress, stop)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from loopscope.graph.engine import arrow_schema
 from loopscope.graph.mistake import Mistake, column
+from loopscope.pandas_import import allow_pandas
 
 if TYPE_CHECKING:
     from loopscope.graph.build import Context
@@ -81,6 +82,7 @@ class UserFunction:
         return f"{place}: {type(error).__name__}: {what[0]}"
 
     def _function(self) -> Any:
+        allow_pandas()
         module = ModuleType(self.module)
         exec(compile(self.text, f"{self.module}.py", "exec"), module.__dict__)
         return getattr(module, self.name)

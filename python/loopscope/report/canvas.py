@@ -12,8 +12,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import XAxis, YAxis
@@ -86,6 +84,8 @@ _LINE = 0.13
 
 def logarithmic(axes: Axes, axis: XAxis | YAxis) -> None:
     """With plain numbers, and enough of them where the axis spans few decades."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
     vertical = axis is axes.yaxis
     axes.set_yscale("log") if vertical else axes.set_xscale("log")
     low, high = axes.get_ylim() if vertical else axes.get_xlim()

@@ -13,7 +13,6 @@ from loopscope.analysis.why import can_explain
 from loopscope.experiment import quantity
 from loopscope.report import figures
 from loopscope.report.canvas import FORMATS, WIDTHS, Format, Width, save, write_csv
-from loopscope.report.chart_file import file_figure
 from loopscope.report.clock_charts import CLOCK_CHARTS, clock_chart, has_clock_chart
 from loopscope.report.figure_source import FigureSource, chosen
 from loopscope.report.path_samples import ages_of, joins, part_of, paths_of
@@ -199,6 +198,9 @@ def draw(source: FigureSource, wanted: Wanted, directory: Path, choice: Choice) 
 
     Raises `FigureError`, and `OSError` where files cannot be written.
     """
+    # Slow to import: Matplotlib.
+    from loopscope.report.chart_file import file_figure
+
     chart = chart_of(source, wanted, choice)
     directory.mkdir(parents=True, exist_ok=True)
     figure = file_figure(chart, WIDTHS[choice.width])
