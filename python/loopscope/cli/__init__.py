@@ -48,7 +48,6 @@ from loopscope.cli import (  # noqa: E402
 )
 from loopscope.cli.exits import INTERRUPTED, USAGE, file_error  # noqa: E402
 
-
 _own_process = False
 """Whether this process only runs a command, and is not another's that calls `app`."""
 
