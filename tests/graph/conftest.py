@@ -41,7 +41,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     # A cluster of one machine writes its logs into Spark's own folder.
     logs = Path(pyspark.__file__).parent / "work"
     before = set(logs.glob("*"))
-    with Spark("local-cluster[2,1,1024]", tmp_path_factory.mktemp("shared")) as engine:
+    with pytest.MonkeyPatch.context() as patched:
+        # Its programs live for a minute: compiling them to the best code takes longer than that
+        # code saves. Executors inherit it.
+        patched.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        engine = Spark("local-cluster[2,1,1024]", tmp_path_factory.mktemp("shared"))
+    with engine:
         yield engine
     for log in set(logs.glob("*")) - before:
         shutil.rmtree(log)
