@@ -69,7 +69,7 @@ dist: $(PACKED) ## builds wheels, tarball and Debian package into build/dist
 	scripts/package $(STAGE) $(MACHINE) $(filter $(WHEELS)/.done,$(PACKED))
 
 $(RELEASE)/loopscope-host: $(RUST_SOURCES) $(C_SOURCES) $(C_HEADERS) .cargo/config.toml scripts/zig-cc | setup $(if $(CROSS),build/cross/rustc)
-	$(CROSS) cargo build --release --locked -p loopscope-host $(if $(CROSS),--target $(MACHINE)-unknown-linux-gnu)
+	MAKEFLAGS= $(CROSS) cargo build --release --locked -p loopscope-host $(if $(CROSS),--target $(MACHINE)-unknown-linux-gnu)
 	@touch $@
 
 build/cross/rustc: scripts/setup-cross
@@ -110,7 +110,10 @@ demo: build ## runs the distributed pipeline and says where its report is
 
 # Most tests wait for experiments that run in real time, so two at a time. The tests of a file run
 # one after the other, since they share what it has recorded; the longest files begin first.
-test: setup-test build ## runs all tests; those that need root say so where they skip
+test: ## runs all tests; those that need root say so where they skip
+	@# What tests need is installed while the compiler works.
+	@$(MAKE) --no-print-directory -j2 setup-test $(RELEASE)/loopscope-host
+	@$(MAKE) --no-print-directory build
 	cargo test --release --locked --workspace --exclude loopscope-python
 	$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=20 --junit-xml=build/pytest.xml
 
