@@ -24,7 +24,7 @@ def durations(reports: list[Path]) -> dict[str, float]:
                 parts.pop()
             if parts:
                 seconds["/".join(parts) + ".py"] += float(case.attrib["time"])
-    return {file: round(time, 1) for file, time in seconds.most_common() if time >= 0.5}
+    return {file: round(time, 1) for file, time in seconds.most_common()}
 
 
 def main() -> None:

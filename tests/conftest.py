@@ -7,6 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Generator
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,13 @@ DURATIONS = Path(__file__).with_name("durations.json")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take long come first: see scripts/durations.py."""
+    """Files that take long come first: see scripts/durations.py.
+
+    New files, which may be long, come before them.
+    """
     seconds = json.loads(DURATIONS.read_text(encoding="utf-8"))
     root = DURATIONS.parents[1]
-    items.sort(key=lambda item: -seconds.get(item.path.relative_to(root).as_posix(), 0.0))
+    items.sort(key=lambda item: -seconds.get(item.path.relative_to(root).as_posix(), inf))
 
 
 def _glob(text: str) -> re.Pattern[str]:
