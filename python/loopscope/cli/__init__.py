@@ -29,6 +29,7 @@ from loopscope.cli import (  # noqa: E402
     export,
     fetch,
     figure,
+    findings,
     import_,
     interrupt,
     live,
@@ -75,6 +76,7 @@ app.add_typer(clock.app, name="clock", help=clock.HELP)
 app.command("query", help=query.HELP)(query.query)
 app.command("report", help=report.HELP)(report.report)
 app.command("why", help=why.HELP)(why.why)
+app.command("findings", help=findings.HELP)(findings.findings)
 app.command("analyse", help=analyse.HELP)(analyse.analyse)
 app.command("figure", help=figure.HELP)(figure.figure)
 app.command("bundle", help=bundle.HELP)(bundle.bundle)
