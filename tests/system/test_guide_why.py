@@ -31,3 +31,5 @@ def test_the_guides_commands_name_the_cause(machine: Machine) -> None:
     taken = r"^p99 +([\d.]+) ms +[\d.]+ (?:µs|ms)$"
     assert re.search(taken, done.stdout, re.MULTILINE), done.stdout
     assert "next_comm" in done.stdout
+    # A second is too short to be sure of it.
+    assert re.search(r"^loop: (1\. |nothing found in 500 messages$)", done.stdout, re.MULTILINE)

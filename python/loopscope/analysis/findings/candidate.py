@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from loopscope.analysis.quantity_text import duration
+
 if TYPE_CHECKING:
     from loopscope.analysis.findings.series import Floats
 
@@ -38,3 +40,9 @@ class Candidate:
     """The pattern alone: what it adds to each message's time, ns."""
     rest: Floats
     """The times without it, ns."""
+
+
+def rounded(ns: float) -> str:
+    """A time by three significant digits, as patterns are known: `8.00 s`."""
+    value, unit = duration(ns).split(" ")
+    return f"{float(value):#.3g}".rstrip(".") + f" {unit}"

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.findings.candidate import Candidate, Evidence
+from loopscope.analysis.findings.candidate import Candidate, Evidence, rounded
 from loopscope.analysis.findings.lines import strongest
-from loopscope.analysis.findings.series import CERTAIN, explained, independent_share
-from loopscope.analysis.quantity_text import duration
+from loopscope.analysis.findings.series import CERTAIN, SUGGESTED, explained, independent_share
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -47,7 +46,7 @@ def search_grid(rest: Floats, whole: Floats, least: float) -> Candidate | None:
     kept = rest[(rest >= begin) & (rest < begin + _CELLS * width)]
     counts = np.bincount(((kept - begin) / width).astype(np.int64), minlength=_CELLS)[:_CELLS]
     line = strongest(counts.astype(np.float64), _LEAST_STEPS, _CELLS / _MOST_STEPS / 1.25)
-    if line is None:
+    if line is None or line.log_p > math.log(SUGGESTED):
         return None
     grid, offset, strength = _aligned(kept, line.period * width)
     if span < _LEAST_STEPS * grid or grid < least:
@@ -70,7 +69,7 @@ def _on_grid(
     # Times without a grid are as far from its steps as any: that explains nothing.
     scatter = min(float(np.quantile(np.abs(within), 0.8)) / (0.4 * grid), 1.0)
     part = explained(whole, rest, within) * (1 - scatter**2)
-    text = f"the times lie on a grid of {duration(grid)}, {steps} of its steps are in use"
+    text = f"the times lie on a grid of {rounded(grid)}, {steps} of its steps are in use"
     evidence = (
         Evidence("grid", grid, "ns"),
         Evidence("offset", float(np.mod(offset, grid)), "ns"),
@@ -143,6 +142,7 @@ def _valleys(
         elif shares[smallest] < _LEAST_SHARE * counts.sum():
             peaks = np.delete(peaks, smallest)
         else:
+            cuts = [_deepest(smooth, a, b) for a, b in both]
             chances = [
                 _chance(counts, (rest > edges[cut]).astype(np.float64), cut, a, b, smooth)
                 for cut, (a, b) in zip(cuts, both, strict=True)
@@ -154,6 +154,13 @@ def _valleys(
                 return (places, chances[worst]) if few else ([], 0.0)
             peaks = np.delete(peaks, _lower(smooth, peaks, worst))
     return [], 0.0
+
+
+def _deepest(smooth: Floats, a: int, b: int) -> int:
+    """The middle of the columns between two peaks that have the fewest messages."""
+    between = smooth[a : b + 1]
+    low = between <= between.min() + 0.05 * min(smooth[a], smooth[b])
+    return int(a + np.median(np.flatnonzero(low)))
 
 
 def _lower(smooth: Floats, peaks: Places, valley: int) -> int:
@@ -168,7 +175,7 @@ def _chance(counts: Floats, above: Floats, cut: int, a: int, b: int, smooth: Flo
     """
     from scipy.stats import binom
 
-    width = max(int((b - a) / 8), 1)
+    width = max(min(cut - a, b - cut) // 3, 1)
     lower = int(a if smooth[a] < smooth[b] else b)
     valley = counts[max(cut - width, 0) : cut + width + 1].sum()
     peak = counts[max(lower - width, 0) : lower + width + 1].sum()
@@ -189,7 +196,7 @@ def _of_modes(rest: Floats, whole: Floats, cuts: list[float], log_p: float) -> C
         return found
     fit = np.array(middles)[place]
     part = explained(whole, rest, rest - fit)
-    told = [f"{100 * s:.0f} % at {duration(m)}" for s, m in zip(shares, usual, strict=True)]
+    told = [f"{100 * s:.0f} % at {rounded(m)}" for s, m in zip(shares, usual, strict=True)]
     text = f"the times have {len(usual)} modes: {', '.join(told[:-1])} and {told[-1]}"
     evidence = []
     for number, (share, middle) in enumerate(zip(shares, usual, strict=True), start=1):

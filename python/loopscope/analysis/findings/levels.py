@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.findings.candidate import Candidate, Evidence
+from loopscope.analysis.findings.candidate import Candidate, Evidence, rounded
 from loopscope.analysis.findings.series import (
     CERTAIN,
     Series,
@@ -15,7 +15,7 @@ from loopscope.analysis.findings.series import (
     independent_share,
     normal_scores,
 )
-from loopscope.analysis.quantity_text import duration, number
+from loopscope.analysis.quantity_text import number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,11 +134,11 @@ def _candidate(
             falling[count:] = 0
             part = explained(whole, rest, rest - falling)
             return _warm_up(series, whole, rest, falling, count, log_p, part)
-    told = [f"{duration(usual[0])}"]
+    told = [f"{rounded(usual[0])}"]
     evidence = [Evidence("before", usual[0], "ns")]
     for number_of, (start, level) in enumerate(zip(starts[1:], usual[1:], strict=True), start=1):
         suffix = "" if len(parts) == 2 else f" {number_of}"
-        told.append(f"{duration(level)} from {duration(start)} on")
+        told.append(f"{rounded(level)} from {rounded(start)} on")
         evidence += [
             Evidence(f"instant{suffix}", start, "ns"),
             Evidence(f"after{suffix}", level, "ns"),
@@ -164,8 +164,8 @@ def _warm_up(
     first = float(np.mean(whole[:count]))
     lasts = float(series.at[min(count, len(whole) - 1)])
     messages = "the first message is" if count == 1 else f"the first {number(count)} messages are"
-    text = f"{messages} slow, {duration(first)} where {duration(usual)} is usual"
-    text += f": warm-up of {duration(lasts)}"
+    text = f"{messages} slow, {rounded(first)} where {rounded(usual)} is usual"
+    text += f": warm-up of {rounded(lasts)}"
     evidence = (
         Evidence("messages", float(count), ""),
         Evidence("duration", lasts, "ns"),

@@ -1,8 +1,9 @@
 """Search for lines in a spectrum: a fundamental and its harmonics, above a smooth background.
 
-The background is the running median of the spectrum. Noise of any smooth spectrum, such as an
-autocorrelated one, has powers around it that are independent and exponentially distributed, so the
-sum over a number of harmonics has a gamma distribution.
+The background is the running median of the spectrum, or of what is left of it without its trend
+over the octaves where that is more, so that it is rather too high than too low. Noise of any smooth
+spectrum, such as an autocorrelated one, has powers around it that are independent and exponentially
+distributed, so the sum over a number of harmonics has a gamma distribution.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
 
 HARMONICS = (1, 2, 4, 8, 16, 32, 64)
 _OVERSAMPLED = 4
-_BACKGROUND = 31
+_BACKGROUND = 61
 """Frequencies of which the background is the median."""
+_LEAST = 40
+"""Frequencies that a spectrum needs."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +47,14 @@ def strongest(cells: Floats, least_cycles: float, least_period: float = 2.0) -> 
     # One in so many frequencies is independent of the others.
     step = size / count
     apart = power[np.arange(0, len(power), step).astype(np.int64)][1:]
-    if len(apart) < _BACKGROUND:
+    if len(apart) < _LEAST:
         return None
     trend = _trend(apart)
-    background = trend * median_filter(apart / trend, _BACKGROUND, mode="reflect") / math.log(2)
+    medians = [
+        each * median_filter(apart / each, _BACKGROUND, mode="reflect")
+        for each in (trend, np.ones(len(apart)))
+    ]
+    background = np.maximum(*medians) / math.log(2)
     if not background.min() > 0:
         return None
     places = np.arange(len(power)) / step
@@ -78,7 +85,7 @@ def _trend(power: Floats) -> Floats:
 
     The running median alone is too low where a spectrum falls steeply.
     """
-    edges = [1, *(2**each for each in range(3, 64) if 2**each <= len(power) // 2), len(power)]
+    edges = [1, *(2**each for each in range(4, 64) if 2**each <= len(power) // 2), len(power)]
     medians = [np.median(power[first:last]) for first, last in zip(edges, edges[1:], strict=False)]
     if not min(medians) > 0:
         return np.ones(len(power))

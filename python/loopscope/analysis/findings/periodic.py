@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loopscope.analysis.findings.candidate import Candidate, Evidence
+from loopscope.analysis.findings.candidate import Candidate, Evidence, rounded
 from loopscope.analysis.findings.lines import strongest
 from loopscope.analysis.findings.series import (
     CERTAIN,
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 LEAST_CYCLES = 3.0
 _MOST_CELLS = 1 << 16
 _INPUTS = 2
-_BINS = (4, 8, 16, 32, 64, 128, 256, 512)
+_BINS = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 _PARTS = (2, 3, 4, 5, 6)
+_PARTS_OF_USUAL = (0.9, 0.5, 0.25)
+_MULTIPLES = 32
 _APART = 5
 """Messages between two bursts, at least."""
 _JUMPS = 64
@@ -56,7 +58,10 @@ def search(series: Series, rest: Floats, whole: Floats) -> Candidate | None:
         log_p = line.log_p + math.log(_INPUTS)
         if log_p > math.log(SUGGESTED):
             continue
-        period = _refined(series, scores + late, line.period * step, line.harmonics)
+        length = line.period * step
+        if values is late:
+            length = _longest(series, late, length)
+        period = _refined(series, values - values.mean(), length, line.harmonics)
         period, profile = _shortest(series, rest, period)
         candidate = _bursts(series, rest, whole, period, profile, log_p)
         if values is scores:
@@ -74,9 +79,9 @@ def search(series: Series, rest: Floats, whole: Floats) -> Candidate | None:
 
 
 def _late(rest: Floats) -> Floats:
-    """Which messages are far above the others, as 0 and 1; none where no few of them are."""
+    """1 for messages far above the others, else 0; all 0 where many messages are far above."""
     low, middle, high = np.quantile(rest, [0.25, 0.5, 0.75])
-    late = rest > middle + 4 * max(high - middle, middle - low)
+    late = rest > middle + 6 * max(high - middle, middle - low)
     share = float(late.mean())
     return late.astype(np.float64) if share < 0.2 else np.zeros(len(rest))
 
@@ -94,15 +99,16 @@ def _cells(series: Series, values: Floats) -> tuple[Floats, float]:
 
 def _refined(series: Series, values: Floats, period: float, harmonics: int) -> float:
     """The period near another one at which messages of one phase are most alike."""
-    bins = int(min(max(4 * harmonics, 8), max(4, len(series) // 8), 256))
-    span = float(series.at[-1])
-    width = period * period / span / (2 * harmonics)
-    best = (-1.0, period)
-    for _ in range(2):
-        for each in np.linspace(best[1] - width, best[1] + width, 21) if width else ():
-            best = max(best, (_between(series.at, values, float(each), bins), float(each)))
-        width /= 8
-    return best[1]
+    finest = max(4, min(int(period / series.interval), len(series) // 8, _BINS[-1]))
+    bins = min(max(4 * harmonics, 8), finest)
+    width = period * period / float(series.at[-1]) / (2 * harmonics)
+    while True:
+        tried = [float(each) for each in np.linspace(period - width, period + width, 21)]
+        alike = [_between(series.at, values, each, bins) for each in tried]
+        period = tried[int(np.argmax(alike))]
+        if bins == finest:
+            return period
+        bins, width = min(4 * bins, finest), width / 4
 
 
 def _between(at: Floats, values: Floats, period: float, bins: int) -> float:
@@ -116,6 +122,29 @@ def _place(at: Floats, period: float, bins: int) -> Places:
     phase = np.mod(at / period, 1.0)
     places: Places = np.minimum((phase * bins).astype(np.int64), bins - 1)
     return places
+
+
+def _longest(series: Series, late: Floats, period: float) -> float:
+    """The multiple of a period at which chance explains least that late messages have one phase.
+
+    Short bursts make equally strong lines at every part of their period.
+    """
+    from scipy.stats import binom
+
+    at = series.at[late > 0]
+    span = float(series.at[-1])
+    best = (0.0, period)
+    for times in range(1, int(min(span / period / LEAST_CYCLES, _MULTIPLES)) + 1):
+        length = times * period
+        bins = max(min(int(length / series.interval / 4), _BINS[-1]), 4)
+        near = np.linspace(
+            length - length * period / span / 8, length + length * period / span / 8, 5
+        )
+        for each in near:
+            most = int(np.bincount(_place(at, float(each), bins)).max())
+            chance = float(binom.logsf(most - 1, len(at), 1 / bins)) + math.log(bins)
+            best = min(best, (chance, float(each)))
+    return best[1]
 
 
 def _shortest(series: Series, rest: Floats, period: float) -> tuple[float, _Profile]:
@@ -213,6 +242,11 @@ def _sawtooth(
     _, jump, period = best
     share, height, ramp = fitted(jump, period)
     height = _height(kept, ramp, height)
+    bulk = [
+        float(np.diff(np.quantile(each, [0.25, 0.75]))[0]) for each in (kept, kept - height * ramp)
+    ]
+    if bulk[1] ** 2 > (1 - share / 2) * bulk[0] ** 2:
+        return None  # A few messages make it.
     of_profile = explained(kept, kept, kept - profile.values[
         _place(series.at, period, profile.bins)])  # fmt: skip
     if share < _AS_SAWTOOTH * of_profile or share < 0.02:
@@ -224,7 +258,8 @@ def _sawtooth(
     at_jump = np.abs(ramp) > 0.45
     size = abs(height)
     folded = np.mod(left - np.median(left) + size / 2, size) - size / 2 + np.median(left)
-    left = np.where(at_jump & (np.abs(left - np.median(left)) > size / 2), folded, left)
+    away = np.abs(left - np.median(left))
+    left = np.where(at_jump & (away > size / 2) & (away < 1.5 * size), folded, left)
     part = explained(whole, rest, left)
     interval = series.interval
     # What a message's time gains on that of the one before it.
@@ -234,12 +269,12 @@ def _sawtooth(
     longer = "longer" if gain > 0 else "shorter"
     several = "" if times == 1 else f"{times} times "
     text = (
-        f"the time {'rises' if gain > 0 else 'falls'} by {duration(size)} every {duration(period)} "
-        f"and jumps back: two periods beat, and {several}one of about {duration(size)} is "
-        f"{duration(abs(gain))} {longer} than the messages' {duration(interval)}"
+        f"the time {'rises' if gain > 0 else 'falls'} by {rounded(size)} every {rounded(period)} "
+        f"and jumps back: two periods beat, and {several}one of about {rounded(size)} is "
+        f"{rounded(abs(gain))} {longer} than the messages' {duration(interval)}"
     )
     if size > 2 * interval:
-        text = text.partition(": ")[0] + f": two periods beat, {duration(abs(gain))} apart"
+        text = text.partition(": ")[0] + f": two periods beat, {rounded(abs(gain))} apart"
     evidence = (
         Evidence("period", period, "ns"),
         Evidence("phase", float(np.mod(jump, 1.0)) * period, "ns"),
@@ -281,17 +316,24 @@ def _bursts(
     if share > 0.4 or top <= usual:
         return None
     late = rest > usual + (top - usual) / 4
-    log_p = max(log_p, _by_chance(series, late, within, share, profile.bins))
+    cycle = np.floor(series.at / period).astype(np.int64)
+    # The first message of a burst may be just before it.
+    around = high | np.roll(high, 1) | np.roll(high, -1)
+    by_chance = _by_chance(rest - usual, around[place], cycle, float(around.mean()))
+    log_p = max(log_p, by_chance)
     late &= within
     # What is late at that phase is explained by it, as late as it is.
     left = np.where(late, usual, rest)
+    # What of all that is late would be in this part of the cycle by chance explains nothing.
+    before = float(np.var(rest))
+    removed = 1 - float(np.var(left)) / before
+    in_step = max((removed - share) / (1 - share), 0.0) * before / float(np.var(whole))
+    part = min(max(part, in_step), 1.0)
     each = float(late.sum()) / max(cycles, 1.0)
     most = float((rest[late] - usual).max()) if late.any() else 0.0
     about = max(1, round(each))
     messages = "message is" if about == 1 else "messages are"
-    text = (
-        f"every {duration(period)} some {number(about)} {messages} late, by up to {duration(most)}"
-    )
+    text = f"every {rounded(period)} some {number(about)} {messages} late, by up to {rounded(most)}"
     evidence = (
         Evidence("period", period, "ns"),
         Evidence("phase", _first_high(high) / profile.bins * period, "ns"),
@@ -312,7 +354,7 @@ def _swing(
     log_p = max(log_p, _by_cycles(series, rest, period, shape))
     part = min(max(profile.explained * float(np.var(rest) / np.var(whole)), 0.0), 1.0)
     swing = float(profile.values.max() - profile.values.min())
-    text = f"the time rises and falls by {duration(swing)} every {duration(period)}"
+    text = f"the time rises and falls by {rounded(swing)} every {rounded(period)}"
     evidence = (
         Evidence("period", period, "ns"),
         Evidence("phase", float(np.argmax(profile.values) / profile.bins * period), "ns"),
@@ -343,20 +385,31 @@ def _by_cycles(series: Series, values: Floats, period: float, shape: Floats) -> 
     return math.log(max(p, 1e-300))
 
 
-def _by_chance(series: Series, late: Mask, within: Mask, share: float, bins: int) -> float:
+def _by_chance(lateness: Floats, within: Mask, cycle: Places, share: float) -> float:
     """Logarithm of the probability that so many bursts are in the high part of the cycle.
 
     Messages that are late one soon after the other are one burst. Few bursts make a strong line
-    wherever some of them happen to be in step, so the spectrum alone would be too sure.
+    wherever some of them happen to be in step, so the spectrum alone would be too sure. Bursts are
+    what is as late as usual in the high part, or a half or a quarter of that.
     """
     from scipy.stats import binom
 
-    places = np.flatnonzero(late)
-    begins = np.diff(places, prepend=-_APART - 1) > _APART
-    count, hits = int(begins.sum()), int(within[places[begins]].sum())
-    # Periods, phases and widths that may have been found.
-    trials = math.log(len(series)) + 2 * math.log(bins) + math.log(len(_BINS))
-    return min(float(binom.logsf(hits - 1, count, share)) + trials, 0.0)
+    most = np.zeros(int(cycle[-1]) + 1)
+    np.maximum.at(most, cycle[within], lateness[within])
+    usual = float(np.median(most))
+    if usual <= 0:
+        return 0.0
+    best = 0.0
+    for part in _PARTS_OF_USUAL:
+        places = np.flatnonzero(lateness >= part * usual)
+        firsts = np.flatnonzero(np.diff(places, prepend=-_APART - 1) > _APART)
+        bursts = np.split(places, firsts[1:])
+        peaks = [int(burst[np.argmax(lateness[burst])]) for burst in bursts if len(burst)]
+        hits = int(within[peaks].sum())
+        best = min(best, float(binom.logsf(hits - 1, len(peaks), share)))
+    # Phases, and longer periods, that can be told apart; shorter ones get ever smaller parts.
+    trials = 2 * math.log(1 / share) + 2 * math.log(len(most)) + math.log(2 * len(_PARTS_OF_USUAL))
+    return min(best + trials, 0.0)
 
 
 def _first_high(high: Mask) -> int:

@@ -63,12 +63,15 @@ def _of_distribution(rest: Floats, whole: Floats, least_grid: float) -> list[Can
     """The grid of the times, else their modes: times on a grid have a mode at each step."""
     if not np.ptp(rest) > 0:
         return []
-    grids = [distribution.search_grid(each, whole, least_grid) for each in (whole, rest)]
+    grids = [
+        distribution.search_grid(each, whole, least_grid)
+        for each in {id(each): each for each in (whole, rest)}.values()
+    ]
     known = [each for each in grids if each is not None and _is(each, CERTAIN, LEAST)]
     if known:
         return [min(known, key=lambda each: each.log_p)]
     modes = distribution.search_modes(rest, whole)
-    found = [*grids[1:], modes]
+    found = [*grids[-1:], modes]
     return [each for each in found if each is not None]
 
 
