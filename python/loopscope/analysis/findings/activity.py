@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 LEAST_SHARE = 0.2
 """An activity goes with a pattern if it explains this share of what the pattern does."""
+LEAST_SHARE_ONCE = 0.5
+"""The same of a pattern that does not repeat."""
 _LEAST_PART = 0.1
 """It lasts at least this part of the time that the pattern adds."""
 _MOST = 5
@@ -87,12 +89,20 @@ class Activities:
                         self._stretches[f"{kind} {name}"].append((cpu, starts[of], ends[of]))
 
     def ranked(
-        self, begin: Integers, end: Integers, rest: Floats, fit: Floats, whole: Floats
+        self,
+        begin: Integers,
+        end: Integers,
+        rest: Floats,
+        fit: Floats,
+        whole: Floats,
+        *,
+        once: bool = False,
     ) -> tuple[Activity, ...]:
         """The activities that go with a pattern, that which explains most of the times first.
 
         ``begin`` and ``end`` are those of the messages, ``rest`` their times without stronger
-        patterns, ``fit`` what the pattern adds, ``whole`` the times.
+        patterns, ``fit`` what the pattern adds, ``whole`` the times. ``once``: it does not repeat,
+        so that much may have been in step with it by chance.
         """
         found = []
         scale = float(np.var(rest) / np.var(whole))
@@ -105,7 +115,9 @@ class Activities:
             )
             times = np.sum(list(by_cpu.values()), axis=0) - whole_time / span * took
             share = _of_variance(times, fit)
-            if share < LEAST_SHARE or not _in_phase(times, fit, share):
+            if share < (LEAST_SHARE_ONCE if once else LEAST_SHARE) or not _in_phase(
+                times, fit, share
+            ):
                 continue
             if float(np.polyfit(fit - fit.mean(), times, 1)[0]) < _LEAST_PART:
                 continue

@@ -97,7 +97,8 @@ def _of_repeat(
         reason = NOT_RECORDED
         if activities is not None and activities.recorded:
             end = begin + took.astype(np.int64)
-            active = activities.ranked(begin, end, rest, each.fit, took)
+            once = each.kind in ("change", "warm-up")
+            active = activities.ranked(begin, end, rest, each.fit, took, once=once)
             reason = NONE_FOUND
         numbers = tuple(Number(n.name, n.value, n.unit) for n in each.evidence)
         found.append(
