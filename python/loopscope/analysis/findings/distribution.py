@@ -22,6 +22,8 @@ _CELLS = 2048
 _LEAST_STEPS = 2.0
 """Steps of a grid that the times span, at least."""
 _MOST_STEPS = 64
+_USED = 0.3
+"""The share of a grid's steps, from the first to the last one in use, that are in use at least."""
 _COLUMNS = 512
 _BANDWIDTHS = (0.5, 0.25, 0.12)
 """Of a smoothed distribution, in units of Silverman's rule."""
@@ -60,11 +62,14 @@ def search_grid(rest: Floats, whole: Floats, least: float) -> Candidate | None:
 def _on_grid(
     whole: Floats, rest: Floats, grid: float, offset: float, log_p: float
 ) -> Candidate | None:
-    """The candidate of a grid; None where the times are on fewer than three of its steps."""
+    """The candidate of a grid; None where the times are on few of its steps."""
     cell = np.rint((rest - offset) / grid)
     within = rest - offset - cell * grid
-    steps = int(np.sum(np.unique(cell, return_counts=True)[1] > 0.02 * len(rest)))
-    if steps < 3:
+    places, counts = np.unique(cell, return_counts=True)
+    used = places[counts > 0.02 * len(rest)]
+    steps = len(used)
+    # Two narrow modes lie on every grid that divides their distance, and leave most of it free.
+    if steps < 3 or steps < _USED * (used[-1] - used[0] + 1):
         return None
     # Times without a grid are as far from its steps as any: that explains nothing.
     scatter = min(float(np.quantile(np.abs(within), 0.8)) / (0.4 * grid), 1.0)

@@ -31,6 +31,8 @@ _FALLING_EARLY = 0.3
 """The same where it becomes faster and faster."""
 _FIRST = (1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120, 200, 300, 500, 800, 1200, 2000)
 """Numbers of first messages that are compared with the others."""
+_FEW = 5
+"""Fewer slow messages at the beginning may be late ones as they are at any time."""
 _WINDOWS = 10
 """Windows of as many messages as the first ones, at least."""
 _TAIL = 5
@@ -133,6 +135,7 @@ def _candidate(
         if 0 < count <= 2 * parts[0].stop:
             falling[count:] = 0
             part = explained(whole, rest, rest - falling)
+            log_p = max(log_p, _alike(rest, count))
             return _warm_up(series, whole, rest, falling, count, log_p, part)
     told = [f"{rounded(usual[0])}"]
     evidence = [Evidence("before", usual[0], "ns")]
@@ -196,7 +199,8 @@ def search_warm_up(series: Series, rest: Floats, whole: Floats) -> Candidate | N
         return None
     fit[count:] = 0
     part = explained(whole, rest, rest - fit)
-    return _warm_up(series, whole, rest, fit, count, min(log_p, 0.0), part)
+    log_p = min(max(log_p, _alike(rest, count)), 0.0)
+    return _warm_up(series, whole, rest, fit, count, log_p, part)
 
 
 def _slow_first(rest: Floats, size: int) -> float:
@@ -226,6 +230,29 @@ def _slow_first(rest: Floats, size: int) -> float:
     index = max(float(np.mean(np.log(slowest[:tail] / threshold))), 1e-3)
     by_tail = math.log(tail / len(slowest)) - math.log((first - floor) / threshold) / index
     return max(math.log(max(by_spread, 1e-300)), by_tail)
+
+
+def _alike(rest: Floats, count: int) -> float:
+    """Logarithm of how likely the first messages are slow by chance, as other messages tell.
+
+    It is the share of other windows that are half as slow as the first one, of windows as long as
+    the warm-up, a half and a quarter of it. Where there is one, slow messages come in bursts at
+    other times too, and some of these may have come at the beginning. Single messages count at most
+    as much as the slowest of the first. Minus infinity: no other window is.
+    """
+    if count < _FEW:
+        return -math.log(len(rest))
+    usual = float(np.median(rest))
+    kept = np.minimum(rest, float(rest[:count].max())) - usual
+    sums = np.concatenate([[0.0], np.cumsum(kept)])
+    found = -math.inf
+    for size in (count, count // 2, count // 4):
+        begins = np.arange(count, len(rest) - size + 1, max(size // 2, 1))
+        others = sums[begins + size] - sums[begins]
+        alike = int(np.count_nonzero(others >= sums[size] / 2))
+        if alike:
+            found = max(found, math.log(alike / len(begins)))
+    return found
 
 
 def _falling(rest: Floats, size: int) -> Floats:

@@ -21,6 +21,11 @@ HARMONICS = (1, 2, 4, 8, 16, 32, 64)
 _OVERSAMPLED = 4
 _BACKGROUND = 61
 """Frequencies of which the background is the median."""
+_OPTIMISM = 4
+"""By how much chances are raised because the background is an estimate itself.
+
+Without it white noise had lines of 1 % in 2.3 % of 1000 series of 600 values.
+"""
 _LEAST = 40
 """Frequencies that a spectrum needs."""
 
@@ -77,7 +82,7 @@ def strongest(cells: Floats, least_cycles: float, least_period: float = 2.0) -> 
             best = log_p, float(cycles[place]), harmonics
     if best is None:
         return None
-    return Line(count / best[1], best[2], best[0] + math.log(trials))
+    return Line(count / best[1], best[2], best[0] + math.log(trials * _OPTIMISM))
 
 
 def _trend(power: Floats) -> Floats:

@@ -42,7 +42,7 @@ class Finding(Document):
     kind: Kind
     repeat: int
     certain: bool
-    """Whether noise would show it in fewer than one search of 10 000."""
+    """Whether the tests, which are approximate, leave noise less than one search in 10 000."""
     p: float
     """Probability that noise shows one as strong, all tests counted."""
     explained: float

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     Mask = npt.NDArray[np.bool_]
 
 CERTAIN = 1e-4
-"""A pattern is certain where noise shows one in fewer searches of a series than this share."""
+"""A pattern is certain where the tests leave noise less than this share of the searches.
+
+Tests are approximate: tests/analysis/test_findings.py counts how often noise shows a pattern.
+"""
 SUGGESTED = 1e-2
 """The same for patterns that are only suggested."""
 LEAST = 0.05
