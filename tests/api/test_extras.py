@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "tests" / "graph"))
 # Hides the packages of all extras, and what tests alone install.
 HOOK = f"""
 import sys
-HIDDEN = {sorted({*EXTRAS, "plotly", "polars", "IPython", "scipy", "pytest"})}
+HIDDEN = {sorted({*EXTRAS, "plotly", "polars", "IPython", "pytest"})}
 class Hide:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in HIDDEN:

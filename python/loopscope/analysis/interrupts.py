@@ -6,7 +6,7 @@ All times are ns of the kernel's own place on the global time line.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -70,6 +70,10 @@ class Interrupts:
     def recorded(self, kind: str) -> bool:
         """Whether any of a kind (`interrupt`, `softirq`) were recorded."""
         return bool(self._served[kind])
+
+    def served(self, kind: str) -> Mapping[int, tuple[Names, Integers, Integers]]:
+        """Name, start and end of those of a kind on each processor, rising."""
+        return self._served[kind]
 
     def between(self, kind: str, cpu: int, start: int, end: int) -> Iterator[Interrupt]:
         """Those of a kind (`interrupt`, `softirq`) on a processor, cut to a time."""

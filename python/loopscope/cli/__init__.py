@@ -31,6 +31,7 @@ from loopscope.cli import (  # noqa: E402
     export,
     fetch,
     figure,
+    findings,
     import_,
     interrupt,
     live,
@@ -95,6 +96,7 @@ app.add_typer(clock.app, name="clock", help=clock.HELP)
 app.command("query", help=query.HELP)(_without_pandas(query.query))
 app.command("report", help=report.HELP)(_without_pandas(report.report))
 app.command("why", help=why.HELP)(_without_pandas(why.why))
+app.command("findings", help=findings.HELP)(_without_pandas(findings.findings))
 app.command("analyse", help=analyse.HELP)(analyse.analyse)
 app.command("figure", help=figure.HELP)(_without_pandas(figure.figure))
 app.command("bundle", help=bundle.HELP)(bundle.bundle)

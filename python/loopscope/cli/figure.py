@@ -96,6 +96,14 @@ def figure(
         str | None,
         typer.Option("--against", metavar="PARAM", help="Of mean-deviation: the parameter."),
     ] = None,
+    finding: Annotated[
+        int | None,
+        typer.Option(
+            "--finding",
+            metavar="N",
+            help="Of findings: the N-th of `loopscope findings`. Default: the strongest.",
+        ),
+    ] = None,
     point: Annotated[
         str | None,
         typer.Option(
@@ -130,6 +138,7 @@ def figure(
             until_ns=duration_ns("--until", until),
             log=log,
             against=against,
+            finding=finding,
             width=width,  # type: ignore[arg-type]  # parse says what there is
             formats=formats.split(","),  # type: ignore[arg-type]
         )

@@ -41,6 +41,8 @@ class Choice:
     until_ns: int | None = None
     log: str | None = None
     against: str | None = None
+    finding: int | None = None
+    """The place of one among a path's findings, from 1."""
     width: Width = "two"
     formats: Sequence[Format] = FORMATS
 
@@ -50,6 +52,7 @@ class Choice:
         each: dict[str, object]
         each = {"message": self.message, "repeat": self.repeat, "from": self.from_ns}
         each |= {"until": self.until_ns, "log": self.log, "against": self.against}
+        each |= {"finding": self.finding}
         return [name for name, value in each.items() if value is not None]
 
 
@@ -189,6 +192,8 @@ def everything(source: FigureSource) -> Iterator[Wanted]:
             if kind == "causes":
                 lists = source.results.messages if can_explain(source.run) else {}
                 suits = [each for each in suits if each in lists]
+            if kind == "findings":
+                suits = [each for each in suits if source.findings(each).certain]
             yield from (Wanted(kind, each) for each in suits)
     yield from (Wanted(OWN, name) for name in source.own)
 
@@ -385,6 +390,21 @@ def _causes(source: FigureSource, of: str, choice: Choice) -> Chart:
     return chart
 
 
+def _findings(source: FigureSource, of: str, choice: Choice) -> Chart:
+    from loopscope.report import finding_chart
+
+    found = source.findings(of).findings
+    if not found:
+        raise FigureError(f"path {of}: nothing found; `loopscope findings {source.path}` says more")
+    number = choice.finding or 1
+    if not 1 <= number <= len(found):
+        raise FigureError(f"--finding {number}: path {of} has {len(found)}, from 1 on")
+    messages = source.messages(of)
+    assert isinstance(messages, Messages)
+    marks = source.marks
+    return finding_chart.chart(source.results, messages, found[number - 1], marks, choice.log)
+
+
 def _falls(source: FigureSource, of: str, choice: Choice) -> tuple[Fall, ...]:
     """The messages that a person named, else the usual ones."""
     from loopscope.report import dag_waterfall, waterfall
@@ -460,6 +480,8 @@ KINDS: dict[str, RunKind] = {
                          "path", _waterfall, ("message", "repeat")),
     "causes": RunKind("what held single messages, by the kernel's events: the median, p99 and "
                       "slowest, or --message", "path", _causes, ("message", "repeat")),
+    "findings": RunKind("the strongest pattern in a path's times on its messages, or --finding N",
+                        "path", _findings, ("finding", "log")),
     "timeline": RunKind("the events of each host around the slowest message, --message, or --from "
                         "and --until", "run", _timeline, ("message", *_STRETCH)),
     "patterns": RunKind("each message type's latency against its target", "pattern", _patterns,

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from loopscope.analysis import Results
+    from loopscope.analysis.findings.result import PathFindings
     from loopscope.analysis.measured_dag import MeasuredDag
     from loopscope.analysis.messages import Messages
     from loopscope.experiment import Experiment, MessagePath
@@ -55,6 +56,7 @@ class FigureSource:
     def __init__(self, path: Path, point: str | None = None) -> None:
         self.path = path
         self.point = point
+        self._findings: dict[str, PathFindings] = {}
 
     @cached_property
     def run(self) -> Run:
@@ -179,6 +181,20 @@ class FigureSource:
             raise FigureError(missing("path", path, self.paths))
         graphs = self.results.graph_messages
         return graphs[path] if path in graphs else self.results.messages[path]
+
+    def findings(self, path: str) -> PathFindings:
+        """The patterns in a path's times. Raises `FigureError` where the run has no such path."""
+        from loopscope.analysis.findings.read import branches, findings
+
+        if path not in self._findings:
+            messages = self.messages(path)
+            listed = path in self.results.messages
+            self._findings[path] = (
+                findings(self.run, messages)  # type: ignore[arg-type]  # of lists
+                if listed
+                else branches(path)
+            )
+        return self._findings[path]
 
     def samples(self, text: str) -> Sampled:
         """The samples that `text` names.

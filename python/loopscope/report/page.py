@@ -10,7 +10,14 @@ from loopscope.analysis.messages import Messages
 from loopscope.analysis.quantity_text import number
 from loopscope.analysis.why import can_explain
 from loopscope.experiment import MessagePath
-from loopscope.report import analyses, cause_chart, dag_waterfall, host_timeline, waterfall
+from loopscope.report import (
+    analyses,
+    cause_chart,
+    dag_waterfall,
+    finding_chart,
+    host_timeline,
+    waterfall,
+)
 from loopscope.report.clock_charts import CLOCK_CHARTS, clock_chart, has_clock_chart
 from loopscope.report.clock_series import read_clock_drawings
 from loopscope.report.experiment_charts import own_chart
@@ -59,6 +66,7 @@ def page(run: Run, results: Results, own: Sequence[Drawn] = ()) -> str:
         own=own_places,
         patterns=patterns,
         paths=of_paths,
+        findings=findings_section(run, results, marks, figures),
         causes={name: found for name, found in causes.items() if found is not None},
         band_headings=cause_chart.band_headings(),
         timeline=timeline,
@@ -83,6 +91,26 @@ def cause_figures(
         return None
     name = f"causes-{messages.path.name}"
     return figures.add(name, "What held single messages", chart), cause_chart.bands(run, messages)
+
+
+def findings_section(
+    run: Run, results: Results, marks: Sequence[Mark], figures: PageFigures
+) -> list[tuple[str, list[str], PageFigure]]:
+    """Paths with a certain finding: name, all findings in words, and the strongest one's figure."""
+    from loopscope.analysis.findings.read import LEAST_MESSAGES, findings
+    from loopscope.analysis.findings.result import line
+
+    shown = []
+    for name, messages in results.messages.items():
+        if len(messages) < LEAST_MESSAGES:
+            continue
+        found = findings(run, messages)
+        if found.certain:
+            chart = finding_chart.chart(results, messages, found.certain[0], marks)
+            title = f"Path {name}: the strongest pattern"
+            place = figures.add(f"findings-{name}", title, replace(chart, title=""))
+            shown.append((name, [line(each) for each in found.findings], place))
+    return shown
 
 
 def own_figures(own: Sequence[Drawn], figures: PageFigures) -> list[PageFigure]:
