@@ -48,6 +48,7 @@ CRATES: dict[str, set[str]] = {
         "collect",
         "emulate",
         "features",
+        "kernel",
         "quantity",
         "time",
         "timer",

@@ -240,7 +240,7 @@ static int of_segment(u8 kind, struct sk_buff *skb, const unsigned char *at) {
     if (protocol == ETHERNET_IPV4) {
         if (probe_read_kernel(&network.v4, sizeof(network.v4), at))
             return 0;
-        // Of a fragment but the first there is no header of TCP.
+        // A fragment has no header of TCP, but for the first.
         if (network.v4.protocol != PROTOCOL_TCP || (network.v4.fragment & __builtin_bswap16(0x1fff)))
             return 0;
         headers = (network.v4.length & 15) * 4;

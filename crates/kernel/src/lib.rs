@@ -6,6 +6,7 @@
 //! takes time that the host has not.
 
 mod cost;
+mod error;
 pub mod format;
 pub mod ledger;
 mod output;

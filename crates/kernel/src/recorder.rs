@@ -12,12 +12,13 @@ use loopscope_time::Frequency;
 use loopscope_time::source::{counter_kind, read_counter};
 
 use crate::cost::{self, Turns};
-use crate::format::{EventFormat, FormatError};
+pub use crate::error::RecorderError;
+use crate::format::EventFormat;
 use crate::ledger::recorder::Ledger;
 use crate::ledger::{self, ProgramsError};
 use crate::output::Output;
 use crate::page;
-use crate::recording::{Account, BufferCounts, Class, Recording, RecordingError, VERSION, failed};
+use crate::recording::{Account, BufferCounts, Class, Recording, VERSION, failed};
 use crate::tracefs::{self, Counts, Instance, Pages, TracefsError};
 
 /// Between two looks at the buffers: the longest and the shortest time.
@@ -32,29 +33,6 @@ const LOOK: Duration = Duration::from_secs(1);
 const PREFIX: &str = "ls-";
 /// A page is not longer.
 const LONGEST_PAGE: usize = 64 << 10;
-
-/// Why a kernel cannot be recorded.
-#[derive(Debug, thiserror::Error)]
-pub enum RecorderError {
-    /// The kernel refuses.
-    #[error(transparent)]
-    Tracefs(#[from] TracefsError),
-    /// A file of the recording.
-    #[error(transparent)]
-    Recording(#[from] RecordingError),
-    /// A tracepoint whose description is not understood.
-    #[error(transparent)]
-    Format(#[from] FormatError),
-    /// The programs that record TCP.
-    #[error(transparent)]
-    Programs(ProgramsError),
-    /// The kernel's pages.
-    #[error("{0}")]
-    Pages(String),
-    /// The thread.
-    #[error("the thread that records kernel events {0}")]
-    Thread(String),
-}
 
 /// A kernel to record.
 #[derive(Clone, Debug)]
@@ -265,7 +243,7 @@ struct Buffer {
     instance: usize,
     processor: u32,
     pages: Pages,
-    /// Of whole pages.
+    /// It has whole pages.
     file: Output,
     /// The counter when the buffer was emptied last.
     emptied: u64,

@@ -131,7 +131,7 @@ class TcpLedger:
     def carried(
         self, sender: int, begin: int, until: int | None, receiver: int, end: int
     ) -> Carried | None:
-        """The way of a message from ``sender``, from ``begin`` on, to ``receiver`` at ``end``: threads.
+        """The way of a message from one thread, after ``begin``, to another one, until ``end``.
 
         ``until``: when the sender sends the next message. None where it is not known: the message
         did not go over TCP, or the threads' calls leave open which of the bytes are its own.
@@ -172,7 +172,7 @@ class TcpLedger:
         if not len(read):
             return None
         last = int(read[-1])
-        # Of a call that copies piece by piece there is an event for each.
+        # A call that copies piece by piece has an event for each.
         while last > 0 and seq[last - 1] + count[last - 1] == seq[last] + count[last]:
             last -= 1
         return int(seq[read[0]]), int(sends.ts[rows][last]), int(seq[last] + count[last])

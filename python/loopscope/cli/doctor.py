@@ -305,12 +305,15 @@ def _ledger() -> Iterator[Finding]:
     done = subprocess.run(
         [binary, "ledger"], capture_output=True, encoding="utf-8", check=False, env=dormant()
     )
-    told = json.loads(done.stdout) if done.returncode == 0 else {"works": False}
+    works, why = False, done.stderr.strip() or f"exit status {done.returncode}"
+    if done.returncode == 0:
+        told = json.loads(done.stdout)
+        works, why = bool(told["works"]), str(told["why"])
     yield _cost(
         "kernel events of class tcp",
-        told["works"],
+        works,
         "yes, by programs in the kernel (BPF)",
-        told.get("why") or done.stderr.strip() or f"exit status {done.returncode}",
+        why,
         "why TCP kept a message is not known: `loopscope why` says that it did",
     )
 

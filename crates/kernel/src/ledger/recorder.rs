@@ -11,8 +11,8 @@ use super::place::Reading;
 use super::programs::{Programs, ProgramsError};
 use super::record::{self, Kind};
 use super::{CLASS, GROUP};
+use crate::error::RecorderError;
 use crate::output::Output;
-use crate::recorder::RecorderError;
 use crate::recording::{BufferCounts, Class, Recording, failed};
 
 /// What to record.
