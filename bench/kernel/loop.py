@@ -31,7 +31,7 @@ TRACEPOINTS = [
     "irq_vectors:local_timer_entry",
     "irq_vectors:local_timer_exit",
 ]
-KINDS = ("off", "auto", PATTERNS, "full", "perf record", "trace-cmd record")
+KINDS = ("off", "auto", PATTERNS, "[tcp:*]", "full", "perf record", "trace-cmd record")
 
 
 def measure(folder: Path) -> dict[str, Any]:
