@@ -16,6 +16,8 @@ import numpy as np
 from loopscope.analysis.kernels import rows_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy.typing as npt
 
     from loopscope.timeline import Run
@@ -36,6 +38,8 @@ _PACED_BY_TCP = 1
 PACED, UNTOLD = "its pacing", "why is not told"
 
 _TOLD_NS = 1_000_000
+_EARLIER_NS = 10_000_000_000
+"""A segment that is sent again is looked for among those of this time before."""
 
 Connection = tuple[int, str, str]
 """Network namespace, local address, remote address."""
@@ -100,16 +104,18 @@ class TcpLedger:
             chosen = f"ts, {', '.join(names)}, {ends[0]}::VARCHAR AS a, {ends[1]}::VARCHAR AS b"
             rows = rows_of(run, table, repeat, kernel, chosen)
             arrays = {name: rows[name].to_numpy().astype(np.int64) for name in names}
-            keys = list(zip(arrays["netns"].tolist(), *_texts(rows, "a", "b"), strict=True))
-            threads = arrays["tid"].tolist()
-            groups: dict[Any, list[int]] = {}
-            for row, key in enumerate(keys):
-                groups.setdefault((threads[row], key) if by_thread else key, []).append(row)
             ts = rows["ts"].to_numpy().astype(np.int64)
-            return {
-                key: _Rows(ts[at], {name: array[at] for name, array in arrays.items()})
-                for key, at in groups.items()
-            }
+            texts = [_coded(rows[each]) for each in ("a", "b")]
+            keys = [arrays["netns"], *(codes for codes, _ in texts)]
+            if by_thread:
+                keys.append(arrays["tid"])
+            groups = {}
+            for key, at in _groups(keys):
+                ends_of = [words[code] for (_, words), code in zip(texts, key[1:3], strict=True)]
+                connection = (key[0], *ends_of)
+                rows_at = _Rows(ts[at], {name: array[at] for name, array in arrays.items()})
+                groups[(key[3], connection) if by_thread else connection] = rows_at
+            return groups
 
         self._sends = grouped(TABLES[0], socket, "seq, bytes", by_thread=True)
         self._reads = grouped(TABLES[1], socket, "copied_seq", by_thread=True)
@@ -205,12 +211,12 @@ class TcpLedger:
             return None
         last = int(seq[data[-1]])
         came_at = int(came.ts[arrived][data[-1]])
-        sent = slice(0, out.upto(came_at))
+        sent = slice(out.since(given - _EARLIER_NS), out.upto(came_at))
         seq, count = out.columns["seq"][sent], out.columns["bytes"][sent]
         covering = np.flatnonzero((_after(last, seq) >= 0) & (_after(seq + count, last) > 0))
         if not len(covering):
             return None
-        gone, by = int(out.ts[covering[-1]]), int(out.columns["tid"][covering[-1]])
+        gone, by = (int(each[sent][covering[-1]]) for each in (out.ts, out.columns["tid"]))
         held = self._held(here, there, (first, bytes_end), given, gone, sender)
         return Carried(given, gone, by, came_at, at, held)
 
@@ -229,6 +235,7 @@ class TcpLedger:
         one before it.
         """
         out = self._out[here]
+        earlier = out.since(given - _EARLIER_NS)
         rows = slice(out.since(given), out.upto(gone))
         columns = [out.columns[name][rows].tolist() for name in ("seq", "bytes", "tid")]
         found: list[Held] = []
@@ -238,10 +245,11 @@ class TcpLedger:
         ):
             if count == 0 or _after(message[1], seq) <= 0:
                 continue
-            before = out.columns["seq"][:number], out.columns["bytes"][:number]
+            before = [out.columns[name][earlier:number] for name in ("seq", "bytes")]
             again = np.flatnonzero((_after(seq, before[0]) >= 0) & (_after(sum(before), seq) > 0))
             if len(again):
-                why = "sent again" + self._resent_by(here, seq, int(out.ts[again[0]]), ts)
+                first = int(out.ts[earlier + again[0]])
+                why = "sent again" + self._resent_by(here, seq, first, ts)
                 if _after(message[0], seq) > 0:
                     why = f"behind bytes before it, which were {why}"
             elif by == sender and not self._acknowledged(here, since, ts):
@@ -327,11 +335,17 @@ def _after(seq: Integers | int, other: Integers | int) -> Integers:
     return (np.asarray(seq, np.int64) - other + half) % (1 << 32) - half
 
 
-def _texts(rows: Any, *names: str) -> list[list[str]]:
-    """Columns of texts, each text once in memory."""
-    found = []
-    for name in names:
-        coded = rows[name].dictionary_encode().combine_chunks()
-        words = coded.dictionary.to_pylist()
-        found.append([words[code] for code in coded.indices.to_pylist()])
-    return found
+def _coded(column: Any) -> tuple[Integers, list[str]]:
+    """A column of texts as numbers, and the text of each number."""
+    coded = column.dictionary_encode().combine_chunks()
+    return coded.indices.to_numpy().astype(np.int64), coded.dictionary.to_pylist()
+
+
+def _groups(keys: list[Integers]) -> Iterator[tuple[list[int], Integers]]:
+    """The rows of each combination of keys, rising."""
+    order = np.lexsort(keys)
+    if not len(order):
+        return
+    changes = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
+    for at in np.split(order, np.flatnonzero(changes) + 1):
+        yield [int(key[at[0]]) for key in keys], at
