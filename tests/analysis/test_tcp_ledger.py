@@ -116,7 +116,7 @@ def test_a_message_that_goes_at_once_is_not_held(base: int) -> None:
 
 @BASES
 def test_two_writes_meet_nagle_and_a_delayed_acknowledgement(base: int) -> None:
-    """As RFC 896 has it: the second small segment waits for the first one's acknowledgement."""
+    """The second small segment waits for the first one's acknowledgement (RFC 896)."""
     ledger = Ledger(base)
     ledger.send(2_000, 0, 4)
     ledger.out(3_000, 0, 4)

@@ -9,9 +9,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import preloaded
-from effort import SOAK
-
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 # To build a program against the library that is tested.
@@ -34,10 +31,6 @@ class Machine:
         self, *words: str | Path, timeout_s: float = 300
     ) -> subprocess.CompletedProcess[str]:
         """Runs ``loopscope WORDS`` to its end."""
-        if not SOAK and preloaded.can_run(self.environment):
-            program, directory = BIN / "loopscope", self.directory
-            texts = [str(word) for word in words]
-            return preloaded.run(program, texts, directory, self.environment, timeout_s)
         return subprocess.run(
             [BIN / "loopscope", *words],
             cwd=self.directory,

@@ -9,7 +9,6 @@ import importlib.util
 import json
 import re
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -81,7 +80,3 @@ def test_the_guides_commands(machine: Machine) -> None:
             for name, content in before.items()
             if name.startswith("analysed/") and not name.endswith("graph.json")
         }
-    # Spark's Java ends by itself, a moment after the command that started it.
-    end = time.monotonic() + 60
-    while machine.processes() and time.monotonic() < end:
-        time.sleep(0.1)

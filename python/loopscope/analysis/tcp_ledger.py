@@ -38,6 +38,7 @@ _PACED_BY_TCP = 1
 PACED, UNTOLD = "its pacing", "why is not told"
 
 _TOLD_NS = 1_000_000
+"""Time within which the kernel tells that it sent a segment again, after the segment."""
 _EARLIER_NS = 10_000_000_000
 """A segment that is sent again is looked for among those of this time before."""
 
@@ -265,10 +266,12 @@ class TcpLedger:
         return tuple(found)
 
     def _acknowledged(self, here: Connection, since: int, until: int) -> bool:
+        """Whether anything came to the sender's socket in a time."""
         rows = self._received.get(here)
         return rows is not None and rows.upto(until) > rows.since(since)
 
     def _resent_by(self, here: Connection, seq: int, first: int, gone: int) -> str:
+        """What made TCP send again, in brackets; empty where no event tells."""
         resends = self._resends.get(here)
         if resends is None:
             return ""

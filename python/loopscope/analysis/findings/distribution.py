@@ -26,7 +26,7 @@ _USED = 0.3
 """The share of a grid's steps, from the first to the last one in use, that are in use at least."""
 _COLUMNS = 512
 _BANDWIDTHS = (0.5, 0.25, 0.12)
-"""Of a smoothed distribution, in units of Silverman's rule."""
+"""Bandwidths of a smoothed distribution, in units of Silverman's rule."""
 _LEAST_SHARE = 0.05
 """Share of the messages that a mode has at least."""
 _VALLEY = 0.5
