@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use loopscope_collect::Identity;
-use loopscope_kernel::ledger;
+use loopscope_kernel::programs;
 use loopscope_kernel::recorder::{Recorder, RecorderError, Request};
 use loopscope_kernel::recording::{Account, Recording};
 use loopscope_kernel::tracefs::{self, Instance};
@@ -17,7 +17,8 @@ use thiserror::Error;
 
 use crate::ledger::{Entry, Ledger, LedgerError, prefix};
 use crate::namespace;
-use crate::proto::StartKernelRequest;
+use crate::proto::begun_kernel_class::Found;
+use crate::proto::{BegunKernelClass, KernelClass, StartKernelRequest};
 
 /// Why there are no kernel events.
 #[derive(Debug, Error)]
@@ -47,10 +48,8 @@ pub(crate) enum KernelError {
 /// What was begun.
 pub(crate) struct Begun {
     pub(crate) recording: Recording,
-    /// What an event costs, ns, or why that is not known.
-    pub(crate) event_ns: Result<f64, String>,
-    /// Why nothing is recorded of TCP, though it was asked for.
-    pub(crate) without_tcp: Option<String>,
+    /// What became of the classes that were asked for.
+    pub(crate) classes: Vec<BegunKernelClass>,
 }
 
 /// The recording of a kernel, if there is one.
@@ -84,8 +83,8 @@ impl Kernel {
         fs::create_dir_all(folder)
             .map_err(|source| KernelError::Folder { path: folder.to_owned(), source })?;
         let mut classes = BTreeMap::new();
-        let (tcp, others): (Vec<_>, Vec<_>) =
-            request.classes.iter().partition(|class| class.name == ledger::CLASS);
+        let by_programs = |class: &&KernelClass| programs::CLASSES.contains(&class.name.as_str());
+        let (by_programs, others): (Vec<_>, Vec<_>) = request.classes.iter().partition(by_programs);
         for class in others {
             let name = format!("{}-{}", prefix(ledger.run()), class.name);
             let path = tracefs.join("instances").join(name);
@@ -93,10 +92,12 @@ impl Kernel {
             ledger.make_by(&entry, || Instance::make(&path))?;
             classes.insert(class.name.clone(), (path, class.events.clone()));
         }
-        let asked = tcp.first().map(|class| {
+        let mut asked = None;
+        if !by_programs.is_empty() {
             let namespaces = measured(on_host, &prefix(ledger.run()))?;
-            Ok::<_, KernelError>(ledger::Request { events: class.events.clone(), namespaces })
-        });
+            let classes = by_programs.iter().map(|each| (each.name.clone(), each.events.clone()));
+            asked = Some(programs::Request { classes: classes.collect(), namespaces });
+        }
         let (begun, recording) = Recorder::start(&Request {
             tracefs,
             folder: folder.to_owned(),
@@ -104,13 +105,22 @@ impl Kernel {
             clock_uuid: identity.clock_uuid,
             frequency: identity.frequency,
             classes,
-            ledger: asked.transpose()?,
+            programs: asked,
             buffer: request.buffer,
         })?;
-        let event_ns = begun.event_ns.clone();
-        let without_tcp = begun.no_ledger.as_ref().map(ToString::to_string);
+        let known = begun.event_ns.iter().map(|(name, found)| match found {
+            Ok(ns) => (name, Found::EventNs(*ns)),
+            Err(why) => (name, Found::CostUnknown(why.clone())),
+        });
+        let without = begun.without.iter();
+        let without = without.map(|(name, why)| (name, Found::Unrecorded(why.to_string())));
+        let class = |(name, found): (&String, Found)| BegunKernelClass {
+            name: name.clone(),
+            found: Some(found),
+        };
+        let classes = known.chain(without).map(class).collect();
         *recorder = Some(begun);
-        Ok(Begun { recording, event_ns, without_tcp })
+        Ok(Begun { recording, classes })
     }
 
     /// Ends it; the account, or `None` where nothing is recorded.

@@ -19,7 +19,6 @@ use crate::environment;
 use crate::host::{Host, HostError};
 use crate::kernel::{Begun, KernelError};
 use crate::machine::MachineError;
-use crate::proto::start_kernel_reply::Cost;
 use crate::proto::{
     AnswerPeersReply, AnswerPeersRequest, BuildTestbedReply, BuildTestbedRequest, DepartedReply,
     Departures, EnterPhaseReply, EnterPhaseRequest, Event, FinishKernelReply, FinishKernelRequest,
@@ -247,11 +246,9 @@ impl agent_server::Agent for Service {
         request: Request<StartKernelRequest>,
     ) -> Result<Response<StartKernelReply>, Status> {
         let begin = || self.agent.start_kernel(request.get_ref());
-        let Begun { recording, event_ns, without_tcp } = tokio::task::block_in_place(begin)?;
+        let Begun { recording, classes } = tokio::task::block_in_place(begin)?;
         let Recording { absent, threads_known, .. } = recording;
-        let without_tcp = without_tcp.unwrap_or_default();
-        let cost = Some(event_ns.map_or_else(Cost::Unknown, Cost::EventNs));
-        Ok(Response::new(StartKernelReply { absent, threads_known, cost, without_tcp }))
+        Ok(Response::new(StartKernelReply { absent, threads_known, classes }))
     }
 
     async fn finish_kernel(

@@ -9,9 +9,9 @@ mod dormant;
 mod emulate;
 mod entities;
 mod guardian;
-mod ledger;
 mod limited;
 mod net;
+mod programs;
 mod record;
 mod recorder;
 mod reset;
@@ -52,8 +52,9 @@ enum Verb {
     /// Print what this process may do that an ordinary user may not, as JSON:
     /// {"network": …, "tun": …, "realtime": …}.
     Rights,
-    /// Print whether TCP's ledger can be recorded here, as JSON: {"works": …, "why": …}.
-    Ledger,
+    /// Print whether programs can record in this kernel (events of the classes sleep and tcp), as
+    /// JSON: {"works": …, "why": …}.
+    Programs,
     Record(record::Arguments),
     Attach(attach::Arguments),
     Resume(resume::Arguments),
@@ -95,7 +96,7 @@ fn main() -> ExitCode {
         Verb::Spools => spools::run(),
         Verb::Setup(arguments) => setup::run(&arguments),
         Verb::Rights => limited::rights(true),
-        Verb::Ledger => ledger::run(),
+        Verb::Programs => programs::run(),
         Verb::Limited => limited::run(),
         Verb::Scoped(arguments) => scoped::run(&arguments),
         Verb::Guardian(arguments) => guardian::run(&arguments),

@@ -1,40 +1,17 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // The ledger of TCP: what sockets send, receive and read, and the segments that carry it.
 //
-// Programs on the kernel's tracepoints write a record each into a ring, which nobody is woken for.
-// The fields of the kernel's structures are looked up in its BTF when the programs are loaded
-// (CO-RE), so one build is for all kernels. `src/ledger/record.rs` has the same layout of records.
+// Programs on the kernel's tracepoints, each of which writes a record.
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
+#include "records.bpf.h"
 
-#define SECTION(name) __attribute__((section(name), used))
-#define KERNEL __attribute__((preserve_access_index))
-
-// Numbers of helpers and constants: include/uapi/linux/bpf.h, which is not needed to build.
-static u64 (*const ktime_get_ns)(void) = (void *)5;
-static void *(*const map_lookup_elem)(void *map, const void *key) = (void *)1;
-static u32 (*const get_smp_processor_id)(void) = (void *)8;
-static u64 (*const get_current_pid_tgid)(void) = (void *)14;
 static long (*const probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
-static void *(*const ringbuf_reserve)(void *map, u64 size, u64 flags) = (void *)131;
-static void (*const ringbuf_submit)(void *record, u64 flags) = (void *)132;
 static struct tcp_sock *(*const skc_to_tcp_sock)(void *sock) = (void *)137;
 
-enum { MAP_HASH = 1, MAP_PERCPU_ARRAY = 6, MAP_RINGBUF = 27 };
-enum { NO_WAKEUP = 1 };
 enum { FAMILY_IPV4 = 2, FAMILY_IPV6 = 10, PROTOCOL_TCP = 6, STATE_LISTEN = 10 };
 enum { FIN = 1, SYN = 2 };
 enum { ETHERNET_IPV4 = 0x0800, ETHERNET_IPV6 = 0x86dd };
 
-struct ns_common {
-    u32 inum;
-} KERNEL;
-struct net {
-    struct ns_common ns;
-} KERNEL;
 typedef struct {
     struct net *net;
 } KERNEL possible_net_t;
@@ -106,54 +83,9 @@ struct record {
     u32 rcv_nxt, copied_seq, mss;
     u8 nagle_off, congestion_state, tcp_flags, pacing;
 };
-_Static_assert(sizeof(struct record) == 120, "src/ledger/record.rs has this layout");
+_Static_assert(sizeof(struct record) == RECORD_SIZE, "src/programs/record.rs has this layout");
 
 enum { SEND = 1, RECEIVE, READY, READ, RESEND, OUT, IN };
-
-// What happened to the records of a processor.
-struct counts {
-    u64 recorded, dropped;
-};
-
-#define MAP(kind, key_type, value_type, count)                                                     \
-    struct {                                                                                       \
-        int(*type)[kind];                                                                          \
-        key_type *key;                                                                             \
-        value_type *value;                                                                         \
-        int(*max_entries)[count];                                                                  \
-    }
-
-MAP(MAP_HASH, u32, u8, 4096) namespaces SECTION(".maps");
-MAP(MAP_PERCPU_ARRAY, u32, struct counts, 1) counts SECTION(".maps");
-// The size is set when it is loaded.
-struct {
-    int(*type)[MAP_RINGBUF];
-    int(*max_entries)[4096];
-} ring SECTION(".maps");
-
-static int is_measured(u32 netns) {
-    return map_lookup_elem(&namespaces, &netns) != 0;
-}
-
-static struct record *begin(u8 kind, u32 netns) {
-    u32 zero = 0;
-    struct counts *of_cpu = map_lookup_elem(&counts, &zero);
-    struct record *record = ringbuf_reserve(&ring, sizeof(struct record), 0);
-    if (!record) {
-        if (of_cpu)
-            __sync_fetch_and_add(&of_cpu->dropped, 1);
-        return 0;
-    }
-    if (of_cpu)
-        __sync_fetch_and_add(&of_cpu->recorded, 1);
-    __builtin_memset(record, 0, sizeof(*record));
-    record->at = ktime_get_ns();
-    record->tid = (u32)get_current_pid_tgid();
-    record->cpu = get_smp_processor_id();
-    record->kind = kind;
-    record->netns = netns;
-    return record;
-}
 
 // The record of a socket's event; 0 where it is not one of TCP in a measured namespace, or where
 // there was no room.
@@ -163,11 +95,12 @@ static struct record *of_socket(u8 kind, struct sock *sk) {
         return 0;
     struct tcp_sock *tcp = skc_to_tcp_sock(sk);
     u32 netns = sk->__sk_common.skc_net.net->ns.inum;
-    if (!tcp || sk->__sk_common.skc_state == STATE_LISTEN || !is_measured(netns))
+    if (!tcp || sk->__sk_common.skc_state == STATE_LISTEN || !measured(netns))
         return 0;
-    struct record *record = begin(kind, netns);
+    struct record *record = begin(kind);
     if (!record)
         return 0;
+    record->netns = netns;
     record->socket = (u64)sk;
     record->family = family;
     record->local_port = sk->__sk_common.skc_num;
@@ -228,7 +161,7 @@ struct tcp_header {
 // The record of a packet whose network header is at `at`, if it is a segment of TCP.
 static int of_segment(u8 kind, struct sk_buff *skb, const unsigned char *at) {
     u32 netns = skb->dev->nd_net.net->ns.inum;
-    if (!is_measured(netns))
+    if (!measured(netns))
         return 0;
     union {
         struct ipv4 v4;
@@ -257,9 +190,10 @@ static int of_segment(u8 kind, struct sk_buff *skb, const unsigned char *at) {
         return 0;
     // The length in the header of one that the device is to cut may be 0.
     total = skb->len - (u32)(at - skb->data);
-    struct record *record = begin(kind, netns);
+    struct record *record = begin(kind);
     if (!record)
         return 0;
+    record->netns = netns;
     if (protocol == ETHERNET_IPV4) {
         record->family = FAMILY_IPV4;
         __builtin_memcpy(record->local, network.v4.source, 4);
@@ -347,5 +281,3 @@ int segment_in(u64 *arguments) {
     struct sk_buff *skb = (void *)arguments[0];
     return of_segment(IN, skb, skb->data);
 }
-
-char LICENSE[] SECTION("license") = "Dual MIT/GPL";

@@ -1,7 +1,7 @@
 //! Why a kernel cannot be recorded.
 
 use crate::format::FormatError;
-use crate::ledger::ProgramsError;
+use crate::programs::ProgramsError;
 use crate::recording::RecordingError;
 use crate::tracefs::TracefsError;
 
@@ -17,7 +17,7 @@ pub enum RecorderError {
     /// A tracepoint whose description is not understood.
     #[error(transparent)]
     Format(#[from] FormatError),
-    /// The programs that record TCP.
+    /// The programs that record in the kernel.
     #[error(transparent)]
     Programs(ProgramsError),
     /// The kernel's pages.

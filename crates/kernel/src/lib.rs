@@ -8,9 +8,9 @@
 mod cost;
 mod error;
 pub mod format;
-pub mod ledger;
 mod output;
 pub mod page;
+pub mod programs;
 pub mod recorder;
 pub mod recording;
 pub mod tracefs;

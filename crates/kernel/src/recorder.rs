@@ -11,13 +11,13 @@ use std::time::Duration;
 use loopscope_time::Frequency;
 use loopscope_time::source::{counter_kind, read_counter};
 
-use crate::cost::{self, Turns};
+use crate::cost::{self, Cost, Link};
 pub use crate::error::RecorderError;
 use crate::format::EventFormat;
-use crate::ledger::recorder::Ledger;
-use crate::ledger::{self, ProgramsError};
 use crate::output::Output;
 use crate::page;
+use crate::programs::recorder::ProgramRecorder;
+use crate::programs::{self, ProgramsError};
 use crate::recording::{Account, BufferCounts, Class, Recording, VERSION, failed};
 use crate::tracefs::{self, Counts, Instance, Pages, TracefsError};
 
@@ -49,8 +49,8 @@ pub struct Request {
     pub frequency: Frequency,
     /// Classes: the folder of an instance that exists, and the tracepoints as `GROUP/NAME`.
     pub classes: BTreeMap<String, (PathBuf, Vec<String>)>,
-    /// What to record of TCP, which is a class too.
-    pub ledger: Option<crate::ledger::Request>,
+    /// What programs in the kernel record, which are classes too.
+    pub programs: Option<programs::Request>,
     /// Bytes that each processor has for each class.
     pub buffer: u64,
 }
@@ -58,10 +58,11 @@ pub struct Request {
 /// A recording that goes on. Dropping it ends the recording too, and waits for nothing.
 #[derive(Debug)]
 pub struct Recorder {
-    /// What an event costs the thread in which it happens, ns, or why that is not known.
-    pub event_ns: Result<f64, String>,
-    /// Why nothing is recorded of TCP, though it was asked for.
-    pub no_ledger: Option<ProgramsError>,
+    /// What an event costs the thread in which it happens, by class, or as `CLASS:NAME` where the
+    /// events of a class differ.
+    pub event_ns: BTreeMap<String, Cost>,
+    /// Classes of which nothing is recorded, though they were asked for, and why.
+    pub without: BTreeMap<String, ProgramsError>,
     end: Sender<()>,
     thread: JoinHandle<Result<Account, RecorderError>>,
 }
@@ -119,47 +120,59 @@ impl Recorder {
             recording.classes.insert(name.clone(), class);
             instances.push(instance);
         }
-        let (mut ledger, mut no_ledger) = (None, None);
-        if let Some(asked) = &request.ledger {
-            match Ledger::make(asked, folder, request.buffer) {
+        let (mut programs, mut without) = (Vec::new(), BTreeMap::new());
+        for (name, events, namespaces) in request.programs.iter().flat_map(programs::Request::each)
+        {
+            match ProgramRecorder::make(name, events, namespaces, folder, request.buffer) {
                 Ok((made, class, absent)) => {
                     recording.absent.extend(absent);
-                    recording.classes.insert(ledger::CLASS.to_owned(), class);
-                    ledger = Some(made);
+                    recording.classes.insert(name.clone(), class);
+                    programs.push(made);
                 }
                 // The other classes can be recorded without.
-                Err(RecorderError::Programs(error)) => no_ledger = Some(error),
+                Err(RecorderError::Programs(error)) => {
+                    without.insert(name.clone(), error);
+                }
                 Err(error) => return Err(error),
             }
         }
         recording.store(folder)?;
-        let before = cost::turns();
+        let before = cost::turns(Link::Unix, cost::BLOCKS);
         let of_tracefs = recording.classes.values().filter(|class| class.programs.is_empty());
         for (instance, class) in instances.iter().zip(of_tracefs) {
             instance.switch(true)?;
             class.formats.keys().try_for_each(|event| instance.enable(event))?;
         }
-        let event_ns = match before.and_then(|before| Ok((before, cost::turns()?))) {
-            Ok((before, with)) => event_ns(&instances, before, with)?,
-            Err(error) => Err(error.to_string()),
-        };
+        let of_tracefs =
+            match before.and_then(|before| Ok((before, cost::turns(Link::Unix, cost::BLOCKS)?))) {
+                Ok((before, with)) => {
+                    let events = events_on(&instances, with.processor)?;
+                    cost::event_ns(&[(before, with)], events)
+                }
+                Err(error) => Err(error.to_string()),
+            };
+        let each = request.classes.keys().map(|class| (class.clone(), of_tracefs.clone()));
+        let mut event_ns: BTreeMap<_, _> = each.collect();
+        instances.iter().try_for_each(|instance| instance.switch(false))?;
+        for recorder in &mut programs {
+            event_ns.extend(recorder.event_ns()?);
+        }
         // The counts begin with the first event.
         for instance in &instances {
-            instance.switch(false)?;
             instance.clear()?;
             instance.switch(true)?;
         }
-        ledger.as_mut().map(Ledger::begin).transpose()?;
+        programs.iter_mut().try_for_each(ProgramRecorder::begin)?;
         let (end, ended) = channel();
         let room = request.buffer.max(1) as f64;
         let page = vec![0; LONGEST_PAGE];
-        let mut taker = Taker { instances, buffers, ledger, page, room };
+        let mut taker = Taker { instances, buffers, programs, page, room };
         let path = folder.clone();
         let thread = std::thread::Builder::new()
             .name("kernel-events".to_owned())
             .spawn(move || taker.run(&ended, &path))
             .map_err(|error| RecorderError::Thread(format!("cannot be started: {error}")))?;
-        Ok((Recorder { event_ns, no_ledger, end, thread }, recording))
+        Ok((Recorder { event_ns, without, end, thread }, recording))
     }
 
     /// Ends it: what is in the buffers is taken, and counted.
@@ -170,25 +183,10 @@ impl Recorder {
     }
 }
 
-/// What an event costs, ns, from turns without and `with` events; or why that is not known.
-fn event_ns(
-    instances: &[Instance],
-    before: Turns,
-    with: Turns,
-) -> Result<Result<f64, String>, TracefsError> {
-    let counts = instances.iter().map(|instance| instance.counts(with.processor));
-    let events = counts
-        .map(|counts| counts.map(|c| c.held + c.overwritten + c.dropped))
-        .sum::<Result<u64, _>>()?;
-    let each = (with.ns - before.ns) * f64::from(with.count) / events as f64;
-    // A turn has two switches.
-    Ok(if events < u64::from(2 * with.count) {
-        Err("it is measured by events of the scheduler, which are not recorded".to_owned())
-    } else if each <= 0.0 {
-        Err("it cannot be told from the noise".to_owned())
-    } else {
-        Ok(each)
-    })
+/// How many events of a processor there were.
+fn events_on(instances: &[Instance], processor: u32) -> Result<u64, TracefsError> {
+    let counts = instances.iter().map(|instance| instance.counts(processor));
+    counts.map(|counts| counts.map(|c| c.held + c.overwritten + c.dropped)).sum()
 }
 
 /// Whether the kernel gives this thread the number by which it knows itself.
@@ -255,7 +253,7 @@ struct Buffer {
 struct Taker {
     instances: Vec<Instance>,
     buffers: Vec<Buffer>,
-    ledger: Option<Ledger>,
+    programs: Vec<ProgramRecorder>,
     page: Vec<u8>,
     /// Bytes of each buffer.
     room: f64,
@@ -285,7 +283,7 @@ impl Taker {
         for instance in &self.instances {
             instance.switch(false)?;
         }
-        self.ledger.as_mut().map(Ledger::end).transpose()?;
+        self.programs.iter_mut().try_for_each(ProgramRecorder::end)?;
         if failure.is_none() {
             failure = self.take(true).err();
         }
@@ -299,10 +297,11 @@ impl Taker {
             let of_class = account.classes.entry(buffer.class).or_default();
             of_class.insert(buffer.processor, buffer.counts);
         }
-        if let Some(ledger) = self.ledger.take() {
-            let (counts, problem) = ledger.account();
-            account.classes.insert(ledger::CLASS.to_owned(), counts);
-            account.problems.extend(problem);
+        for recorder in self.programs.drain(..) {
+            let class = recorder.class.clone();
+            let (counts, problems) = recorder.account();
+            account.classes.insert(class, counts);
+            account.problems.extend(problems);
         }
         account.store(folder)?;
         Ok(account)
@@ -315,8 +314,10 @@ impl Taker {
         for buffer in &mut self.buffers {
             most = most.max(buffer.take(&mut self.page, all)? as f64 / self.room);
         }
-        let used = self.ledger.as_mut().map(|ledger| ledger.take(all)).transpose()?;
-        Ok(most.max(used.unwrap_or_default()))
+        for recorder in &mut self.programs {
+            most = most.max(recorder.take(all)?);
+        }
+        Ok(most)
     }
 
     /// What nobody takes any more is lost, and so is what could not be written.
@@ -336,7 +337,7 @@ impl Taker {
             let found = self.instances[buffer.instance].counts(buffer.processor)?;
             buffer.look(now, found);
         }
-        self.ledger.as_mut().map(Ledger::look).transpose()?;
+        self.programs.iter_mut().try_for_each(ProgramRecorder::look)?;
         Ok(())
     }
 }

@@ -40,8 +40,8 @@ pub struct Class {
     pub formats: BTreeMap<String, String>,
     /// The processors that have a buffer.
     pub processors: Vec<u32>,
-    /// Names of the programs that record the class, in place of tracepoints. Its files have the
-    /// ledger's records.
+    /// Names of the programs that record the class, in place of tracepoints. Its files have
+    /// their records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<String>,
 }
@@ -155,6 +155,11 @@ impl Recording {
     /// Where the pages of a class on a processor are.
     pub fn pages(folder: &Path, class: &str, processor: u32) -> PathBuf {
         folder.join(class).join(format!("cpu{processor}"))
+    }
+
+    /// Where the names of the functions in a class's records are.
+    pub fn symbols(folder: &Path, class: &str) -> PathBuf {
+        folder.join(class).join("symbols")
     }
 
     /// Where the readings of the clock of a class's records are.

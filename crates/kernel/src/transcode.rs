@@ -12,9 +12,9 @@ use rayon::prelude::*;
 use serde_json::json;
 
 use crate::format::{Content, EventFormat, FormatField};
-use crate::ledger;
-use crate::ledger::record::Kind;
 use crate::page::{self, Missed, PageError};
+use crate::programs;
+use crate::programs::record::Kind;
 use crate::recording::{Account, BufferCounts, Class, Recording, RecordingError, failed};
 
 /// The group of all kernel events.
@@ -44,9 +44,11 @@ pub fn transcode(folder: &Path, out: &Path) -> Result<(), RecordingError> {
             Writer::new(&out, PacketWriter::new(metadata.uuid, stream.id, processor, 0, PACKET))?;
         let found = match &stream.source {
             Source::Pages(events) => transcode_pages(events, &pages, writer)?,
-            Source::Ledger => {
+            Source::Records => {
                 let readings = Recording::readings(folder, name);
-                ledger::transcode::transcode(&pages, &readings, recording.frequency, writer)?
+                let symbols = Recording::symbols(folder, name);
+                let frequency = recording.frequency;
+                programs::transcode::transcode(&pages, &readings, &symbols, frequency, writer)?
             }
         };
         let counts = account.as_ref().and_then(|a| a.classes.get(name)?.get(&processor));
@@ -76,7 +78,8 @@ type Tracepoints = BTreeMap<u16, (EventFormat, u16)>;
 enum Source {
     /// The kernel's pages.
     Pages(Tracepoints),
-    Ledger,
+    /// Records of programs.
+    Records,
 }
 
 fn classes(folder: &Path, recording: &Recording) -> Result<Vec<Stream>, RecordingError> {
@@ -87,7 +90,7 @@ fn classes(folder: &Path, recording: &Recording) -> Result<Vec<Stream>, Recordin
                 .into_iter()
                 .filter(|kind| class.programs.iter().any(|name| name == kind.name()));
             let events = events.map(|kind| event_class(kind.number(), kind.name(), kind.fields()));
-            return Ok(Stream { id, process, events: events.collect(), source: Source::Ledger });
+            return Ok(Stream { id, process, events: events.collect(), source: Source::Records });
         }
         let (mut events, mut tracepoints) = (Vec::new(), Tracepoints::new());
         for (number, text) in (0..).zip(class.formats.values()) {

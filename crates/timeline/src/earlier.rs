@@ -3,8 +3,8 @@
 //! The router records a packet after it has seen it or given it away, and says by `ago_ns` how long
 //! ago that was on CLOCK_MONOTONIC (schema/links.md). The time line has the instant itself.
 //!
-//! Events of a kernel's ledger have the instant itself, and say by `within_ns` how much placing it on
-//! the counter has added to its maximum error (schema/kernel.md).
+//! Events that programs in a kernel record have the instant itself, and say by `within_ns` how much
+//! placing it on the counter has added to its maximum error (schema/kernel.md).
 
 use loopscope_ctf::{EventClass, FieldType};
 use loopscope_time::Bound;
@@ -13,8 +13,8 @@ use loopscope_time::Bound;
 /// with a hyphen and the host. And the group of the events.
 const LINKS: (&str, &str) = ("_links", "link");
 
-/// Those of a kernel's ledger.
-const LEDGER: (&str, &str) = ("kernel tcp", "kernel");
+/// Those of programs in a kernel, and their group.
+const PROGRAMS: ([&str; 2], &str) = (["kernel sleep", "kernel tcp"], "kernel");
 
 /// Parts of a nanosecond by which CLOCK_MONOTONIC may gain or lose in one: Linux speeds it up or
 /// slows it down by 500 ppm at most (`MAXFREQ` of adjtimex).
@@ -48,7 +48,9 @@ impl Earlier {
         let (of_links, links) = LINKS;
         let of_links = process.strip_prefix(of_links);
         let is_link = of_links.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
-        if !(is_link && class.group == links || (process, class.group.as_str()) == LEDGER) {
+        let (of_programs, kernel) = PROGRAMS;
+        let of_programs = of_programs.contains(&process) && class.group == kernel;
+        if !(is_link && class.group == links || of_programs) {
             return None;
         }
         let mut offset = 0;

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from loopscope.analysis.results import KernelCost, KernelLoss, KernelResult
+from loopscope.experiment import kernel_events
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,15 +48,19 @@ def read_kernels(run: Run, paths: Mapping[str, Messages]) -> tuple[KernelResult 
     ]
     absent = {event for _, _, found in kernels for event in found.get("absent", ())}
     recorded = [found for _, _, found in kernels if found["error"] is None]
-    known = [found.get("event_ns") for found in recorded]
-    event_ns = None if None in known else max(known, default=None)
+    costs = [item for found in recorded for item in found.get("costs", {}).items()]
+    unknown = [f"{name}: {cost['unknown']}" for name, cost in costs if cost["event_ns"] is None]
+    event_ns: dict[str, float] = {}
+    for name, cost in costs:
+        if cost["event_ns"] is not None:
+            event_ns[name] = max(cost["event_ns"], event_ns.get(name, 0.0))
     result = KernelResult(
         classes,
         tuple(sorted(absent)),
         {name: found["error"] for _, name, found in kernels if found["error"] is not None},
         event_ns,
-        next((found.get("cost_unknown") for found in recorded if found.get("cost_unknown")), None),
-        {} if event_ns is None else _costs(run, paths, event_ns),
+        next(iter(unknown), None),
+        {} if unknown else _costs(run, paths, event_ns),
         tuple(_untold(run)),
     )
     # Where nobody asked for them it is no problem: the kernels' results alone say it.
@@ -63,40 +68,48 @@ def read_kernels(run: Run, paths: Mapping[str, Messages]) -> tuple[KernelResult 
     return result, [*problems, *result.unobservable] if asked else []
 
 
-def _costs(run: Run, paths: Mapping[str, Messages], event_ns: float) -> dict[str, KernelCost]:
-    tables = [table for table in run.tables if table.startswith(_TABLES)]
+def _costs(
+    run: Run, paths: Mapping[str, Messages], event_ns: Mapping[str, float]
+) -> dict[str, KernelCost]:
+    classes = {name: kind for kind, name in (each.split(":") for each in kernel_events.named())}
+    tables: dict[str, float] = {}
+    for table in run.tables:
+        event = table.removeprefix(_TABLES)
+        of_class = classes.get(event, "")
+        cost = event_ns.get(f"{of_class}:{event}", event_ns.get(of_class))
+        if table.startswith(_TABLES) and cost is not None:
+            tables[table] = cost
     found = {}
     for name, messages in paths.items():
         whole = messages.intervals(*messages.path.loop)
-        counts = []
+        counts, costs = [], []
         for repeat in np.unique(whole.repeat).tolist():
             of_repeat = whole.repeat == repeat
             begin = whole.start[of_repeat]
-            counts.append(_events(run, tables, repeat, begin, begin + whole.length[of_repeat]))
-        if counts and len(every := np.concatenate(counts)):
-            events = int(np.median(every))
-            found[name] = KernelCost(events, round(events * event_ns))
+            end = begin + whole.length[of_repeat]
+            events = [_events(run, table, repeat, begin, end) for table in tables]
+            counts.append(np.sum(events, axis=0))
+            costs.append(np.dot([*tables.values()], events))
+        if tables and counts and len(every := np.concatenate(counts)):
+            ns = round(float(np.median(np.concatenate(costs))))
+            found[name] = KernelCost(int(np.median(every)), ns)
     return found
 
 
-def _events(
-    run: Run, tables: Sequence[str], repeat: int, begin: Nanoseconds, end: Nanoseconds
-) -> Nanoseconds:
+def _events(run: Run, table: str, repeat: int, begin: Nanoseconds, end: Nanoseconds) -> Nanoseconds:
     """How many events of the kernels there were within each of some intervals."""
-    count = np.zeros(len(begin), np.int64)
-    for table in tables:
-        rows = run.relation(table).filter(f"repeat = {repeat}").project("ts")
-        times = np.sort(rows.to_arrow_table()["ts"].to_numpy())
-        count += np.searchsorted(times, end, side="right") - np.searchsorted(times, begin)
-    return count
+    rows = run.relation(table).filter(f"repeat = {repeat}").project("ts")
+    times = np.sort(rows.to_arrow_table()["ts"].to_numpy())
+    found: Nanoseconds = np.searchsorted(times, end, side="right") - np.searchsorted(times, begin)
+    return found
 
 
 def _problems(name: str, repeat: int, found: Mapping[str, Any]) -> list[str]:
     where = f"{name}, repeat {repeat}"
     if found["error"] is not None:
         return [f"{where}: kernel events: {found['error']}"]
-    if found.get("without_tcp") is not None:
-        return [f"{where}: no kernel events of class tcp: {found['without_tcp']}"]
+    if found.get("without"):
+        return [f"{where}: {text}" for text in kernel_events.without(found["without"])]
     if not found["threads_known"]:
         return [
             f"{where}: the kernel numbers threads otherwise than the programs see them (they are "

@@ -342,7 +342,7 @@ class KernelCost(Document):
     """The kernels' events between the first and the last event of a message, on all processors:
     the median over the messages."""
     ns: int
-    """What so many cost, if all of them were on the message's way."""
+    """What they cost, if all of them were on the message's way: the median as well."""
 
 
 @dataclass(frozen=True)
@@ -352,15 +352,17 @@ class KernelResult(Document):
     """Tracepoints that a kernel has not."""
     unrecorded: Mapping[str, str]
     """Why a kernel could not be recorded, by kernel."""
-    event_ns: float | None
+    event_ns: Mapping[str, float]
     """What an event cost the thread in which it happened, as measured before the run.
 
-    The largest of all kernels and repeats; None where it is not known of one of them.
+    By class, or as `CLASS:NAME` where the events of a class differ.
+
+    The largest of all kernels and repeats; without those of which it is not known.
     """
     cost_unknown: str | None
-    """Why that is so."""
+    """Why it is not known of one of them, after its name."""
     costs: Mapping[str, KernelCost]
-    """By path; of no path where `event_ns` is None."""
+    """By path; of no path where an event's cost is not known."""
     unobservable: tuple[str, ...]
     """What the events do not tell on these machines, in words."""
 

@@ -118,6 +118,11 @@ class Scheduling:
         went = _last(self._out, tid, at)
         return None if went is None else int(self._ts[went])
 
+    def came_before(self, tid: int, at: int) -> int | None:
+        """When a thread last came onto a processor before an instant."""
+        came = _last(self._in, tid, at)
+        return None if came is None else int(self._ts[came])
+
     def sleeps_after(self, tid: int, at: int) -> int | None:
         """When a thread first went to sleep after an instant."""
         group = self._asleep.get(tid)

@@ -15,6 +15,7 @@ from loopscope.analysis.kernels import SHARED
 from loopscope.analysis.measured_links import read_links
 from loopscope.analysis.quantity_text import duration, maximum_error
 from loopscope.analysis.scheduling import IDLE, Scheduling
+from loopscope.analysis.sleeps import Sleeps
 from loopscope.analysis.tcp_ledger import TcpLedger
 from loopscope.analysis.threads import Threads
 from loopscope.timeline.relation import literals
@@ -113,6 +114,7 @@ class _Explained:
         self._places = [_places(run, messages, rows, each) for each in range(len(messages.seen))]
         self._kernels: dict[tuple[int, str], Scheduling | None] = {}
         self._threads: dict[tuple[int, str], Threads] = {}
+        self._sleeps: dict[tuple[int, str], Sleeps] = {}
         found, _ = read_links(run)
         experiment = run.specification
         emulation = None if experiment is None else experiment.network.emulation
@@ -181,8 +183,8 @@ class _Explained:
             parts = _prefixed(parts, f"on its way from {ends[0][0]}")
         else:
             parts = []
-        threads = self._threads_of(repeat, ends[1][0])
-        causes = _Causes(scheduling, threads, passage, ends[0][0], ends[1][0])
+        threads, sleeps = self._threads_of(repeat, ends[1][0]), self._sleeps_of(repeat, ends[1][0])
+        causes = _Causes(scheduling, threads, sleeps, passage, ends[0][0], ends[1][0])
         return WhyHop(*named, _fitted(parts, end - length, end, causes), None)
 
     def _over_links(self, hop: tuple[int, int]) -> dict[int, Passage]:
@@ -210,6 +212,12 @@ class _Explained:
         if key not in self._threads:
             self._threads[key] = Threads(self._run, *key)
         return self._threads[key]
+
+    def _sleeps_of(self, repeat: int, host: str) -> Sleeps:
+        key = repeat, self._kernel_of(repeat, host)
+        if key not in self._sleeps:
+            self._sleeps[key] = Sleeps(self._run, *key)
+        return self._sleeps[key]
 
     def _kernel_of(self, repeat: int, host: str) -> str:
         return host if (repeat, host) in self._recorded else SHARED
@@ -271,6 +279,7 @@ class _Causes:
 
     scheduling: Scheduling
     threads: Threads
+    sleeps: Sleeps
     passage: Passage | None
     sender: str
     receiver: str
@@ -285,8 +294,11 @@ class _Causes:
                 untold = f"; {part.what}" if part.what else ""
                 return f"{of} waited for idle cpu{part.cpu} to wake up{untold}"
             case "blocked":
+                assert part.tid is not None
+                on = self.sleeps.on(self.scheduling, part.tid, part.end)
                 woken = f", woken by {self._named(part.by)}" if part.by not in (None, IDLE) else ""
-                return f"{of} slept{f' {part.what}' if part.what else ''}{woken}"
+                texts = (f" {text}" for text in (on, part.what) if text)
+                return f"{of} slept{''.join(texts)}{woken}"
             case "pending":
                 return f"{part.what}{on} waited while {self._named(part.by)} was on it"
             case "interrupt" | "softirq":

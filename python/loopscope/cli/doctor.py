@@ -85,7 +85,7 @@ def examine() -> Iterator[Finding]:
     yield _host_binary()
     yield from _movers()
     yield _kernel_events()
-    yield from _ledger()
+    yield from _programs()
     yield _governor()
     yield from _sudo()
     reader = shutil.which("babeltrace2")
@@ -293,8 +293,8 @@ def _kernel_events() -> Finding:
     )
 
 
-def _ledger() -> Iterator[Finding]:
-    """Whether the kernel's events of class tcp can be recorded here."""
+def _programs() -> Iterator[Finding]:
+    """Whether the kernel's events of classes sleep and tcp can be recorded here."""
     from loopscope.testbed import TestbedError, dormant, host_binary
 
     try:
@@ -303,18 +303,19 @@ def _ledger() -> Iterator[Finding]:
         # Told by an earlier finding.
         return
     done = subprocess.run(
-        [binary, "ledger"], capture_output=True, encoding="utf-8", check=False, env=dormant()
+        [binary, "programs"], capture_output=True, encoding="utf-8", check=False, env=dormant()
     )
     works, why = False, done.stderr.strip() or f"exit status {done.returncode}"
     if done.returncode == 0:
         told = json.loads(done.stdout)
         works, why = bool(told["works"]), str(told["why"])
     yield _cost(
-        "kernel events of class tcp",
+        "kernel events of classes sleep and tcp",
         works,
         "yes, by programs in the kernel (BPF)",
         why,
-        "why TCP kept a message is not known: `loopscope why` says that it did",
+        "on what a thread slept and why TCP kept a message is not known: `loopscope why` says only "
+        "that they did",
     )
 
 

@@ -63,12 +63,19 @@ class Kernels:
             "asked": self._asked,
             "absent": sorted(begun.absent),
             "threads_known": begun.threads_known,
-            "event_ns": begun.event_ns if begun.HasField("event_ns") else None,
-            "cost_unknown": begun.unknown or None,
-            "without_tcp": begun.without_tcp or None,
+            "costs": {
+                each.name: {
+                    "event_ns": each.event_ns if each.HasField("event_ns") else None,
+                    "unknown": each.cost_unknown or None,
+                }
+                for each in begun.classes
+                if not each.unrecorded
+            },
+            "without": {each.name: each.unrecorded for each in begun.classes if each.unrecorded},
         }
-        if begun.without_tcp and self._asked:
-            self._progress.note(f"{name}: no events of class tcp: {begun.without_tcp}")
+        if self._asked:
+            for text in kernel_events.without(self._found[name]["without"]):
+                self._progress.note(f"{name}: {text}")
         if begun.absent and self._asked:
             self._progress.note(f"{name}: this kernel has no {', '.join(sorted(begun.absent))}")
 

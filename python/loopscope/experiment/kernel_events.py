@@ -5,7 +5,7 @@ Each class has buffers of its own on every processor, and so an account of its o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from .event_values import chosen
 
@@ -52,6 +52,7 @@ CLASSES: dict[str, tuple[str, ...]] = {
         "tcp/tcp_probe",
         "tcp/tcp_retransmit_skb",
     ),
+    "sleep": ("bpf/interruptible_sleep", "bpf/uninterruptible_sleep"),
     "tcp": (
         "bpf/tcp_send",
         "bpf/tcp_receive",
@@ -72,11 +73,21 @@ AUTO = (
     "sched:sched_process_fork",
     "irq:irq_handler_*",
     "irq:local_timer_*",
+    "sleep:uninterruptible_sleep",
 )
-"""Patterns on what is recorded where nobody asked: what says who had a processor.
+"""Patterns on what is recorded where nobody asked: what says who had a processor, and what the
+kernel waits for on a thread's behalf.
 
 Soft interrupts are left out: of a message's way over a network they are the most events.
 """
+
+
+def without(classes: Mapping[str, str]) -> list[str]:
+    """What to say of classes that could not be recorded, each with why."""
+    names: dict[str, list[str]] = {}
+    for name, why in sorted(classes.items()):
+        names.setdefault(why, []).append(name)
+    return [f"no kernel events of class {' and '.join(of)}: {why}" for why, of in names.items()]
 
 
 def named() -> dict[str, tuple[str, str]]:

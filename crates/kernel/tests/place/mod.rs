@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use loopscope_ctf::{EventClass, Metadata, Packets, Record, Records};
-use loopscope_kernel::recorder::Request;
+use loopscope_kernel::recorder::{Recorder, Request};
 use loopscope_kernel::tracefs::{self, Instance};
 use loopscope_time::Frequency;
 use loopscope_time::source::counter_kind;
@@ -66,9 +66,18 @@ impl Place {
             clock_uuid: [7; 16],
             frequency: Frequency::from_hz(1_000_000_000).unwrap(),
             classes: BTreeMap::from([("sched".to_owned(), (instance, events))]),
-            ledger: None,
+            programs: None,
             buffer,
         }
+    }
+}
+
+/// What an event costs hangs on the machine, and on what else runs there; but it is a time.
+#[allow(dead_code, reason = "each test program uses its part")]
+pub fn check_cost(recorder: &Recorder, class: &str) {
+    match &recorder.event_ns[class] {
+        Ok(ns) => assert!((1.0..1e6).contains(ns), "an event of {class} costs {ns} ns"),
+        Err(why) => assert!(why.contains("noise"), "{why}"),
     }
 }
 

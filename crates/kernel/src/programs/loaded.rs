@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
-use aya::maps::{HashMap, MapData, MapError, PerCpuArray, RingBuf};
+use aya::maps::{HashMap, MapData, MapError, PerCpuArray, PerCpuValues, RingBuf};
 use aya::programs::{BtfTracePoint, ProgramError};
 use aya::util::nr_cpus;
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
 
 use super::record::{Kind, Record};
+use super::{CLASSES, SLEEP};
 
-static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tcp.bpf.o"));
+static TCP_OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tcp.bpf.o"));
+static SLEEP_OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/sleep.bpf.o"));
 
-/// Why there is no ledger.
+/// Why programs record nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramsError {
     /// This build has no programs.
@@ -36,14 +38,26 @@ pub enum ProgramsError {
 /// Whether this machine's kernel lets the programs in: loads them, and takes them out again. `Ok` has
 /// the names of those that it has no tracepoint for.
 pub fn check() -> Result<Vec<&'static str>, ProgramsError> {
-    let programs = Programs::load(&Kind::ALL, 0)?;
-    Ok(programs.absent.iter().map(|kind| kind.name()).collect())
+    let mut absent = vec![];
+    for class in CLASSES {
+        let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| kind.class() == class).collect();
+        absent.extend(Programs::load(class, &kinds, 0)?.absent.iter().map(|kind| kind.name()));
+    }
+    Ok(absent)
 }
 
 /// Records of each processor: that are in the ring or were, and that found no room.
 pub(crate) type Counts = BTreeMap<u32, (u64, u64)>;
 
-/// Programs that record events of TCP in some network namespaces.
+/// How a namespace is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    Measured = 1,
+    /// All events are recorded as the rare ones are, to tell what these cost.
+    AsRare,
+}
+
+/// Programs that record events of a class in some network namespaces.
 pub(crate) struct Programs {
     /// Its programs end when it is dropped.
     ebpf: Ebpf,
@@ -52,12 +66,16 @@ pub(crate) struct Programs {
     counts: PerCpuArray<MapData, [u64; 2]>,
     /// Those that this kernel has no tracepoint for.
     pub(crate) absent: Vec<Kind>,
+    /// Events that were missed before those that are kept.
+    missed_before: u64,
 }
 
 impl Programs {
-    /// Loads those of some kinds, with a ring of at least `room` bytes. They record nothing yet.
-    pub(crate) fn load(kinds: &[Kind], room: u64) -> Result<Programs, ProgramsError> {
-        if OBJECT.is_empty() {
+    /// Loads those of some kinds of a class, with a ring of at least `room` bytes. They record
+    /// nothing yet.
+    pub(crate) fn load(class: &str, kinds: &[Kind], room: u64) -> Result<Programs, ProgramsError> {
+        let object = if class == SLEEP { SLEEP_OBJECT } else { TCP_OBJECT };
+        if object.is_empty() {
             return Err(ProgramsError::NotBuilt);
         }
         let btf = Btf::from_sys_fs().map_err(|e| ProgramsError::Undescribed(causes(&e)))?;
@@ -66,7 +84,7 @@ impl Programs {
         let refused = |error: EbpfError| ProgramsError::Refused(causes(&error));
         let mut loader = EbpfLoader::new();
         let loader = loader.btf(Some(&btf)).map_max_entries("ring", room);
-        let mut ebpf = loader.load(OBJECT).map_err(refused)?;
+        let mut ebpf = loader.load(object).map_err(refused)?;
         let mut absent = vec![];
         for &kind in kinds {
             match attach(&mut ebpf, &btf, kind) {
@@ -78,7 +96,7 @@ impl Programs {
         let mut map = |name: &str| ebpf.take_map(name).expect("the object has this map");
         let (ring, namespaces) = (map("ring").try_into()?, map("namespaces").try_into()?);
         let counts = map("counts").try_into()?;
-        Ok(Programs { ebpf, ring, namespaces, counts, absent })
+        Ok(Programs { ebpf, ring, namespaces, counts, absent, missed_before: 0 })
     }
 
     /// The processors that a record may be of.
@@ -89,8 +107,8 @@ impl Programs {
     }
 
     /// Begins to record in these namespaces (their inodes) as well.
-    pub(crate) fn measure(&mut self, namespaces: &[u32]) -> Result<(), ProgramsError> {
-        namespaces.iter().try_for_each(|each| Ok(self.namespaces.insert(each, 1, 0)?))
+    pub(crate) fn measure(&mut self, namespaces: &[u32], how: How) -> Result<(), ProgramsError> {
+        namespaces.iter().try_for_each(|each| Ok(self.namespaces.insert(each, how as u8, 0)?))
     }
 
     /// Ends recording. What is in the ring can be taken yet.
@@ -102,6 +120,16 @@ impl Programs {
     /// The next record in the ring.
     pub(crate) fn take(&mut self) -> Option<Record> {
         self.ring.next().map(|bytes| Record::of(&bytes).expect("programs write whole records"))
+    }
+
+    /// Forgets what was recorded and counted while nothing is.
+    pub(crate) fn forget(&mut self) -> Result<(), ProgramsError> {
+        while self.ring.next().is_some() {}
+        let none = vec![[0; 2]; Programs::processors()?.len()];
+        let none =
+            PerCpuValues::try_from(none).map_err(|e| ProgramsError::Refused(e.to_string()))?;
+        self.missed_before = self.missed();
+        Ok(self.counts.set(0, none, 0)?)
     }
 
     /// What the programs have counted.
@@ -121,7 +149,7 @@ impl Programs {
             let line = about.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?;
             line.trim().parse::<u64>().ok()
         });
-        missed.sum()
+        missed.sum::<u64>().saturating_sub(self.missed_before)
     }
 }
 

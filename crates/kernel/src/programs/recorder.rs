@@ -1,31 +1,44 @@
-//! Takes the ledger's records out of the ring, and writes those of each processor to a file.
+//! Takes the programs' records out of their ring, and writes those of each processor to a file.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 use loopscope_time::source::read_counter;
 use nix::time::{ClockId, clock_gettime};
 
+use super::loaded::{How, Programs, ProgramsError};
 use super::place::Reading;
-use super::programs::{Programs, ProgramsError};
 use super::record::{self, Kind};
-use super::{CLASS, GROUP};
+use super::symbols::Symbols;
+use super::{GROUP, TCP};
+use crate::cost::{self, Cost, Link};
 use crate::error::RecorderError;
 use crate::output::Output;
-use crate::recording::{BufferCounts, Class, Recording, failed};
+use crate::recording::{BufferCounts, Class, Recording, RecordingError, failed};
 
 /// What to record.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Events as `bpf/NAME`.
-    pub events: Vec<String>,
-    /// Network namespaces whose sockets and devices are measured, by their inodes.
+    /// Events as `bpf/NAME`, by class ([`super::CLASSES`]).
+    pub classes: BTreeMap<String, Vec<String>>,
+    /// Network namespaces whose sockets, devices and threads are measured, by their inodes.
     pub namespaces: Vec<u32>,
 }
 
-/// A ledger that is being recorded.
-pub(crate) struct Ledger {
+impl Request {
+    /// Name, events and namespaces of each class.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&String, &[String], &[u32])> {
+        self.classes.iter().map(|(name, events)| (name, events.as_slice(), &*self.namespaces))
+    }
+}
+
+/// A class that is being recorded.
+pub(crate) struct ProgramRecorder {
+    pub(crate) class: String,
+    /// Those that are recorded.
+    kinds: Vec<Kind>,
     programs: Programs,
     namespaces: Vec<u32>,
     files: BTreeMap<u32, Output>,
@@ -33,6 +46,9 @@ pub(crate) struct Ledger {
     /// Records of each processor that were taken out of the ring.
     taken: BTreeMap<u32, u64>,
     readings: Output,
+    /// Those of functions in the records, and where they go.
+    symbols: Symbols,
+    symbols_path: PathBuf,
     room: u64,
     /// The counter when recording began, when the ring was emptied last, and at the last look at
     /// the counts.
@@ -41,46 +57,91 @@ pub(crate) struct Ledger {
     looked: u64,
 }
 
-impl Ledger {
+impl ProgramRecorder {
     /// Makes it ready. What of it there is, as a class of the recording; and what there is not.
     pub(crate) fn make(
-        request: &Request,
+        class: &str,
+        events: &[String],
+        namespaces: &[u32],
         folder: &Path,
         buffer: u64,
-    ) -> Result<(Ledger, Class, Vec<String>), RecorderError> {
+    ) -> Result<(ProgramRecorder, Class, Vec<String>), RecorderError> {
         let name = |kind: &Kind| format!("{GROUP}/{}", kind.name());
-        let asked = |kind: &Kind| request.events.contains(&name(kind));
+        let asked = |kind: &Kind| kind.class() == class && events.contains(&name(kind));
         let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(asked).collect();
         let known: Vec<String> = kinds.iter().map(name).collect();
         let processors = Programs::processors()?;
         let room = buffer.saturating_mul(processors.len() as u64);
-        let programs = Programs::load(&kinds, room)?;
+        let programs = Programs::load(class, &kinds, room)?;
         let mut absent: Vec<String> = programs.absent.iter().map(name).collect();
-        absent.extend(request.events.iter().filter(|event| !known.contains(event)).cloned());
-        let recorded = kinds.iter().filter(|kind| !programs.absent.contains(kind));
-        let class = Class {
-            programs: recorded.map(|kind| kind.name().to_owned()).collect(),
+        absent.extend(events.iter().filter(|event| !known.contains(event)).cloned());
+        let there = |kind: &Kind| !programs.absent.contains(kind);
+        let kinds: Vec<Kind> = kinds.into_iter().filter(there).collect();
+        let found = Class {
+            programs: kinds.iter().map(|kind| kind.name().to_owned()).collect(),
             processors: processors.clone(),
             ..Class::default()
         };
-        fs::create_dir(folder.join(CLASS)).map_err(failed("make", &folder.join(CLASS)))?;
-        let file = |&cpu: &u32| Ok((cpu, Output::make(Recording::pages(folder, CLASS, cpu))?));
+        fs::create_dir(folder.join(class)).map_err(failed("make", &folder.join(class)))?;
+        let file = |&cpu: &u32| Ok((cpu, Output::make(Recording::pages(folder, class, cpu))?));
         let files = processors.iter().map(file).collect::<Result<_, RecorderError>>()?;
-        let readings = Output::make(Recording::readings(folder, CLASS))?;
+        let readings = Output::make(Recording::readings(folder, class))?;
         let zero = |&cpu: &u32| (cpu, BufferCounts::default());
-        let ledger = Ledger {
+        let recorder = ProgramRecorder {
+            class: class.to_owned(),
+            kinds,
             programs,
-            namespaces: request.namespaces.clone(),
+            namespaces: namespaces.to_vec(),
             files,
             counts: processors.iter().map(zero).collect(),
             taken: BTreeMap::new(),
             readings,
+            symbols: Symbols::default(),
+            symbols_path: Recording::symbols(folder, class),
             room,
             begun: 0,
             emptied: 0,
             looked: 0,
         };
-        Ok((ledger, class, absent))
+        Ok((recorder, found, absent))
+    }
+
+    /// What an event costs, ns, or why that is not known: by the class's name, or by that of the
+    /// event as `CLASS:NAME`. Nothing that it records is kept.
+    pub(crate) fn event_ns(&mut self) -> Result<Vec<(String, Cost)>, RecorderError> {
+        if self.class == TCP {
+            return Ok(vec![(self.class.clone(), self.priced(Link::Tcp, How::Measured)?)]);
+        }
+        let mut costs = vec![];
+        for kind in self.kinds.clone() {
+            let rare = kind == Kind::Uninterruptible;
+            let how = if rare { How::AsRare } else { How::Measured };
+            let cost = self.priced(Link::Unix, how)?;
+            costs.push((format!("{}:{}", self.class, kind.name()), cost));
+        }
+        Ok(costs)
+    }
+
+    fn priced(&mut self, link: Link, how: How) -> Result<Cost, RecorderError> {
+        const ROUNDS: usize = 6;
+        let own = Path::new("/proc/thread-self/ns/net");
+        let own = fs::metadata(own).map_err(failed("read", own))?.ino() as u32;
+        let mut rounds = vec![];
+        for _ in 0..ROUNDS {
+            let without = cost::turns(link, cost::BLOCKS / ROUNDS);
+            self.programs.measure(&[own], how)?;
+            let with = cost::turns(link, cost::BLOCKS / ROUNDS);
+            self.programs.end()?;
+            match without.and_then(|without| Ok((without, with?))) {
+                Ok(round) => rounds.push(round),
+                Err(error) => return Ok(Err(error.to_string())),
+            }
+        }
+        let counts = self.programs.counts()?;
+        self.programs.forget()?;
+        let of = rounds.first().and_then(|(_, with)| counts.get(&with.processor));
+        let (recorded, dropped) = of.copied().unwrap_or_default();
+        Ok(cost::event_ns(&rounds, recorded + dropped))
     }
 
     /// Begins to record.
@@ -88,7 +149,7 @@ impl Ledger {
         self.readings.put(&reading()?.to_bytes());
         self.begun = read_counter().0;
         (self.emptied, self.looked) = (self.begun, self.begun);
-        Ok(self.programs.measure(&self.namespaces)?)
+        Ok(self.programs.measure(&self.namespaces, How::Measured)?)
     }
 
     /// Ends that. What was recorded can be taken yet.
@@ -104,6 +165,7 @@ impl Ledger {
             let Some(found) = self.programs.take() else { break };
             bytes += record::SIZE as u64;
             *self.taken.entry(found.processor()).or_default() += 1;
+            found.stack().for_each(|address| self.symbols.meet(address));
             if let Some(file) = self.files.get_mut(&found.processor()) {
                 file.put(found.bytes());
                 if file.is_full() {
@@ -137,7 +199,7 @@ impl Ledger {
     }
 
     /// The account of each processor after the last look, and what else may have been lost.
-    pub(crate) fn account(mut self) -> (BTreeMap<u32, BufferCounts>, Option<String>) {
+    pub(crate) fn account(mut self) -> (BTreeMap<u32, BufferCounts>, Vec<String>) {
         let now = read_counter().0;
         for (processor, counts) in &mut self.counts {
             let taken = self.taken.get(processor).copied().unwrap_or_default();
@@ -151,17 +213,30 @@ impl Ledger {
                 counts.gaps.push((self.emptied, now, lost));
             }
         }
-        let missed = self.programs.missed();
+        let (missed, class) = (self.programs.missed(), &self.class);
         let problem = format!(
-            "{missed} events of class {CLASS} came while the program for them was running on their \
+            "{missed} events of class {class} came while the program for them was running on their \
              processor; which processors these were is not told"
         );
         if let Some(counts) = self.counts.values_mut().next().filter(|_| missed > 0) {
             counts.dropped += missed;
             counts.gaps.push((self.begun, now, missed));
         }
-        (self.counts, (missed > 0).then_some(problem))
+        let mut problems: Vec<String> = (missed > 0).then_some(problem).into_iter().collect();
+        if let Err(error) = name_functions(&mut self.symbols, &self.symbols_path) {
+            problems.push(format!("names of the kernel's functions: {error}"));
+        }
+        (self.counts, problems)
     }
+}
+
+/// Finds the names of functions, and writes them to a file.
+fn name_functions(symbols: &mut Symbols, path: &Path) -> Result<(), RecordingError> {
+    if symbols.is_empty() {
+        return Ok(());
+    }
+    symbols.find().map_err(failed("read", Path::new("/proc/kallsyms")))?;
+    fs::write(path, symbols.to_text()).map_err(failed("write", path))
 }
 
 /// The clock of the records between two readings of the counter: the closest of some.

@@ -46,8 +46,16 @@ pub(crate) struct Placed {
 #[derive(Debug)]
 pub(crate) struct Placement {
     readings: Vec<Reading>,
-    /// Ticks for a nanosecond from each reading to the next.
-    rates: Vec<f64>,
+    /// From each reading to the next.
+    rates: Vec<Rate>,
+}
+
+/// Ticks for a nanosecond.
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    mean: f64,
+    /// By how much that may be off, as the counter was read somewhat before or after the clock.
+    within: f64,
 }
 
 impl Placement {
@@ -57,15 +65,16 @@ impl Placement {
             let &[a, b] = pair else { return None };
             let apart = b.before.checked_sub(a.before)? as f64 + b.half() - a.half();
             let ns = b.at.checked_sub(a.at).filter(|ns| *ns > 0)?;
-            Some(apart / ns as f64)
+            let ns = ns as f64;
+            Some(Rate { mean: apart / ns, within: (a.half() + b.half()) / ns })
         };
         let rates = readings.windows(2).map(rate).collect::<Option<Vec<_>>>()?;
         (!rates.is_empty()).then_some(Placement { readings, rates })
     }
 
     /// Between two readings the counter goes on as fast as from one to the other. The kernel may
-    /// change the rate of CLOCK_MONOTONIC meanwhile: by as much as between there and the readings
-    /// next to it, it is assumed. Where there is but one pair, by 500 ppm, which is the most that
+    /// change the rate of CLOCK_MONOTONIC meanwhile: by as much as it may have between there and the
+    /// readings next to it, it is assumed. Where there is but one pair, by 500 ppm, which is the most that
     /// adjtimex allows.
     pub(crate) fn place(&self, at: u64) -> Placed {
         const MOST: f64 = 500e-6;
@@ -75,14 +84,15 @@ impl Placement {
         let rate = self.rates[pair];
         let neighbours = [pair.checked_sub(1), Some(pair + 1)];
         let changes = neighbours.into_iter().flatten().filter_map(|other| self.rates.get(other));
-        let change = changes.map(|other| (other - rate).abs()).fold(0.0, f64::max);
-        let change = if self.rates.len() > 1 { change } else { rate * MOST };
+        let most = |other: &Rate| (other.mean - rate.mean).abs() + other.within + rate.within;
+        let change = changes.map(most).fold(0.0, f64::max);
+        let change = if self.rates.len() > 1 { change } else { rate.mean * MOST };
         let since = at as f64 - first.at as f64;
         let length = next.at as f64 - first.at as f64;
         let outside = (-since).max(since - length).max(0.0);
         let within = first.half().max(next.half()) + change * (length / 2.0 + outside) + 1.0;
         // What is added is little, so no bits of the counter are lost.
-        let ticks = since * rate + first.half();
+        let ticks = since * rate.mean + first.half();
         let counter = first.before.saturating_add_signed(ticks.round() as i64);
         Placed { counter, within }
     }

@@ -1,4 +1,4 @@
-//! The ledger's records of a processor as a stream.
+//! Records of programs in the kernel, of a processor, as a stream.
 
 use std::collections::VecDeque;
 use std::io::{BufReader, ErrorKind, Read};
@@ -8,6 +8,7 @@ use loopscope_time::Frequency;
 
 use super::place::{self, Placement, Reading};
 use super::record::{self, Record};
+use super::symbols::Symbols;
 use crate::recording::{RecordingError, failed};
 use crate::transcode::{Found, Writer, open};
 
@@ -15,10 +16,12 @@ use crate::transcode::{Found, Writer, open};
 /// when it gets its stamp: those of interrupts that come in between.
 const NESTED: usize = 64;
 
-/// Makes a stream of the records in a file, placed by the readings in another one.
+/// Makes a stream of the records in a file, placed by the `readings` in another one, with the names
+/// of functions that are in `symbols`.
 pub(crate) fn transcode(
     records: &Path,
     readings: &Path,
+    symbols: &Path,
     frequency: Frequency,
     mut out: Writer<'_>,
 ) -> Result<Found, RecordingError> {
@@ -32,6 +35,7 @@ pub(crate) fn transcode(
         out.found.problem(0, "the readings of the records' clock cannot be used");
         return out.finish();
     };
+    let symbols = Symbols::load(symbols).map_err(failed("read", symbols))?;
     let tick_ns = 1e9 / frequency.hz() as f64;
     let (mut fields, mut text) = (Vec::new(), String::new());
     let mut waiting: VecDeque<(u64, Record)> = VecDeque::new();
@@ -39,7 +43,7 @@ pub(crate) fn transcode(
         let placed = placement.place(found.at());
         fields.clear();
         let within = (placed.within * tick_ns).ceil().min(f64::from(u32::MAX)) as u32;
-        found.put(within, &mut fields, &mut text);
+        found.put(within, &symbols, &mut fields, &mut text);
         out.put(at, found.kind().number(), placed.counter, found.tid().into(), &fields);
     };
     let mut at = 0;

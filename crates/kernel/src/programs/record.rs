@@ -1,9 +1,14 @@
-//! A record of the ledger, as the kernel's programs write it (`struct record` of `bpf/tcp.bpf.c`).
+//! A record of a program in the kernel, as that writes it (`struct record` of `bpf/tcp.bpf.c`,
+//! `struct sleep` of `bpf/sleep.bpf.c`).
 
 use std::fmt::Write as _;
 use std::net::{Ipv6Addr, SocketAddr};
 
 use loopscope_ctf::FieldType;
+use syscalls::x86_64::Sysno;
+
+use super::symbols::Symbols;
+use super::{SLEEP, TCP};
 
 /// Bytes of a record.
 pub(crate) const SIZE: usize = 120;
@@ -18,6 +23,8 @@ pub(crate) enum Kind {
     Resend,
     Out,
     In,
+    Interruptible,
+    Uninterruptible,
 }
 
 /// A field of the events that are made of records.
@@ -49,8 +56,17 @@ const STATE: [Column; 13] = [
 const WITHIN: &str = "within_ns";
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 7] =
-        [Kind::Send, Kind::Receive, Kind::Ready, Kind::Read, Kind::Resend, Kind::Out, Kind::In];
+    pub(crate) const ALL: [Kind; 9] = [
+        Kind::Send,
+        Kind::Receive,
+        Kind::Ready,
+        Kind::Read,
+        Kind::Resend,
+        Kind::Out,
+        Kind::In,
+        Kind::Interruptible,
+        Kind::Uninterruptible,
+    ];
 
     fn of(number: u8) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| *kind as u8 == number)
@@ -71,7 +87,18 @@ impl Kind {
             Kind::Resend => "tcp_resend",
             Kind::Out => "segment_out",
             Kind::In => "segment_in",
+            Kind::Interruptible => "interruptible_sleep",
+            Kind::Uninterruptible => "uninterruptible_sleep",
         }
+    }
+
+    /// The class that it is of.
+    pub(crate) fn class(self) -> &'static str {
+        if self.is_sleep() { SLEEP } else { TCP }
+    }
+
+    fn is_sleep(self) -> bool {
+        matches!(self, Kind::Interruptible | Kind::Uninterruptible)
     }
 
     /// The kernel's tracepoint at which it is recorded.
@@ -84,6 +111,7 @@ impl Kind {
             Kind::Resend => "tcp_retransmit_skb",
             Kind::Out => "net_dev_start_xmit",
             Kind::In => "netif_receive_skb",
+            Kind::Interruptible | Kind::Uninterruptible => "sched_switch",
         }
     }
 
@@ -93,15 +121,19 @@ impl Kind {
             Kind::Receive => &[&SOCKET, &RANGE, &HEADER, &STATE],
             Kind::Ready | Kind::Read => &[&SOCKET, &STATE],
             Kind::Out | Kind::In => &[&SOCKET, &RANGE, &HEADER],
+            Kind::Interruptible | Kind::Uninterruptible => {
+                &[&[Column("prev_state", FieldType::U32, 8)]]
+            }
         };
         parts.concat()
     }
 
-    /// Names of the addresses: of a socket its own and the other's, of a segment where it comes
-    /// from and where it goes.
-    fn ends(self) -> [&'static str; 2] {
+    /// Names of its texts. Addresses: of a socket its own and the other's, of a segment where it
+    /// comes from and where it goes.
+    fn texts(self) -> [&'static str; 2] {
         match self {
             Kind::Out | Kind::In => ["source", "target"],
+            Kind::Interruptible | Kind::Uninterruptible => ["syscall", "stack"],
             _ => ["local", "remote"],
         }
     }
@@ -110,8 +142,8 @@ impl Kind {
     pub(crate) fn fields(self) -> Vec<(String, FieldType)> {
         let columns = self.columns();
         let numbers = columns.iter().map(|&Column(name, kind, _)| (name.to_owned(), kind));
-        let ends = self.ends().map(|name| (name.to_owned(), FieldType::String));
-        [(WITHIN.to_owned(), FieldType::U32)].into_iter().chain(numbers).chain(ends).collect()
+        let texts = self.texts().map(|name| (name.to_owned(), FieldType::String));
+        [(WITHIN.to_owned(), FieldType::U32)].into_iter().chain(numbers).chain(texts).collect()
     }
 }
 
@@ -164,17 +196,41 @@ impl Record {
         SocketAddr::from((Ipv6Addr::from(self.part::<16>(address)).to_canonical(), port))
     }
 
+    /// Where the functions were that a thread was in as it went to sleep, the innermost first.
+    pub(crate) fn stack(&self) -> impl Iterator<Item = u64> {
+        const FRAMES: usize = 12;
+        let count = if self.kind().is_sleep() { usize::from(self.0[23]).min(FRAMES) } else { 0 };
+        (0..count).map(|frame| u64::from_le_bytes(self.part(24 + 8 * frame)))
+    }
+
+    /// The system call in which it was then; none where it came from a fault.
+    fn syscall(&self) -> Option<Sysno> {
+        let number = i32::from_le_bytes(self.part(12));
+        Sysno::new(usize::try_from(number).ok()?)
+    }
+
     /// Appends the fields of its event, see [`Kind::fields`].
-    pub(crate) fn put(&self, within_ns: u32, out: &mut Vec<u8>, text: &mut String) {
+    pub(crate) fn put(
+        &self,
+        within_ns: u32,
+        symbols: &Symbols,
+        out: &mut Vec<u8>,
+        text: &mut String,
+    ) {
         out.extend_from_slice(&within_ns.to_le_bytes());
         for Column(_, kind, at) in self.kind().columns() {
             let size = kind.size().expect("columns are numbers");
             out.extend_from_slice(&self.0[at..at + size]);
         }
-        for (address, port) in [(32, 28), (48, 30)] {
+        for second in [false, true] {
             text.clear();
             // Writing into a text cannot fail.
-            let _ = write!(text, "{}", self.end(address, port));
+            let _ = match (self.kind().is_sleep(), second) {
+                (true, false) => write!(text, "{}", self.syscall().map_or("", |s| s.name())),
+                (true, true) => symbols.write(self.stack(), text),
+                (false, false) => write!(text, "{}", self.end(32, 28)),
+                (false, true) => write!(text, "{}", self.end(48, 30)),
+            };
             out.extend_from_slice(text.as_bytes());
             out.push(0);
         }

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// What threads sleep on: the system call and the kernel's functions in which one leaves its
+// processor because it waits for something.
+
+#include "records.bpf.h"
+
+// The helper returns the number of bytes, or an error below 0.
+static long (*const get_stack)(void *context, void *to, u32 size, u64 flags) = (void *)67;
+static struct pt_regs *(*const task_pt_regs)(void *task) = (void *)175;
+
+// The flag of the kernel's own threads.
+enum { IS_KERNEL_THREAD = 0x00200000 };
+// Bits of why a thread leaves its processor that it is to be woken from: interruptible,
+// uninterruptible, stopped, traced (include/linux/sched.h).
+enum { SLEEPS = 0x0f, UNINTERRUPTIBLE = 2 };
+// Functions that are in every stack here: the program, and what calls it.
+enum { SKIPPED = 3, FRAMES = 12 };
+enum { INTERRUPTIBLE_SLEEP = 8, UNINTERRUPTIBLE_SLEEP };
+
+struct nsproxy {
+    struct net *net_ns;
+} KERNEL;
+struct task_struct {
+    u32 flags;
+    struct nsproxy *nsproxy;
+} KERNEL;
+// As x86-64 has them.
+struct pt_regs {
+    long orig_ax;
+} KERNEL;
+
+struct sleep {
+    u64 at; // CLOCK_MONOTONIC, ns
+    u32 state;
+    int syscall; // its number; -1: it was in none
+    u32 tid;
+    u16 cpu;
+    u8 kind;
+    u8 frames;
+    u64 stack[FRAMES]; // of an uninterruptible sleep; the innermost function is first
+};
+_Static_assert(sizeof(struct sleep) == RECORD_SIZE, "src/programs/record.rs has this layout");
+
+// A record of the thread that leaves its processor, if it is one of a measured namespace and sleeps;
+// else 0.
+static struct sleep *of_switch(u8 kind, u64 *arguments) {
+    struct task_struct *task = (void *)arguments[1];
+    u32 state = arguments[3];
+    if (arguments[0] || !(state & SLEEPS) || (task->flags & IS_KERNEL_THREAD))
+        return 0;
+    // One that is ending has given its namespaces away.
+    struct nsproxy *namespaces = task->nsproxy;
+    u8 how = namespaces ? measured(namespaces->net_ns->ns.inum) : 0;
+    u8 rare = how == AS_RARE || (how && (state & UNINTERRUPTIBLE));
+    if (!how || rare != (kind == UNINTERRUPTIBLE_SLEEP))
+        return 0;
+    struct sleep *record = begin(kind);
+    if (record) {
+        record->state = state;
+        record->syscall = task_pt_regs(task)->orig_ax;
+    }
+    return record;
+}
+
+// In these, programs wait for messages and for time: all the time, so each record is short.
+SECTION("tp_btf/sched_switch")
+int interruptible_sleep(u64 *arguments) {
+    struct sleep *record = of_switch(INTERRUPTIBLE_SLEEP, arguments);
+    if (record)
+        ringbuf_submit(record, NO_WAKEUP);
+    return 0;
+}
+
+// In these, the kernel waits for a disk or for itself on the program's behalf. The stack says for
+// what; to find it takes ten times as long as all else.
+SECTION("tp_btf/sched_switch")
+int uninterruptible_sleep(u64 *arguments) {
+    struct sleep *record = of_switch(UNINTERRUPTIBLE_SLEEP, arguments);
+    if (record) {
+        long bytes = get_stack(arguments, record->stack, sizeof(record->stack), SKIPPED);
+        record->frames = bytes > 0 ? (u32)bytes / 8 : 0;
+        ringbuf_submit(record, NO_WAKEUP);
+    }
+    return 0;
+}

@@ -1,0 +1,25 @@
+//! Events that programs in the kernel record (BPF, `bpf/`), in classes: TCP's ledger and on what
+//! threads sleep.
+//!
+//! On the host, [`loaded`] has the kernel write a record for each and [`recorder`] puts them into
+//! files. At the desk, [`transcode`] makes a stream of them: [`place`] finds where they are on the
+//! counter, and [`record`] says what is in them.
+
+pub(crate) mod loaded;
+pub(crate) mod place;
+pub(crate) mod record;
+pub(crate) mod recorder;
+pub(crate) mod symbols;
+pub(crate) mod transcode;
+
+/// What sockets of TCP send, receive and read, and the segments that carry it.
+pub const TCP: &str = "tcp";
+/// In which system call and function of the kernel a thread goes to sleep.
+pub const SLEEP: &str = "sleep";
+/// The classes of events that programs record, and no tracepoints of tracefs.
+pub const CLASSES: [&str; 2] = [SLEEP, TCP];
+/// The group of these events, as the others' is that of their tracepoints.
+pub const GROUP: &str = "bpf";
+
+pub use loaded::{ProgramsError, check};
+pub use recorder::Request;
