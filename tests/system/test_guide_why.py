@@ -31,6 +31,8 @@ def test_the_guides_commands_name_the_cause(machine: Machine) -> None:
     taken = r"^p99 +([\d.]+) ms +[\d.]+ (?:µs|ms)$"
     assert re.search(taken, done.stdout, re.MULTILINE), done.stdout
     assert "next_comm" in done.stdout
+    lock = r"^FAIL +msg\.p99 < 10ms .*: blocked: node of h2 slept in futex, woken by node of h2 "
+    assert re.search(lock + r"\(python\)", done.stdout, re.MULTILINE), done.stdout
     nagle = r"^FAIL +msg\.p99 < 10ms .*: held: by TCP of h1: Nagle's algorithm, until what was "
     assert re.search(nagle + "sent before was acknowledged", done.stdout, re.MULTILINE), done.stdout
     # A second is too short to be sure of it.
