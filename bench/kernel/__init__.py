@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from kernel import drain, loop
+from kernel import drain, loop, why
 
 FIGURES = {
     "kernel-loop": loop.measure,
     "kernel-drain": drain.measure,
+    "kernel-why": why.measure,
 }

@@ -10,6 +10,7 @@ from targets import Row, verdict
 EVENT_NS = 300
 SHARE = 0.05
 RATE = 1_000_000
+WHY_S = 5
 
 
 def _loop(found: dict[str, Any]) -> Iterator[Row]:
@@ -43,7 +44,23 @@ def _drain(found: dict[str, Any]) -> Iterator[Row]:
         yield Row(f"{asked / 1e6:g} M system call events/s of a core", target, measured, "", met)
 
 
-PARTS = {"kernel-loop": _loop, "kernel-drain": _drain}
+def _why(found: dict[str, Any]) -> Iterator[Row]:
+    if "seconds" not in found:
+        return
+    floor = found["seconds"]["floor"]["median"]
+    what = f"{found['messages']} messages, {found['events'] / 1e6:.1f} M kernel events"
+    for name, each in found["seconds"].items():
+        seconds = each["median"]
+        measured = f"{seconds:.2f} s ({each['min']:.2f} to {each['max']:.2f})"
+        if name == "floor":
+            yield Row(f"DuckDB reads the switches and wakings of {what}", "", measured, "", "")
+            continue
+        target = f"{WHY_S} s" if name == "worst 10" else ""
+        met = verdict(seconds <= WHY_S) if target else ""
+        yield Row(f"why, {name}: {what}", target, measured, f"{seconds / floor:.1f}", met)
+
+
+PARTS = {"kernel-loop": _loop, "kernel-drain": _drain, "kernel-why": _why}
 
 
 def notes(found: dict[str, Any]) -> Iterator[str]:

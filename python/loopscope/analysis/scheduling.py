@@ -57,6 +57,7 @@ class Scheduling:
         self._prev: Integers = switches["prev_tid"].to_numpy().astype(np.int64)
         self._sleeps = (switches["prev_state"].to_numpy() & _SLEEPS) != 0
         self._names = switches["next_comm"].dictionary_encode().combine_chunks()
+        self._known: dict[int, str] = {}
         columns = "ts, tid, task, common_flags, cpu"
         wakings = rows_of(run, "kernel.sched_waking", repeat, kernel, columns)
         self._woken_at: Nanoseconds = wakings["ts"].to_numpy()
@@ -75,7 +76,7 @@ class Scheduling:
         """The kernel's time at a value of the counter."""
         if not len(self._counter):
             return 0
-        place = int(np.clip(self._counter.searchsorted(counter), 1, len(self._counter) - 1))
+        place = min(max(int(self._counter.searchsorted(counter)), 1), len(self._counter) - 1)
         first, last = place - 1, place
         ticks = int(self._counter[last]) - int(self._counter[first])
         rate = (int(self._ts[last]) - int(self._ts[first])) / ticks if ticks else 0.0
@@ -176,10 +177,11 @@ class Scheduling:
         """The name of a thread, as it was when it last came onto a processor."""
         if tid == IDLE:
             return "idle"
-        group = self._in.get(tid)
-        if group is None:
-            return f"thread {tid}"
-        return str(self._names[int(group.rows[-1])].as_py())
+        if tid not in self._known:
+            group = self._in.get(tid)
+            name = f"thread {tid}" if group is None else self._names[int(group.rows[-1])].as_py()
+            self._known[tid] = str(name)
+        return self._known[tid]
 
 
 class _Group(NamedTuple):
