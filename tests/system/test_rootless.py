@@ -33,6 +33,52 @@ components:
   hider: {host: h1, run: [sh, -c, "env -i setsid unshare -n tail -f HOME/long.yaml & sleep 600"]}
 phases: [{name: run, timeout: 600s}]
 """
+# `node` computes for 4 ms of each message on a processor that four processes of `hog` want too.
+SOURCE = """
+import socket, time
+from loopscope_trace import flow_out
+
+sent = flow_out("msg", "sent")
+conn = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+time.sleep(0.5)
+for number in range(50):
+    time.sleep(0.1)
+    sent(number)
+    conn.sendto(number.to_bytes(8, "little"), ("h2", 7001))
+"""
+NODE = """
+import socket, time
+from loopscope_trace import flow_in, flow_out
+
+received, done = flow_in("msg", "received"), flow_out("msg", "done")
+conn = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+conn.bind(("", 7001))
+for _ in range(50):
+    number = int.from_bytes(conn.recv(8), "little")
+    received(number)
+    end = time.thread_time() + 0.004
+    while time.thread_time() < end:
+        pass
+    done(number)
+"""
+HOG = """
+import itertools, os
+os.fork()
+os.fork()
+all(itertools.count(1))
+"""
+WAITS = """\
+name: waits
+hosts: [h1, h2]
+components:
+  node: {host: h2, run: taskset -c 1 python ./node.py, start: run, ready: {exit: 0}}
+  source: {host: h1, run: python ./source.py, start: run, ready: {exit: 0}}
+  hog: {host: h2, run: taskset -c 1 python ./hog.py, ready: started}
+phases: [{name: run, measured: true, timeout: 60s}]
+trace: {user: ["msg:*"]}
+measure: {paths: {msg: {key: id, events: [source/msg:sent, node/msg:received, node/msg:done]}}}
+expect: [msg.p90 < 8ms]
+"""
 KERNEL = 'trace: {user: ["pipe:*"], kernel: ["sched:*"]}'
 HIDDEN = "tail -f HOME/long.yaml"
 
@@ -92,7 +138,7 @@ def test_kernel_events_that_a_user_may_not_record_are_missed_and_told(
     assert read["paths"]["loop"]["count"] == 300, done.stderr
     assert "tracefs cannot be mounted, which takes root" in " ".join(done.stderr.split())
     told = [each for each in read["problems"] if "tracefs cannot be mounted" in each]
-    assert len(told) == 1 and read["kernel"]["classes"] == {}
+    assert len(told) == 1 and set(read["kernel"]["classes"]) == {"schedstat"}
     assert "which takes root" in read["kernel"]["unrecorded"]["_kernel"]
 
 
@@ -125,11 +171,32 @@ def test_the_demo_gives_the_same_kind_of_result_as_for_root(
     # Nobody asked for the kernel's events: where they cannot be had, their line says it.
     kernel, of_user = found.pop("kernel"), read.pop("kernel")
     assert set(kernel["classes"]) >= {"sched", "irq"} and kernel["unrecorded"] == {}
-    assert of_user["classes"] == {}
+    assert set(of_user["classes"]) == {"schedstat"}
+    counts = of_user["classes"]["schedstat"]
+    assert counts["emitted"] == counts["recorded"] > 0 and counts["dropped"] == 0
     assert "which takes root" in of_user["unrecorded"]["_kernel"]
     assert not any("kernel events: " in problem for problem in read.get("problems", []))
     assert kind(found) == kind(read)
     assert "other users" not in {each["what"] for each in manifest(machine.directory)["lacking"]}
+
+
+def test_counts_of_threads_say_what_held_messages(user: OrdinaryUser, results: Read) -> None:
+    """Without the kernel's events, what its counts tell: that a thread waited, and who ran."""
+    texts = {"waits.yaml": WAITS, "source.py": SOURCE, "node.py": NODE, "hog.py": HOG}
+    for name, text in texts.items():
+        user.write(name, text)
+    done = user.command("run", "waits.yaml", "--json")
+    assert done.returncode == 1, done.stderr
+    (expected,) = results(done)["expectations"]
+    waited = "runnable: node of h2 waited for a processor, while hog of h2"
+    assert expected["verdict"] == "FAIL" and waited in expected["reason"], expected
+    told = user.command("why", "runs/waits/latest", "--over", "8ms", "--json")
+    messages = [json.loads(line) for line in told.stdout.splitlines()]
+    assert len(messages) > 10, told.stderr
+    for message in messages:
+        for hop in message["hops"]:
+            assert sum(part["ns"] for part in hop["parts"]) == hop["ns"]
+            assert all(part["ns"] > 0 for part in hop["parts"])
 
 
 def test_links_are_emulated_through_af_packet(user: OrdinaryUser, results: Read) -> None:

@@ -138,8 +138,8 @@ impl Agent {
             (None, None) => return Err(KernelError::NoHost),
         };
         let identity = Identity { host: request.host.clone(), ..identity };
-        let on_host = self.host.is_some();
-        self.kernel.start(request, &folder.join("kernel"), on_host, identity, &self.ledger)
+        let host = self.host.as_ref();
+        self.kernel.start(request, &folder.join("kernel"), host, identity, &self.ledger)
     }
 
     /// Ends components and hosts and undoes the ledger; what could not be undone. Does it once,

@@ -126,7 +126,7 @@ impl Host {
         }
     }
 
-    fn components(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<Component>>> {
+    pub(crate) fn components(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<Component>>> {
         self.components.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -6,15 +6,17 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use loopscope_collect::Identity;
 use loopscope_kernel::programs;
 use loopscope_kernel::recorder::{Recorder, RecorderError, Request};
 use loopscope_kernel::recording::{Account, Recording};
+use loopscope_kernel::samples::{self, Sampler};
 use loopscope_kernel::tracefs::{self, Instance};
 use thiserror::Error;
 
+use crate::host::Host;
 use crate::ledger::{Entry, Ledger, LedgerError, prefix};
 use crate::namespace;
 use crate::proto::begun_kernel_class::Found;
@@ -52,26 +54,50 @@ pub(crate) struct Begun {
     pub(crate) classes: Vec<BegunKernelClass>,
 }
 
+/// What is being recorded.
+#[derive(Debug)]
+enum Recorded {
+    Events(Recorder),
+    Counts(Sampler),
+}
+
 /// The recording of a kernel, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct Kernel {
-    recorder: Mutex<Option<Recorder>>,
+    recorded: Mutex<Option<Recorded>>,
 }
 
 impl Kernel {
-    /// Begins to record into `folder`, which is made. `on_host`: this is the agent of a host, whose
-    /// network is measured; else that of the hosts of the run.
+    /// Begins to record into `folder`, which is made. `host`: this is its agent, and its network is
+    /// measured; else that of the hosts of the run.
     pub(crate) fn start(
         &self,
         request: &StartKernelRequest,
         folder: &Path,
-        on_host: bool,
+        host: Option<&Arc<Host>>,
         identity: Identity,
         ledger: &Ledger,
     ) -> Result<Begun, KernelError> {
-        let mut recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
-        if recorder.is_some() {
+        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        if recorded.is_some() {
             return Err(KernelError::Twice);
+        }
+        let make = || {
+            fs::create_dir_all(folder)
+                .map_err(|source| KernelError::Folder { path: folder.to_owned(), source })
+        };
+        if request.classes.iter().any(|class| class.name == samples::CLASS) {
+            let host = host.map(Arc::clone).ok_or(KernelError::NoHost)?;
+            make()?;
+            let (sampler, recording) = Sampler::start(samples::Request {
+                folder: folder.to_owned(),
+                host: identity.host,
+                clock_uuid: identity.clock_uuid,
+                frequency: identity.frequency,
+                roots: Box::new(move || processes(&host)),
+            })?;
+            *recorded = Some(Recorded::Counts(sampler));
+            return Ok(Begun { recording, classes: vec![] });
         }
         let names = request.classes.iter().map(|class| &class.name);
         for name in names {
@@ -80,8 +106,7 @@ impl Kernel {
             }
         }
         let tracefs = mounted(ledger)?;
-        fs::create_dir_all(folder)
-            .map_err(|source| KernelError::Folder { path: folder.to_owned(), source })?;
+        make()?;
         let mut classes = BTreeMap::new();
         let by_programs = |class: &&KernelClass| programs::CLASSES.contains(&class.name.as_str());
         let (by_programs, others): (Vec<_>, Vec<_>) = request.classes.iter().partition(by_programs);
@@ -94,7 +119,7 @@ impl Kernel {
         }
         let mut asked = None;
         if !by_programs.is_empty() {
-            let namespaces = measured(on_host, &prefix(ledger.run()))?;
+            let namespaces = measured(host.is_some(), &prefix(ledger.run()))?;
             let classes = by_programs.iter().map(|each| (each.name.clone(), each.events.clone()));
             asked = Some(programs::Request { classes: classes.collect(), namespaces });
         }
@@ -119,15 +144,25 @@ impl Kernel {
             found: Some(found),
         };
         let classes = known.chain(without).map(class).collect();
-        *recorder = Some(begun);
+        *recorded = Some(Recorded::Events(begun));
         Ok(Begun { recording, classes })
     }
 
     /// Ends it; the account, or `None` where nothing is recorded.
     pub(crate) fn finish(&self) -> Result<Option<Account>, KernelError> {
-        let recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Ok(recorder.map(Recorder::finish).transpose()?)
+        let recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Ok(match recorded {
+            Some(Recorded::Events(recorder)) => Some(recorder.finish()?),
+            Some(Recorded::Counts(sampler)) => Some(sampler.finish()?),
+            None => None,
+        })
     }
+}
+
+/// The first processes of a host's components that go on.
+fn processes(host: &Host) -> Vec<u32> {
+    let components = host.components();
+    components.values().filter(|each| !each.is_over()).map(|each| each.pid).collect()
 }
 
 /// The inodes of the network namespaces of this host, or of those of a run.

@@ -13,5 +13,6 @@ pub mod page;
 pub mod programs;
 pub mod recorder;
 pub mod recording;
+pub mod samples;
 pub mod tracefs;
 pub mod transcode;

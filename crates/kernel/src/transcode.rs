@@ -16,6 +16,7 @@ use crate::page::{self, Missed, PageError};
 use crate::programs;
 use crate::programs::record::Kind;
 use crate::recording::{Account, BufferCounts, Class, Recording, RecordingError, failed};
+use crate::samples;
 
 /// The group of all kernel events.
 pub const GROUP: &str = "kernel";
@@ -44,6 +45,7 @@ pub fn transcode(folder: &Path, out: &Path) -> Result<(), RecordingError> {
             Writer::new(&out, PacketWriter::new(metadata.uuid, stream.id, processor, 0, PACKET))?;
         let found = match &stream.source {
             Source::Pages(events) => transcode_pages(events, &pages, writer)?,
+            Source::Samples => samples::transcode::transcode(&pages, recording.frequency, writer)?,
             Source::Records => {
                 let readings = Recording::readings(folder, name);
                 let symbols = Recording::symbols(folder, name);
@@ -80,11 +82,17 @@ enum Source {
     Pages(Tracepoints),
     /// Records of programs.
     Records,
+    /// Counts of threads.
+    Samples,
 }
 
 fn classes(folder: &Path, recording: &Recording) -> Result<Vec<Stream>, RecordingError> {
     let stream = |(id, (name, class)): (u32, (&String, &Class))| {
         let process = format!("{GROUP} {name}");
+        if name == samples::CLASS {
+            let events = vec![event_class(0, samples::CLASS, samples::transcode::fields())];
+            return Ok(Stream { id, process, events, source: Source::Samples });
+        }
         if !class.programs.is_empty() {
             let events = Kind::ALL
                 .into_iter()

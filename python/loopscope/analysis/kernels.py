@@ -57,7 +57,7 @@ def read_kernels(run: Run, paths: Mapping[str, Messages]) -> tuple[KernelResult 
     result = KernelResult(
         classes,
         tuple(sorted(absent)),
-        {name: found["error"] for _, name, found in kernels if found["error"] is not None},
+        {name: why for _, name, found in kernels if (why := _unrecorded(found)) is not None},
         event_ns,
         next(iter(unknown), None),
         {} if unknown else _costs(run, paths, event_ns),
@@ -104,10 +104,16 @@ def _events(run: Run, table: str, repeat: int, begin: Nanoseconds, end: Nanoseco
     return found
 
 
+def _unrecorded(found: Mapping[str, Any]) -> str | None:
+    """Why a kernel's events were not recorded; there may be counts of threads in their place."""
+    why: str | None = found["error"] or found.get("counts_only")
+    return why
+
+
 def _problems(name: str, repeat: int, found: Mapping[str, Any]) -> list[str]:
     where = f"{name}, repeat {repeat}"
-    if found["error"] is not None:
-        return [f"{where}: kernel events: {found['error']}"]
+    if (why := _unrecorded(found)) is not None:
+        return [f"{where}: kernel events: {why}"]
     if found.get("without"):
         return [f"{where}: {text}" for text in kernel_events.without(found["without"])]
     if not found["threads_known"]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from loopscope.analysis import counted
 from loopscope.analysis.critical_path import RECEIVED, SENT, Part, over_link, over_tcp, split
 from loopscope.analysis.document import Document
 from loopscope.analysis.hop_decomposition import LinkEvents, Passage
@@ -81,9 +82,14 @@ class WhyMessage(Document):
         return sums
 
 
-def can_explain(run: Run) -> bool:
-    """Whether the events without which nothing can be said were recorded."""
+def has_events(run: Run) -> bool:
+    """Whether the scheduler's events were recorded."""
     return all(table in run.tables for table in SCHEDULER)
+
+
+def can_explain(run: Run) -> bool:
+    """Whether that was recorded without which nothing can be said: events, or counts of threads."""
+    return has_events(run) or counted.TABLE in run.tables
 
 
 def why(
@@ -122,8 +128,9 @@ class _Explained:
         self._passages: dict[tuple[int, int], dict[int, Passage]] = {}
         self._ledgers: dict[tuple[int, str], TcpLedger] = {}
         self._has_ledgers = TcpLedger.recorded(run)
-        tables = run.relation(SCHEDULER[0])
-        self._recorded = set(tables.project("repeat, host").distinct().fetchall())
+        self._recorded = _hosts(run, SCHEDULER[0]) if has_events(run) else set()
+        self._counted = _hosts(run, counted.TABLE)
+        self._counts: dict[tuple[int, str], counted.Counts] = {}
 
     def message(self, row: int) -> WhyMessage:
         messages = self._messages
@@ -148,6 +155,8 @@ class _Explained:
         stamps = [int(messages.ts[each][row]) for each in hop]
         ends = [self._places[each][repeat, ts] for each, ts in zip(hop, stamps, strict=True)]
         kernels = [self._kernel(repeat, place[0]) for place in ends]
+        if kernels[1] is None and (repeat, ends[1][0]) in self._counted:
+            return self._by_counts(repeat, named, ends, stamps)
         if kernels[1] is None:
             return WhyHop(*named, (), f"the kernel of {ends[1][0]} was not recorded")
         sender, receiver = ends[0][1], ends[1][1]
@@ -187,6 +196,28 @@ class _Explained:
         causes = _Causes(scheduling, threads, sleeps, passage, ends[0][0], ends[1][0])
         return WhyHop(*named, _fitted(parts, end - length, end, causes), None)
 
+    def _by_counts(
+        self,
+        repeat: int,
+        named: tuple[str, str, int, int],
+        ends: Sequence[tuple[str, int | None, int | None, int | None]],
+        stamps: Sequence[int],
+    ) -> WhyHop:
+        """A hop whose receiver's kernel has no events, but counts of threads."""
+        sender, receiver = (self._counted_end(repeat, host, tid) for host, tid, *_ in ends)
+        if receiver is None:
+            return WhyHop(*named, (), f"it is not known which thread {named[1]} was in")
+        length = max(named[2], 0)
+        parts = counted.held(sender, receiver, stamps[1] - length, stamps[1])
+        return WhyHop(*named, tuple(WhyPart(*part) for part in parts), None)
+
+    def _counted_end(self, repeat: int, host: str, tid: int | None) -> counted.End | None:
+        if tid is None or (repeat, host) not in self._counted:
+            return None
+        if (repeat, host) not in self._counts:
+            self._counts[repeat, host] = counted.Counts(self._run, repeat, host)
+        return counted.End(self._counts[repeat, host], tid)
+
     def _over_links(self, hop: tuple[int, int]) -> dict[int, Passage]:
         """The messages that went over an emulated link on a hop, by their rows."""
         if hop not in self._passages:
@@ -221,6 +252,13 @@ class _Explained:
 
     def _kernel_of(self, repeat: int, host: str) -> str:
         return host if (repeat, host) in self._recorded else SHARED
+
+
+def _hosts(run: Run, table: str) -> set[tuple[int, str]]:
+    """The repeats and hosts of which a table has rows."""
+    if table not in run.tables:
+        return set()
+    return set(run.relation(table).project("repeat, host").distinct().fetchall())
 
 
 def _places(

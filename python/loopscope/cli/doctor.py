@@ -289,7 +289,8 @@ def _kernel_events() -> Finding:
         not missing,
         found,
         missing,
-        "what a program waited for is not known: `loopscope why` explains no message",
+        "what a program waited for is not known: `loopscope why` has only for how long threads ran "
+        "and waited for a processor",
     )
 
 

@@ -26,7 +26,11 @@ class Kernels:
     """The kernels of a run's hosts, and what became of recording them."""
 
     def __init__(
-        self, experiment: Experiment, agents: Mapping[str, Agent], progress: Progress
+        self,
+        experiment: Experiment,
+        agents: Mapping[str, Agent],
+        hosts: Mapping[str, Agent],
+        progress: Progress,
     ) -> None:
         self._classes = kernel_events.selected(experiment.kernel)
         self._asked = experiment.kernel_asked
@@ -36,9 +40,9 @@ class Kernels:
             self._buffer = min(BUFFER, max(each, _LEAST))
         self._agents = dict(agents) if self._classes else {}
         self._reference = experiment.hosts[0]
-        self._hosts = set(experiment.hosts)
+        self._hosts = dict(hosts)
         self._progress = progress
-        self._recorded: set[str] = set()
+        self._recorded: dict[str, Agent] = {}
         self._found: dict[str, dict[str, Any]] = {}
 
     async def start(self) -> None:
@@ -56,8 +60,11 @@ class Kernels:
             self._found[name] = {"error": str(error), "asked": self._asked}
             if self._asked:
                 self._progress.note(f"no kernel events: {error}")
+            # A kernel of several hosts is theirs, that of one its own.
+            hosts = [name] if name in self._hosts else list(self._hosts)
+            await asyncio.gather(*(self._start_counts(host) for host in hosts))
             return
-        self._recorded.add(name)
+        self._recorded[name] = self._agents[name]
         self._found[name] = {
             "error": None,
             "asked": self._asked,
@@ -79,14 +86,36 @@ class Kernels:
         if begun.absent and self._asked:
             self._progress.note(f"{name}: this kernel has no {', '.join(sorted(begun.absent))}")
 
+    async def _start_counts(self, host: str) -> None:
+        """Has a host record what everybody may know of its components' threads instead.
+
+        Where it cannot, that belongs to why there are no events.
+        """
+        try:
+            await self._hosts[host].start_kernel(host, {kernel_events.COUNTS: ()}, self._buffer)
+        except AgentError as error:
+            refused = self._found.setdefault(host, {"asked": self._asked})
+            refused["error"] = f"{refused.get('error') or ''} {error}".strip()
+            return
+        self._recorded[host] = self._hosts[host]
+        why = self._found.get(host, {}).get("error")
+        self._found[host] = {
+            "error": None,
+            "asked": self._asked,
+            "absent": [],
+            "threads_known": True,
+            "costs": {},
+            "without": {},
+            "counts_only": why,
+        }
+
     async def finish(self) -> None:
         """Ends that."""
         await asyncio.gather(*(self._finish(name) for name in sorted(self._recorded)))
 
     async def _finish(self, name: str) -> None:
-        self._recorded.discard(name)
         try:
-            ended = await self._agents[name].finish_kernel()
+            ended = await self._recorded.pop(name).finish_kernel()
         except AgentError as error:
             self._found[name]["error"] = str(error)
             self._progress.note(f"kernel events of {name}: {error}")

@@ -76,7 +76,12 @@ class Repeat:
             self._each,
             links_at_hosts=bed.links_at_hosts,
         )
-        self._kernels = Kernels(experiment, bed.kernels, progress)
+        self._kernels = Kernels(
+            experiment,
+            bed.kernels,
+            {name: host.agent for name, host in bed.hosts.items()},
+            progress,
+        )
         self._collecting = False
         self.left: dict[str, str] = {}
         """The phase in which a component ended that was to go on."""

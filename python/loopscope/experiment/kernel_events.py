@@ -67,6 +67,9 @@ CLASSES: dict[str, tuple[str, ...]] = {
 
 Those of the group ``bpf`` are loopscope's own: programs in the kernel record them."""
 
+COUNTS = "schedstat"
+"""The class of what is recorded instead where no events can be: counts of threads."""
+
 AUTO = (
     "sched:sched_switch",
     "sched:sched_waking",

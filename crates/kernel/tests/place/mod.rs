@@ -1,5 +1,7 @@
 //! Where tests record the kernel.
 
+#![allow(dead_code, reason = "each test program uses its part")]
+
 #[path = "../../../../tests/skip.rs"]
 pub mod skip;
 
@@ -73,7 +75,6 @@ impl Place {
 }
 
 /// What an event costs hangs on the machine, and on what else runs there; but it is a time.
-#[allow(dead_code, reason = "each test program uses its part")]
 pub fn check_cost(recorder: &Recorder, class: &str) {
     match &recorder.event_ns[class] {
         Ok(ns) => assert!((1.0..1e6).contains(ns), "an event of {class} costs {ns} ns"),

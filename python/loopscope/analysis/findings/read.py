@@ -19,7 +19,7 @@ from loopscope.analysis.findings.result import (
 from loopscope.analysis.findings.series import Series
 from loopscope.analysis.findings.stepwise import SEARCHES, search
 from loopscope.analysis.quantity_text import UNKNOWN_NS, number
-from loopscope.analysis.why import can_explain
+from loopscope.analysis.why import has_events
 
 if TYPE_CHECKING:
     from loopscope.analysis.findings.series import Floats
@@ -89,7 +89,7 @@ def _of_repeat(
     series = Series((begin - begin[0]).astype(np.float64), took)
     patterns = search(series, least)
     activities = None
-    if patterns and can_explain(run):
+    if patterns and has_events(run):
         activities = Activities(run, messages, repeat)
     found = []
     for each, rest, certain in patterns:

@@ -1,0 +1,169 @@
+"""For how long threads ran and waited for a processor, by the kernel's counts of each thread.
+
+They are looked at every 2 ms where the scheduler's events cannot be recorded
+(`crates/kernel/src/samples.rs`), so an interval has bounds only. All times are global ns.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loopscope.analysis.kernels import rows_of
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from loopscope.timeline import Run
+
+    Integers = npt.NDArray[np.int64]
+
+TABLE = "kernel.schedstat"
+# The kernel counts how long a thread runs no later than at its next tick, of which it has 100 in a
+# second at least.
+_TICK_NS = 10_000_000
+
+
+@dataclass(frozen=True)
+class Growth:
+    """By how much a thread's counts grew in an interval, ns: at least and at most."""
+
+    ran: tuple[int, int]
+    waited: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class _Thread:
+    root: int
+    """The first process of its program."""
+    name: str
+    begun: Integers
+    ended: Integers
+    """When each look began and ended."""
+    ran: Integers
+    waited: Integers
+
+
+class Counts:
+    """The counts of the threads of a host's components in one repeat."""
+
+    def __init__(self, run: Run, repeat: int, host: str) -> None:
+        """Raises `RunError` where the table cannot be read."""
+        columns = "ts, tid, took_ns, root, run_ns, wait_ns, comm::VARCHAR AS comm"
+        rows = rows_of(run, TABLE, repeat, host, columns)
+        tids = rows["tid"].to_numpy()
+        names = ("ts", "took_ns", "run_ns", "wait_ns")
+        ts, took, ran, waited = (rows[name].to_numpy().astype(np.int64) for name in names)
+        self._components = {
+            each.pid: f"{each.component} of {host}"
+            for each in run.exits
+            if (each.repeat, each.host) == (repeat, host) and each.pid is not None
+        }
+        self._threads: dict[int, _Thread] = {}
+        for tid in np.unique(tids).tolist():
+            of = np.flatnonzero(tids == tid)
+            root, name = rows["root"][int(of[0])].as_py(), rows["comm"][int(of[-1])].as_py()
+            begun = ts[of]
+            self._threads[tid] = _Thread(
+                root, str(name), begun, begun + took[of], ran[of], waited[of]
+            )
+
+    def growth(self, tid: int, begin: int, end: int) -> Growth | None:
+        """By how much a thread's counts grew; None if it was not looked at before and after."""
+        thread = self._threads.get(tid)
+        if thread is None:
+            return None
+        # The last look that was over at the begin, the first one that had not begun then.
+        before = int(thread.ended.searchsorted(begin, side="right")) - 1
+        after = int(thread.begun.searchsorted(begin))
+        last = int(thread.ended.searchsorted(end, side="right")) - 1
+        following = int(thread.begun.searchsorted(end))
+        if before < 0 or after >= len(thread.begun):
+            return None
+        length = end - begin
+
+        def bounds(values: Integers, late: int) -> tuple[int, int]:
+            least, most = int(values[last]), int(values[before]) + length
+            if following < len(values):
+                # What came after the interval is no longer than the time until the look.
+                since = int(thread.ended[following]) - end
+                least = max(least, int(values[following]) - since)
+                most = int(values[following])
+            least -= int(values[after]) + late
+            most += late - int(values[before])
+            return max(min(least, length), 0), max(min(most, length), 0)
+
+        return Growth(bounds(thread.ran, _TICK_NS), bounds(thread.waited, 0))
+
+    def busiest(self, but: int, begin: int, end: int) -> tuple[int, str] | None:
+        """How long about the other threads of a program ran in an interval, ns, and whose they are.
+
+        Of the program that ran longest; None if none did.
+        """
+        ran: Counter[int] = Counter()
+        for tid, thread in self._threads.items():
+            if tid != but:
+                at_begin, at_end = np.interp([begin, end], thread.begun, thread.ran)
+                ran[thread.root] += round(at_end - at_begin)
+        if not ran:
+            return None
+        ((root, ns),) = ran.most_common(1)
+        own = but in self._threads and self._threads[but].root == root
+        return ns, f"another thread of {self.named(root)}" if own else self.named(root)
+
+    def named(self, tid: int) -> str:
+        """A thread for people: its component, with the kernel's name where it is not its first."""
+        thread = self._threads.get(tid)
+        if thread is None:
+            return self._components.get(tid, f"thread {tid}")
+        component = self._components.get(thread.root)
+        if component is None or tid == thread.root:
+            return component or thread.name
+        return f"{component} ({thread.name})"
+
+
+@dataclass(frozen=True)
+class End:
+    """A thread at an end of a hop, and what is known of its host's threads."""
+
+    counts: Counts
+    tid: int
+
+
+def held(sender: End | None, receiver: End, begin: int, end: int) -> list[tuple[str, int, str]]:
+    """What the counts say of a hop: name, ns and cause of parts that add up to it.
+
+    What one of both threads surely did is a part, the rest is unknown. In which order it was they
+    do not tell.
+    """
+    length = end - begin
+    growth = receiver.counts.growth(receiver.tid, begin, end)
+    if growth is None:
+        return [("unknown", length, "the scheduler's counts of its thread are not there")]
+    name = receiver.counts.named(receiver.tid)
+    ran = growth.ran[0]
+    waited = min(growth.waited[0], length - ran)
+    busy = growth.ran[1] + growth.waited[1]
+    cause = f"{name} waited for a processor{_while(receiver, begin, end, waited)}"
+    parts = [("runnable", waited, cause), ("running", ran, name)]
+    if sender is not None and (sender.tid, sender.counts) == (receiver.tid, receiver.counts):
+        parts.append(("blocked", max(length - busy, 0), f"{name} slept"))
+    elif sender is not None:
+        before = sender.counts.growth(sender.tid, begin, end)
+        # As long as the receiver may have been busy, what the sender did held nothing more.
+        own = max((before.waited[0] if before else 0) - busy, 0)
+        of = sender.counts.named(sender.tid)
+        cause = f"{of} waited for a processor{_while(sender, begin, end, own)}"
+        parts.insert(0, ("runnable", own, cause))
+    rest = length - sum(ns for _, ns, _ in parts)
+    parts.append(("unknown", rest, "the scheduler's counts do not tell; its events do"))
+    return [part for part in parts if part[1] > 0]
+
+
+def _while(of: End, begin: int, end: int, waited: int) -> str:
+    """Names the program that ran meanwhile, for half of the wait at least."""
+    other = of.counts.busiest(of.tid, begin, end) if waited > 0 else None
+    return f", while {other[1]} ran" if other is not None and 2 * other[0] >= waited else ""

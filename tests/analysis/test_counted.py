@@ -1,0 +1,149 @@
+"""What counts of threads say of an interval, against schedules that are known."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from loopscope.analysis.counted import Counts, End, held
+
+MS = 1_000_000
+TICK = 4 * MS
+NODE, OTHER = 20, 30
+
+
+@dataclass(frozen=True)
+class Exit:
+    repeat: int
+    host: str
+    component: str
+    pid: int | None
+
+
+class Schedule:
+    """What a thread did: it slept, then waited, then ran, again and again."""
+
+    def __init__(self, draw: random.Random, length: int) -> None:
+        self.turns: list[tuple[int, int, int]] = []
+        at = 0
+        while at < length:
+            asleep, waits, runs = (round(draw.expovariate(1 / (3 * MS))) for _ in range(3))
+            self.turns.append((at + asleep, at + asleep + waits, at + asleep + waits + runs))
+            at = self.turns[-1][2]
+
+    def did(self, begin: int, end: int) -> tuple[int, int]:
+        """For how long it ran and waited in an interval."""
+
+        def within(since: int, until: int) -> int:
+            return max(0, min(until, end) - max(since, begin))
+
+        ran = sum(within(came, went) for _, came, went in self.turns)
+        return ran, sum(within(woken, came) for woken, came, _ in self.turns)
+
+    def counts(self, at: int) -> tuple[int, int]:
+        """As the kernel has them: a wait is counted when it ends, a run at ticks and at its end."""
+        ran = waited = 0
+        for woken, came, went in self.turns:
+            waited += came - woken if came <= at else 0
+            ran += max(0, min(went, at if went <= at else at // TICK * TICK) - came)
+        return ran, waited
+
+    def looks(self, tid: int, draw: random.Random, length: int) -> list[dict[str, Any]]:
+        """Looks every 2 ms: those that changed, and the one before each of them."""
+        rows: list[dict[str, Any]] = []
+        last: dict[str, Any] | None = None
+        for number in range(length // (2 * MS)):
+            at, took = number * 2 * MS + draw.randrange(100_000), draw.randrange(1_000, 20_000)
+            ran, waited = self.counts(at + draw.randrange(took))
+            row = {"ts": at, "tid": tid, "took_ns": took, "root": tid}
+            row |= {"run_ns": ran, "wait_ns": waited, "comm": f"thread-{tid}"}
+            same = last is not None and (ran, waited) == (last["run_ns"], last["wait_ns"])
+            if not same:
+                if last is not None and last is not rows[-1]:
+                    rows.append(last)
+                rows.append(row)
+            last = row
+        return rows
+
+
+class Kernel:
+    """A table of looks, as a run offers it."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.exits = [Exit(1, "h2", "node", NODE), Exit(1, "h2", "other", OTHER)]
+        whole = [{"repeat": 1, "host": "h2", "counter": row["ts"], **row} for row in rows]
+        self._con = duckdb.connect()
+        self._table = pa.Table.from_pylist(whole)
+
+    def relation(self, name: str) -> duckdb.DuckDBPyRelation:
+        assert name == "kernel.schedstat"
+        return self._con.from_arrow(self._table)
+
+    def counts(self) -> Counts:
+        return Counts(self, 1, "h2")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_thread_did_lies_within_the_bounds(seed: int) -> None:
+    """In intervals that begin while it does not wait and end while it runs: a hop's ends do."""
+    draw = random.Random(seed)
+    length = 400 * MS
+    schedule = Schedule(draw, length)
+    counts = Kernel(schedule.looks(NODE, draw, length)).counts()
+    narrow = 0
+    for _ in range(200):
+        _, came, went = draw.choice(schedule.turns)
+        end = draw.randrange(came, went + 1)
+        begin = max(0, end - draw.randrange(1, 60 * MS))
+        growth = counts.growth(NODE, begin, end)
+        if growth is None or any(woken < begin < came for woken, came, _ in schedule.turns):
+            continue
+        ran, waited = schedule.did(begin, end)
+        assert growth.ran[0] <= ran <= growth.ran[1], (begin, end, growth, ran)
+        assert growth.waited[0] <= waited <= growth.waited[1], (begin, end, growth, waited)
+        narrow += growth.waited[1] - growth.waited[0] < 8 * MS
+    assert narrow > 50
+
+
+def looks(tid: int, *points: tuple[int, int, int]) -> list[dict[str, Any]]:
+    """Looks at ms, with ms that the thread has run and waited."""
+    return [
+        {"ts": at * MS, "tid": tid, "took_ns": 1_000, "root": tid, "run_ns": ran * MS}
+        | {"wait_ns": waited * MS, "comm": f"thread-{tid}"}
+        for at, ran, waited in points
+    ]
+
+
+def test_a_wait_is_named_with_who_ran_meanwhile() -> None:
+    node = looks(NODE, (0, 5, 0), (20, 5, 0), (48, 5, 0), (50, 6, 28), (60, 6, 28))
+    other = looks(OTHER, (0, 0, 0), (20, 0, 0), (50, 29, 0), (60, 29, 0))
+    counts = Kernel(node + other).counts()
+    found = held(None, End(counts, NODE), 20 * MS, 50 * MS)
+    assert sum(ns for _, ns, _ in found) == 30 * MS
+    assert found[0] == (
+        "runnable",
+        pytest.approx(28 * MS, abs=2_000),
+        "node of h2 waited for a processor, while other of h2 ran",
+    )
+    assert found[-1][0] == "unknown"
+
+
+def test_a_sleep_is_what_is_left_between_two_events_of_a_thread() -> None:
+    node = looks(NODE, (0, 5, 0), (20, 5, 0), (98, 5, 0), (100, 6, 0), (110, 6, 0))
+    counts = Kernel(node).counts()
+    end = End(counts, NODE)
+    found = dict((name, ns) for name, ns, _ in held(end, end, 20 * MS, 100 * MS))
+    # As much as it surely did not run: the kernel may count that a tick late.
+    assert 60 * MS < found["blocked"] <= 80 * MS and sum(found.values()) == 80 * MS
+
+
+def test_what_was_not_looked_at_is_unknown() -> None:
+    counts = Kernel(looks(NODE, (50, 5, 0), (52, 6, 0))).counts()
+    for tid in (NODE, OTHER):
+        ((name, ns, cause),) = held(None, End(counts, tid), 20 * MS, 51 * MS)
+        assert (name, ns) == ("unknown", 31 * MS) and "are not there" in cause
