@@ -190,6 +190,8 @@ def test_counts_of_threads_say_what_held_messages(user: OrdinaryUser, results: R
     (expected,) = results(done)["expectations"]
     waited = "runnable: node of h2 waited for a processor, while hog of h2"
     assert expected["verdict"] == "FAIL" and waited in expected["reason"], expected
+    drawn = user.command("figure", "runs/waits/latest", "causes", "msg")
+    assert drawn.returncode == 2 and "has counts of threads alone" in drawn.stderr, drawn.stderr
     told = user.command("why", "runs/waits/latest", "--over", "8ms", "--json")
     messages = [json.loads(line) for line in told.stdout.splitlines()]
     assert len(messages) > 10, told.stderr

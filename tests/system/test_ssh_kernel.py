@@ -74,7 +74,7 @@ def test_each_host_has_its_kernel(machines: SshMachines, results: Read) -> None:
         assert of_receiver.match(last["cause"]), hop["parts"]
 
 
-def test_an_ordinary_user_has_none_and_is_told(machines: SshMachines, results: Read) -> None:
+def test_an_ordinary_user_has_counts_and_is_told(machines: SshMachines, results: Read) -> None:
     text = EXPERIMENT.replace("machines: {h1: {user: root}, h2: {user: root}}\n", "")
     done = machines.command("run", machines.write("traced.yaml", text), "--json")
     read = results(done)
@@ -82,7 +82,22 @@ def test_an_ordinary_user_has_none_and_is_told(machines: SshMachines, results: R
     assert set(read["kernel"]["unrecorded"]) == set(HOSTS)
     assert "which takes root" in read["kernel"]["unrecorded"]["h1"]
     assert any("kernel events: " in problem for problem in read["problems"])
+    assert set(read["kernel"]["classes"]) == {"schedstat"}
     # Nobody asks, nobody is told.
     text = text.replace(', kernel: ["sched:*", "irq:*", "softirq:*"]', "")
-    read = results(machines.command("run", machines.write("traced.yaml", text), "--json"))
-    assert "kernel" not in read
+    for choice in ("", ", kernel: off"):
+        chosen = text.replace('["pipe:*"]', f'["pipe:*"]{choice}')
+        done = machines.command("run", machines.write("traced.yaml", chosen), "--json")
+        read = results(done)
+        assert not any("kernel events: " in problem for problem in read.get("problems", []))
+        if choice:
+            assert "kernel" not in read
+            continue
+        kernel = read["kernel"]
+        assert kernel["unrecorded"] == {} and set(kernel["classes"]) == {"schedstat"}
+        assert kernel["classes"]["schedstat"]["recorded"] > 0
+        told = machines.command("why", "runs/traced/latest", "--worst", "300", "--json")
+        messages = [json.loads(line) for line in told.stdout.splitlines()]
+        assert len(messages) == 300, told.stderr
+        for hop in (hop for message in messages for hop in message["hops"]):
+            assert sum(part["ns"] for part in hop["parts"]) == max(hop["ns"], 0), hop

@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use loopscope_collect::Identity;
 use loopscope_kernel::programs;
@@ -21,6 +22,9 @@ use crate::ledger::{Entry, Ledger, LedgerError, prefix};
 use crate::namespace;
 use crate::proto::begun_kernel_class::Found;
 use crate::proto::{BegunKernelClass, KernelClass, StartKernelRequest};
+
+/// Looking at threads more often than that would be most of what this machine does.
+const SHORTEST_PERIOD_NS: u64 = 100_000;
 
 /// Why there are no kernel events.
 #[derive(Debug, Error)]
@@ -94,6 +98,7 @@ impl Kernel {
                 host: identity.host,
                 clock_uuid: identity.clock_uuid,
                 frequency: identity.frequency,
+                period: Duration::from_nanos(request.period_ns.max(SHORTEST_PERIOD_NS)),
                 roots: Box::new(move || processes(&host)),
             })?;
             *recorded = Some(Recorded::Counts(sampler));

@@ -28,6 +28,7 @@ struct task_struct {
 struct pt_regs {
     long orig_ax;
 } KERNEL;
+enum { FIELD_EXISTS = 2 };
 
 struct sleep {
     u64 at; // CLOCK_MONOTONIC, ns
@@ -40,6 +41,14 @@ struct sleep {
     u64 stack[FRAMES]; // of an uninterruptible sleep; the innermost function is first
 };
 _Static_assert(sizeof(struct sleep) == RECORD_SIZE, "src/programs/record.rs has this layout");
+
+// The system call that a thread is in; -1: it is in none, or this processor is another one.
+static int system_call(struct task_struct *task) {
+    struct pt_regs *registers = task_pt_regs(task);
+    if (!__builtin_preserve_field_info(registers->orig_ax, FIELD_EXISTS))
+        return -1;
+    return registers->orig_ax;
+}
 
 // A record of the thread that leaves its processor, if it is one of a measured namespace and sleeps;
 // else 0.
@@ -57,7 +66,7 @@ static struct sleep *of_switch(u8 kind, u64 *arguments) {
     struct sleep *record = begin(kind);
     if (record) {
         record->state = state;
-        record->syscall = task_pt_regs(task)->orig_ax;
+        record->syscall = system_call(task);
     }
     return record;
 }

@@ -24,10 +24,8 @@ pub(crate) mod transcode;
 /// The class of these events, and the name of the one that there is.
 pub const CLASS: &str = "schedstat";
 
-/// Between two looks at the threads.
-const PERIOD: Duration = Duration::from_millis(2);
-/// Between two looks for threads that are new, in periods.
-const SEARCH: u32 = 50;
+/// Between two looks for threads that are new, about.
+const SEARCH: Duration = Duration::from_millis(100);
 /// The kernel keeps no more of a thread's name.
 const NAME: usize = 16;
 /// Bytes of a record.
@@ -43,6 +41,8 @@ pub struct Request {
     pub clock_uuid: [u8; 16],
     /// Nominal frequency of its counter.
     pub frequency: Frequency,
+    /// Between two looks at the threads.
+    pub period: Duration,
     /// The first process of each program whose threads are looked at, and those that it starts.
     pub roots: Box<dyn Fn() -> Vec<u32> + Send>,
 }
@@ -60,7 +60,7 @@ impl Sampler {
         // A kernel without these counts has no such file.
         let own = Path::new("/proc/self/schedstat");
         fs::read(own).map_err(failed("read", own))?;
-        let Request { folder, host, clock_uuid, frequency, roots } = request;
+        let Request { folder, host, clock_uuid, frequency, period, roots } = request;
         let class =
             Class { programs: vec![CLASS.to_owned()], processors: vec![0], ..Class::default() };
         let recording = Recording {
@@ -77,7 +77,7 @@ impl Sampler {
         let file = Output::make(Recording::pages(&folder, CLASS, 0))?;
         recording.store(&folder)?;
         let (end, ended) = channel();
-        let mut looks = Looks { threads: BTreeMap::new(), file, recorded: 0 };
+        let mut looks = Looks { threads: BTreeMap::new(), period, file, recorded: 0 };
         let thread = std::thread::Builder::new()
             .name("schedstat".to_owned())
             .spawn(move || looks.run(&roots, &ended, &folder))
@@ -163,6 +163,7 @@ impl Thread {
 
 struct Looks {
     threads: BTreeMap<u32, Thread>,
+    period: Duration,
     file: Output,
     recorded: u64,
 }
@@ -174,23 +175,25 @@ impl Looks {
         ended: &Receiver<()>,
         folder: &Path,
     ) -> Result<Account, RecorderError> {
-        let (mut failure, mut number, mut next) = (None, 0, Instant::now());
+        let (mut failure, mut next, mut searched) = (None, Instant::now(), None::<Instant>);
         loop {
             let roots = roots();
-            if number % SEARCH == 0 || roots.iter().any(|root| !self.threads.contains_key(root)) {
+            if searched.is_none_or(|at| at.elapsed() >= SEARCH)
+                || roots.iter().any(|root| !self.threads.contains_key(root))
+            {
                 self.search(&roots);
+                searched = Some(Instant::now());
             }
-            number += 1;
             self.look();
             // After a failure the rest is not written, and counted.
             if failure.is_none() && self.file.is_full() {
                 failure = self.file.write().err();
             }
-            next += PERIOD;
+            next += self.period;
             let now = Instant::now();
             if next < now {
                 // Looks that were missed are not made up for: their times are in the records.
-                next = now + PERIOD;
+                next = now + self.period;
             }
             match ended.recv_timeout(next - now) {
                 Err(RecvTimeoutError::Timeout) => {}

@@ -25,6 +25,7 @@ fn counts_of_a_process_and_of_those_that_it_starts() {
         host: "h1".to_owned(),
         clock_uuid: [7; 16],
         frequency: Frequency::from_hz(1_000_000_000).unwrap(),
+        period: Duration::from_millis(2),
         roots: Box::new(move || vec![root]),
     })
     .unwrap();

@@ -125,21 +125,37 @@ def _problems(name: str, repeat: int, found: Mapping[str, Any]) -> list[str]:
 
 
 def _untold(run: Run) -> list[str]:
-    """Processors of which switches from idling are not told, though switches to it are.
+    """Processors and threads of which some switches are not told.
 
-    Some virtual machines' kernels are like that.
+    Some virtual machines' kernels record nothing while some threads have a processor: switches to
+    them are told, and none away from them.
     """
     if _SWITCHES not in run.tables:
         return []
-    counts = run.relation(_SWITCHES).aggregate(
+    idle = run.relation(_SWITCHES).aggregate(
         "repeat, host, cpu, count(*) FILTER (next_tid = 0) AS entered, "
-        "count(*) FILTER (prev_tid = 0) AS ended, count(*) AS switches"
+        "count(*) FILTER (prev_tid = 0) AS ended"
     )
-    found = counts.filter("ended = 0 AND entered > 0").order("repeat, host, cpu").fetchall()
-    return [
+    found = idle.filter("ended = 0 AND entered > 0").order("repeat, host, cpu").fetchall()
+    texts = [
         f"{host}, repeat {repeat}: the kernel does not tell when processor {cpu} ends its idling; "
         "when a thread came after that is not observable"
         for repeat, host, cpu, *_ in found
+    ]
+    came = (
+        run.relation(_SWITCHES)
+        .filter("next_tid <> 0")
+        .aggregate(
+            "repeat, host, next_tid AS tid, max(next_comm::VARCHAR) AS name, count(*) AS entered"
+        )
+    )
+    went = run.relation(_SWITCHES).aggregate("repeat, host, prev_tid AS tid, count(*) AS ended")
+    # A thread that came twice has gone in between.
+    untold = came.filter("entered > 1").join(went, "repeat, host, tid", "anti")
+    return texts + [
+        f"{host}, repeat {repeat}: the kernel does not tell when thread {tid} ({name}) leaves a "
+        "processor; how long it had one is not observable"
+        for repeat, host, tid, name, _ in untold.order("repeat, host, tid").fetchall()
     ]
 
 

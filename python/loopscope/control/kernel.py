@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from loopscope.control.progress import Progress
+from loopscope.control.stages import STARTS_IN_ALL
 from loopscope.experiment import Experiment, kernel_events, quantity
 from loopscope.files import write_whole
 from loopscope.layout import KERNELS
@@ -17,6 +18,8 @@ from loopscope.strict_json import to_json
 
 # For each class on each processor: 50 ms of 80 MB/s.
 BUFFER = 4 * 2**20
+# Between two looks at the counts of threads, where a machine has few hosts.
+LOOKS_NS = 2_000_000
 # All buffers together where nobody asked; none is smaller than the least size, though.
 _UNASKED = 64 * 2**20
 _LEAST = 256 * 2**10
@@ -34,6 +37,8 @@ class Kernels:
     ) -> None:
         self._classes = kernel_events.selected(experiment.kernel)
         self._asked = experiment.kernel_asked
+        # Nobody asked for events of other people's machines, and counts cost little.
+        self._counts_only = experiment.testbed == "ssh" and not self._asked
         self._buffer = BUFFER
         if self._classes and not self._asked:
             each = _UNASKED // (len(self._classes) * (os.cpu_count() or 1))
@@ -44,12 +49,15 @@ class Kernels:
         self._progress = progress
         self._recorded: dict[str, Agent] = {}
         self._found: dict[str, dict[str, Any]] = {}
+        self._at_once = asyncio.Semaphore(STARTS_IN_ALL)
 
     async def start(self) -> None:
         """Begins to record each of them. One that cannot be is noted, and the run goes on."""
         if self._agents and self._asked:
             self._progress.stage("starting to record kernel events")
         await asyncio.gather(*(self._start(name) for name in self._agents))
+        if self._counts_only:
+            await asyncio.gather(*(self._start_counts(host, 1) for host in self._hosts))
 
     async def _start(self, name: str) -> None:
         # A kernel of several hosts is placed by the clock of the reference.
@@ -62,7 +70,7 @@ class Kernels:
                 self._progress.note(f"no kernel events: {error}")
             # A kernel of several hosts is theirs, that of one its own.
             hosts = [name] if name in self._hosts else list(self._hosts)
-            await asyncio.gather(*(self._start_counts(host) for host in hosts))
+            await asyncio.gather(*(self._start_counts(host, len(hosts)) for host in hosts))
             return
         self._recorded[name] = self._agents[name]
         self._found[name] = {
@@ -86,13 +94,17 @@ class Kernels:
         if begun.absent and self._asked:
             self._progress.note(f"{name}: this kernel has no {', '.join(sorted(begun.absent))}")
 
-    async def _start_counts(self, host: str) -> None:
+    async def _start_counts(self, host: str, sharing: int) -> None:
         """Has a host record what everybody may know of its components' threads instead.
 
-        Where it cannot, that belongs to why there are no events.
+        ``sharing`` is how many hosts a machine has: of many each looks less often. Where it cannot,
+        that belongs to why there are no events.
         """
+        every = LOOKS_NS * max(1, sharing // 4)
         try:
-            await self._hosts[host].start_kernel(host, {kernel_events.COUNTS: ()}, self._buffer)
+            async with self._at_once:
+                agent = self._hosts[host]
+                await agent.start_kernel(host, {kernel_events.COUNTS: ()}, self._buffer, every)
         except AgentError as error:
             refused = self._found.setdefault(host, {"asked": self._asked})
             refused["error"] = f"{refused.get('error') or ''} {error}".strip()

@@ -313,14 +313,17 @@ class Agent:
         return reply
 
     async def start_kernel(
-        self, host: str, classes: Mapping[str, Sequence[str]], buffer: int
+        self, host: str, classes: Mapping[str, Sequence[str]], buffer: int, period_ns: int = 0
     ) -> pb.StartKernelReply:
         """Begins to record the kernel's events, tracepoints by class, by the clock of ``host``.
 
-        Each processor has ``buffer`` bytes for each class.
+        Each processor has ``buffer`` bytes for each class. Counts of threads are looked at every
+        ``period_ns``.
         """
         named = [pb.KernelClass(name=name, events=events) for name, events in classes.items()]
-        request = pb.StartKernelRequest(host=host, classes=named, buffer=buffer)
+        request = pb.StartKernelRequest(
+            host=host, classes=named, buffer=buffer, period_ns=period_ns
+        )
         reply: pb.StartKernelReply = await self._ask("StartKernel", request, 60)
         return reply
 

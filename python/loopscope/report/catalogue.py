@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from loopscope.analysis.messages import Messages
-from loopscope.analysis.why import can_explain
+from loopscope.analysis.why import can_explain, has_events
 from loopscope.experiment import quantity
 from loopscope.report import figures
 from loopscope.report.canvas import FORMATS, WIDTHS, Format, Width, save, write_csv
@@ -190,7 +190,7 @@ def everything(source: FigureSource) -> Iterator[Wanted]:
         else:
             suits = [] if kind == "mean-deviation" else _measured(source, known.of)
             if kind == "causes":
-                lists = source.results.messages if can_explain(source.run) else {}
+                lists = source.results.messages if has_events(source.run) else {}
                 suits = [each for each in suits if each in lists]
             if kind == "findings":
                 suits = [each for each in suits if source.findings(each).certain]
@@ -379,6 +379,11 @@ def _causes(source: FigureSource, of: str, choice: Choice) -> Chart:
     messages = source.messages(of)
     if not isinstance(messages, Messages):
         raise FigureError(f"path {of} branches: causes are of lists of events")
+    if can_explain(source.run) and not has_events(source.run):
+        raise FigureError(
+            f"{source.run.path} has counts of threads alone, which do not tell where a part was: "
+            "`loopscope why` says how long each was"
+        )
     try:
         if choice.message is not None:
             return cause_chart.named_causes(source.run, messages, choice.message, choice.repeat)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from loopscope.analysis import Results
 from loopscope.analysis.messages import Messages
 from loopscope.analysis.quantity_text import number
-from loopscope.analysis.why import can_explain
+from loopscope.analysis.why import has_events
 from loopscope.experiment import MessagePath
 from loopscope.report import (
     analyses,
@@ -46,7 +46,8 @@ def page(run: Run, results: Results, own: Sequence[Drawn] = ()) -> str:
         (path.name, list(_path_figures(path, results, marks, ends, figures)))
         for path in paths.values()
     ]
-    explained = can_explain(run)
+    # Counts of threads do not tell where a part was.
+    explained = has_events(run)
     causes = {
         name: cause_figures(run, messages, figures)
         for name, messages in results.messages.items()
