@@ -180,7 +180,8 @@ def test_nobody_asks_and_the_cause_is_named(machine: Machine, results: Read) -> 
     of_programs = {"sleep"} if json.loads(programs.stdout)["works"] else set()
     assert set(kernel["classes"]) == {"sched", "irq"} | of_programs
     assert kernel["unrecorded"] == {}
-    if not kernel["event_ns"]:
+    if kernel["cost_unknown"] is not None:
+        # While other tests keep the processors busy.
         assert "noise" in kernel["cost_unknown"] and not kernel["costs"]
     else:
         event_ns = kernel["event_ns"]["sched"]
