@@ -46,7 +46,7 @@ class Schedule:
         return ran, sum(within(woken, came) for woken, came, _ in self.turns)
 
     def counts(self, at: int) -> tuple[int, int]:
-        """As the kernel has them: a wait is counted when it ends, a run at ticks and at its end."""
+        """The kernel's counts: a wait is added when it ends, a run at each tick and at its end."""
         ran = waited = 0
         for woken, came, went in self.turns:
             waited += came - woken if came <= at else 0

@@ -43,8 +43,8 @@ struct counts {
         int(*max_entries)[count];                                                                  \
     }
 
-// The namespaces that are measured. AS_RARE: all events are recorded as the rare
-// ones are, to tell what these cost.
+// The namespaces that are measured. AS_RARE: all events are recorded as the rare ones are, to tell
+// what these cost.
 enum { MEASURED = 1, AS_RARE };
 MAP(MAP_HASH, u32, u8, 4096) namespaces SECTION(".maps");
 MAP(MAP_PERCPU_ARRAY, u32, struct counts, 1) counts SECTION(".maps");

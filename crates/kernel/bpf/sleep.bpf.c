@@ -10,8 +10,8 @@ static struct pt_regs *(*const task_pt_regs)(void *task) = (void *)175;
 
 // The flag of the kernel's own threads.
 enum { IS_KERNEL_THREAD = 0x00200000 };
-// Bits of why a thread leaves its processor that it is to be woken from: interruptible,
-// uninterruptible, stopped, traced (include/linux/sched.h).
+// Bits of the state of a thread that sleeps until it is woken: interruptible, uninterruptible,
+// stopped, traced (include/linux/sched.h).
 enum { SLEEPS = 0x0f, UNINTERRUPTIBLE = 2 };
 // Functions that are in every stack here: the program, and what calls it.
 enum { SKIPPED = 3, FRAMES = 12 };
@@ -71,7 +71,8 @@ static struct sleep *of_switch(u8 kind, u64 *arguments) {
     return record;
 }
 
-// In these, programs wait for messages and for time: all the time, so each record is short.
+// Records a sleep in which the program waits, for a message or for time. These are many, so the
+// stack, which costs most, is left out.
 SECTION("tp_btf/sched_switch")
 int interruptible_sleep(u64 *arguments) {
     struct sleep *record = of_switch(INTERRUPTIBLE_SLEEP, arguments);
@@ -80,8 +81,8 @@ int interruptible_sleep(u64 *arguments) {
     return 0;
 }
 
-// In these, the kernel waits for a disk or for itself on the program's behalf. The stack says for
-// what; to find it takes ten times as long as all else.
+// Records a sleep in which the kernel waits on the program's behalf, for a disk or for one of its own
+// locks. The stack says for what. It takes ten times as long as the rest of the record.
 SECTION("tp_btf/sched_switch")
 int uninterruptible_sleep(u64 *arguments) {
     struct sleep *record = of_switch(UNINTERRUPTIBLE_SLEEP, arguments);

@@ -4,6 +4,7 @@
 //! It is in place of the scheduler's events where these cannot be recorded.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
@@ -175,14 +176,13 @@ impl Looks {
         ended: &Receiver<()>,
         folder: &Path,
     ) -> Result<Account, RecorderError> {
-        let (mut failure, mut next, mut searched) = (None, Instant::now(), None::<Instant>);
+        let (mut failure, mut next) = (None, Instant::now());
+        let (mut known, mut searched) = (Vec::new(), Instant::now());
         loop {
             let roots = roots();
-            if searched.is_none_or(|at| at.elapsed() >= SEARCH)
-                || roots.iter().any(|root| !self.threads.contains_key(root))
-            {
+            if roots != known || searched.elapsed() >= SEARCH {
                 self.search(&roots);
-                searched = Some(Instant::now());
+                (known, searched) = (roots, Instant::now());
             }
             self.look();
             // After a failure the rest is not written, and counted.
@@ -228,8 +228,7 @@ impl Looks {
                 for task in tasks.into_iter().flatten().flatten() {
                     let tid = task.file_name().to_str().and_then(|name| name.parse().ok());
                     let Some(tid) = tid else { continue };
-                    if let std::collections::btree_map::Entry::Vacant(place) =
-                        self.threads.entry(tid)
+                    if let Entry::Vacant(place) = self.threads.entry(tid)
                         && let Ok(thread) = Thread::open(root, pid, tid)
                     {
                         place.insert(thread);

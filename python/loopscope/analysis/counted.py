@@ -1,6 +1,6 @@
 """For how long threads ran and waited for a processor, by the kernel's counts of each thread.
 
-They are looked at every 2 ms where the scheduler's events cannot be recorded
+They are looked at every few ms where the scheduler's events are not recorded
 (`crates/kernel/src/samples.rs`), so an interval has bounds only. All times are global ns.
 """
 
@@ -99,9 +99,9 @@ class Counts:
         return Growth(bounds(thread.ran, _TICK_NS), bounds(thread.waited, 0))
 
     def busiest(self, but: int, begin: int, end: int) -> tuple[int, str] | None:
-        """How long about the other threads of a program ran in an interval, ns, and whose they are.
+        """For how long about the program ran that ran longest in an interval, ns, and its name.
 
-        Of the program that ran longest; None if none did.
+        Thread `but` is left out. None where no other thread was looked at.
         """
         ran: Counter[int] = Counter()
         for tid, thread in self._threads.items():
@@ -136,8 +136,8 @@ class End:
 def held(sender: End | None, receiver: End, begin: int, end: int) -> list[tuple[str, int, str]]:
     """What the counts say of a hop: name, ns and cause of parts that add up to it.
 
-    What one of both threads surely did is a part, the rest is unknown. In which order it was they
-    do not tell.
+    What one of the two threads surely did is a part, the rest is unknown. The counts do not tell in
+    which order the parts were.
     """
     length = end - begin
     growth = receiver.counts.growth(receiver.tid, begin, end)
@@ -153,7 +153,7 @@ def held(sender: End | None, receiver: End, begin: int, end: int) -> list[tuple[
         parts.append(("blocked", max(length - busy, 0), f"{name} slept"))
     elif sender is not None:
         before = sender.counts.growth(sender.tid, begin, end)
-        # As long as the receiver may have been busy, what the sender did held nothing more.
+        # The sender may have waited while the receiver was busy: that is not counted twice.
         own = max((before.waited[0] if before else 0) - busy, 0)
         of = sender.counts.named(sender.tid)
         cause = f"{of} waited for a processor{_while(sender, begin, end, own)}"

@@ -342,7 +342,7 @@ class KernelCost(Document):
     """The kernels' events between the first and the last event of a message, on all processors:
     the median over the messages."""
     ns: int
-    """What they cost, if all of them were on the message's way: the median as well."""
+    """The cost of the events if all of them were on the message's way, ns: also the median."""
 
 
 @dataclass(frozen=True)

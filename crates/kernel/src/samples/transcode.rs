@@ -1,6 +1,6 @@
 //! Records of looks at threads as a stream.
 
-use std::fs;
+use std::io::Read as _;
 use std::path::Path;
 
 use loopscope_ctf::FieldType;
@@ -31,10 +31,9 @@ pub(crate) fn transcode(
     frequency: Frequency,
     mut out: Writer<'_>,
 ) -> Result<Found, RecordingError> {
-    if open(records, &mut out.found)?.is_none() {
-        return out.finish();
-    }
-    let bytes = fs::read(records).map_err(failed("read", records))?;
+    let Some(mut file) = open(records, &mut out.found)? else { return out.finish() };
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(failed("read", records))?;
     let mut fields = Vec::new();
     let number_in = |record: &[u8], at: usize| {
         let mut value = [0; 8];
