@@ -15,7 +15,7 @@ PROTO := python/loopscope/provider/_proto/agent_pb2.py
 
 C_SOURCES := $(wildcard crates/time/c/*.c crates/trace/c/*.c crates/clock/c/*.c crates/phase/c/*.c)
 C_HEADERS := $(wildcard include/loopscope/*.h crates/time/c/*.h crates/trace/c/*.h crates/clock/c/*.h crates/phase/c/*.h)
-RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml -o -name '*.bpf.c') proto/agent.proto
+RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml -o -name '*.bpf.[ch]') proto/agent.proto
 TRACE_PYTHON := $(shell find crates/trace-py -type f -not -path '*/__pycache__/*')
 PYTHON_SOURCES := pyproject.toml $(shell find python -type f -not -path '*/_proto/*' -not -path '*/__pycache__/*')
 

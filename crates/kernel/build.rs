@@ -7,11 +7,13 @@ use std::path::Path;
 use std::process::Command;
 
 /// Each becomes an object of the same name.
-const SOURCES: [&str; 2] = ["bpf/tcp.bpf.c", "bpf/sleep.bpf.c"];
-const HEADER: &str = "bpf/records.bpf.h";
+const SOURCES: [&str; 3] = ["bpf/tcp.bpf.c", "bpf/udp.bpf.c", "bpf/sleep.bpf.c"];
+const HEADERS: [&str; 2] = ["bpf/records.bpf.h", "bpf/packet.bpf.h"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo::rerun-if-changed={HEADER}");
+    for header in HEADERS {
+        println!("cargo::rerun-if-changed={header}");
+    }
     println!("cargo::rerun-if-env-changed=CLANG");
     let folder = env::var("OUT_DIR")?;
     SOURCES.iter().try_for_each(|source| compile(Path::new(source), Path::new(&folder)))

@@ -8,9 +8,10 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from loopscope.analysis.critical_path import over_tcp
+from loopscope.analysis.critical_path import over_network
+from loopscope.analysis.ledger import Carried, Held
 from loopscope.analysis.scheduling import Scheduling
-from loopscope.analysis.tcp_ledger import Carried, Held, TcpLedger
+from loopscope.analysis.tcp_ledger import TcpLedger
 
 SENDER, RECEIVER, OTHER, IDLE = 10, 20, 30, 0
 HERE, THERE = "10.77.0.1:4000", "10.77.0.2:5000"
@@ -98,7 +99,7 @@ class Ledger:
         self, begin: int = 1_000, until: int | None = None, end: int = 500 * MS
     ) -> Carried | None:
         ledger = TcpLedger(self, 1, "_kernel")  # type: ignore[arg-type]
-        return ledger.carried(SENDER, begin, until, RECEIVER, end)
+        return ledger.carried(SENDER, begin, until, ledger, RECEIVER, end)
 
 
 BASES = pytest.mark.parametrize("base", [0, 3_000_000_000, 2**32 - 50, 2**31 - 60])
@@ -111,7 +112,7 @@ def test_a_message_that_goes_at_once_is_not_held(base: int) -> None:
     ledger.out(3_000, 0, 100)
     ledger.arrive(4_000, 0, 100, upto=100)
     ledger.read(9_000, 100)
-    assert ledger.carried() == Carried(2_000, 3_000, SENDER, 4_000, 4_500, ())
+    assert ledger.carried() == Carried("TCP", 2_000, 3_000, SENDER, 4_000, 4_500, ())
 
 
 @BASES
@@ -279,8 +280,8 @@ def test_the_parts_of_a_held_message_add_up() -> None:
         (90, 8, 3, 1),
     ]:
         held = (Held(given, (given + sent) // 2, "why"), Held((given + sent) // 2, sent, "else"))
-        carried = Carried(given, sent, OTHER, came, ready, held)
-        parts = over_tcp(scheduling, SENDER, 10, carried, RECEIVER, 100, "the link")
+        carried = Carried("TCP", given, sent, OTHER, came, ready, held)
+        parts = over_network(scheduling, SENDER, 10, carried, RECEIVER, 100, "the link")
         assert sum(part.end - part.start for part in parts) == 90
         ends = [10, *(part.end for part in parts)]
         assert [part.start for part in parts] == ends[:-1] and ends[-1] == 100

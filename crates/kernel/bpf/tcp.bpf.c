@@ -5,37 +5,13 @@
 
 #include "records.bpf.h"
 
-static long (*const probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
+#include "packet.bpf.h"
+
 static struct tcp_sock *(*const skc_to_tcp_sock)(void *sock) = (void *)137;
 
-enum { FAMILY_IPV4 = 2, FAMILY_IPV6 = 10, PROTOCOL_TCP = 6, STATE_LISTEN = 10 };
+enum { STATE_LISTEN = 10 };
 enum { FIN = 1, SYN = 2 };
-enum { ETHERNET_IPV4 = 0x0800, ETHERNET_IPV6 = 0x86dd };
 
-typedef struct {
-    struct net *net;
-} KERNEL possible_net_t;
-struct in6_addr {
-    union {
-        u8 u6_addr8[16];
-    } in6_u;
-} KERNEL;
-struct sock_common {
-    u32 skc_daddr;
-    u32 skc_rcv_saddr;
-    u16 skc_dport;
-    u16 skc_num;
-    u16 skc_family;
-    volatile u8 skc_state;
-    possible_net_t skc_net;
-    struct in6_addr skc_v6_daddr;
-    struct in6_addr skc_v6_rcv_saddr;
-} KERNEL;
-struct sock {
-    struct sock_common __sk_common;
-    u16 sk_protocol;
-    u32 sk_pacing_status;
-} KERNEL;
 struct inet_connection_sock {
     u8 icsk_retransmits;
     u8 icsk_ca_state : 5;
@@ -52,18 +28,6 @@ struct iov_iter {
 struct msghdr {
     struct iov_iter msg_iter;
 } KERNEL;
-struct net_device {
-    int ifindex;
-    possible_net_t nd_net;
-} KERNEL;
-struct sk_buff {
-    struct sock *sk;
-    struct net_device *dev;
-    unsigned char *head, *data;
-    u16 protocol, network_header, transport_header;
-    u32 len;
-    char cb[48];
-} KERNEL;
 struct tcp_skb_cb {
     u32 seq, end_seq;
 } KERNEL;
@@ -76,7 +40,7 @@ struct record {
     u8 kind;
     u8 family;
     u32 netns;
-    u16 local_port, remote_port; // in the machine's order; of a segment: its source's, its target's
+    u16 ports[2]; // local and remote, in the machine's order; of a segment: its source's, its target's
     u8 local[16], remote[16];
     u32 seq, bytes, ack;
     u32 write_seq, snd_una, snd_nxt, snd_wnd, snd_cwnd, packets_out, sacked_out;
@@ -102,16 +66,7 @@ static struct record *of_socket(u8 kind, struct sock *sk) {
         return 0;
     record->netns = netns;
     record->socket = (u64)sk;
-    record->family = family;
-    record->local_port = sk->__sk_common.skc_num;
-    record->remote_port = __builtin_bswap16(sk->__sk_common.skc_dport);
-    if (family == FAMILY_IPV4) {
-        *(u32 *)record->local = sk->__sk_common.skc_rcv_saddr;
-        *(u32 *)record->remote = sk->__sk_common.skc_daddr;
-    } else {
-        probe_read_kernel(record->local, 16, &sk->__sk_common.skc_v6_rcv_saddr);
-        probe_read_kernel(record->remote, 16, &sk->__sk_common.skc_v6_daddr);
-    }
+    put_ends(sk, &record->family, record->ports, record->local, record->remote);
     record->write_seq = tcp->write_seq;
     record->snd_una = tcp->snd_una;
     record->snd_nxt = tcp->snd_nxt;
@@ -138,19 +93,6 @@ static void put_range(struct record *record, struct sk_buff *skb) {
     record->bytes = range.end_seq - range.seq;
 }
 
-struct ipv4 {
-    u8 length, service;
-    u16 total, id, fragment;
-    u8 hops, protocol;
-    u16 checksum;
-    u8 source[4], target[4];
-};
-struct ipv6 {
-    u8 version[4];
-    u16 payload;
-    u8 next, hops;
-    u8 source[16], target[16];
-};
 struct tcp_header {
     u16 source, target;
     u32 seq, ack;
@@ -160,56 +102,29 @@ struct tcp_header {
 
 // The record of a packet whose network header is at `at`, if it is a segment of TCP.
 static int of_segment(u8 kind, struct sk_buff *skb, const unsigned char *at) {
-    u32 netns = skb->dev->nd_net.net->ns.inum;
-    if (!measured(netns))
-        return 0;
-    union {
-        struct ipv4 v4;
-        struct ipv6 v6;
-    } network;
+    struct packet packet;
     struct tcp_header tcp;
-    u16 protocol = __builtin_bswap16(skb->protocol);
-    u32 headers, total;
-    if (protocol == ETHERNET_IPV4) {
-        if (probe_read_kernel(&network.v4, sizeof(network.v4), at))
-            return 0;
-        // A fragment has no header of TCP, but for the first.
-        if (network.v4.protocol != PROTOCOL_TCP || (network.v4.fragment & __builtin_bswap16(0x1fff)))
-            return 0;
-        headers = (network.v4.length & 15) * 4;
-    } else if (protocol == ETHERNET_IPV6) {
-        if (probe_read_kernel(&network.v6, sizeof(network.v6), at))
-            return 0;
-        if (network.v6.next != PROTOCOL_TCP)
-            return 0;
-        headers = sizeof(network.v6);
-    } else {
+    u32 netns = netns_of(skb);
+    // A fragment has no header of TCP, but for the first.
+    if (!measured(netns) || !read_packet(&packet, skb, at) || packet.protocol != PROTOCOL_TCP ||
+        packet.offset)
         return 0;
-    }
-    if (probe_read_kernel(&tcp, sizeof(tcp), at + headers))
+    if (probe_read_kernel(&tcp, sizeof(tcp), at + packet.headers))
         return 0;
-    // The length in the header of one that the device is to cut may be 0.
-    total = skb->len - (u32)(at - skb->data);
     struct record *record = begin(kind);
     if (!record)
         return 0;
     record->netns = netns;
-    if (protocol == ETHERNET_IPV4) {
-        record->family = FAMILY_IPV4;
-        __builtin_memcpy(record->local, network.v4.source, 4);
-        __builtin_memcpy(record->remote, network.v4.target, 4);
-    } else {
-        record->family = FAMILY_IPV6;
-        __builtin_memcpy(record->local, network.v6.source, 16);
-        __builtin_memcpy(record->remote, network.v6.target, 16);
-    }
+    record->family = packet.family;
+    __builtin_memcpy(record->local, packet.source, 16);
+    __builtin_memcpy(record->remote, packet.target, 16);
     record->socket = (u64)skb->sk;
-    record->local_port = __builtin_bswap16(tcp.source);
-    record->remote_port = __builtin_bswap16(tcp.target);
+    record->ports[0] = __builtin_bswap16(tcp.source);
+    record->ports[1] = __builtin_bswap16(tcp.target);
     record->seq = __builtin_bswap32(tcp.seq);
     record->ack = __builtin_bswap32(tcp.ack);
     record->tcp_flags = tcp.flags;
-    record->bytes = total - headers - (tcp.offset >> 4) * 4;
+    record->bytes = packet.bytes - (tcp.offset >> 4) * 4;
     ringbuf_submit(record, NO_WAKEUP);
     return 0;
 }

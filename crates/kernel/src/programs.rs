@@ -1,5 +1,5 @@
-//! Events that programs in the kernel record (BPF, `bpf/`), in classes: TCP's ledger and on what
-//! threads sleep.
+//! Events that programs in the kernel record (BPF, `bpf/`), in classes: TCP's ledger, the datagrams of
+//! UDP, dropped packets, and on what threads sleep.
 //!
 //! On the host, [`loaded`] has the kernel write a record for each and [`recorder`] puts them into
 //! files. At the desk, [`transcode`] makes a stream of them: [`place`] finds where they are on the
@@ -7,6 +7,7 @@
 
 pub(crate) mod loaded;
 pub(crate) mod place;
+pub(crate) mod reasons;
 pub(crate) mod record;
 pub(crate) mod recorder;
 pub(crate) mod symbols;
@@ -16,8 +17,12 @@ pub(crate) mod transcode;
 pub const TCP: &str = "tcp";
 /// In which system call and function of the kernel a thread goes to sleep.
 pub const SLEEP: &str = "sleep";
+/// The datagrams of UDP, from the call that sends one to the one that reads it.
+pub const UDP: &str = "udp";
+/// The packets of TCP and UDP that the kernel drops.
+pub const DROP: &str = "drop";
 /// The classes of events that programs record, and no tracepoints of tracefs.
-pub const CLASSES: [&str; 2] = [SLEEP, TCP];
+pub const CLASSES: [&str; 4] = [SLEEP, TCP, UDP, DROP];
 /// The group of these events, as the others' is that of their tracepoints.
 pub const GROUP: &str = "bpf";
 

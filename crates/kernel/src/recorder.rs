@@ -16,6 +16,7 @@ pub use crate::error::RecorderError;
 use crate::format::EventFormat;
 use crate::output::Output;
 use crate::page;
+use crate::programs::reasons;
 use crate::programs::recorder::ProgramRecorder;
 use crate::programs::{self, ProgramsError};
 use crate::recording::{Account, BufferCounts, Class, Recording, VERSION, failed};
@@ -124,8 +125,13 @@ impl Recorder {
         for (name, events, namespaces) in request.programs.iter().flat_map(programs::Request::each)
         {
             match ProgramRecorder::make(name, events, namespaces, folder, request.buffer) {
-                Ok((made, class, absent)) => {
+                Ok((made, mut class, absent)) => {
                     recording.absent.extend(absent);
+                    if name == programs::DROP
+                        && let Some(text) = tracefs::format(tracefs, reasons::TRACEPOINT)?
+                    {
+                        class.formats.insert(reasons::TRACEPOINT.to_owned(), text);
+                    }
                     recording.classes.insert(name.clone(), class);
                     programs.push(made);
                 }
@@ -147,7 +153,7 @@ impl Recorder {
             match before.and_then(|before| Ok((before, cost::turns(Link::Unix, cost::BLOCKS)?))) {
                 Ok((before, with)) => {
                     let events = events_on(&instances, with.processor)?;
-                    cost::event_ns(&[(before, with)], events)
+                    cost::event_ns(Link::Unix, &[(before, with)], events)
                 }
                 Err(error) => Err(error.to_string()),
             };

@@ -14,7 +14,9 @@ use serde_json::json;
 use crate::format::{Content, EventFormat, FormatField};
 use crate::page::{self, Missed, PageError};
 use crate::programs;
-use crate::programs::record::Kind;
+use crate::programs::reasons::{self, Reasons};
+use crate::programs::record::{Kind, Names};
+use crate::programs::symbols::Symbols;
 use crate::recording::{Account, BufferCounts, Class, Recording, RecordingError, failed};
 use crate::samples;
 
@@ -46,11 +48,10 @@ pub fn transcode(folder: &Path, out: &Path) -> Result<(), RecordingError> {
         let found = match &stream.source {
             Source::Pages(events) => transcode_pages(events, &pages, writer)?,
             Source::Samples => samples::transcode::transcode(&pages, recording.frequency, writer)?,
-            Source::Records => {
+            Source::Records(names) => {
                 let readings = Recording::readings(folder, name);
-                let symbols = Recording::symbols(folder, name);
                 let frequency = recording.frequency;
-                programs::transcode::transcode(&pages, &readings, &symbols, frequency, writer)?
+                programs::transcode::transcode(&pages, &readings, names, frequency, writer)?
             }
         };
         let counts = account.as_ref().and_then(|a| a.classes.get(name)?.get(&processor));
@@ -81,7 +82,7 @@ enum Source {
     /// The kernel's pages.
     Pages(Tracepoints),
     /// Records of programs.
-    Records,
+    Records(Names),
     /// Counts of threads.
     Samples,
 }
@@ -98,7 +99,13 @@ fn classes(folder: &Path, recording: &Recording) -> Result<Vec<Stream>, Recordin
                 .into_iter()
                 .filter(|kind| class.programs.iter().any(|name| name == kind.name()));
             let events = events.map(|kind| event_class(kind.number(), kind.name(), kind.fields()));
-            return Ok(Stream { id, process, events: events.collect(), source: Source::Records });
+            let events = events.collect();
+            let path = Recording::symbols(folder, name);
+            let symbols = Symbols::load(&path).map_err(failed("read", &path))?;
+            let reasons = class.formats.get(reasons::TRACEPOINT);
+            let reasons = reasons.map(|text| Reasons::of(text)).unwrap_or_default();
+            let source = Source::Records(Names { symbols, reasons });
+            return Ok(Stream { id, process, events, source });
         }
         let (mut events, mut tracepoints) = (Vec::new(), Tracepoints::new());
         for (number, text) in (0..).zip(class.formats.values()) {

@@ -6,62 +6,16 @@ mod place;
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use loopscope_ctf::Value;
-use loopscope_kernel::programs::{self, TCP};
-use loopscope_kernel::recorder::Recorder;
-use loopscope_kernel::recording::{Account, Recording};
-use loopscope_kernel::transcode::transcode;
+use loopscope_kernel::programs::TCP;
+use loopscope_kernel::recording::Account;
 use loopscope_time::source::read_counter;
-use place::{Place, skip};
+use place::programs::{self, Event};
 
 const KINDS: [&str; 7] =
     ["tcp_send", "tcp_receive", "tcp_ready", "tcp_read", "tcp_resend", "segment_out", "segment_in"];
-
-#[derive(Debug)]
-struct Event {
-    name: String,
-    counter: u64,
-    tid: i64,
-    /// Ticks by which the counter may be off: the test's counter has one for a nanosecond.
-    within: u64,
-    numbers: BTreeMap<String, u64>,
-    texts: BTreeMap<String, String>,
-}
-
-fn events(trace: &Path) -> Vec<Event> {
-    let mut found = vec![];
-    place::records(trace, |_, class, record, fields| {
-        let mut event = Event {
-            name: class.name.clone(),
-            counter: record.counter.0,
-            tid: record.id,
-            within: 0,
-            numbers: BTreeMap::new(),
-            texts: BTreeMap::new(),
-        };
-        for (name, value) in class.values(fields) {
-            match value {
-                Value::Unsigned(number) => {
-                    event.numbers.insert(name.to_owned(), number);
-                }
-                Value::String(text) => {
-                    let text = String::from_utf8_lossy(text).into_owned();
-                    event.texts.insert(name.to_owned(), text);
-                }
-                other => panic!("{name} is {other:?}"),
-            }
-        }
-        event.within = event.numbers.remove("within_ns").unwrap_or_default();
-        found.push(event);
-    });
-    found.sort_by_key(|event| event.counter);
-    found
-}
 
 /// Two ends of a connection, on loopback.
 fn connection(address: SocketAddr) -> (TcpStream, TcpStream) {
@@ -72,39 +26,12 @@ fn connection(address: SocketAddr) -> (TcpStream, TcpStream) {
     (near, far)
 }
 
-/// Records what `work` does; `None`, loudly, where that is not possible.
 fn recorded(test: &str, buffer: u64, work: impl FnOnce()) -> Option<(Vec<Event>, Account)> {
-    let mut place = Place::make()?;
-    let folder = tempfile::tempdir().unwrap();
-    let mut request = place.request(folder.path(), test, buffer, &[]);
-    let namespace = std::fs::metadata("/proc/thread-self/ns/net").unwrap().ino();
-    let asked = KINDS.iter().map(|name| format!("bpf/{name}")).collect();
-    request.programs = Some(programs::Request {
-        classes: BTreeMap::from([(TCP.to_owned(), asked)]),
-        namespaces: vec![u32::try_from(namespace).unwrap()],
-    });
-    let (recorder, recording) = Recorder::start(&request).unwrap();
-    if let Some(error) = recorder.without.get(TCP) {
-        skip::skipped(&error.to_string());
-        return None;
-    }
-    assert_eq!(recording.absent, [""; 0]);
-    place::check_cost(&recorder, TCP);
-    assert_eq!(recording.classes[TCP].programs.len(), KINDS.len());
-    work();
-    let account = recorder.finish().unwrap();
-    assert_eq!(account.problems, [""; 0]);
-    transcode(folder.path(), folder.path()).unwrap();
-    if !Recording::load(folder.path()).unwrap().threads_known {
-        skip::skipped("threads have other numbers here than the kernel gives them");
-        return None;
-    }
-    Some((events(&folder.path().join("trace")), account))
+    programs::recorded(TCP, &KINDS, test, buffer, work)
 }
 
 fn counted(account: &Account) -> (u64, u64) {
-    let of_class = account.classes[TCP].values();
-    of_class.fold((0, 0), |sum, each| (sum.0 + each.recorded, sum.1 + each.dropped))
+    programs::counted(account, TCP)
 }
 
 /// Each message goes from the writer's call to the segment to the other socket to the reader, in

@@ -16,8 +16,8 @@ from loopscope.analysis.scheduling import IDLE
 if TYPE_CHECKING:
     from loopscope.analysis.hop_decomposition import Passage
     from loopscope.analysis.interrupts import Happening
+    from loopscope.analysis.ledger import Carried
     from loopscope.analysis.scheduling import Scheduling, Stretch
-    from loopscope.analysis.tcp_ledger import Carried
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,9 @@ class Part:
     """``running``, ``runnable`` (something else had the processor), ``wake-up`` (the processor was
     idle), ``blocked``, ``interrupt``, ``softirq``, ``pending`` (a soft interrupt was asked for, and
     not served yet), ``held`` (the network's code had it while no thread worked on it), ``network``
-    (the network's code carried it from the sender's to the receiver's socket), ``link`` (an
-    emulated link had it), ``late`` (for longer than it was to), ``unknown``."""
+    (the network's code carried it from the sender's to the receiver's socket), ``wire`` (it was
+    between the devices of two kernels), ``link`` (an emulated link had it), ``late`` (for longer
+    than it was to), ``unknown``."""
     start: int
     end: int
     tid: int | None
@@ -91,7 +92,7 @@ def over_link(
     return parts
 
 
-def over_tcp(
+def over_network(
     scheduling: Scheduling,
     sender: int,
     begin: int,
@@ -100,25 +101,13 @@ def over_tcp(
     end: int,
     unknown_link: str = "",
 ) -> list[Part]:
-    """The parts of a hop that TCP kept for a while, see `split`.
+    """The parts of a hop whose way through the network's code is known, see `split`.
 
     ``unknown_link`` says so where it went over an emulated link and its packet there is not known.
     """
-    # Its thread may sleep until TCP has room for more.
-    first = carried.held[0].start
-    slept = scheduling.sleeps_after(sender, begin) or first
-    at = min(max(min(first, slept), begin), end)
-    sent, came, ready = (
-        min(max(each, at), end) for each in (carried.sent, carried.came, carried.ready)
-    )
-    parts = split(scheduling, sender, begin, sender, at) if at > begin else []
-    for held in carried.held:
-        until = min(max(held.end, at), sent)
-        if until > at:
-            parts.append(Part("held", at, until, None, None, what=held.why))
-            at = until
-    if sent > at:
-        parts.append(Part("held", at, sent, None, None, what=carried.held[-1].why))
+    parts = _given(scheduling, sender, begin, carried, end)
+    sent = parts[-1].end if parts else begin
+    came, ready = (min(max(each, sent), end) for each in (carried.came, carried.ready))
     if unknown_link and came > sent:
         parts.append(Part("unknown", sent, came, None, None, what=unknown_link))
         sent = came
@@ -130,6 +119,60 @@ def over_tcp(
     if end > ready:
         parts += split(scheduling, None, ready, receiver, end)
     return parts
+
+
+def _given(
+    scheduling: Scheduling, sender: int, begin: int, carried: Carried, end: int
+) -> list[Part]:
+    """The parts until the message's last packet has gone out, not after ``end``."""
+    sent = at = min(max(carried.sent, begin), end)
+    if carried.held:
+        # Its thread may sleep until the network's code has room for more.
+        first = carried.held[0].start
+        slept = scheduling.sleeps_after(sender, begin) or first
+        at = min(max(min(first, slept), begin), sent)
+    parts = split(scheduling, sender, begin, sender, at) if at > begin else []
+    for held in carried.held:
+        until = min(max(held.end, at), sent)
+        if until > at:
+            parts.append(Part("held", at, until, None, None, what=held.why))
+            at = until
+    if sent > at:
+        parts.append(Part("held", at, sent, None, None, what=carried.held[-1].why))
+    return parts
+
+
+def between_kernels(
+    here: Scheduling,
+    sender: int,
+    begin: int,
+    carried: Carried,
+    there: Scheduling,
+    receiver: int,
+    end: int,
+    passage: Passage | None = None,
+) -> tuple[list[Part], list[Part]]:
+    """The parts of a hop from a kernel to another one, on the sender's side and on the other.
+
+    The second begin when the message is on its way. The clocks' error may have it come before it
+    was sent: it was on its way for no time then.
+    """
+    near = _given(here, sender, begin, carried, end)
+    at = near[-1].end if near else begin
+    came = min(max(carried.came, at), end)
+    far = []
+    stops = [("wire", came)]
+    if passage is not None:
+        left = passage.left
+        stops[:0] = [("wire", passage.came), ("link", left - passage.late), ("late", left)]
+    for name, until in stops:
+        until = min(max(until, at), came)
+        if until > at:
+            far.append(Part(name, at, until, None, None))
+            at = until
+    if end > came:
+        far += split(there, None, came, receiver, end)
+    return near, far
 
 
 def split(

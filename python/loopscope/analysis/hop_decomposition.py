@@ -78,6 +78,7 @@ class LinkEvents:
         )
         self._run = run
         self._packets: Relation | None = None
+        self._losses: dict[Link, dict[tuple[int, int], list[int]]] = {}
         if self.links and ENQUEUED in run.tables and DEPARTED in run.tables:
             self._packets = _packets(run)
             self._counters = counters(run)
@@ -140,9 +141,25 @@ class LinkEvents:
                     found[row] = Passage(link, came, left, late, tid, losses)
         return found
 
+    def has_lost(self, messages: Messages, row: int, first: int, link: Link) -> bool:
+        """Whether a link lost packets of a message after one of its events."""
+        numbers = messages.keys.lowest_bits(messages.id[row : row + 1])
+        if link not in self.links or numbers is None:
+            return False
+        number = int(numbers[0]) & self._mask()
+        lost = self._lost(link).get((int(messages.repeat[row]), number), ())
+        return any(at >= messages.ts[first][row] - messages.err[first][row] for at in lost)
+
+    def _mask(self) -> int:
+        """The router tells no sign, and of narrower numbers nothing beyond their bytes."""
+        bits: int = min(8 * self._place["width"], 63)
+        return (1 << bits) - 1
+
     def _lost(self, link: Link) -> dict[tuple[int, int], list[int]]:
         """When the link lost packets, by repeat and number."""
-        found: dict[tuple[int, int], list[int]] = {}
+        if link in self._losses:
+            return self._losses[link]
+        found = self._losses[link] = {}
         if DROPPED not in self._run.tables:
             return found
         dropped = _with_hosts(self._run, self._run.relation(DROPPED))
@@ -227,8 +244,7 @@ class LinkEvents:
         start_err, end_err = messages.err[first][both][rows], messages.err[last][both][rows]
         numbers = messages.keys.lowest_bits(messages.id[both][rows])
         assert numbers is not None
-        # The router tells no sign, and of narrower numbers nothing beyond their bytes.
-        numbers = numbers & (1 << min(8 * self._place["width"], 63)) - 1
+        numbers = numbers & self._mask()
         hop = {"row": np.arange(len(numbers)), "repeat": messages.repeat[both][rows], "id": numbers}
         return hop | {"not_before": start - start_err, "not_after": end + end_err}
 

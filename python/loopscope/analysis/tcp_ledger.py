@@ -8,16 +8,14 @@ Sequence numbers are compared modulo 2**32 (RFC 9293, section 3.4).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from loopscope.analysis.kernels import rows_of
+from loopscope.analysis.ledger import Carried, Held, Rows, coded, groups
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import numpy.typing as npt
 
     from loopscope.timeline import Run
@@ -45,46 +43,8 @@ _EARLIER_NS = 10_000_000_000
 Connection = tuple[int, str, str]
 """Network namespace, local address, remote address."""
 
-
-class _Rows(NamedTuple):
-    """Events of one thread or connection, rising."""
-
-    ts: Integers
-    columns: dict[str, Integers]
-
-    def upto(self, at: int) -> int:
-        """The number of events until an instant."""
-        return int(self.ts.searchsorted(at, side="right"))
-
-    def since(self, at: int) -> int:
-        """The index of the first event from an instant on."""
-        return int(self.ts.searchsorted(at, side="left"))
-
-
-class Held(NamedTuple):
-    """A time in which TCP kept a message, or bytes before it."""
-
-    start: int
-    end: int
-    why: str
-
-
-@dataclass(frozen=True)
-class Carried:
-    """A message's way through TCP; instants are ns on the kernel's time line."""
-
-    given: int
-    """When its thread began to give TCP the last of its bytes."""
-    sent: int
-    """When the segment went out that made it whole at the receiver."""
-    by: int
-    """The thread in which that was."""
-    came: int
-    """When that segment came to the receiver's machine."""
-    ready: int
-    """When all of its bytes were in the receiver's socket."""
-    held: tuple[Held, ...]
-    """How TCP kept it between the two: one after the other, until ``sent``. Empty: it did not."""
+_Ends = tuple[Connection, "TcpLedger", Connection]
+"""The sender's connection, the receiver's kernel, and the connection as that has it."""
 
 
 class TcpLedger:
@@ -100,23 +60,23 @@ class TcpLedger:
 
         def grouped(
             table: str, ends: tuple[str, str], columns: str, *, by_thread: bool = False
-        ) -> dict[Any, _Rows]:
+        ) -> dict[Any, Rows]:
             names = [each.strip() for each in f"tid, netns, {columns}".split(",")]
             chosen = f"ts, {', '.join(names)}, {ends[0]}::VARCHAR AS a, {ends[1]}::VARCHAR AS b"
             rows = rows_of(run, table, repeat, kernel, chosen)
             arrays = {name: rows[name].to_numpy().astype(np.int64) for name in names}
             ts = rows["ts"].to_numpy().astype(np.int64)
-            texts = [_coded(rows[each]) for each in ("a", "b")]
+            texts = [coded(rows[each]) for each in ("a", "b")]
             keys = [arrays["netns"], *(codes for codes, _ in texts)]
             if by_thread:
                 keys.append(arrays["tid"])
-            groups = {}
-            for key, at in _groups(keys):
+            found: dict[Any, Rows] = {}
+            for key, at in groups(keys):
                 ends_of = [words[code] for (_, words), code in zip(texts, key[1:3], strict=True)]
                 connection = (key[0], *ends_of)
-                rows_at = _Rows(ts[at], {name: array[at] for name, array in arrays.items()})
-                groups[(key[3], connection) if by_thread else connection] = rows_at
-            return groups
+                rows_at = Rows(ts[at], {name: array[at] for name, array in arrays.items()})
+                found[(key[3], connection) if by_thread else connection] = rows_at
+            return found
 
         self._sends = grouped(TABLES[0], socket, "seq, bytes", by_thread=True)
         self._reads = grouped(TABLES[1], socket, "copied_seq", by_thread=True)
@@ -136,25 +96,33 @@ class TcpLedger:
         return set(TABLES) <= set(run.tables)
 
     def carried(
-        self, sender: int, begin: int, until: int | None, receiver: int, end: int
+        self,
+        sender: int,
+        begin: int,
+        until: int | None,
+        there: TcpLedger,
+        receiver: int,
+        end: int,
+        apart: int = 0,
     ) -> Carried | None:
         """The way of a message from one thread, after ``begin``, to another one, until ``end``.
 
-        ``until``: when the sender sends the next message. None where it is not known: the message
-        did not go over TCP, or the threads' calls leave open which of the bytes are its own.
+        ``until``: when the sender sends the next message. ``there`` is the receiver's kernel, whose
+        clock may be ``apart`` ns from the sender's. None where it is not known: the message did not
+        go over TCP, or the threads' calls leave open which of the bytes are its own.
         """
-        for there in self._read_by.get(receiver, ()):
-            reads = self._reads[receiver, there]
+        for far in there._read_by.get(receiver, ()):
+            reads = there._reads[receiver, far]
             last = reads.upto(end) - 1
-            if last < 0 or reads.ts[last] < begin:
+            if last < 0 or reads.ts[last] < begin - apart:
                 continue
             upto = int(reads.columns["copied_seq"][last])
-            for here in self._peers(there):
-                sends = self._sends.get((sender, here))
-                found = sends and self._written(sends, begin, min(until or end, end), upto)
+            for near in self._peers(far):
+                sends = self._sends.get((sender, near))
+                within = begin, min(until or end, end) + apart
+                found = sends and self._written(sends, *within, upto)
                 if found:
-                    first, given, bytes_end = found
-                    return self._way(here, there, first, given, bytes_end, end, sender)
+                    return self._way((near, there, far), *found, end, sender, apart)
         return None
 
     def _peers(self, connection: Connection) -> list[Connection]:
@@ -168,7 +136,7 @@ class TcpLedger:
         return [each for each in found if each[0] == netns] or found
 
     @staticmethod
-    def _written(sends: _Rows, begin: int, until: int, upto: int) -> tuple[int, int, int] | None:
+    def _written(sends: Rows, begin: int, until: int, upto: int) -> tuple[int, int, int] | None:
         """Where the bytes begin and end that were written in a time, and the last call's time.
 
         None where none of them is among those until ``upto``, which the receiver has read.
@@ -186,45 +154,42 @@ class TcpLedger:
 
     def _way(
         self,
-        here: Connection,
-        there: Connection,
+        ends: _Ends,
         first: int,
         given: int,
         bytes_end: int,
         end: int,
         sender: int,
+        apart: int,
     ) -> Carried | None:
-        ready, came, out = (
-            group.get(key)
-            for group, key in ((self._ready, there), (self._in, there), (self._out, here))
-        )
+        near, there, far = ends
+        ready, came, out = there._ready.get(far), there._in.get(far), self._out.get(near)
         if ready is None or came is None or out is None:
             return None
-        rows = slice(ready.since(given), ready.upto(end))
+        rows = slice(ready.since(given - apart), ready.upto(end))
         whole = np.flatnonzero(_after(ready.columns["rcv_nxt"][rows], bytes_end) >= 0)
         if not len(whole):
             return None
         at = int(ready.ts[rows][whole[0]])
-        arrived = slice(came.since(given), came.upto(at))
+        arrived = slice(came.since(given - apart), came.upto(at))
         seq, count = came.columns["seq"][arrived], came.columns["bytes"][arrived]
         data = np.flatnonzero((count > 0) & (_after(bytes_end, seq) > 0))
         if not len(data):
             return None
         last = int(seq[data[-1]])
         came_at = int(came.ts[arrived][data[-1]])
-        sent = slice(out.since(given - _EARLIER_NS), out.upto(came_at))
+        sent = slice(out.since(given - _EARLIER_NS), out.upto(came_at + apart))
         seq, count = out.columns["seq"][sent], out.columns["bytes"][sent]
         covering = np.flatnonzero((_after(last, seq) >= 0) & (_after(seq + count, last) > 0))
         if not len(covering):
             return None
         gone, by = (int(each[sent][covering[-1]]) for each in (out.ts, out.columns["tid"]))
-        held = self._held(here, there, (first, bytes_end), given, gone, sender)
-        return Carried(given, gone, by, came_at, at, held)
+        held = self._held(ends, (first, bytes_end), given, gone, sender)
+        return Carried("TCP", given, gone, by, came_at, at, held)
 
     def _held(
         self,
-        here: Connection,
-        there: Connection,
+        ends: _Ends,
         message: tuple[int, int],
         given: int,
         gone: int,
@@ -235,6 +200,7 @@ class TcpLedger:
         A segment that the sender's call sends at once was not kept. Each other one was since the
         one before it.
         """
+        here = ends[0]
         out = self._out[here]
         earlier = out.since(given - _EARLIER_NS)
         rows = slice(out.since(given), out.upto(gone))
@@ -256,7 +222,7 @@ class TcpLedger:
             elif by == sender and not self._acknowledged(here, since, ts):
                 why = ""
             else:
-                why = self._kept(here, there, (seq, count), since, ts)
+                why = self._kept(ends, (seq, count), since, ts)
             if why and ts > since:
                 found.append(Held(since, ts, why))
             elif found:
@@ -284,20 +250,14 @@ class TcpLedger:
         names = {_LOSS: "retransmission time-out", _RECOVERY: "fast retransmission"}
         return f" ({names.get(state, 'tail loss probe')})"
 
-    def _kept(
-        self,
-        here: Connection,
-        there: Connection,
-        segment: tuple[int, int],
-        given: int,
-        gone: int,
-    ) -> str:
+    def _kept(self, ends: _Ends, segment: tuple[int, int], given: int, gone: int) -> str:
         """Why a segment, given by its first byte and length, was not sent at once.
 
         The answer is in what the socket was like when the segment came that released it. It has no
         numbers, so that messages with the same cause can be counted together.
         """
-        rows = self._received.get(here)
+        near, there, far = ends
+        rows = self._received.get(near)
         last = -1 if rows is None else rows.upto(gone) - 1
         if rows is None or last < 0:
             return UNTOLD
@@ -315,15 +275,15 @@ class TcpLedger:
         if was["nagle_off"] & _CORKED:
             return "the program had set TCP_CORK"
         if under_way > 0 and count < was["mss"] and not was["nagle_off"] & _NODELAY:
-            took = self._acknowledging(there, int(rows.ts[last]))
+            took = there._acknowledging(far, int(rows.ts[last]))
             delayed = took is not None and 2 * took > gone - given
             text = "Nagle's algorithm, until what was sent before was acknowledged"
             return f"{text}, which the receiver delayed" if delayed else text
         return PACED if was["pacing"] == _PACED_BY_TCP else UNTOLD
 
-    def _acknowledging(self, there: Connection, at: int) -> int | None:
-        """How long after the last bytes had come the other end acknowledged them, until ``at``."""
-        out, came = self._out.get(there), self._in.get(there)
+    def _acknowledging(self, here: Connection, at: int) -> int | None:
+        """How long after the last bytes had come this end acknowledged them, until ``at``."""
+        out, came = self._out.get(here), self._in.get(here)
         last = -1 if out is None else out.upto(at) - 1
         if out is None or came is None or last < 0:
             return None
@@ -336,19 +296,3 @@ def _after(seq: Integers | int, other: Integers | int) -> Integers:
     """By how much sequence numbers are after others; negative where they are before."""
     half = 1 << 31
     return (np.asarray(seq, np.int64) - other + half) % (1 << 32) - half
-
-
-def _coded(column: Any) -> tuple[Integers, list[str]]:
-    """A column of texts as numbers, and the text of each number."""
-    coded = column.dictionary_encode().combine_chunks()
-    return coded.indices.to_numpy().astype(np.int64), coded.dictionary.to_pylist()
-
-
-def _groups(keys: list[Integers]) -> Iterator[tuple[list[int], Integers]]:
-    """The rows of each combination of keys, rising."""
-    order = np.lexsort(keys)
-    if not len(order):
-        return
-    changes = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
-    for at in np.split(order, np.flatnonzero(changes) + 1):
-        yield [int(key[at[0]]) for key in keys], at

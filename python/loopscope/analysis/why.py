@@ -9,15 +9,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loopscope.analysis import counted
-from loopscope.analysis.critical_path import RECEIVED, SENT, Part, over_link, over_tcp, split
+from loopscope.analysis.critical_path import (
+    RECEIVED,
+    SENT,
+    Part,
+    between_kernels,
+    over_link,
+    over_network,
+    split,
+)
 from loopscope.analysis.document import Document
 from loopscope.analysis.hop_decomposition import LinkEvents, Passage
 from loopscope.analysis.kernels import SHARED
+from loopscope.analysis.losses import Losses
 from loopscope.analysis.measured_links import read_links
+from loopscope.analysis.network import Network
 from loopscope.analysis.quantity_text import duration, maximum_error
 from loopscope.analysis.scheduling import IDLE, Scheduling
 from loopscope.analysis.sleeps import Sleeps
-from loopscope.analysis.tcp_ledger import TcpLedger
 from loopscope.analysis.threads import Threads
 from loopscope.timeline.relation import literals
 
@@ -72,6 +81,8 @@ class WhyMessage(Document):
     err_ns: int
     lost: bool
     hops: tuple[WhyHop, ...]
+    loss: str | None = None
+    """Between which events it was lost, and by what where that is known."""
 
     def causes(self) -> Counter[tuple[str, str]]:
         """For how long each held it in all hops together, ns, by name and cause of the part."""
@@ -126,8 +137,8 @@ class _Explained:
         emulation = None if experiment is None else experiment.network.emulation
         self._links = LinkEvents(run, found, emulation.message if emulation else None)
         self._passages: dict[tuple[int, int], dict[int, Passage]] = {}
-        self._ledgers: dict[tuple[int, str], TcpLedger] = {}
-        self._has_ledgers = TcpLedger.recorded(run)
+        self._network = Network(run, self._kernel_of)
+        self._losses = Losses(experiment, messages, self._network, self._links)
         self._recorded = _hosts(run, SCHEDULER[0]) if has_events(run) else set()
         self._counted = _hosts(run, counted.TABLE)
         self._counts: dict[tuple[int, str], counted.Counts] = {}
@@ -144,7 +155,16 @@ class _Explained:
         hops = tuple(self._hop(row, repeat, hop) for hop in both)
         lost = not (seen[first] and seen[last])
         length, err = (0, 0) if lost else _length(messages, row, first, last)
-        return WhyMessage(repeat, key, length, err, lost, hops)
+        ended = next((hop for hop in within if seen[hop[0]] and not seen[hop[1]]), None)
+        loss = None if ended is None else self._loss(row, repeat, ended)
+        return WhyMessage(repeat, key, length, err, lost, hops, loss)
+
+    def _loss(self, row: int, repeat: int, hop: tuple[int, int]) -> str:
+        at = int(self._messages.ts[hop[0]][row])
+        host, sender, counter, until = self._places[hop[0]][repeat, at]
+        kernel = self._kernel(repeat, host)
+        begin = at if kernel is None or counter is None else kernel.time_of(counter)
+        return self._losses.between(row, hop, host, sender, (begin, until))
 
     def _hop(self, row: int, repeat: int, hop: tuple[int, int]) -> WhyHop:
         messages = self._messages
@@ -165,8 +185,8 @@ class _Explained:
         scheduling = kernels[1]
         # Where an event has no counter, as other tools' have none, its global time must do.
         begin, end = (
-            ts if counter is None else scheduling.time_of(counter)
-            for ts, (_, _, counter, _) in zip(stamps, ends, strict=True)
+            ts if counter is None or kernel is None else kernel.time_of(counter)
+            for ts, kernel, (_, _, counter, _) in zip(stamps, kernels, ends, strict=True)
         )
         passage = self._over_links(hop).get(row)
         here, link = kernels[0] is scheduling, (ends[0][0], ends[1][0])
@@ -174,27 +194,53 @@ class _Explained:
         if link in self._links.links and passage is None:
             unknown_link = f"its packet on the emulated link {link[0]} → {link[1]} is not known"
         carried = None
-        if here and sender is not None and self._has_ledgers:
-            ledger = self._ledger(repeat, ends[1][0])
-            carried = ledger.carried(sender, begin, ends[0][3], receiver, end)
+        if kernels[0] is not None and sender is not None:
+            within = begin, ends[0][3], end
+            carried = self._network.carried(repeat, link, sender, receiver, within, err)
+        near: list[Part] = []
         if here and sender is not None and passage and length > 0:
             parts = over_link(scheduling, sender, end - length, passage, receiver, end, carried)
-        elif carried is not None and carried.held:
-            assert sender is not None
-            parts = over_tcp(scheduling, sender, begin, carried, receiver, end, unknown_link)
-        elif here:
+        elif here and sender is not None:
             parts = split(scheduling, sender, begin, receiver, end)
             if unknown_link and begin < end:
                 parts = _prefixed(parts, unknown_link)
+            if carried is not None and (carried.held or _unknown(parts)):
+                parts = over_network(
+                    scheduling, sender, begin, carried, receiver, end, unknown_link
+                )
+        elif here:
+            parts = split(scheduling, sender, begin, receiver, end)
+        elif carried is not None and length > 0:
+            assert kernels[0] is not None and sender is not None
+            near, parts = between_kernels(
+                kernels[0], sender, end - length, carried, scheduling, receiver, end, passage
+            )
         elif length > 0:
             # The sender is none of this kernel's threads, and what it did is not looked at.
             parts = split(scheduling, None, end - length, receiver, end)
             parts = _prefixed(parts, f"on its way from {ends[0][0]}")
         else:
             parts = []
-        threads, sleeps = self._threads_of(repeat, ends[1][0]), self._sleeps_of(repeat, ends[1][0])
-        causes = _Causes(scheduling, threads, sleeps, passage, ends[0][0], ends[1][0])
-        return WhyHop(*named, _fitted(parts, end - length, end, causes), None)
+        protocol = carried.protocol if carried else ""
+        causes = [
+            (part, self._causes(repeat, host, kernel, passage, protocol, link))
+            for host, kernel, of_side in zip(link, kernels, (near, parts), strict=True)
+            for part in of_side
+            if kernel is not None
+        ]
+        return WhyHop(*named, _fitted(causes, end - length, end), None)
+
+    def _causes(
+        self,
+        repeat: int,
+        host: str,
+        scheduling: Scheduling,
+        passage: Passage | None,
+        protocol: str,
+        link: tuple[str, str],
+    ) -> _Causes:
+        threads, sleeps = self._threads_of(repeat, host), self._sleeps_of(repeat, host)
+        return _Causes(scheduling, threads, sleeps, passage, protocol, *link)
 
     def _by_counts(
         self,
@@ -231,12 +277,6 @@ class _Explained:
         if (repeat, name) not in self._kernels:
             self._kernels[repeat, name] = Scheduling(self._run, repeat, name)
         return self._kernels[repeat, name]
-
-    def _ledger(self, repeat: int, host: str) -> TcpLedger:
-        key = repeat, self._kernel_of(repeat, host)
-        if key not in self._ledgers:
-            self._ledgers[key] = TcpLedger(self._run, *key)
-        return self._ledgers[key]
 
     def _threads_of(self, repeat: int, host: str) -> Threads:
         key = repeat, self._kernel_of(repeat, host)
@@ -293,13 +333,20 @@ def _prefixed(parts: list[Part], text: str) -> list[Part]:
     return parts
 
 
-def _fitted(parts: Sequence[Part], begin: int, end: int, causes: _Causes) -> tuple[WhyPart, ...]:
+def _unknown(parts: Sequence[Part]) -> bool:
+    """Whether more of a hop is not known than may be."""
+    unknown = sum(part.end - part.start for part in parts if part.name == UNKNOWN)
+    whole = sum(part.end - part.start for part in parts)
+    return unknown > max(whole // 20, 2_000)
+
+
+def _fitted(parts: Sequence[tuple[Part, _Causes]], begin: int, end: int) -> tuple[WhyPart, ...]:
     """The parts as far as they are within the hop, which the clocks' error may make shorter.
 
     Where it makes it longer the first one has the rest. Neighbours of the same cause are one.
     """
     found: list[WhyPart] = []
-    for number, part in enumerate(parts):
+    for number, (part, causes) in enumerate(parts):
         start = begin if number == 0 else max(part.start, begin)
         ns = min(part.end, end) - start
         if ns <= 0:
@@ -319,6 +366,8 @@ class _Causes:
     threads: Threads
     sleeps: Sleeps
     passage: Passage | None
+    protocol: str
+    """That which carried it, empty where its packets are not known."""
     sender: str
     receiver: str
     """The hosts of the hop's ends."""
@@ -341,7 +390,7 @@ class _Causes:
                 return f"{part.what}{on} waited while {self._named(part.by)} was on it"
             case "interrupt" | "softirq":
                 return f"{part.what}{on}, in {of}"
-            case "held" | "network" | "link" | "late":
+            case "held" | "network" | "wire" | "link" | "late":
                 return self._of_network(part)
             case name if name == UNKNOWN:
                 return f"{of}{on}: {part.what}" if of else part.what
@@ -351,14 +400,17 @@ class _Causes:
     def _of_network(self, part: Part) -> str:
         if part.name == "network":
             return f"{self.sender} → {self.receiver}, in {self._named(part.tid)}"
+        if part.name == "wire":
+            return f"{self.sender} → {self.receiver}, between their devices"
         if part.what not in ("", SENT, RECEIVED):
-            return f"by TCP of {self.sender}: {part.what}"
+            return f"by {self.protocol} of {self.sender}: {part.what}"
         assert self.passage is not None
         link = " → ".join(self.passage.link)
         if part.name == "link":
             return f"the emulated link {link}, as it is set"
         if part.name == "late":
-            return f"{self._named(part.tid)}, which emulates {link}, was late"
+            of = self._named(part.tid)
+            return f"{of}, which emulates {link}, was late" if of else f"{link} was late"
         if part.what != SENT:
             return f"by the network's code of {self.receiver}, until a later packet came"
         if self.passage.losses:
@@ -372,13 +424,18 @@ class _Causes:
 def summary(path: str, message: WhyMessage) -> str:
     """`message 8812: loop 14.2 ms ± 0.8 µs: 9 ms runnable: n1 of h2 waited on cpu1 behind hog`."""
     if message.lost:
-        return f"message {message.id}: {path}: lost"
+        return f"message {message.id}: {path}: lost {message.loss or ''}".rstrip()
     text = f"message {message.id}: {path} {duration(message.ns)} {maximum_error(message.err_ns)}"
     largest = message.causes().most_common(1)
     if not largest:
         return text
     ((name, cause), ns) = largest[0]
     return f"{text}: {duration(ns)} {name}: {cause}"
+
+
+def lost(messages: Messages, ends: tuple[int, int]) -> Rows:
+    """The rows of the messages that were seen at the first of two events and not at the second."""
+    return np.flatnonzero(messages.seen[ends[0]] & ~messages.seen[ends[1]])
 
 
 def slowest(messages: Messages, ends: tuple[int, int], over_ns: int | None = None) -> Rows:

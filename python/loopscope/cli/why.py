@@ -57,6 +57,10 @@ def why(
             "--over", metavar="TIME", help="Those that took longer, such as 5ms, slowest first."
         ),
     ] = None,
+    lost: Annotated[
+        bool,
+        typer.Option("--lost", help="Those that were lost: where, and by what."),
+    ] = False,
     rank: Annotated[
         bool,
         typer.Option(
@@ -89,6 +93,9 @@ def why(
 
     if message is not None and (worst is not None or over is not None):
         exits.end(exits.USAGE, "--message excludes --worst and --over")
+    others = (worst, message, over, without)
+    if lost and (rank or any(each is not None for each in others)):
+        exits.end(exits.USAGE, "--lost excludes --worst, --message, --over, --rank and --without")
     if message is not None and (rank or without is not None):
         exits.end(exits.USAGE, "--rank and --without are of many messages, --message of one")
     if rank and without is not None:
@@ -100,7 +107,9 @@ def why(
         opened = open_run(run, point)
         chosen = _path(opened, path)
         messages, _ = read_messages(opened, chosen)
-        if rank:
+        if lost:
+            lines = _lost(opened, messages, as_json)
+        elif rank:
             lines = _ranked(opened, messages, over_ns, worst, as_json)
         elif without is not None:
             lines = _without(opened, messages, without, as_json)
@@ -155,14 +164,38 @@ def _explained(
     path = messages.path.name
     found = explain(run, messages, rows)
     if as_json:
-        for each in found:
-            yield to_json({"path": path, **each.to_dict()}, ensure_ascii=False)
+        yield from _as_json(path, found)
         return
     if not found:
         yield f"no message of {path} took longer than {over}"
     for each in found:
         for line in _lines(path, each):
             yield "\n".join(printable_lines(line))
+
+
+def _as_json(path: str, found: list[WhyMessage]) -> Iterator[str]:
+    for each in found:
+        yield to_json({"path": path, **each.to_dict()}, ensure_ascii=False)
+
+
+def _lost(run: Run, messages: Messages, as_json: bool) -> Iterator[str]:
+    """Those that were lost, by where and by what."""
+    from loopscope.analysis.why import lost
+    from loopscope.analysis.why import why as explain
+
+    path = messages.path
+    found = explain(run, messages, lost(messages, path.loop).tolist())
+    if as_json:
+        yield from _as_json(path.name, found)
+        return
+    yield f"{len(found)} of {len(messages)} messages of {path.name} were lost"
+    causes: dict[str, list[str]] = {}
+    for each in found:
+        causes.setdefault(each.loss or "", []).append(str(each.id))
+    for cause, keys in sorted(causes.items(), key=lambda item: -len(item[1])):
+        more = ", …" if len(keys) > WORST else ""
+        line = f"{len(keys):>7}  {cause}; {path.key} {', '.join(keys[:WORST])}{more}"
+        yield "\n".join(printable_lines(line))
 
 
 def _ranked(

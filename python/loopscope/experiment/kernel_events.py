@@ -62,6 +62,14 @@ CLASSES: dict[str, tuple[str, ...]] = {
         "bpf/segment_out",
         "bpf/segment_in",
     ),
+    "udp": (
+        "bpf/datagram_queued",
+        "bpf/datagram_out",
+        "bpf/datagram_in",
+        "bpf/datagram_ready",
+        "bpf/datagram_read",
+    ),
+    "drop": ("bpf/packet_drop",),
 }
 """Tracepoints (``GROUP/NAME`` as the kernel has them), by class.
 

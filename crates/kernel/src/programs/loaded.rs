@@ -10,9 +10,10 @@ use aya::util::nr_cpus;
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
 
 use super::record::{Kind, Record};
-use super::{CLASSES, SLEEP};
+use super::{CLASSES, SLEEP, TCP};
 
 static TCP_OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tcp.bpf.o"));
+static UDP_OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/udp.bpf.o"));
 static SLEEP_OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/sleep.bpf.o"));
 
 /// Why programs record nothing.
@@ -74,7 +75,12 @@ impl Programs {
     /// Loads those of some kinds of a class, with a ring of at least `room` bytes. They record
     /// nothing yet.
     pub(crate) fn load(class: &str, kinds: &[Kind], room: u64) -> Result<Programs, ProgramsError> {
-        let object = if class == SLEEP { SLEEP_OBJECT } else { TCP_OBJECT };
+        let object = match class {
+            SLEEP => SLEEP_OBJECT,
+            TCP => TCP_OBJECT,
+            // The drops too.
+            _ => UDP_OBJECT,
+        };
         if object.is_empty() {
             return Err(ProgramsError::NotBuilt);
         }

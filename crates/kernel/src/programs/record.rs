@@ -1,5 +1,5 @@
 //! A record of a program in the kernel, as that writes it (`struct record` of `bpf/tcp.bpf.c`,
-//! `struct sleep` of `bpf/sleep.bpf.c`).
+//! `struct datagram` of `bpf/udp.bpf.c`, `struct sleep` of `bpf/sleep.bpf.c`).
 
 use std::fmt::Write as _;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -7,8 +7,9 @@ use std::net::{Ipv6Addr, SocketAddr};
 use loopscope_ctf::FieldType;
 use syscalls::x86_64::Sysno;
 
+use super::reasons::Reasons;
 use super::symbols::Symbols;
-use super::{SLEEP, TCP};
+use super::{DROP, SLEEP, TCP, UDP};
 
 /// Bytes of a record.
 pub(crate) const SIZE: usize = 120;
@@ -25,6 +26,24 @@ pub(crate) enum Kind {
     In,
     Interruptible,
     Uninterruptible,
+    Queued,
+    DatagramOut,
+    DatagramIn,
+    DatagramReady,
+    DatagramRead,
+    Drop,
+}
+
+/// What a text of an event is made of.
+#[derive(Clone, Copy, Debug)]
+enum Text {
+    /// The first address and port.
+    First,
+    Second,
+    Syscall,
+    /// The names of functions, see [`Record::addresses`].
+    Functions,
+    Reason,
 }
 
 /// A field of the events that are made of records.
@@ -51,12 +70,23 @@ const STATE: [Column; 13] = [
     Column("congestion_state", FieldType::U8, 117),
     Column("pacing", FieldType::U8, 119),
 ];
+const DATAGRAM: [Column; 7] = [
+    Column("bytes", FieldType::U32, 64),
+    Column("length", FieldType::U32, 104),
+    Column("fragment_id", FieldType::U32, 68),
+    Column("fragment_offset", FieldType::U32, 80),
+    Column("fragments_follow", FieldType::U8, 90),
+    Column("hash", FieldType::U64, 72),
+    Column("hashed", FieldType::U16, 88),
+];
+const DEVICE: [Column; 1] = [Column("device", FieldType::U32, 84)];
+const DROPPED: [Column; 1] = [Column("protocol", FieldType::U8, 91)];
 /// What follows is the error that placing a record on the counter adds, and comes first: the time
 /// line looks for it among fields of fixed size.
 const WITHIN: &str = "within_ns";
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 9] = [
+    pub(crate) const ALL: [Kind; 15] = [
         Kind::Send,
         Kind::Receive,
         Kind::Ready,
@@ -66,6 +96,12 @@ impl Kind {
         Kind::In,
         Kind::Interruptible,
         Kind::Uninterruptible,
+        Kind::Queued,
+        Kind::DatagramOut,
+        Kind::DatagramIn,
+        Kind::DatagramReady,
+        Kind::DatagramRead,
+        Kind::Drop,
     ];
 
     fn of(number: u8) -> Option<Kind> {
@@ -89,12 +125,27 @@ impl Kind {
             Kind::In => "segment_in",
             Kind::Interruptible => "interruptible_sleep",
             Kind::Uninterruptible => "uninterruptible_sleep",
+            Kind::Queued => "datagram_queued",
+            Kind::DatagramOut => "datagram_out",
+            Kind::DatagramIn => "datagram_in",
+            Kind::DatagramReady => "datagram_ready",
+            Kind::DatagramRead => "datagram_read",
+            Kind::Drop => "packet_drop",
         }
     }
 
     /// The class that it is of.
     pub(crate) fn class(self) -> &'static str {
-        if self.is_sleep() { SLEEP } else { TCP }
+        match self {
+            Kind::Interruptible | Kind::Uninterruptible => SLEEP,
+            Kind::Queued
+            | Kind::DatagramOut
+            | Kind::DatagramIn
+            | Kind::DatagramReady
+            | Kind::DatagramRead => UDP,
+            Kind::Drop => DROP,
+            _ => TCP,
+        }
     }
 
     fn is_sleep(self) -> bool {
@@ -106,11 +157,14 @@ impl Kind {
         match self {
             Kind::Send => "tcp_sendmsg_locked",
             Kind::Receive => "tcp_probe",
-            Kind::Ready => "sk_data_ready",
+            Kind::Ready | Kind::DatagramReady => "sk_data_ready",
             Kind::Read => "tcp_rcv_space_adjust",
             Kind::Resend => "tcp_retransmit_skb",
-            Kind::Out => "net_dev_start_xmit",
-            Kind::In => "netif_receive_skb",
+            Kind::Out | Kind::DatagramOut => "net_dev_start_xmit",
+            Kind::In | Kind::DatagramIn => "netif_receive_skb",
+            Kind::Queued => "net_dev_queue",
+            Kind::DatagramRead => "sock_recv_length",
+            Kind::Drop => "kfree_skb",
             Kind::Interruptible | Kind::Uninterruptible => "sched_switch",
         }
     }
@@ -121,6 +175,10 @@ impl Kind {
             Kind::Receive => &[&SOCKET, &RANGE, &HEADER, &STATE],
             Kind::Ready | Kind::Read => &[&SOCKET, &STATE],
             Kind::Out | Kind::In => &[&SOCKET, &RANGE, &HEADER],
+            Kind::Queued | Kind::DatagramOut | Kind::DatagramIn => &[&SOCKET, &DATAGRAM, &DEVICE],
+            Kind::DatagramReady => &[&SOCKET],
+            Kind::DatagramRead => &[&SOCKET, &DATAGRAM[..1]],
+            Kind::Drop => &[&SOCKET, &DATAGRAM, &DROPPED],
             Kind::Interruptible | Kind::Uninterruptible => {
                 &[&[Column("prev_state", FieldType::U32, 8)]]
             }
@@ -128,13 +186,22 @@ impl Kind {
         parts.concat()
     }
 
-    /// Names of its texts. Addresses: of a socket its own and the other's, of a segment where it
-    /// comes from and where it goes.
-    fn texts(self) -> [&'static str; 2] {
+    /// Its texts. Addresses: of a socket its own and the other's, of a packet where it comes from
+    /// and where it goes.
+    fn texts(self) -> &'static [(&'static str, Text)] {
+        const SOURCE: (&str, Text) = ("source", Text::First);
+        const TARGET: (&str, Text) = ("target", Text::Second);
         match self {
-            Kind::Out | Kind::In => ["source", "target"],
-            Kind::Interruptible | Kind::Uninterruptible => ["syscall", "stack"],
-            _ => ["local", "remote"],
+            Kind::Interruptible | Kind::Uninterruptible => {
+                &[("syscall", Text::Syscall), ("stack", Text::Functions)]
+            }
+            Kind::Drop => {
+                &[SOURCE, TARGET, ("reason", Text::Reason), ("function", Text::Functions)]
+            }
+            Kind::Out | Kind::In | Kind::Queued | Kind::DatagramOut | Kind::DatagramIn => {
+                &[SOURCE, TARGET]
+            }
+            _ => &[("local", Text::First), ("remote", Text::Second)],
         }
     }
 
@@ -142,7 +209,7 @@ impl Kind {
     pub(crate) fn fields(self) -> Vec<(String, FieldType)> {
         let columns = self.columns();
         let numbers = columns.iter().map(|&Column(name, kind, _)| (name.to_owned(), kind));
-        let texts = self.texts().map(|name| (name.to_owned(), FieldType::String));
+        let texts = self.texts().iter().map(|(name, _)| ((*name).to_owned(), FieldType::String));
         [(WITHIN.to_owned(), FieldType::U32)].into_iter().chain(numbers).chain(texts).collect()
     }
 }
@@ -196,11 +263,16 @@ impl Record {
         SocketAddr::from((Ipv6Addr::from(self.part::<16>(address)).to_canonical(), port))
     }
 
-    /// Where the functions were that a thread was in as it went to sleep, the innermost first.
-    pub(crate) fn stack(&self) -> impl Iterator<Item = u64> {
+    /// Places in the kernel's functions: those that a thread was in as it went to sleep, the
+    /// innermost first, or where a packet was dropped.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = u64> {
         const FRAMES: usize = 12;
-        let count = if self.kind().is_sleep() { usize::from(self.0[23]).min(FRAMES) } else { 0 };
-        (0..count).map(|frame| u64::from_le_bytes(self.part(24 + 8 * frame)))
+        let (count, begin) = match self.kind() {
+            kind if kind.is_sleep() => (usize::from(self.0[23]).min(FRAMES), 24),
+            Kind::Drop => (1, 96),
+            _ => (0, 0),
+        };
+        (0..count).map(move |place| u64::from_le_bytes(self.part(begin + 8 * place)))
     }
 
     /// The system call in which it was then; none where it came from a fault.
@@ -210,29 +282,31 @@ impl Record {
     }
 
     /// Appends the fields of its event, see [`Kind::fields`].
-    pub(crate) fn put(
-        &self,
-        within_ns: u32,
-        symbols: &Symbols,
-        out: &mut Vec<u8>,
-        text: &mut String,
-    ) {
+    pub(crate) fn put(&self, within_ns: u32, names: &Names, out: &mut Vec<u8>, text: &mut String) {
         out.extend_from_slice(&within_ns.to_le_bytes());
         for Column(_, kind, at) in self.kind().columns() {
             let size = kind.size().expect("columns are numbers");
             out.extend_from_slice(&self.0[at..at + size]);
         }
-        for second in [false, true] {
+        for (_, what) in self.kind().texts() {
             text.clear();
             // Writing into a text cannot fail.
-            let _ = match (self.kind().is_sleep(), second) {
-                (true, false) => write!(text, "{}", self.syscall().map_or("", |s| s.name())),
-                (true, true) => symbols.write(self.stack(), text),
-                (false, false) => write!(text, "{}", self.end(32, 28)),
-                (false, true) => write!(text, "{}", self.end(48, 30)),
+            let _ = match what {
+                Text::First => write!(text, "{}", self.end(32, 28)),
+                Text::Second => write!(text, "{}", self.end(48, 30)),
+                Text::Syscall => write!(text, "{}", self.syscall().map_or("", |s| s.name())),
+                Text::Functions => names.symbols.write(self.addresses(), text),
+                Text::Reason => names.reasons.write(u32::from_le_bytes(self.part(92)), text),
             };
             out.extend_from_slice(text.as_bytes());
             out.push(0);
         }
     }
+}
+
+/// The names of what records have as numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    pub(crate) symbols: Symbols,
+    pub(crate) reasons: Reasons,
 }

@@ -12,7 +12,7 @@ use super::loaded::{How, Programs, ProgramsError};
 use super::place::Reading;
 use super::record::{self, Kind};
 use super::symbols::Symbols;
-use super::{GROUP, TCP};
+use super::{DROP, GROUP, TCP, UDP};
 use crate::cost::{self, Cost, Link};
 use crate::error::RecorderError;
 use crate::output::Output;
@@ -109,8 +109,14 @@ impl ProgramRecorder {
     /// What an event costs, ns, or why that is not known: by the class's name, or by that of the
     /// event as `CLASS:NAME`. Nothing that it records is kept.
     pub(crate) fn event_ns(&mut self) -> Result<Vec<(String, Cost)>, RecorderError> {
-        if self.class == TCP {
-            return Ok(vec![(self.class.clone(), self.priced(Link::Tcp, How::Measured)?)]);
+        let link = match self.class.as_str() {
+            TCP => Some(Link::Tcp),
+            UDP => Some(Link::Udp),
+            DROP => Some(Link::Dropped),
+            _ => None,
+        };
+        if let Some(link) = link {
+            return Ok(vec![(self.class.clone(), self.priced(link, How::Measured)?)]);
         }
         let mut costs = vec![];
         for kind in self.kinds.clone() {
@@ -141,7 +147,7 @@ impl ProgramRecorder {
         self.programs.forget()?;
         let of = rounds.first().and_then(|(_, with)| counts.get(&with.processor));
         let (recorded, dropped) = of.copied().unwrap_or_default();
-        Ok(cost::event_ns(&rounds, recorded + dropped))
+        Ok(cost::event_ns(link, &rounds, recorded + dropped))
     }
 
     /// Begins to record.
@@ -165,7 +171,7 @@ impl ProgramRecorder {
             let Some(found) = self.programs.take() else { break };
             bytes += record::SIZE as u64;
             *self.taken.entry(found.processor()).or_default() += 1;
-            found.stack().for_each(|address| self.symbols.meet(address));
+            found.addresses().for_each(|address| self.symbols.meet(address));
             if let Some(file) = self.files.get_mut(&found.processor()) {
                 file.put(found.bytes());
                 if file.is_full() {

@@ -7,8 +7,7 @@ use std::path::Path;
 use loopscope_time::Frequency;
 
 use super::place::{self, Placement, Reading};
-use super::record::{self, Record};
-use super::symbols::Symbols;
+use super::record::{self, Names, Record};
 use crate::recording::{RecordingError, failed};
 use crate::transcode::{Found, Writer, open};
 
@@ -16,12 +15,11 @@ use crate::transcode::{Found, Writer, open};
 /// when it gets its stamp: those of interrupts that come in between.
 const NESTED: usize = 64;
 
-/// Makes a stream of the records in a file, placed by the `readings` in another one, with the names
-/// of functions that are in `symbols`.
+/// Makes a stream of the records in a file, placed by the `readings` in another one.
 pub(crate) fn transcode(
     records: &Path,
     readings: &Path,
-    symbols: &Path,
+    names: &Names,
     frequency: Frequency,
     mut out: Writer<'_>,
 ) -> Result<Found, RecordingError> {
@@ -35,7 +33,6 @@ pub(crate) fn transcode(
         out.found.problem(0, "the readings of the records' clock cannot be used");
         return out.finish();
     };
-    let symbols = Symbols::load(symbols).map_err(failed("read", symbols))?;
     let tick_ns = 1e9 / frequency.hz() as f64;
     let (mut fields, mut text) = (Vec::new(), String::new());
     let mut waiting: VecDeque<(u64, Record)> = VecDeque::new();
@@ -43,7 +40,7 @@ pub(crate) fn transcode(
         let placed = placement.place(found.at());
         fields.clear();
         let within = (placed.within * tick_ns).ceil().min(f64::from(u32::MAX)) as u32;
-        found.put(within, &symbols, &mut fields, &mut text);
+        found.put(within, names, &mut fields, &mut text);
         out.put(at, found.kind().number(), placed.counter, found.tid().into(), &fields);
     };
     let mut at = 0;

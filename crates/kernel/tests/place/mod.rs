@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
+pub mod programs;
 #[path = "../../../../tests/skip.rs"]
 pub mod skip;
 

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The headers of packets.
+
+static long (*const probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
+
+enum { FAMILY_IPV4 = 2, FAMILY_IPV6 = 10 };
+enum { PROTOCOL_TCP = 6, PROTOCOL_UDP = 17, PROTOCOL_FRAGMENT = 44 };
+enum { ETHERNET_IPV4 = 0x0800, ETHERNET_IPV6 = 0x86dd };
+
+typedef struct {
+    struct net *net;
+} KERNEL possible_net_t;
+struct in6_addr {
+    union {
+        u8 u6_addr8[16];
+    } in6_u;
+} KERNEL;
+struct sock_common {
+    u32 skc_daddr;
+    u32 skc_rcv_saddr;
+    u16 skc_dport;
+    u16 skc_num;
+    u16 skc_family;
+    volatile u8 skc_state;
+    possible_net_t skc_net;
+    struct in6_addr skc_v6_daddr;
+    struct in6_addr skc_v6_rcv_saddr;
+} KERNEL;
+struct sock {
+    struct sock_common __sk_common;
+    u16 sk_protocol;
+    u32 sk_pacing_status;
+} KERNEL;
+struct net_device {
+    int ifindex;
+    possible_net_t nd_net;
+} KERNEL;
+struct sk_buff {
+    struct sock *sk;
+    struct net_device *dev;
+    unsigned char *head, *data;
+    u16 protocol, network_header, transport_header;
+    u32 len, data_len;
+    char cb[48];
+} KERNEL;
+
+struct ipv4 {
+    u8 length, service;
+    u16 total, id, fragment;
+    u8 hops, protocol;
+    u16 checksum;
+    u8 source[4], target[4];
+};
+struct ipv6 {
+    u8 version[4];
+    u16 payload;
+    u8 next, hops;
+    u8 source[16], target[16];
+};
+struct ipv6_fragment {
+    u8 next, reserved;
+    u16 offset;
+    u32 id;
+};
+
+// A packet of IP. Of a fragment `protocol` is that of the whole datagram.
+struct packet {
+    u32 headers; // bytes of IP's headers
+    u32 bytes;   // what they are followed by
+    u32 id;      // by which the fragments of a datagram are known
+    u32 offset;  // of a fragment, bytes
+    u8 source[16], target[16];
+    u8 family, protocol, more; // more: fragments follow
+};
+
+// Reads the header at `at`; 0: it is none of IP.
+static int read_packet(struct packet *packet, struct sk_buff *skb, const unsigned char *at) {
+    union {
+        struct ipv4 v4;
+        struct ipv6 v6;
+    } network;
+    u16 protocol = __builtin_bswap16(skb->protocol);
+    __builtin_memset(packet, 0, sizeof(*packet));
+    if (protocol == ETHERNET_IPV4) {
+        if (probe_read_kernel(&network.v4, sizeof(network.v4), at))
+            return 0;
+        if (network.v4.length >> 4 != 4)
+            return 0;
+        u16 fragment = __builtin_bswap16(network.v4.fragment);
+        packet->family = FAMILY_IPV4;
+        packet->protocol = network.v4.protocol;
+        packet->headers = (network.v4.length & 15) * 4;
+        packet->id = __builtin_bswap16(network.v4.id);
+        packet->offset = (fragment & 0x1fff) * 8;
+        packet->more = (fragment >> 13) & 1;
+        __builtin_memcpy(packet->source, network.v4.source, 4);
+        __builtin_memcpy(packet->target, network.v4.target, 4);
+    } else if (protocol == ETHERNET_IPV6) {
+        if (probe_read_kernel(&network.v6, sizeof(network.v6), at))
+            return 0;
+        if (network.v6.version[0] >> 4 != 6)
+            return 0;
+        packet->family = FAMILY_IPV6;
+        packet->protocol = network.v6.next;
+        packet->headers = sizeof(network.v6);
+        __builtin_memcpy(packet->source, network.v6.source, 16);
+        __builtin_memcpy(packet->target, network.v6.target, 16);
+        if (packet->protocol == PROTOCOL_FRAGMENT) {
+            struct ipv6_fragment part;
+            if (probe_read_kernel(&part, sizeof(part), at + sizeof(network.v6)))
+                return 0;
+            u16 offset = __builtin_bswap16(part.offset);
+            packet->protocol = part.next;
+            packet->headers += sizeof(part);
+            packet->id = __builtin_bswap32(part.id);
+            packet->offset = offset & 0xfff8;
+            packet->more = offset & 1;
+        }
+    } else {
+        return 0;
+    }
+    // The length in the header of one that the device is to cut may be 0.
+    packet->bytes = skb->len - (u32)(at - skb->data) - packet->headers;
+    return 1;
+}
+
+// The namespace of the device that a packet is at.
+static u32 netns_of(struct sk_buff *skb) {
+    return skb->dev->nd_net.net->ns.inum;
+}
+
+// Family, ports in the machine's order, and addresses of a socket: its own and the other's.
+static void put_ends(struct sock *sk, u8 *family, u16 ports[2], u8 own[16], u8 other[16]) {
+    *family = sk->__sk_common.skc_family;
+    ports[0] = sk->__sk_common.skc_num;
+    ports[1] = __builtin_bswap16(sk->__sk_common.skc_dport);
+    if (*family == FAMILY_IPV4) {
+        *(u32 *)own = sk->__sk_common.skc_rcv_saddr;
+        *(u32 *)other = sk->__sk_common.skc_daddr;
+    } else {
+        probe_read_kernel(own, 16, &sk->__sk_common.skc_v6_rcv_saddr);
+        probe_read_kernel(other, 16, &sk->__sk_common.skc_v6_daddr);
+    }
+}

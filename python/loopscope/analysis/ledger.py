@@ -1,0 +1,78 @@
+"""What the network's code did with a message, as the events of its packets tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Integers = npt.NDArray[np.int64]
+
+
+class Rows(NamedTuple):
+    """Events of one thread, connection or packet, rising."""
+
+    ts: Integers
+    columns: dict[str, Integers]
+
+    def upto(self, at: int) -> int:
+        """The number of events until an instant."""
+        return int(self.ts.searchsorted(at, side="right"))
+
+    def since(self, at: int) -> int:
+        """The index of the first event from an instant on."""
+        return int(self.ts.searchsorted(at, side="left"))
+
+
+class Held(NamedTuple):
+    """A time in which the sender's network code kept a message, or bytes before it."""
+
+    start: int
+    end: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A message's way through the network's code; instants are ns.
+
+    Those up to ``sent`` are on the time line of the sender's kernel, the others on that of the
+    receiver's.
+    """
+
+    protocol: str
+    """TCP or UDP."""
+    given: int
+    """When its thread began to give away the last of its bytes."""
+    sent: int
+    """When the packet went out that made it whole at the receiver."""
+    by: int
+    """The thread in which that was."""
+    came: int
+    """When that packet came to the receiver's machine."""
+    ready: int
+    """When all of its bytes were in the receiver's socket, as far as it is told: not before
+    ``came``."""
+    held: tuple[Held, ...]
+    """How it was kept between the two: one after the other, until ``sent``. Empty: it was not."""
+
+
+def coded(column: Any) -> tuple[Integers, list[str]]:
+    """A column of texts as numbers, and the text of each number."""
+    found = column.dictionary_encode().combine_chunks()
+    return found.indices.to_numpy().astype(np.int64), found.dictionary.to_pylist()
+
+
+def groups(keys: list[Integers]) -> Iterator[tuple[list[int], Integers]]:
+    """The rows of each combination of keys, rising."""
+    order = np.lexsort(keys)
+    if not len(order):
+        return
+    changes = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
+    for at in np.split(order, np.flatnonzero(changes) + 1):
+        yield [int(key[at[0]]) for key in keys], at

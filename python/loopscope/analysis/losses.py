@@ -1,0 +1,68 @@
+"""Where messages were lost, and what lost them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from loopscope.analysis.hop_decomposition import LinkEvents
+    from loopscope.analysis.messages import Messages
+    from loopscope.analysis.network import Network
+    from loopscope.experiment import Experiment
+
+_REASONS = {
+    "NETFILTER_DROP": "a rule of the firewall",
+    "NO_SOCKET": "there was no socket for it",
+    "QDISC_DROP": "the queue of its device had no room",
+    "QDISC_OVERLIMIT": "the queue of its device had no room",
+    "SOCKET_FILTER": "the filter of its socket",
+    "SOCKET_RCVBUFF": "its socket had no room",
+}
+"""What names of the kernel mean (``include/net/dropreason-core.h``)."""
+
+
+class Losses:
+    """What lost messages of a path between two of its events."""
+
+    def __init__(
+        self,
+        experiment: Experiment | None,
+        messages: Messages,
+        network: Network,
+        links: LinkEvents,
+    ) -> None:
+        self._messages = messages
+        self._network = network
+        self._links = links
+        components = () if experiment is None else experiment.components
+        self._hosts = {each.name: each.host for each in components}
+
+    def between(
+        self,
+        row: int,
+        hop: tuple[int, int],
+        host: str,
+        sender: int | None,
+        within: tuple[int, int | None],
+    ) -> str:
+        """Between which events of a hop a message was lost and, where packets tell it, by what.
+
+        ``host`` and ``sender`` are those of the event at which it was seen, ``within`` is when the
+        sender's kernel had that and when the sender's next message.
+        """
+        events = self._messages.path.events
+        text = f"between {events[hop[0]]} and {events[hop[1]]}"
+        there = self._hosts.get(events[hop[1]].component, host)
+        repeat = int(self._messages.repeat[row])
+        if self._links.has_lost(self._messages, row, hop[0], (host, there)):
+            return f"{text}: the emulated link {host} → {there} lost it"
+        if sender is None:
+            return text
+        drop = self._network.dropped(repeat, (host, there), sender, within)
+        if drop is None:
+            return text
+        where = host if drop.at_sender else there
+        why = _REASONS.get(drop.reason)
+        name = f"{drop.reason}, {drop.function}"
+        said = name if why is None else f"{why} ({name})"
+        return f"{text}: the network's code of {where} dropped it: {said}"

@@ -1,0 +1,235 @@
+"""The way of a message's datagram, from the events of class ``udp``.
+
+UDP has no numbers. A packet is known by its addresses and ports, its length, a hash of its first
+bytes and, in IPv4, the header's identification (RFC 791, section 3.1), where that is not 0 (RFC
+6864, section 4.1). Where several of a kernel's are the same by all of these, it is not known which
+one a message was.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from loopscope.analysis.kernels import rows_of
+from loopscope.analysis.ledger import Carried, Held, Rows, coded, groups
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from loopscope.timeline import Run
+
+    Integers = npt.NDArray[np.int64]
+
+QUEUED, OUT, IN, READY, READ = TABLES = tuple(
+    f"kernel.datagram_{name}" for name in ("queued", "out", "in", "ready", "read")
+)
+"""Those without which nothing can be said."""
+_DROPS = "kernel.packet_drop"
+IN_QUEUE = "in the queue of its device"
+_PACKET = """
+    tid, netns, hashed, fragment_id, fragment_offset, fragments_follow,
+    (hash >> 1)::BIGINT AS content,
+    (hash(source, target, length) >> 1)::BIGINT AS flow,
+    (hash(regexp_replace(source, ':[0-9]+$', ''), regexp_replace(target, ':[0-9]+$', ''),
+        fragment_id) >> 1)::BIGINT AS whole,
+    regexp_extract(target, '[0-9]+$')::INTEGER AS port
+"""
+_SOCKET = "tid, netns, (socket >> 1)::BIGINT AS socket"
+_SAME_NS = 10_000_000_000
+"""Datagrams that are the same are taken for each other within this time."""
+
+
+class Drop(NamedTuple):
+    """A datagram that the kernel dropped."""
+
+    at_sender: bool
+    reason: str
+    """Its name in the kernel, such as SOCKET_RCVBUFF."""
+    function: str
+    """The kernel's function that did it."""
+
+
+class UdpLedger:
+    """The datagrams of a kernel in one repeat."""
+
+    def __init__(self, run: Run, repeat: int, kernel: str) -> None:
+        """Raises `RunError` where the tables cannot be read. `recorded` says whether they exist."""
+        self._texts: list[str] = []
+
+        def grouped(
+            table: str, columns: str, *keys: str, text: str | None = None
+        ) -> dict[tuple[int, ...], Rows]:
+            chosen = f"ts, {columns}" if text is None else f"ts, {columns}, {text} AS text"
+            rows = rows_of(run, table, repeat, kernel, chosen)
+            arrays = {
+                name: rows[name].to_numpy().astype(np.int64)
+                for name in rows.column_names
+                if name != "text"
+            }
+            if text is not None:
+                arrays["text"], self._texts = coded(rows["text"])
+            ts = arrays.pop("ts")
+            return {
+                tuple(key): Rows(ts[at], {name: array[at] for name, array in arrays.items()})
+                for key, at in groups([arrays[name] for name in keys])
+            }
+
+        self._sends = grouped(QUEUED, _PACKET, "tid")
+        self._queued = grouped(QUEUED, _PACKET, "flow")
+        self._out = grouped(OUT, _PACKET, "flow")
+        self._in = grouped(IN, _PACKET, "flow")
+        self._out_of_whole = grouped(OUT, _PACKET, "whole")
+        self._in_of_whole = grouped(IN, _PACKET, "whole")
+        port = f"{_SOCKET}, regexp_extract(local, '[0-9]+$')::INTEGER AS port"
+        self._ready = grouped(READY, port, "netns", "port")
+        self._reads = grouped(READ, _SOCKET, "tid", "socket")
+        self._drops: dict[tuple[int, ...], Rows] = {}
+        if _DROPS in run.tables:
+            why = "reason || ' ' || function"
+            self._drops = grouped(_DROPS, _PACKET, "flow", text=why)
+
+    @staticmethod
+    def recorded(run: Run) -> bool:
+        """Whether a run has what it takes."""
+        return set(TABLES) <= set(run.tables)
+
+    def carried(
+        self,
+        sender: int,
+        begin: int,
+        until: int | None,
+        there: UdpLedger,
+        receiver: int,
+        end: int,
+        apart: int = 0,
+    ) -> Carried | None:
+        """The way of a message from one thread, after ``begin``, to another one, until ``end``.
+
+        ``until``: when the sender sends the next message. ``there`` is the receiver's kernel, whose
+        clock may be ``apart`` ns from the sender's. Of several datagrams the one counts that was
+        sent last. None where it is not known.
+        """
+        sends = self._sends.get((sender,))
+        if sends is None:
+            return None
+        last = sends.upto(min(until or end, end) + apart) - 1
+        for row in range(last, sends.since(begin) - 1, -1):
+            sent = {name: int(column[row]) for name, column in sends.columns.items()}
+            if sent["fragment_offset"]:
+                continue
+            given = int(sends.ts[row])
+            for came, ready in there._arrivals(sent, given - apart, receiver, end):
+                if not self._is_the_only(sent, given):
+                    return None
+                return self._way(sent, given, came, ready, apart)
+        return None
+
+    def dropped(self, sender: int, begin: int, until: int | None, there: UdpLedger) -> Drop | None:
+        """Where the kernels dropped a datagram that a thread sent after ``begin``.
+
+        ``until`` and ``there``: see `carried`. Of several the last. None: none that is known.
+        """
+        sends = self._sends.get((sender,))
+        if sends is None:
+            return None
+        last = (len(sends.ts) if until is None else sends.upto(until)) - 1
+        for row in range(last, sends.since(begin) - 1, -1):
+            sent = {name: int(column[row]) for name, column in sends.columns.items()}
+            given = int(sends.ts[row])
+            if sent["fragment_offset"] or not self._is_the_only(sent, given):
+                continue
+            for ledger in {id(self): self, id(there): there}.values():
+                drops = ledger._drops.get((sent["flow"],))
+                if drops is None:
+                    continue
+                near = slice(drops.since(given - _SAME_NS), drops.upto(given + _SAME_NS))
+                found = near.start + np.flatnonzero(_same(drops, near, sent))
+                if len(found):
+                    columns = {name: int(each[found[-1]]) for name, each in drops.columns.items()}
+                    at_sender = ledger is self and columns["netns"] == sent["netns"]
+                    reason, _, function = ledger._texts[columns["text"]].partition(" ")
+                    return Drop(at_sender, reason, function)
+        return None
+
+    def _arrivals(
+        self, sent: dict[str, int], since: int, receiver: int, end: int
+    ) -> Iterator[tuple[int, int]]:
+        """When a datagram came here, and was in a socket that the thread then read from.
+
+        The last first.
+        """
+        found = _of(self._in, self._in_of_whole, sent, since, end)
+        if found is None:
+            return
+        rows, places = found
+        for place in reversed(places):
+            at = int(rows.ts[place])
+            ready = self._ready.get((int(rows.columns["netns"][place]), sent["port"]))
+            first = -1 if ready is None else ready.since(at)
+            if ready is None or first == len(ready.ts):
+                continue
+            ready_at = int(ready.ts[first])
+            reads = self._reads.get((receiver, int(ready.columns["socket"][first])))
+            if reads is not None and reads.upto(end) > reads.since(ready_at):
+                yield at, ready_at
+
+    def _is_the_only(self, sent: dict[str, int], given: int) -> bool:
+        """Whether no other datagram of the time was the same."""
+        rows = self._queued[sent["flow"],]
+        near = slice(rows.since(given - _SAME_NS), rows.upto(given + _SAME_NS))
+        return int(np.count_nonzero(_same(rows, near, sent))) == 1
+
+    def _way(
+        self, sent: dict[str, int], given: int, came: int, ready: int, apart: int
+    ) -> Carried | None:
+        found = _of(self._out, self._out_of_whole, sent, given, came + apart)
+        if found is None:
+            return None
+        rows, places = found
+        own = [place for place in places if rows.columns["netns"][place] == sent["netns"]]
+        if not own:
+            return None
+        gone, by = int(rows.ts[own[-1]]), int(rows.columns["tid"][own[-1]])
+        # A queue that holds nothing is passed in the sender's own call.
+        waited = by != sent["tid"] and gone > given
+        held = (Held(given, gone, IN_QUEUE),) if waited else ()
+        return Carried("UDP", given, gone, by, came, ready, held)
+
+
+def _of(
+    packets: dict[tuple[int, ...], Rows],
+    fragments: dict[tuple[int, ...], Rows],
+    sent: dict[str, int],
+    since: int,
+    upto: int,
+) -> tuple[Rows, list[int]] | None:
+    """The packets of a datagram in a time: itself, or the last of its fragments; None: none."""
+    if sent["fragments_follow"]:
+        rows = fragments.get((sent["whole"],))
+    else:
+        rows = packets.get((sent["flow"],))
+    if rows is None:
+        return None
+    within = slice(rows.since(since), rows.upto(upto))
+    if sent["fragments_follow"]:
+        is_one = rows.columns["fragments_follow"][within] == 0
+    else:
+        is_one = _same(rows, within, sent)
+    places = (within.start + np.flatnonzero(is_one)).tolist()
+    return (rows, places) if places else None
+
+
+def _same(rows: Rows, within: slice, other: dict[str, int]) -> npt.NDArray[np.bool_]:
+    """Those of some packets of a flow that may be the other one."""
+    columns = {name: column[within] for name, column in rows.columns.items()}
+    # What is in other pages is not looked at, at one place or another.
+    fewest = np.minimum(columns["hashed"], other["hashed"])
+    content = (columns["content"] == other["content"]) | (fewest == 0)
+    ids = columns["fragment_id"]
+    number = (ids == other["fragment_id"]) | (ids == 0) | (other["fragment_id"] == 0)
+    found: npt.NDArray[np.bool_] = content & number & (columns["fragment_offset"] == 0)
+    return found
