@@ -1,8 +1,4 @@
-"""Kernel events of a run against what others tell of the same. Needs root and tracefs.
-
-The others are the kernel's own counts of each thread (`/proc/PID/task/TID/schedstat`), `tcpdump`
-and `strace`.
-"""
+"""Kernel events against the kernel's own counts, tcpdump and strace. Needs root and tracefs."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ import re
 import shutil
 import socket
 import struct
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,12 +45,20 @@ def component(run: Run, name: str) -> Path:
     return run.repeats[1] / "hosts" / "h1" / "components" / name
 
 
-# The hog keeps the processor from idling: some virtual machines' kernels tell nothing meanwhile.
+# Keeps a processor from idling: some virtual machines' kernels tell nothing meanwhile.
+HOG = """
+import os, sys
+
+os.sched_setaffinity(0, {int(sys.argv[1])})
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+while True:
+    pass
+"""
 COMPETITORS = """
 name: oracle
 hosts: [h1]
 components:
-  hog: {host: h1, run: PYTHON ./worker.py hog CPU, ready: started}
+  hog: {host: h1, run: PYTHON ./hog.py CPU, ready: started}
   busy1: {host: h1, run: PYTHON ./worker.py busy CPU, start: run, ready: {exit: 0}}
   busy2: {host: h1, run: PYTHON ./worker.py busy CPU, start: run, ready: {exit: 0}}
   turns: {host: h1, run: PYTHON ./worker.py turns CPU, start: run, ready: {exit: 0}}
@@ -67,8 +71,6 @@ from loopscope_trace import flow_out
 
 kind, cpu = sys.argv[1], int(sys.argv[2])
 os.sched_setaffinity(0, {cpu})
-while kind == "hog":
-    pass
 begin, end = flow_out("window", "begin"), flow_out("window", "end")
 found = []
 
@@ -129,26 +131,31 @@ def states(scheduling: Scheduling, tid: int, begin: int, end: int) -> list[tuple
     return found
 
 
-def silences(run: Run, cpu: int, begin: int, end: int, own: set[int]) -> list[tuple[int, int]]:
-    """Times in which the kernel told nothing of a processor.
+def silences(run: Run, cpus: list[int], begin: int, end: int) -> list[tuple[int, int]]:
+    """Times in which the kernel told nothing of one of some processors.
 
     On some virtual machines it tells that certain threads come to a processor, and then nothing
     while they have it, not even that they leave. Such a time ends with the next switch.
     """
-    switches = rows(run, "kernel.sched_switch", "ts, cpu, prev_tid, next_tid")
-    leave = {went for _, _, went, _ in switches} | own
+    switches = rows(run, "kernel.sched_switch", "cpu, ts, prev_tid, next_tid")
+    # Each processor has an idling thread of its own, of number 0.
+    leave = {went or ~cpu for cpu, _, went, _ in switches}
     found = []
-    for (start, _, _, came), (until, _, went, _) in pairwise(s for s in switches if s[1] == cpu):
-        if came != went and until > begin and start < end:
-            assert came not in leave, f"no event of when {came} left or {went} came"
-            found.append((max(start, begin), min(until, end)))
+    for cpu in cpus:
+        on_it = [each[1:] for each in switches if each[0] == cpu]
+        for (start, _, came), (until, went, _) in pairwise(on_it):
+            if came != went and until > begin and start < end:
+                assert (came or ~cpu) not in leave, f"no event of when {came} left or {went} came"
+                found.append((max(start, begin), min(until, end)))
+    if (ns := sum(until - start for start, until in found)) > 0.1 * len(cpus) * (end - begin):
+        pytest.skip(f"SKIPPED LOUDLY: this kernel tells nothing of {ns} ns")
     return found
 
 
 def test_the_kernel_counts_the_same_times_of_threads(machine: Machine) -> None:
     """For how long threads ran and waited, and how often they came to a processor.
 
-    Four threads compete for one processor, with a fifth that never rests. Each reads its own counts
+    Four threads compete for one processor. Each reads its own counts
     (Documentation/scheduler/sched-stats.rst) at the begin and at the end of 3 s, where it records
     an event too. For the time between the two events, what `Scheduling` tells is compared with the
     differences of the counts: the sum of `running` with the first, that of `runnable` with the
@@ -167,6 +174,7 @@ def test_the_kernel_counts_the_same_times_of_threads(machine: Machine) -> None:
     if not file.exists() or not any(map(int, file.read_text().split())):
         pytest.skip("SKIPPED LOUDLY: the kernel counts no times of threads (CONFIG_SCHED_INFO)")
     cpu = min(os.sched_getaffinity(0))
+    machine.write("hog.py", HOG)
     machine.write("worker.py", WORKER)
     run = recorded(machine, COMPETITORS.replace("CPU", str(cpu)))
     scheduling = Scheduling(run, 1, "_kernel")
@@ -179,15 +187,18 @@ def test_the_kernel_counts_the_same_times_of_threads(machine: Machine) -> None:
     assert len(every) == 4
     for tid, first, last in every:
         begin, end = begins[tid, first[0]], ends[tid, last[0]]
-        silent = silences(run, cpu, begin, end, {each[0] for each in every})
+        silent = silences(run, [cpu], begin, end)
         untold_ns = sum(until - start for start, until in silent)
-        if untold_ns > 0.1 * (end - begin):
-            pytest.skip(f"SKIPPED LOUDLY: this kernel tells nothing of {untold_ns} ns")
         sums: Counter[str] = Counter()
+        later = ""
         for state, start, until in states(scheduling, tid, begin, end):
             sums[state] += until - start
-            told = not any(start < b and a < until for a, b in silent)
-            assert state != "unknown" or not told, (start, until)
+            # Nothing told how a sleep ended after which the thread has not waited.
+            unended = (state, later) == ("blocked", "running")
+            untold_ns += unended * (until - start)
+            if unended or state == "unknown":
+                assert any(a < until and start < b for a, b in silent), (state, start, until)
+            later = state
         run_ns, wait_ns, slices, stolen = (b - a for a, b in zip(first[1:], last[1:], strict=True))
         assert run_ns > 100e6 and wait_ns > 100e6 and slices > 50
         where = f"cpu = {cpu} AND next_tid = {tid} AND ts > {begin} AND ts <= {end}"
@@ -195,30 +206,335 @@ def test_the_kernel_counts_the_same_times_of_threads(machine: Machine) -> None:
         # The kernel does not count as run what a hypervisor took, of which it tells whole ticks.
         stolen_ns = (stolen + 1) * 10**9 // os.sysconf("SC_CLK_TCK") if last[-1] else 0
         ran, waited = sums["running"] - run_ns, sums["runnable"] - wait_ns
-        figures = (
+        print(
             f"thread {tid}: {came} of {slices} timeslices; ran {ran:+} ns of {run_ns}, waited "
             f"{waited:+} ns of {wait_ns}; untold {untold_ns} ns, stolen less than {stolen_ns} ns"
         )
-        print(figures)
         allowed = 2_000 * slices + untold_ns
         both = 0.001 * (run_ns + wait_ns) + allowed
-        assert abs(came - slices) <= len(silent), figures
-        assert abs(waited) <= 0.01 * wait_ns + allowed, figures
-        assert -0.01 * run_ns - allowed <= ran <= 0.01 * run_ns + allowed + stolen_ns, figures
-        assert -both <= ran + waited <= both + stolen_ns, figures
+        assert abs(came - slices) <= len(silent)
+        assert abs(waited) <= 0.01 * wait_ns + allowed
+        assert -0.01 * run_ns - allowed <= ran <= 0.01 * run_ns + allowed + stolen_ns
+        assert -both <= ran + waited <= both + stolen_ns
 
 
+# Connections: one that is refused, one with messages of many sizes both ways, one that is reset.
 TRAFFIC = """
 name: oracle
 hosts: [h1, h2]
 components:
   tcpdump:
     host: h1
-    run: [sh, -c, "exec tcpdump -Z root -i data0 -B 8192 -s 128 --immediate-mode --nano -w PCAP tcp"]
-    ready: {port: 7000}
+    run:
+      [sh, -c, "exec tcpdump -Z root -i data0 -B 8192 -s 128 --immediate-mode --nano -w pcap 2>&1"]
+    ready: {line: listening on}
   sink: {host: h2, run: PYTHON ./sink.py, ready: {port: 7001}}
   source: {host: h1, run: PYTHON ./source.py COUNT, start: run, ready: {exit: 0}}
+HOGS
 NETWORK
 phases: [{name: run, measured: true, timeout: 60s}]
-trace: {user: ["msg:*"], kernel: ["tcp:*"]}
+trace: {user: ["msg:*"], kernel: ["tcp:*", "sched:sched_switch"]}
 """
+LOSSY = "network: {h1 <-> h2: {delay: 2ms, loss: {every: 30}}}"
+SOURCE = """
+import json, os, socket, struct, sys, time
+from loopscope_trace import flow_out
+
+sent = flow_out("msg", "sent")
+clocks = []
+
+
+def mark(number):
+    before = time.clock_gettime_ns(time.CLOCK_REALTIME)
+    sent(number)
+    clocks.append((number, before, time.clock_gettime_ns(time.CLOCK_REALTIME)))
+
+
+count = int(sys.argv[1])
+socket.socket().connect_ex(("h2", 7002))
+conn = socket.create_connection(("h2", 7001))
+conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+for number in range(count):
+    size = (1, 10, 100, 1448, 1449, 5_000, 70_000, 200_000)[number % 8]
+    answer = (1, 3_000, 40_000)[number % 3]
+    mark(number)
+    conn.sendall(struct.pack("!II", size, answer))
+    conn.sendall(bytes(size))
+    while answer:
+        answer -= len(conn.recv(answer))
+    if number % 10 == 0:
+        # Meanwhile delayed acknowledgements go out.
+        time.sleep(0.06)
+conn.shutdown(socket.SHUT_WR)
+assert conn.recv(1) == b""
+reset = socket.create_connection(("h2", 7001))
+reset.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+reset.close()
+time.sleep(0.05)
+mark(count)
+with open("clocks.json", "w") as file:
+    json.dump([os.stat("/proc/self/ns/net").st_ino, clocks], file)
+"""
+SINK = """
+import socket, struct
+
+listener = socket.create_server(("0.0.0.0", 7001))
+conn, _ = listener.accept()
+conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+with conn, conn.makefile("rb") as file:
+    while head := file.read(8):
+        size, answer = struct.unpack("!II", head)
+        file.read(size)
+        conn.sendall(bytes(answer))
+# The one that is reset, and then none until the run ends.
+listener.accept(), listener.accept()
+"""
+FIN, SYN, ACK, NEVER = 1, 2, 16, 1 << 62
+
+
+class Segment(NamedTuple):
+    """What a segment's headers say."""
+
+    source: str
+    target: str
+    seq: int
+    ack: int
+    flags: int
+    length: int
+
+
+Stamped = list[tuple[int, Segment]]
+
+
+def captured(file: Path) -> Stamped:
+    """The segments in a capture of Ethernet frames (pcap-savefile(5)), with their stamps, ns."""
+    data = file.read_bytes()
+    magic, *_, link_type = struct.unpack_from("=IHHiIII", data)
+    assert (magic, link_type) == (0xA1B23C4D, 1)
+    found, at = [], 24
+    while at < len(data):
+        seconds, ns, there, length = struct.unpack_from("=IIII", data, at)
+        frame = data[at + 16 : at + 16 + there]
+        at += 16 + there
+        if frame[12:14] != b"\x08\x00" or frame[23] != socket.IPPROTO_TCP:
+            continue
+        packet, total = frame[14:], length - 14
+        assert struct.unpack_from("!H", packet, 2)[0] == total
+        begin = (packet[0] & 15) * 4
+        *ports, seq, ack, offset, flags = struct.unpack_from("!HHIIBB", packet, begin)
+        addresses = socket.inet_ntoa(packet[12:16]), socket.inet_ntoa(packet[16:20])
+        source, target = (f"{a}:{port}" for a, port in zip(addresses, ports, strict=True))
+        segment = Segment(source, target, seq, ack, flags, total - begin - (offset >> 4) * 4)
+        found.append((seconds * 10**9 + ns, segment))
+    return found
+
+
+def by_ends(segments: list[Any]) -> dict[Any, list[Any]]:
+    """Tuples that end with a segment, by its source and target."""
+    found = defaultdict(list)
+    for each in segments:
+        found[each[-1][:2]].append(each)
+    return found
+
+
+def limits(packets: Stamped, opposite: Stamped) -> list[tuple[int, int]]:
+    """After and before which captures of the other direction each segment has to be.
+
+    It is after the first one with the bytes that it acknowledges, and before the first one that
+    acknowledges its bytes, if it is the first that has them.
+    """
+    first, first_there = packets[0][1], opposite[0][1]
+
+    def end(segment: Segment, begin: Segment) -> int:
+        one_more = bool(segment.flags & (SYN | FIN))
+        return (segment.seq - begin.seq) % 2**32 + segment.length + one_more
+
+    def ack(segment: Segment, begin: Segment) -> int:
+        return (segment.ack - begin.seq) % 2**32 if segment.flags & ACK else 0
+
+    there = np.maximum.accumulate([end(each, first_there) for _, each in opposite])
+    acknowledged = np.maximum.accumulate([ack(each, first) for _, each in opposite])
+    found, most = [], 0
+    for _, each in packets:
+        bytes_end, bytes_there = end(each, first), ack(each, first_there)
+        after, before = (
+            int(there.searchsorted(bytes_there)),
+            int(acknowledged.searchsorted(bytes_end)),
+        )
+        known = bytes_end > most and before < len(opposite)
+        found.append(
+            (opposite[after][0] if bytes_there else 0, opposite[before][0] if known else NEVER)
+        )
+        most = max(most, bytes_end)
+    return found
+
+
+@pytest.mark.parametrize(("network", "count"), [("", 150), (LOSSY, 60)], ids=["plain", "lossy"])
+def test_tcpdump_sees_the_same_segments(machine: Machine, network: str, count: int) -> None:
+    """Every segment of a host with what its headers say, in the order of each direction.
+
+    tcpdump captures on the host's device from before the first connection until the source's last
+    event or later. Until then its capture is compared with `segment_out` and `segment_in` of the
+    host's network namespace. They are equal in each direction of each connection, but for segments
+    of a time in which the kernel tells nothing.
+
+    tcpdump stamps with CLOCK_REALTIME. The source reads that clock before and after each of its
+    events, so that of the kernel's events it is known too, to within some 300 ns. An event has to
+    be later than the capture of what the segment acknowledges, and earlier than the capture of what
+    acknowledges the segment.
+    """
+    if shutil.which("tcpdump") is None:
+        pytest.skip("SKIPPED LOUDLY: needs tcpdump")
+    for name, text in (("hog.py", HOG), ("source.py", SOURCE), ("sink.py", SINK)):
+        machine.write(name, text)
+    allowed = os.sched_getaffinity(0)
+    cpus = sorted(allowed)[:2]
+    hogs = [f"  hog{n}: {{host: h1, run: PYTHON ./hog.py {n}, ready: started}}" for n in cpus]
+    text = TRAFFIC.replace("HOGS", "\n".join(hogs)).replace("NETWORK", network)
+    os.sched_setaffinity(0, cpus)
+    try:
+        run = recorded(machine, text.replace("COUNT", str(count)))
+    finally:
+        os.sched_setaffinity(0, allowed)
+    said = (component(run, "tcpdump") / "stdout.log").read_text()
+    assert "\n0 packets dropped by kernel" in said, said
+    netns, clocks = json.loads((component(run, "source") / "files/clocks.json").read_text())
+    marks = {number: (ts, err) for number, ts, err in rows(run, "msg.sent", "id, ts, err_ns")}
+    assert len(marks) == len(clocks) == count + 1
+    at = [marks[number][0] for number, *_ in clocks]
+    # By how much CLOCK_REALTIME is ahead of the time line, at least and at most, from a base.
+    base = clocks[0][1] - at[0]
+    least = [before - base - sum(marks[number]) for number, before, _ in clocks]
+    most = [after - base - marks[number][0] + marks[number][1] for number, _, after in clocks]
+    every = captured(component(run, "tcpdump") / "files/pcap")
+    seen = by_ends([each for each in every if each[0] < clocks[-1][1]])
+    told = {}
+    columns = "ts, err_ns, source::VARCHAR, target::VARCHAR, seq, ack, tcp_flags, bytes"
+    for table, end in (("kernel.segment_out", 0), ("kernel.segment_in", 1)):
+        found = rows(run, table, columns, f"netns = {netns} AND ts < {at[-1]}")
+        events = by_ends([(ts, err, Segment(*headers)) for ts, err, *headers in found])
+        assert all(ends[end].startswith("10.77.0.1:") for ends in events), list(events)
+        told |= events
+    silent, untold, known = silences(run, cpus, at[0] - 10**8, at[-1]), 0, 0
+    for ends, packets in seen.items():
+        left = deque(told.pop(ends, ()))
+        for packet, limit in zip(packets, limits(packets, seen[ends[::-1]]), strict=True):
+            if not left or left[0][-1] != packet[1]:
+                ts = packet[0] - base - least[0]
+                assert any(a - 10_000 < ts < b + 10_000 for a, b in silent), (packet, left[:1])
+                untold += 1
+                continue
+            ts, err, _ = left.popleft()
+            earliest = ts - err + base + int(np.floor(np.interp(ts, at, least)))
+            latest = ts + err + base + int(np.ceil(np.interp(ts, at, most)))
+            assert limit[0] <= latest and earliest <= limit[1], (packet, limit, earliest, latest)
+            known += limit[1] < NEVER
+        assert not left, left
+    assert not told and known > 2 * count
+    print(f"{sum(map(len, seen.values()))} segments, {known} with both limits; {untold} untold")
+    assert not network or rows(run, "kernel.tcp_resend", "seq", f"netns = {netns}")
+
+
+CALLS = """
+name: oracle
+hosts: [h1]
+components:
+  mix: {host: h1, run: strace -f -n -e raw=all -o log PYTHON ./mix.py, start: run, ready: {exit: 0}}
+phases: [{name: run, measured: true, timeout: 60s}]
+trace: {kernel: ["syscall:*"]}
+"""
+# Calls that fail, locks, a signal that interrupts a call, children that are forked and executed.
+MIX = """
+import os, signal, subprocess, threading, time
+
+lock = threading.Lock()
+
+
+def work(number):
+    for _ in range(20 + number):
+        os.getppid()
+    null = os.open("/dev/null", os.O_RDWR)
+    for each in range(10):
+        os.write(null, bytes(each))
+        os.pread(null, 10, 7 << 33)
+    os.access(f"/nothing/{number}", os.R_OK)
+    with lock:
+        time.sleep(0.002)
+
+
+threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+signal.signal(signal.SIGALRM, lambda *_: None)
+signal.setitimer(signal.ITIMER_REAL, 0.01)
+time.sleep(0.03)
+if not (child := os.fork()):
+    os._exit(os.getpgid(0) == 0)
+os.waitpid(child, 0)
+subprocess.run(["/bin/true"], check=True)
+"""
+RT_SIGRETURN, EXECVE, EXIT, EXIT_GROUP = 15, 59, 60, 231
+# Results that the kernel has for itself too (include/linux/errno.h).
+ERRORS = {"ERESTARTSYS": 512, "ERESTARTNOINTR": 513, "ERESTARTNOHAND": 514}
+ERRORS |= {"ERESTART_RESTARTBLOCK": 516, **{name: n for n, name in errno.errorcode.items()}}
+
+
+class Call(NamedTuple):
+    """A system call, as strace tells of it."""
+
+    number: int
+    arguments: tuple[int, ...]
+    result: int | None
+
+
+def traced(text: str) -> dict[int, list[Call]]:
+    """The calls of each thread in their order, from what `strace -f -n -e raw=all` writes."""
+    found: dict[int, list[Call]] = defaultdict(list)
+    for line in text.splitlines():
+        read = re.match(r"(\d+) +\[ *(\d+)\] (<\.\.\. )?\w+(?:\(| resumed>)(.*)", line)
+        if read is None:
+            assert re.search(r"\] (\+\+\+|---) ", line), line
+            continue
+        calls = found[int(read[1])]
+        if not read[3]:
+            words = re.split(r"\)| <unfinished", read[4])[0].split(", ")
+            calls.append(Call(int(read[2]), tuple(int(word, 0) for word in words if word), None))
+        if ended := re.search(r"\) += (\S+)(?: (E\w+))?", read[4]):
+            value, error = ended.groups()
+            result = -ERRORS[error] if error else None if value == "?" else int(value, 0)
+            calls[-1] = calls[-1]._replace(result=result)
+    return found
+
+
+def test_strace_sees_the_same_system_calls(machine: Machine) -> None:
+    """Every call of each thread of a program, with its arguments and result, in their order.
+
+    strace follows the program from the call that executes it on. A thread or a process that it
+    makes first has the end of the call that made it, of which strace tells in its parent alone.
+    `exit` and `exit_group` do not end, and when `rt_sigreturn` ends the kernel has forgotten that
+    it was this call.
+    """
+    if shutil.which("strace") is None:
+        pytest.skip("SKIPPED LOUDLY: needs strace")
+    machine.write("mix.py", MIX)
+    run = recorded(machine, CALLS)
+    threads = traced((component(run, "mix") / "files/log").read_text())
+    # Its own, four of Python's, a process that was forked and one that was executed.
+    assert len(threads) == 7
+    main = next(iter(threads))
+    for tid, calls in threads.items():
+        entries = rows(run, "kernel.sys_enter", "counter, nr, args", f"tid = {tid}")
+        begin = next(counter for counter, nr, _ in entries if tid != main or nr == EXECVE)
+        entries = [each for each in entries if each[0] >= begin]
+        assert Counter(call.number for call in calls) == Counter(nr for _, nr, _ in entries)
+        for call, (_, nr, arguments) in zip(calls, entries, strict=True):
+            told = struct.unpack("<6Q", arguments)[: len(call.arguments)]
+            assert (nr, told) == (call.number, call.arguments)
+        exits = rows(run, "kernel.sys_exit", "nr, ret", f"tid = {tid} AND counter >= {begin}")
+        assert exits == [
+            (-1 if call.number == RT_SIGRETURN else call.number, call.result)
+            for call in calls
+            if call.number not in (EXIT, EXIT_GROUP)
+        ]

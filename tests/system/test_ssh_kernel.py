@@ -74,6 +74,79 @@ def test_each_host_has_its_kernel(machines: SshMachines, results: Read) -> None:
         assert of_receiver.match(last["cause"]), hop["parts"]
 
 
+# TCP one way and the other, a datagram, one in fragments, and one to two programs.
+CROSSING = """
+name: crossing
+testbed: ssh
+hosts: [h1, h2]
+machines: {h1: {user: root}, h2: {user: root}}
+components:
+  source: {host: h1, run: loopscope-host pipe source, with: {to: node, count: 200, period: 5ms}}
+  node: {host: h2, run: loopscope-host pipe node, with: {to: sink}}
+  sink: {host: h1, run: loopscope-host pipe sink}
+  robot:
+    host: h1
+    run: loopscope-host pattern produce
+    with: {table: {file: types.csv}, duration: 1s}
+  control: {host: h2, run: loopscope-host pattern consume, with: {table: {file: types.csv}}}
+  logger: {host: h2, run: loopscope-host pattern consume, with: {table: {file: types.csv}}}
+phases:
+  - {name: listen, timeout: 5s}
+  - {name: connect, timeout: 5s}
+  - {name: run, measured: true, timeout: 60s}
+trace:
+  user: ["pipe:*", "pattern:*"]
+  kernel: ["sched:*", "irq:*", "softirq:*", "tcp:*", "udp:*"]
+measure:
+  paths:
+    loop:
+      key: id
+      events: [source/pipe:sent, node/pipe:received, node/pipe:sent, sink/pipe:received]
+    control: {key: id, events: [robot/pattern:sent, control/pattern:received]}
+    logger: {key: id, events: [robot/pattern:sent, logger/pattern:received]}
+"""
+TYPES = """\
+name,     transport,     group,            size, period, producers, consumers
+state,    udp,           ,                 100B, 10ms,   robot,     control
+image,    udp,           ,                 20kB, 50ms,   robot,     control
+position, udp-multicast, 239.77.1.1:7701,  1kB,  10ms,   robot,     control logger
+"""
+
+
+def test_a_hop_between_two_kernels_is_followed(machines: SshMachines, results: Read) -> None:
+    """By the packets that both have seen: the parts of one side, the wire, those of the other."""
+    machines.write("types.csv", TYPES)
+    done = machines.command("run", machines.write("crossing.yaml", CROSSING), "--json")
+    read = results(done)
+    kernel = read["kernel"]
+    assert kernel["unrecorded"] == {} and {"tcp", "udp"} <= set(kernel["classes"]), kernel
+    for name, count in (("loop", 200), ("control", 200), ("logger", 100)):
+        words = ("--path", name, "--worst", "300", "--json")
+        told = machines.command("why", "runs/crossing/latest", *words)
+        messages = [json.loads(line) for line in told.stdout.splitlines()]
+        assert len(messages) > 0.9 * count, told.stderr
+        hops = [hop for message in messages for hop in message["hops"]]
+        between = [hop for hop in hops if hop["last"].endswith("received")]
+        followed = 0
+        for hop in between:
+            parts = hop["parts"]
+            assert sum(part["ns"] for part in parts) == max(hop["ns"], 0), hop
+            hosts = ("h1", "h2") if hop["last"] != "sink/pipe:received" else ("h2", "h1")
+            sender, receiver = (hop[end].split("/")[0] for end in ("first", "last"))
+            if f"{sender} of {hosts[0]}" not in parts[0]["cause"]:
+                continue
+            followed += 1
+            assert f"{receiver} of {hosts[1]}" in parts[-1]["cause"], hop
+            # The clocks' error may have it come before it was sent.
+            wires = [part for part in parts if part["name"] == "wire"]
+            assert len(wires) == 1 or (not wires and hop["err_ns"] > 200), hop
+            for wire in wires:
+                assert wire["cause"] == f"{hosts[0]} → {hosts[1]}, between their devices"
+                # On a virtual network the packet is in one kernel's hands all the time.
+                assert wire["ns"] < 1_000_000 + hop["err_ns"], hop
+        assert followed >= 0.99 * len(between), (name, followed, between)
+
+
 def test_an_ordinary_user_has_counts_and_is_told(machines: SshMachines, results: Read) -> None:
     text = EXPERIMENT.replace("machines: {h1: {user: root}, h2: {user: root}}\n", "")
     done = machines.command("run", machines.write("traced.yaml", text), "--json")

@@ -52,8 +52,8 @@ enum Verb {
     /// Print what this process may do that an ordinary user may not, as JSON:
     /// {"network": …, "tun": …, "realtime": …}.
     Rights,
-    /// Print whether programs can record in this kernel (events of the classes sleep and tcp), as
-    /// JSON: {"works": …, "why": …}.
+    /// Print whether programs can record in this kernel (events of the classes sleep, tcp, udp and
+    /// drop), as JSON: {"works": …, "why": …}.
     Programs,
     Record(record::Arguments),
     Attach(attach::Arguments),

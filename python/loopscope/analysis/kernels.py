@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loopscope.analysis.results import KernelCost, KernelLoss, KernelResult
+from loopscope.analysis.results import KernelCost, KernelDrops, KernelLoss, KernelResult
 from loopscope.experiment import kernel_events
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ SHARED = "_kernel"
 """Among the hosts: the kernel of a machine whose hosts share it."""
 _TABLES = "kernel."
 _SWITCHES = "kernel.sched_switch"
+_DROPPED = "kernel.packet_drop"
+_UDP = 17
 
 
 def read_kernels(run: Run, paths: Mapping[str, Messages]) -> tuple[KernelResult | None, list[str]]:
@@ -49,7 +51,12 @@ def read_kernels(run: Run, paths: Mapping[str, Messages]) -> tuple[KernelResult 
     absent = {event for _, _, found in kernels for event in found.get("absent", ())}
     recorded = [found for _, _, found in kernels if found["error"] is None]
     costs = [item for found in recorded for item in found.get("costs", {}).items()]
-    unknown = [f"{name}: {cost['unknown']}" for name, cost in costs if cost["event_ns"] is None]
+    emitted = {name for name, each in classes.items() if each.emitted}
+    unknown = [
+        f"{name}: {cost['unknown']}"
+        for name, cost in costs
+        if cost["event_ns"] is None and name.partition(":")[0] in emitted
+    ]
     event_ns: dict[str, float] = {}
     for name, cost in costs:
         if cost["event_ns"] is not None:
@@ -62,6 +69,7 @@ def read_kernels(run: Run, paths: Mapping[str, Messages]) -> tuple[KernelResult 
         next(iter(unknown), None),
         {} if unknown else _costs(run, paths, event_ns),
         tuple(_untold(run)),
+        tuple(_drops(run)),
     )
     # Where nobody asked for them it is no problem: the kernels' results alone say it.
     asked = any(found.get("asked", True) for _, _, found in kernels)
@@ -157,6 +165,19 @@ def _untold(run: Run) -> list[str]:
         "processor; how long it had one is not observable"
         for repeat, host, tid, name, _ in untold.order("repeat, host, tid").fetchall()
     ]
+
+
+def _drops(run: Run) -> list[KernelDrops]:
+    """The datagrams that were dropped, those of the most first."""
+    if _DROPPED not in run.tables:
+        return []
+    # What a switch sends to all its ports is dropped where it is for somebody else.
+    of_udp = f"protocol = {_UDP} AND fragment_offset = 0 AND reason::VARCHAR <> 'OTHERHOST'"
+    named = ("target", "reason", "function")
+    texts = ", ".join(f'"{name}"::VARCHAR AS "{name}"' for name in named)
+    found = run.relation(_DROPPED).filter(of_udp).project(texts)
+    found = found.aggregate("*, count(*) AS count").order("count DESC, target, reason, function")
+    return [KernelDrops(*row) for row in found.fetchall()]
 
 
 def rows_of(run: Run, table: str, repeat: int, kernel: str, columns: str) -> pa.Table:

@@ -62,7 +62,11 @@ class Losses:
         if drop is None:
             return text
         where = host if drop.at_sender else there
-        why = _REASONS.get(drop.reason)
-        name = f"{drop.reason}, {drop.function}"
-        said = name if why is None else f"{why} ({name})"
+        said = reason_text(drop.reason, drop.function)
         return f"{text}: the network's code of {where} dropped it: {said}"
+
+
+def reason_text(reason: str, function: str) -> str:
+    """Why a packet was dropped: `its socket had no room (SOCKET_RCVBUFF, udp_queue_rcv)`."""
+    why, name = _REASONS.get(reason), f"{reason}, {function}"
+    return name if why is None else f"{why} ({name})"

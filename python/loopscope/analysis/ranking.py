@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -12,8 +12,8 @@ import numpy as np
 from loopscope.analysis.document import Document
 from loopscope.analysis.quantity_text import duration, number
 from loopscope.analysis.verdict import Verdict
-from loopscope.analysis.why import UNKNOWN, can_explain, slowest, why
-from loopscope.experiment import Requirement
+from loopscope.analysis.why import UNKNOWN, can_explain, lost, slowest, why
+from loopscope.experiment import Expectation, Requirement
 
 if TYPE_CHECKING:
     from loopscope.analysis.bounded_statistics import Nanoseconds
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from loopscope.analysis.results import ExpectationResult
     from loopscope.analysis.why import WhyMessage
     from loopscope.analysis.window import RepeatTimes
-    from loopscope.experiment import Expectation
     from loopscope.timeline import Run
 
 MOST = 500
@@ -122,6 +121,8 @@ def with_causes(
 def _main_cause(
     run: Run, messages: Messages, wanted: Expectation | Requirement, times: RepeatTimes
 ) -> str | None:
+    if isinstance(wanted, Expectation) and wanted.stat == "lost":
+        return _main_loss(run, messages, wanted, times)
     limit = limit_of(wanted)
     if limit is None:
         return None
@@ -143,6 +144,19 @@ def _main_cause(
     late = f"{number(len(rows))} above" if len(rows) <= MOST else f"{MOST} slowest above"
     share = 100 * known[0].in_time // explained
     return f"{share} % of the {late} {duration(limit)}: {known[0].name}: {known[0].cause}"
+
+
+def _main_loss(run: Run, messages: Messages, wanted: Expectation, times: RepeatTimes) -> str | None:
+    ends = messages.path.loop if wanted.hop is None else (wanted.hop.start, wanted.hop.end)
+    rows = lost(messages, ends)
+    begin = messages.ts[ends[0]][rows], messages.err[ends[0]][rows]
+    possible, _ = times.within(wanted.window, messages.repeat[rows], begin, begin)
+    found = why(run, messages, rows[possible][:MOST].tolist(), ends)
+    known = Counter(each.loss for each in found if each.loss is not None)
+    if not known:
+        return None
+    ((loss, count),) = known.most_common(1)
+    return f"{100 * count // len(found)} % of the {number(len(found))} lost: {loss}"
 
 
 def limit_of(wanted: Expectation | Requirement) -> int | None:

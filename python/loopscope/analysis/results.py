@@ -346,6 +346,19 @@ class KernelCost(Document):
 
 
 @dataclass(frozen=True)
+class KernelDrops(Document):
+    """Datagrams that a kernel dropped for one reason."""
+
+    target: str
+    """Address and port that they were for."""
+    reason: str
+    """Its name in the kernel, such as SOCKET_RCVBUFF."""
+    function: str
+    """The kernel's function that did it."""
+    count: int
+
+
+@dataclass(frozen=True)
 class KernelResult(Document):
     classes: Mapping[str, KernelLoss]
     absent: tuple[str, ...]
@@ -365,6 +378,8 @@ class KernelResult(Document):
     """By path; of no path where an event's cost is not known."""
     unobservable: tuple[str, ...]
     """What the events do not tell on these machines, in words."""
+    drops: tuple[KernelDrops, ...]
+    """Those of UDP; TCP drops what it has had before and sends again what is missing."""
 
 
 @dataclass(frozen=True)

@@ -85,8 +85,10 @@ class UdpLedger:
         self._out_of_whole = grouped(OUT, _PACKET, "whole")
         self._in_of_whole = grouped(IN, _PACKET, "whole")
         port = f"{_SOCKET}, regexp_extract(local, '[0-9]+$')::INTEGER AS port"
-        self._ready = grouped(READY, port, "netns", "port")
-        self._reads = grouped(READ, _SOCKET, "tid", "socket")
+        self._ready = grouped(READY, port, "netns", "port", "socket")
+        self._reads: dict[int, dict[int, Rows]] = {}
+        for (tid, socket), reads in grouped(READ, _SOCKET, "tid", "socket").items():
+            self._reads.setdefault(tid, {})[socket] = reads
         self._drops: dict[tuple[int, ...], Rows] = {}
         if _DROPS in run.tables:
             why = "reason || ' ' || function"
@@ -167,15 +169,16 @@ class UdpLedger:
             return
         rows, places = found
         for place in reversed(places):
-            at = int(rows.ts[place])
-            ready = self._ready.get((int(rows.columns["netns"][place]), sent["port"]))
-            first = -1 if ready is None else ready.since(at)
-            if ready is None or first == len(ready.ts):
-                continue
-            ready_at = int(ready.ts[first])
-            reads = self._reads.get((receiver, int(ready.columns["socket"][first])))
-            if reads is not None and reads.upto(end) > reads.since(ready_at):
-                yield at, ready_at
+            at, netns = int(rows.ts[place]), int(rows.columns["netns"][place])
+            # Of a group's datagram each member's socket has a copy.
+            for socket, reads in self._reads.get(receiver, {}).items():
+                ready = self._ready.get((netns, sent["port"], socket))
+                first = -1 if ready is None else ready.since(at)
+                if ready is None or first == len(ready.ts):
+                    continue
+                ready_at = int(ready.ts[first])
+                if reads.upto(end) > reads.since(ready_at):
+                    yield at, ready_at
 
     def _is_the_only(self, sent: dict[str, int], given: int) -> bool:
         """Whether no other datagram of the time was the same."""

@@ -28,6 +28,7 @@ from loopscope.analysis.quantity_text import duration, maximum_error
 from loopscope.analysis.scheduling import IDLE, Scheduling
 from loopscope.analysis.sleeps import Sleeps
 from loopscope.analysis.threads import Threads
+from loopscope.experiment.measures import fields_of
 from loopscope.timeline.relation import literals
 
 if TYPE_CHECKING:
@@ -306,7 +307,7 @@ def _places(
 ) -> dict[tuple[int, int], tuple[str, int | None, int | None, int | None]]:
     """Host, thread, counter of messages at an event, by repeat and global time.
 
-    And the time of the thread's next event of the kind.
+    And the time of the thread's next event of the kind, of another message.
     """
     event = messages.path.events[number]
     seen = [row for row in rows if messages.seen[number][row]]
@@ -314,7 +315,15 @@ def _places(
         return {}
     times = ", ".join(str(ts) for ts in messages.ts[number][seen].tolist())
     table = run.relation(event.table).filter(f"process = {literals(event.component)}")
-    after = "lead(ts) OVER (PARTITION BY repeat, host, tid ORDER BY ts)"
+    key = ", ".join(f'"{field}"' for field in fields_of(messages.path.key))
+    of_thread = "PARTITION BY repeat, host, tid ORDER BY ts"
+    # A program may record a message again.
+    before = f"lag(row({key})) OVER ({of_thread})"
+    table = table.project(
+        f"repeat, ts, host, tid, counter, row({key}) IS DISTINCT FROM {before} AS another"
+    )
+    other = "min(CASE WHEN another THEN ts END)"
+    after = f"{other} OVER ({of_thread} ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)"
     found = table.project(f"repeat, ts, host, tid, counter, {after} AS next")
     found = found.filter(f"ts IN ({times})")
     return {(repeat, ts): tuple(place) for repeat, ts, *place in found.fetchall()}

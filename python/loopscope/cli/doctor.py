@@ -295,7 +295,7 @@ def _kernel_events() -> Finding:
 
 
 def _programs() -> Iterator[Finding]:
-    """Whether the kernel's events of classes sleep and tcp can be recorded here."""
+    """Whether the kernel's events that programs record can be recorded here."""
     from loopscope.testbed import TestbedError, dormant, host_binary
 
     try:
@@ -311,12 +311,12 @@ def _programs() -> Iterator[Finding]:
         told = json.loads(done.stdout)
         works, why = bool(told["works"]), str(told["why"])
     yield _cost(
-        "kernel events of classes sleep and tcp",
+        "kernel events of classes sleep, tcp, udp and drop",
         works,
         "yes, by programs in the kernel (BPF)",
         why,
-        "on what a thread slept and why TCP kept a message is not known: `loopscope why` says only "
-        "that they did",
+        "on what a thread slept, why TCP kept a message and what dropped one is not known: "
+        "`loopscope why` says only that they did",
     )
 
 

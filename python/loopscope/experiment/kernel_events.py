@@ -85,9 +85,10 @@ AUTO = (
     "irq:irq_handler_*",
     "irq:local_timer_*",
     "sleep:uninterruptible_sleep",
+    "drop:packet_drop",
 )
-"""Patterns on what is recorded where nobody asked: what says who had a processor, and what the
-kernel waits for on a thread's behalf.
+"""Patterns on what is recorded where nobody asked: what says who had a processor, what the kernel
+waits for on a thread's behalf, and the packets that it drops.
 
 Soft interrupts are left out: of a message's way over a network they are the most events.
 """

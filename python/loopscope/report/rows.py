@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from loopscope.analysis.deciding_cases import Case
+from loopscope.analysis.losses import reason_text
 from loopscope.analysis.quantity_text import duration, maximum_error, number, quantity
 from loopscope.analysis.results import (
     TIMES,
@@ -212,6 +213,9 @@ def kernel_line(results: Results) -> str:
         if cost is not None and p50:
             share = f"{100 * cost.ns / p50:.2g} %"
             parts.append(f"cost at most {duration(cost.ns)} ({share}) of {path.name}'s p50")
+    for drop in kernel.drops:
+        why = reason_text(drop.reason, drop.function)
+        parts.append(f"dropped {number(drop.count)} datagrams to {drop.target}: {why}")
     return "; ".join(parts)
 
 
