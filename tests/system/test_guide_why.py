@@ -39,5 +39,15 @@ def test_the_guides_commands_name_the_cause(machine: Machine) -> None:
     assert re.search(lock + r"\(python\)", done.stdout, re.MULTILINE), done.stdout
     nagle = r"^FAIL +msg\.p99 < 10ms .*: held: by TCP of h1: Nagle's algorithm, until what was "
     assert re.search(nagle + "sent before was acknowledged", done.stdout, re.MULTILINE), done.stdout
+    room = "the network's code of h2 dropped it: its socket had no room (SOCKET_RCVBUFF, "
+    main = r"^FAIL +msg\.lost == 0 .* % of the \d+ lost: between source/msg:sent and node/"
+    assert re.search(main + "msg:received: " + re.escape(room), done.stdout, re.MULTILINE)
+    told = r"^kernel .*; dropped (\d+) datagrams to 10\.77\.0\.2:7001: its socket had no room"
+    dropped = re.search(told, done.stdout, re.MULTILINE)
+    assert dropped, done.stdout
+    by_kernel = rf"^ *{dropped[1]}  between .*: {re.escape(room)}"
+    assert re.search(by_kernel, done.stdout, re.MULTILINE), done.stdout
+    by_link = r"^ *\d  between .*: the emulated link h1 → h2 lost it; id 59, 119"
+    assert re.search(by_link, done.stdout, re.MULTILINE), done.stdout
     # A second is too short to be sure of it.
     assert re.search(r"^loop: (1\. |nothing found in 500 messages$)", done.stdout, re.MULTILINE)

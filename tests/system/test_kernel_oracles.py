@@ -46,19 +46,12 @@ def component(run: Run, name: str) -> Path:
 
 
 # Keeps a processor from idling: some virtual machines' kernels tell nothing meanwhile.
-HOG = """
-import os, sys
-
-os.sched_setaffinity(0, {int(sys.argv[1])})
-os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-while True:
-    pass
-"""
+HOG = "run: [chrt, -i, '0', taskset, -c, 'CPU', sh, -c, 'while :; do :; done'], ready: started"
 COMPETITORS = """
 name: oracle
 hosts: [h1]
 components:
-  hog: {host: h1, run: PYTHON ./hog.py CPU, ready: started}
+  hog: {host: h1, HOG}
   busy1: {host: h1, run: PYTHON ./worker.py busy CPU, start: run, ready: {exit: 0}}
   busy2: {host: h1, run: PYTHON ./worker.py busy CPU, start: run, ready: {exit: 0}}
   turns: {host: h1, run: PYTHON ./worker.py turns CPU, start: run, ready: {exit: 0}}
@@ -75,8 +68,7 @@ begin, end = flow_out("window", "begin"), flow_out("window", "end")
 found = []
 
 
-def stolen():
-    # Time that the hypervisor gave to others, in ticks.
+def stolen():  # By a hypervisor, in ticks.
     with open("/proc/stat") as file:
         (words,) = [line.split() for line in file if line.startswith(f"cpu{cpu} ")]
     return int(words[8])
@@ -118,19 +110,6 @@ with open("counts.json", "w") as file:
 """
 
 
-def states(scheduling: Scheduling, tid: int, begin: int, end: int) -> list[tuple[str, int, int]]:
-    """What a thread did in a time, backward: states with their start and end."""
-    found: list[tuple[str, int, int]] = []
-    at = end
-    while at > begin:
-        stretch = scheduling.before(tid, at)
-        assert stretch is not None and stretch.start < at, (tid, at, stretch)
-        start = max(stretch.start, begin)
-        found.append((stretch.state, start, at))
-        at = start
-    return found
-
-
 def silences(run: Run, cpus: list[int], begin: int, end: int) -> list[tuple[int, int]]:
     """Times in which the kernel told nothing of one of some processors.
 
@@ -155,28 +134,25 @@ def silences(run: Run, cpus: list[int], begin: int, end: int) -> list[tuple[int,
 def test_the_kernel_counts_the_same_times_of_threads(machine: Machine) -> None:
     """For how long threads ran and waited, and how often they came to a processor.
 
-    Four threads compete for one processor. Each reads its own counts
-    (Documentation/scheduler/sched-stats.rst) at the begin and at the end of 3 s, where it records
-    an event too. For the time between the two events, what `Scheduling` tells is compared with the
-    differences of the counts: the sum of `running` with the first, that of `runnable` with the
-    second; and the number of switches to the thread with the third, the timeslices. These are
-    equal, and nothing is `unknown`, but where the kernel tells nothing.
+    Four threads compete for one processor. Each reads its own counts at the begin and at the end of
+    3 s (Documentation/scheduler/sched-stats.rst), where it records an event too. What `Scheduling`
+    tells of the time between is compared with the differences of the counts: the sum of `running`,
+    the sum of `runnable`, and the number of switches to the thread. This number is equal, and
+    nothing is `unknown`, but where the kernel tells nothing.
 
     The times may differ by 1 % and 2 us for each timeslice. Where a wake-up preempts the running
     thread, the kernel does not read its clock again for the switch (`rq_clock_skip_update`): by its
     counts the thread came when it was woken, by the events some 8 us later. Of 1170 timeslices of
     0.2 ms 423 began so and 240 ended so: the thread waited 4.2 ms longer by the events, 2.7 ms of
-    which are these. The rest is 1.3 us for each timeslice: a thread is woken before it is put into
-    the queue. How long it ran and waited together does not depend on the first, and may differ by
-    0.1 % and 2 us for each timeslice.
+    which are these. The rest is 1.3 us for each: a thread is woken before it is put into the queue.
+    The sum of both times has the second cause alone and may differ by 0.1 % and 2 us for each.
     """
     file = Path("/proc/thread-self/schedstat")
     if not file.exists() or not any(map(int, file.read_text().split())):
         pytest.skip("SKIPPED LOUDLY: the kernel counts no times of threads (CONFIG_SCHED_INFO)")
     cpu = min(os.sched_getaffinity(0))
-    machine.write("hog.py", HOG)
     machine.write("worker.py", WORKER)
-    run = recorded(machine, COMPETITORS.replace("CPU", str(cpu)))
+    run = recorded(machine, COMPETITORS.replace("HOG", HOG).replace("CPU", str(cpu)))
     scheduling = Scheduling(run, 1, "_kernel")
     begins, ends = (
         {(tid, number): ts for tid, number, ts in rows(run, f"window.{name}", "tid, id, ts")}
@@ -184,23 +160,27 @@ def test_the_kernel_counts_the_same_times_of_threads(machine: Machine) -> None:
     )
     files = [component(run, name) / "files/counts.json" for name in ("busy1", "busy2", "turns")]
     every = [each for file in files for each in json.loads(file.read_text())]
-    assert len(every) == 4
+    leave = {tid for (tid,) in rows(run, "kernel.sched_switch", "prev_tid")}
+    assert len(every) == 4 and leave.issuperset(tid for tid, *_ in every)
     for tid, first, last in every:
         begin, end = begins[tid, first[0]], ends[tid, last[0]]
         silent = silences(run, [cpu], begin, end)
         untold_ns = sum(until - start for start, until in silent)
         sums: Counter[str] = Counter()
-        later = ""
-        for state, start, until in states(scheduling, tid, begin, end):
-            sums[state] += until - start
+        later, until = "", end
+        while until > begin:
+            stretch = scheduling.before(tid, until)
+            assert stretch is not None and stretch.start < until, (stretch, until)
+            start = max(stretch.start, begin)
+            sums[stretch.state] += until - start
             # Nothing told how a sleep ended after which the thread has not waited.
-            unended = (state, later) == ("blocked", "running")
+            unended = (stretch.state, later) == ("blocked", "running")
             untold_ns += unended * (until - start)
-            if unended or state == "unknown":
-                assert any(a < until and start < b for a, b in silent), (state, start, until)
-            later = state
+            if unended or stretch.state == "unknown":
+                assert any(a < until and start < b for a, b in silent), (stretch, until)
+            later, until = stretch.state, start
         run_ns, wait_ns, slices, stolen = (b - a for a, b in zip(first[1:], last[1:], strict=True))
-        assert run_ns > 100e6 and wait_ns > 100e6 and slices > 50
+        assert run_ns > 0 and wait_ns > 0 and slices > 0
         where = f"cpu = {cpu} AND next_tid = {tid} AND ts > {begin} AND ts <= {end}"
         came = len(rows(run, "kernel.sched_switch", "ts", where))
         # The kernel does not count as run what a hypervisor took, of which it tells whole ticks.
@@ -263,8 +243,7 @@ for number in range(count):
     while answer:
         answer -= len(conn.recv(answer))
     if number % 10 == 0:
-        # Meanwhile delayed acknowledgements go out.
-        time.sleep(0.06)
+        time.sleep(0.06)  # Delayed acknowledgements go out.
 conn.shutdown(socket.SHUT_WR)
 assert conn.recv(1) == b""
 reset = socket.create_connection(("h2", 7001))
@@ -286,8 +265,7 @@ with conn, conn.makefile("rb") as file:
         size, answer = struct.unpack("!II", head)
         file.read(size)
         conn.sendall(bytes(answer))
-# The one that is reset, and then none until the run ends.
-listener.accept(), listener.accept()
+listener.accept(), listener.accept()  # The one that is reset, and none until the run ends.
 """
 FIN, SYN, ACK, NEVER = 1, 2, 16, 1 << 62
 
@@ -302,11 +280,13 @@ class Segment(NamedTuple):
     flags: int
     length: int
 
+    @property
+    def end(self) -> int:
+        """The sequence number after it."""
+        return self.seq + self.length + bool(self.flags & (SYN | FIN))
 
-Stamped = list[tuple[int, Segment]]
 
-
-def captured(file: Path) -> Stamped:
+def captured(file: Path) -> list[tuple[int, Segment]]:
     """The segments in a capture of Ethernet frames (pcap-savefile(5)), with their stamps, ns."""
     data = file.read_bytes()
     magic, *_, link_type = struct.unpack_from("=IHHiIII", data)
@@ -337,35 +317,24 @@ def by_ends(segments: list[Any]) -> dict[Any, list[Any]]:
     return found
 
 
-def limits(packets: Stamped, opposite: Stamped) -> list[tuple[int, int]]:
+def limits(packets: list[Any], other: list[Any]) -> list[tuple[int, int]]:
     """After and before which captures of the other direction each segment has to be.
 
     It is after the first one with the bytes that it acknowledges, and before the first one that
     acknowledges its bytes, if it is the first that has them.
     """
-    first, first_there = packets[0][1], opposite[0][1]
-
-    def end(segment: Segment, begin: Segment) -> int:
-        one_more = bool(segment.flags & (SYN | FIN))
-        return (segment.seq - begin.seq) % 2**32 + segment.length + one_more
-
-    def ack(segment: Segment, begin: Segment) -> int:
-        return (segment.ack - begin.seq) % 2**32 if segment.flags & ACK else 0
-
-    there = np.maximum.accumulate([end(each, first_there) for _, each in opposite])
-    acknowledged = np.maximum.accumulate([ack(each, first) for _, each in opposite])
+    begin, there = packets[0][1].seq, other[0][1].seq
+    ends = np.maximum.accumulate([(s.end - there) % 2**32 for _, s in other])
+    acks = np.maximum.accumulate([bool(s.flags & ACK) * (s.ack - begin) % 2**32 for _, s in other])
     found, most = [], 0
-    for _, each in packets:
-        bytes_end, bytes_there = end(each, first), ack(each, first_there)
-        after, before = (
-            int(there.searchsorted(bytes_there)),
-            int(acknowledged.searchsorted(bytes_end)),
-        )
-        known = bytes_end > most and before < len(opposite)
-        found.append(
-            (opposite[after][0] if bytes_there else 0, opposite[before][0] if known else NEVER)
-        )
-        most = max(most, bytes_end)
+    for _, segment in packets:
+        end = (segment.end - begin) % 2**32
+        ack = bool(segment.flags & ACK) * (segment.ack - there) % 2**32
+        before = int(acks.searchsorted(end))
+        known = end > most and before < len(other)
+        lower = other[int(ends.searchsorted(ack))][0] if ack else 0
+        found.append((lower, other[before][0] if known else NEVER))
+        most = max(most, end)
     return found
 
 
@@ -385,11 +354,11 @@ def test_tcpdump_sees_the_same_segments(machine: Machine, network: str, count: i
     """
     if shutil.which("tcpdump") is None:
         pytest.skip("SKIPPED LOUDLY: needs tcpdump")
-    for name, text in (("hog.py", HOG), ("source.py", SOURCE), ("sink.py", SINK)):
-        machine.write(name, text)
+    machine.write("source.py", SOURCE)
+    machine.write("sink.py", SINK)
     allowed = os.sched_getaffinity(0)
     cpus = sorted(allowed)[:2]
-    hogs = [f"  hog{n}: {{host: h1, run: PYTHON ./hog.py {n}, ready: started}}" for n in cpus]
+    hogs = [f"  hog{n}: {{host: h1, {HOG}}}".replace("CPU", str(n)) for n in cpus]
     text = TRAFFIC.replace("HOGS", "\n".join(hogs)).replace("NETWORK", network)
     os.sched_setaffinity(0, cpus)
     try:
@@ -415,23 +384,22 @@ def test_tcpdump_sees_the_same_segments(machine: Machine, network: str, count: i
         events = by_ends([(ts, err, Segment(*headers)) for ts, err, *headers in found])
         assert all(ends[end].startswith("10.77.0.1:") for ends in events), list(events)
         told |= events
-    silent, untold, known = silences(run, cpus, at[0] - 10**8, at[-1]), 0, 0
+    silent, known = silences(run, cpus, at[0] - 10**8, at[-1]), 0
     for ends, packets in seen.items():
         left = deque(told.pop(ends, ()))
         for packet, limit in zip(packets, limits(packets, seen[ends[::-1]]), strict=True):
             if not left or left[0][-1] != packet[1]:
                 ts = packet[0] - base - least[0]
-                assert any(a - 10_000 < ts < b + 10_000 for a, b in silent), (packet, left[:1])
-                untold += 1
+                assert any(a - 10_000 < ts < b + 10_000 for a, b in silent), packet
                 continue
             ts, err, _ = left.popleft()
-            earliest = ts - err + base + int(np.floor(np.interp(ts, at, least)))
-            latest = ts + err + base + int(np.ceil(np.interp(ts, at, most)))
+            earliest = ts - err + base + int(np.interp(ts, at, least)) - 1
+            latest = ts + err + base + int(np.interp(ts, at, most)) + 1
             assert limit[0] <= latest and earliest <= limit[1], (packet, limit, earliest, latest)
             known += limit[1] < NEVER
         assert not left, left
     assert not told and known > 2 * count
-    print(f"{sum(map(len, seen.values()))} segments, {known} with both limits; {untold} untold")
+    print(f"{sum(map(len, seen.values()))} segments, {known} of them with both limits")
     assert not network or rows(run, "kernel.tcp_resend", "seq", f"netns = {netns}")
 
 
@@ -475,36 +443,28 @@ if not (child := os.fork()):
 os.waitpid(child, 0)
 subprocess.run(["/bin/true"], check=True)
 """
-RT_SIGRETURN, EXECVE, EXIT, EXIT_GROUP = 15, 59, 60, 231
 # Results that the kernel has for itself too (include/linux/errno.h).
 ERRORS = {"ERESTARTSYS": 512, "ERESTARTNOINTR": 513, "ERESTARTNOHAND": 514}
 ERRORS |= {"ERESTART_RESTARTBLOCK": 516, **{name: n for n, name in errno.errorcode.items()}}
 
 
-class Call(NamedTuple):
-    """A system call, as strace tells of it."""
-
-    number: int
-    arguments: tuple[int, ...]
-    result: int | None
-
-
-def traced(text: str) -> dict[int, list[Call]]:
-    """The calls of each thread in their order, from what `strace -f -n -e raw=all` writes."""
-    found: dict[int, list[Call]] = defaultdict(list)
+def traced(text: str) -> dict[int, list[Any]]:
+    """Name, number, arguments and result of calls by thread, of `strace -f -n -e raw=all`."""
+    found = defaultdict(list)
     for line in text.splitlines():
-        read = re.match(r"(\d+) +\[ *(\d+)\] (<\.\.\. )?\w+(?:\(| resumed>)(.*)", line)
+        read = re.match(r"(\d+) +\[ *(\d+)\] (<\.\.\. )?(\w+)(?:\(| resumed>)(.*)", line)
         if read is None:
             assert re.search(r"\] (\+\+\+|---) ", line), line
             continue
         calls = found[int(read[1])]
         if not read[3]:
-            words = re.split(r"\)| <unfinished", read[4])[0].split(", ")
-            calls.append(Call(int(read[2]), tuple(int(word, 0) for word in words if word), None))
-        if ended := re.search(r"\) += (\S+)(?: (E\w+))?", read[4]):
+            words = re.split(r"\)| <unfinished", read[5])[0].split(", ")
+            arguments = tuple(int(word, 0) for word in words if word)
+            calls.append([read[4], int(read[2]), arguments, None])
+        if ended := re.search(r"\) += (\S+)(?: (E\w+))?", read[5]):
             value, error = ended.groups()
-            result = -ERRORS[error] if error else None if value == "?" else int(value, 0)
-            calls[-1] = calls[-1]._replace(result=result)
+            if error or value != "?":
+                calls[-1][3] = -ERRORS[error] if error else int(value, 0)
     return found
 
 
@@ -523,18 +483,16 @@ def test_strace_sees_the_same_system_calls(machine: Machine) -> None:
     threads = traced((component(run, "mix") / "files/log").read_text())
     # Its own, four of Python's, a process that was forked and one that was executed.
     assert len(threads) == 7
-    main = next(iter(threads))
     for tid, calls in threads.items():
         entries = rows(run, "kernel.sys_enter", "counter, nr, args", f"tid = {tid}")
-        begin = next(counter for counter, nr, _ in entries if tid != main or nr == EXECVE)
-        entries = [each for each in entries if each[0] >= begin]
-        assert Counter(call.number for call in calls) == Counter(nr for _, nr, _ in entries)
-        for call, (_, nr, arguments) in zip(calls, entries, strict=True):
-            told = struct.unpack("<6Q", arguments)[: len(call.arguments)]
-            assert (nr, told) == (call.number, call.arguments)
+        begin = next(counter for counter, nr, _ in entries if nr == calls[0][1])
+        entries = [each[1:] for each in entries if each[0] >= begin]
+        assert Counter(call[1] for call in calls) == Counter(nr for nr, _ in entries)
+        for (_, number, given, _), (nr, arguments) in zip(calls, entries, strict=True):
+            assert (nr, struct.unpack("<6Q", arguments)[: len(given)]) == (number, given)
         exits = rows(run, "kernel.sys_exit", "nr, ret", f"tid = {tid} AND counter >= {begin}")
         assert exits == [
-            (-1 if call.number == RT_SIGRETURN else call.number, call.result)
-            for call in calls
-            if call.number not in (EXIT, EXIT_GROUP)
+            (-1 if name == "rt_sigreturn" else number, result)
+            for name, number, _, result in calls
+            if name not in ("exit", "exit_group")
         ]

@@ -119,6 +119,11 @@ def test_a_hop_between_two_kernels_is_followed(machines: SshMachines, results: R
     done = machines.command("run", machines.write("crossing.yaml", CROSSING), "--json")
     read = results(done)
     kernel = read["kernel"]
+    refused = re.search(
+        "no kernel events of class .*tcp.*: (the kernel lets no program in.*)", done.stderr
+    )
+    if refused:
+        pytest.skip(f"SKIPPED LOUDLY: {refused[1]}")
     assert kernel["unrecorded"] == {} and {"tcp", "udp"} <= set(kernel["classes"]), kernel
     for name, count in (("loop", 200), ("control", 200), ("logger", 100)):
         words = ("--path", name, "--worst", "300", "--json")

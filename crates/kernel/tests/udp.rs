@@ -152,7 +152,7 @@ fn the_fragments_of_a_datagram_are_known_by_their_number() {
                 let parts: Vec<&&Event> = places[name].iter().filter(same).collect();
                 let mut upto = 0;
                 for part in &parts {
-                    // The first has a header of 8 bytes beside its content.
+                    // The first has a header of 8 bytes before its content.
                     let header = if upto == 0 { 8 } else { 0 };
                     assert_eq!(part.numbers["fragment_offset"], upto);
                     upto += part.numbers["bytes"] + header;

@@ -60,7 +60,7 @@ class Network:
         sender: int,
         within: tuple[int, int | None],
     ) -> Drop | None:
-        """Who dropped a message that a thread of the first host sent by UDP to the second.
+        """What is told of the drop of a message that a thread sent by UDP to the second host.
 
         ``within``: when it was sent, and the sender's next one. None where it is not known. Raises
         `RunError`.

@@ -31,14 +31,13 @@ QUEUED, OUT, IN, READY, READ = TABLES = tuple(
 _DROPS = "kernel.packet_drop"
 IN_QUEUE = "in the queue of its device"
 _PACKET = """
-    tid, netns, hashed, fragment_id, fragment_offset, fragments_follow,
-    (hash >> 1)::BIGINT AS content,
-    (hash(source, target, length) >> 1)::BIGINT AS flow,
-    (hash(regexp_replace(source, ':[0-9]+$', ''), regexp_replace(target, ':[0-9]+$', ''),
-        fragment_id) >> 1)::BIGINT AS whole,
+    tid, netns, hashed, fragment_id, fragment_offset, fragments_follow, hash AS content,
+    hash(source, target, length) AS flow,
+    hash(regexp_replace(source, ':[0-9]+$', ''), regexp_replace(target, ':[0-9]+$', ''),
+        fragment_id) AS whole,
     regexp_extract(target, '[0-9]+$')::INTEGER AS port
 """
-_SOCKET = "tid, netns, (socket >> 1)::BIGINT AS socket"
+_SOCKET = "tid, netns, socket"
 _SAME_NS = 10_000_000_000
 """Datagrams that are the same are taken for each other within this time."""
 
@@ -170,7 +169,7 @@ class UdpLedger:
         rows, places = found
         for place in reversed(places):
             at, netns = int(rows.ts[place]), int(rows.columns["netns"][place])
-            # Of a group's datagram each member's socket has a copy.
+            # Each member of a group has a copy in its socket.
             for socket, reads in self._reads.get(receiver, {}).items():
                 ready = self._ready.get((netns, sent["port"], socket))
                 first = -1 if ready is None else ready.since(at)
