@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from loopscope.analysis.counted import Counts, End, held
+from loopscope.analysis.counted_tcp import Connections
 
 MS = 1_000_000
 TICK = 4 * MS
@@ -75,6 +76,7 @@ class Kernel:
     """A table of looks, as a run offers it."""
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.tables = ["kernel.schedstat"]
         self.exits = [Exit(1, "h2", "node", NODE), Exit(1, "h2", "other", OTHER)]
         whole = [{"repeat": 1, "host": "h2", "counter": row["ts"], **row} for row in rows]
         self._con = duckdb.connect()
@@ -86,6 +88,12 @@ class Kernel:
 
     def counts(self) -> Counts:
         return Counts(self, 1, "h2")  # type: ignore[arg-type]
+
+
+def end_of(counts: Counts, tid: int) -> End:
+    """A thread of a host without connections."""
+    run: Any = Kernel([])
+    return End(counts, Connections(run, 1, "h2"), "h2", tid)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -123,7 +131,7 @@ def test_a_wait_is_named_with_who_ran_meanwhile() -> None:
     node = looks(NODE, (0, 5, 0), (20, 5, 0), (48, 5, 0), (50, 6, 28), (60, 6, 28))
     other = looks(OTHER, (0, 0, 0), (20, 0, 0), (50, 29, 0), (60, 29, 0))
     counts = Kernel(node + other).counts()
-    found = held(None, End(counts, NODE), 20 * MS, 50 * MS)
+    found = held(None, end_of(counts, NODE), 20 * MS, 50 * MS)
     assert sum(ns for _, ns, _ in found) == 30 * MS
     assert found[0] == (
         "runnable",
@@ -136,7 +144,7 @@ def test_a_wait_is_named_with_who_ran_meanwhile() -> None:
 def test_a_sleep_is_what_is_left_between_two_events_of_a_thread() -> None:
     node = looks(NODE, (0, 5, 0), (20, 5, 0), (98, 5, 0), (100, 6, 0), (110, 6, 0))
     counts = Kernel(node).counts()
-    end = End(counts, NODE)
+    end = end_of(counts, NODE)
     found = dict((name, ns) for name, ns, _ in held(end, end, 20 * MS, 100 * MS))
     # As much as it surely did not run: the kernel may count that a tick late.
     assert 60 * MS < found["blocked"] <= 80 * MS and sum(found.values()) == 80 * MS
@@ -145,5 +153,5 @@ def test_a_sleep_is_what_is_left_between_two_events_of_a_thread() -> None:
 def test_what_was_not_looked_at_is_unknown() -> None:
     counts = Kernel(looks(NODE, (50, 5, 0), (52, 6, 0))).counts()
     for tid in (NODE, OTHER):
-        ((name, ns, cause),) = held(None, End(counts, tid), 20 * MS, 51 * MS)
+        ((name, ns, cause),) = held(None, end_of(counts, tid), 20 * MS, 51 * MS)
         assert (name, ns) == ("unknown", 31 * MS) and "are not there" in cause

@@ -11,9 +11,10 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from loopscope.analysis.critical_path import RECEIVED, SENT, Part, over_link, split
+from loopscope.analysis.critical_path import PARTS, RECEIVED, SENT, Part, over_link, split
 from loopscope.analysis.hop_decomposition import Passage
 from loopscope.analysis.scheduling import IDLE, Scheduling
+from loopscope.report.cause_chart import COLOURS
 
 SENDER, RECEIVER, HOG, KSOFTIRQD, ROUTER = 10, 20, 30, 40, 50
 SLEEPS, PREEMPTED = 1, 0
@@ -392,3 +393,7 @@ def test_parts_follow_each_other_without_a_gap(seed: int) -> None:
         assert found[0].start == begin and found[-1].end == end
         assert all(part.end > part.start for part in found), [p for p in found if p.end <= p.start]
         assert all(a.end == b.start for a, b in zip(found, found[1:], strict=False))
+
+
+def test_every_part_has_a_colour() -> None:
+    assert set(COLOURS) == set(PARTS)

@@ -9,7 +9,7 @@ import re
 import shutil
 import socket
 import struct
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -105,8 +105,7 @@ for each in threads:
     each.start()
 for each in threads:
     each.join()
-with open("counts.json", "w") as file:
-    json.dump(found, file)
+json.dump(found, open("counts.json", "w"))
 """
 
 
@@ -167,18 +166,17 @@ def test_the_kernel_counts_the_same_times_of_threads(machine: Machine) -> None:
         silent = silences(run, [cpu], begin, end)
         untold_ns = sum(until - start for start, until in silent)
         sums: Counter[str] = Counter()
-        later, until = "", end
+        woken, until = None, end
         while until > begin:
             stretch = scheduling.before(tid, until)
             assert stretch is not None and stretch.start < until, (stretch, until)
             start = max(stretch.start, begin)
             sums[stretch.state] += until - start
-            # Nothing told how a sleep ended after which the thread has not waited.
-            unended = (stretch.state, later) == ("blocked", "running")
-            untold_ns += unended * (until - start)
-            if unended or stretch.state == "unknown":
+            # Of a sleep that no wake-up ends the kernel did not tell when it ended.
+            if stretch.state == "unknown" or (stretch.state == "blocked" and woken is None):
                 assert any(a < until and start < b for a, b in silent), (stretch, until)
-            later, until = stretch.state, start
+                untold_ns += until - start
+            woken, until = stretch.waking, start
         run_ns, wait_ns, slices, stolen = (b - a for a, b in zip(first[1:], last[1:], strict=True))
         assert run_ns > 0 and wait_ns > 0 and slices > 0
         where = f"cpu = {cpu} AND next_tid = {tid} AND ts > {begin} AND ts <= {end}"
@@ -251,8 +249,7 @@ reset.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 reset.close()
 time.sleep(0.05)
 mark(count)
-with open("clocks.json", "w") as file:
-    json.dump([os.stat("/proc/self/ns/net").st_ino, clocks], file)
+json.dump([os.stat("/proc/self/ns/net").st_ino, clocks], open("clocks.json", "w"))
 """
 SINK = """
 import socket, struct
@@ -338,14 +335,14 @@ def limits(packets: list[Any], other: list[Any]) -> list[tuple[int, int]]:
     return found
 
 
-@pytest.mark.parametrize(("network", "count"), [("", 150), (LOSSY, 60)], ids=["plain", "lossy"])
+@pytest.mark.parametrize(("network", "count"), [("", 150), (LOSSY, 40)], ids=["plain", "lossy"])
 def test_tcpdump_sees_the_same_segments(machine: Machine, network: str, count: int) -> None:
     """Every segment of a host with what its headers say, in the order of each direction.
 
     tcpdump captures on the host's device from before the first connection until the source's last
-    event or later. Until then its capture is compared with `segment_out` and `segment_in` of the
-    host's network namespace. They are equal in each direction of each connection, but for segments
-    of a time in which the kernel tells nothing.
+    event or later. Until then its capture is equal to `segment_out` and `segment_in` of the host's
+    network namespace, in the order of each direction of each connection (of those that come, of
+    each processor), but for segments of a time in which the kernel tells nothing.
 
     tcpdump stamps with CLOCK_REALTIME. The source reads that clock before and after each of its
     events, so that of the kernel's events it is known too, to within some 300 ns. An event has to
@@ -365,11 +362,9 @@ def test_tcpdump_sees_the_same_segments(machine: Machine, network: str, count: i
         run = recorded(machine, text.replace("COUNT", str(count)))
     finally:
         os.sched_setaffinity(0, allowed)
-    said = (component(run, "tcpdump") / "stdout.log").read_text()
-    assert "\n0 packets dropped by kernel" in said, said
+    assert "\n0 packets dropped" in (component(run, "tcpdump") / "stdout.log").read_text()
     netns, clocks = json.loads((component(run, "source") / "files/clocks.json").read_text())
     marks = {number: (ts, err) for number, ts, err in rows(run, "msg.sent", "id, ts, err_ns")}
-    assert len(marks) == len(clocks) == count + 1
     at = [marks[number][0] for number, *_ in clocks]
     # By how much CLOCK_REALTIME is ahead of the time line, at least and at most, from a base.
     base = clocks[0][1] - at[0]
@@ -378,28 +373,34 @@ def test_tcpdump_sees_the_same_segments(machine: Machine, network: str, count: i
     every = captured(component(run, "tcpdump") / "files/pcap")
     seen = by_ends([each for each in every if each[0] < clocks[-1][1]])
     told = {}
-    columns = "ts, err_ns, source::VARCHAR, target::VARCHAR, seq, ack, tcp_flags, bytes"
+    columns = "ts, err_ns, cpu, source::VARCHAR, target::VARCHAR, seq, ack, tcp_flags, bytes"
     for table, end in (("kernel.segment_out", 0), ("kernel.segment_in", 1)):
         found = rows(run, table, columns, f"netns = {netns} AND ts < {at[-1]}")
-        events = by_ends([(ts, err, Segment(*headers)) for ts, err, *headers in found])
+        # Two processors may receive at the same time, but only one sends.
+        events = by_ends([(ts, err, cpu * end, Segment(*of)) for ts, err, cpu, *of in found])
         assert all(ends[end].startswith("10.77.0.1:") for ends in events), list(events)
         told |= events
     silent, known = silences(run, cpus, at[0] - 10**8, at[-1]), 0
     for ends, packets in seen.items():
-        left = deque(told.pop(ends, ()))
+        left, last = told.pop(ends, []), Counter[int]()
         for packet, limit in zip(packets, limits(packets, seen[ends[::-1]]), strict=True):
-            if not left or left[0][-1] != packet[1]:
-                ts = packet[0] - base - least[0]
-                assert any(a - 10_000 < ts < b + 10_000 for a, b in silent), packet
+            near = packet[0] - base - max(least)
+            hidden = any(a - 10_000 < near < b + 10_000 for a, b in silent)
+            # An untold one may be sent again: that is later.
+            same = (e for e in left if e[-1] == packet[1] and not (hidden and e[0] > near + 10**6))
+            if (event := next(same, None)) is None:
+                assert hidden, packet
                 continue
-            ts, err, _ = left.popleft()
+            left.remove(event)
+            ts, err, cpu, _ = event
+            assert ts >= last[cpu], packet
+            last[cpu] = ts
             earliest = ts - err + base + int(np.interp(ts, at, least)) - 1
             latest = ts + err + base + int(np.interp(ts, at, most)) + 1
             assert limit[0] <= latest and earliest <= limit[1], (packet, limit, earliest, latest)
             known += limit[1] < NEVER
         assert not left, left
     assert not told and known > 2 * count
-    print(f"{sum(map(len, seen.values()))} segments, {known} of them with both limits")
     assert not network or rows(run, "kernel.tcp_resend", "seq", f"netns = {netns}")
 
 

@@ -16,6 +16,8 @@ import pytest
 from linked_pipeline import linked_pipeline
 from machine import ROOT, Machine
 from ordinary_user import OrdinaryUser, ordinary_user
+from test_tcp_held import SINK
+from test_tcp_held import SOURCE as SENDER
 
 pytestmark = pytest.mark.usefixtures("root")
 Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
@@ -79,6 +81,25 @@ trace: {user: ["msg:*"]}
 measure: {paths: {msg: {key: id, events: [source/msg:sent, node/msg:received, node/msg:done]}}}
 expect: [msg.p90 < 8ms]
 """
+HELD = """\
+name: held
+hosts: [h1, h2, h3]
+components:
+  window: {host: h1, run: python ./sender.py window h2 7001 12 0.2, start: run, ready: {exit: 0}}
+  window-sink: {host: h2, run: python ./sink.py window 7001, ready: {port: 7001}}
+  lost: {host: h1, run: python ./sender.py lost h3 7002 60 0.05, start: run, ready: {exit: 0}}
+  lost-sink: {host: h3, run: python ./sink.py lost 7002, ready: {port: 7002}}
+network:
+  h1 -> h3: {delay: 10ms, loss: {every: 25}}
+  h3 -> h1: {delay: 10ms}
+phases: [{name: run, measured: true, timeout: 60s}]
+trace: {user: ["msg:*"]}
+measure:
+  paths:
+    window: {key: id, events: [window/msg:sent, window-sink/msg:received]}
+    lost: {key: id, events: [lost/msg:sent, lost-sink/msg:received]}
+expect: [window.p90 < 5ms]
+"""
 KERNEL = 'trace: {user: ["pipe:*"], kernel: ["sched:*"]}'
 HIDDEN = "tail -f HOME/long.yaml"
 
@@ -138,7 +159,7 @@ def test_kernel_events_that_a_user_may_not_record_are_missed_and_told(
     assert read["paths"]["loop"]["count"] == 300, done.stderr
     assert "tracefs cannot be mounted, which takes root" in " ".join(done.stderr.split())
     told = [each for each in read["problems"] if "tracefs cannot be mounted" in each]
-    assert len(told) == 1 and set(read["kernel"]["classes"]) == {"schedstat"}
+    assert len(told) == 1 and set(read["kernel"]["classes"]) == {"schedstat", "tcpinfo"}
     assert "which takes root" in read["kernel"]["unrecorded"]["_kernel"]
 
 
@@ -170,8 +191,9 @@ def test_the_demo_gives_the_same_kind_of_result_as_for_root(
     found = results(of_root)
     # Nobody asked for the kernel's events: where they cannot be had, their line says it.
     kernel, of_user = found.pop("kernel"), read.pop("kernel")
-    assert set(kernel["classes"]) - {"sleep"} == {"sched", "irq"} and kernel["unrecorded"] == {}
-    assert set(of_user["classes"]) == {"schedstat"}
+    assert set(kernel["classes"]) - {"sleep", "drop"} == {"sched", "irq"}
+    assert kernel["unrecorded"] == {}
+    assert set(of_user["classes"]) == {"schedstat", "tcpinfo"}
     counts = of_user["classes"]["schedstat"]
     assert counts["emitted"] == counts["recorded"] > 0 and counts["dropped"] == 0
     assert "which takes root" in of_user["unrecorded"]["_kernel"]
@@ -199,6 +221,32 @@ def test_counts_of_threads_say_what_held_messages(user: OrdinaryUser, results: R
         for hop in message["hops"]:
             assert sum(part["ns"] for part in hop["parts"]) == hop["ns"]
             assert all(part["ns"] > 0 for part in hop["parts"])
+
+
+def test_counts_of_connections_say_what_tcp_held(user: OrdinaryUser, results: Read) -> None:
+    """A reader that is slow, and segments that are sent again, by TCP's own counts."""
+    for name, text in {"held.yaml": HELD, "sender.py": SENDER, "sink.py": SINK}.items():
+        user.write(name, text)
+    done = user.command("run", "held.yaml", "--json")
+    assert done.returncode == 1, done.stderr
+    (expected,) = results(done)["expectations"]
+    full = "held: by TCP of h1: the receiver's window was full"
+    assert expected["verdict"] == "FAIL" and full in expected["reason"], expected
+    late = {}
+    for path, over in (("window", "5ms"), ("lost", "150ms")):
+        told = user.command("why", "runs/held/latest", "--path", path, "--over", over, "--json")
+        late[path] = [json.loads(line)["hops"][0] for line in told.stdout.splitlines()]
+        for hop in late[path]:
+            assert sum(part["ns"] for part in hop["parts"]) == hop["ns"]
+    held = [{part["cause"]: part["ns"] for part in hop["parts"]} for hop in late["window"]]
+    assert len(held) > 9 and all(full.removeprefix("held: ") in each for each in held), held
+    again = [
+        part["ns"] > hop["ns"] / 2
+        for hop in late["lost"]
+        for part in hop["parts"]
+        if part["cause"] == "by TCP of h1: sent again"
+    ]
+    assert late["lost"] and sum(again) >= 0.9 * len(late["lost"]), late["lost"]
 
 
 def test_links_are_emulated_through_af_packet(user: OrdinaryUser, results: Read) -> None:

@@ -1,7 +1,8 @@
-//! What an ordinary user can know of the scheduler: how long each thread of some processes has run,
-//! and waited for a processor, as `/proc/PID/task/TID/schedstat` says at regular instants.
+//! What an ordinary user can know of the kernel at regular instants: how long each thread of some
+//! processes has run, and waited for a processor, as `/proc/PID/task/TID/schedstat` says, and what
+//! TCP counts of their connections ([`connections`]).
 //!
-//! It is in place of the scheduler's events where these cannot be recorded.
+//! It is in place of events where these cannot be recorded.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -13,20 +14,46 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use loopscope_ctf::FieldType;
 use loopscope_time::Frequency;
 use loopscope_time::source::read_counter;
 
+use self::connections::Connections;
+use self::transcode::Shape;
 use crate::error::RecorderError;
 use crate::output::Output;
-use crate::recording::{Account, BufferCounts, Class, Recording, VERSION, failed};
+use crate::recording::{Account, BufferCounts, Class, Recording, RecordingError, VERSION, failed};
 
+mod connections;
 pub(crate) mod transcode;
 
-/// The class of these events, and the name of the one that there is.
+/// The class of the counts of threads, and the name of its one event.
 pub const CLASS: &str = "schedstat";
+/// The classes that are recorded.
+pub(crate) static SHAPES: [&Shape; 2] = [&THREADS, &connections::SHAPE];
 
-/// Between two looks for threads that are new, about.
+static THREADS: Shape = Shape {
+    class: CLASS,
+    name: CLASS,
+    size: SIZE,
+    tid: 40,
+    numbers: &[
+        ("root", FieldType::U32, 44),
+        ("run_ns", FieldType::U64, 16),
+        ("wait_ns", FieldType::U64, 24),
+        ("slices", FieldType::U64, 32),
+    ],
+    texts: &[("comm", |record| {
+        let name = &record[56..];
+        let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+        String::from_utf8_lossy(&name[..end]).into_owned()
+    })],
+};
+
+/// Between two looks for threads and connections that are new, about.
 const SEARCH: Duration = Duration::from_millis(100);
+/// So many looks at threads there are for one at connections, which takes longer.
+const LOOKS: u32 = 5;
 /// The kernel keeps no more of a thread's name.
 const NAME: usize = 16;
 /// Bytes of a record.
@@ -62,23 +89,41 @@ impl Sampler {
         let own = Path::new("/proc/self/schedstat");
         fs::read(own).map_err(failed("read", own))?;
         let Request { folder, host, clock_uuid, frequency, period, roots } = request;
-        let class =
-            Class { programs: vec![CLASS.to_owned()], processors: vec![0], ..Class::default() };
+        let class = |shape: &&Shape| {
+            let programs = vec![shape.name.to_owned()];
+            (shape.class.to_owned(), Class { programs, processors: vec![0], ..Class::default() })
+        };
         let recording = Recording {
             version: VERSION,
             host,
             clock_uuid,
             frequency,
             header_page: String::new(),
-            classes: BTreeMap::from([(CLASS.to_owned(), class)]),
+            classes: SHAPES.iter().map(class).collect(),
             absent: Vec::new(),
             threads_known: true,
         };
-        fs::create_dir(folder.join(CLASS)).map_err(failed("make", &folder.join(CLASS)))?;
-        let file = Output::make(Recording::pages(&folder, CLASS, 0))?;
+        let file = |shape: &Shape| {
+            let path = folder.join(shape.class);
+            fs::create_dir(&path).map_err(failed("make", &path))?;
+            Output::make(Recording::pages(&folder, shape.class, 0))
+        };
+        let (file, of_connections) = (file(&THREADS)?, file(&connections::SHAPE)?);
+        let connections = Connections::open(of_connections);
         recording.store(&folder)?;
         let (end, ended) = channel();
-        let mut looks = Looks { threads: BTreeMap::new(), period, file, recorded: 0 };
+        let mut looks = Looks {
+            threads: BTreeMap::new(),
+            period,
+            file,
+            recorded: 0,
+            problem: None,
+            connections: None,
+        };
+        match connections {
+            Ok(connections) => looks.connections = Some(connections),
+            Err(error) => looks.fail(&error),
+        }
         let thread = std::thread::Builder::new()
             .name("schedstat".to_owned())
             .spawn(move || looks.run(&roots, &ended, &folder))
@@ -167,6 +212,9 @@ struct Looks {
     period: Duration,
     file: Output,
     recorded: u64,
+    connections: Option<Connections>,
+    /// Why these are not looked at any more.
+    problem: Option<String>,
 }
 
 impl Looks {
@@ -178,16 +226,19 @@ impl Looks {
     ) -> Result<Account, RecorderError> {
         let (mut failure, mut next) = (None, Instant::now());
         let (mut known, mut searched) = (Vec::new(), Instant::now());
-        loop {
+        for number in 0_u32.. {
             let roots = roots();
             if roots != known || searched.elapsed() >= SEARCH {
                 self.search(&roots);
                 (known, searched) = (roots, Instant::now());
             }
             self.look();
+            if number % LOOKS == 0 {
+                self.of_connections(Connections::look);
+            }
             // After a failure the rest is not written, and counted.
-            if failure.is_none() && self.file.is_full() {
-                failure = self.file.write().err();
+            if failure.is_none() {
+                failure = self.write(false).err();
             }
             next += self.period;
             let now = Instant::now();
@@ -201,29 +252,65 @@ impl Looks {
             }
         }
         self.look();
+        self.of_connections(Connections::look);
         if failure.is_none() {
-            failure = self.file.write().err();
+            failure = self.write(true).err();
         }
-        let unwritten = (self.file.give_up().len() / SIZE) as u64;
-        let counts = BufferCounts {
-            recorded: self.recorded - unwritten,
-            dropped: unwritten,
-            ..BufferCounts::default()
+        let counted = |recorded: u64, file: &mut Output, size: usize| {
+            let unwritten = (file.give_up().len() / size) as u64;
+            let counts = BufferCounts {
+                recorded: recorded - unwritten,
+                dropped: unwritten,
+                ..BufferCounts::default()
+            };
+            BTreeMap::from([(0, counts)])
         };
-        let account = Account {
-            version: VERSION,
-            classes: BTreeMap::from([(CLASS.to_owned(), BTreeMap::from([(0, counts)]))]),
-            problems: failure.into_iter().map(|error| error.to_string()).collect(),
-        };
+        let mut problems: Vec<String> = failure.into_iter().map(|each| each.to_string()).collect();
+        let threads = counted(self.recorded, &mut self.file, SIZE);
+        let mut classes = BTreeMap::from([(CLASS.to_owned(), threads)]);
+        if let Some(found) = &mut self.connections {
+            let shape = &connections::SHAPE;
+            let counts = counted(found.recorded, &mut found.file, shape.size);
+            classes.insert(shape.class.to_owned(), counts);
+        }
+        problems.extend(self.problem.take());
+        let account = Account { version: VERSION, classes, problems };
         account.store(folder)?;
         Ok(account)
     }
 
+    /// Writes what there is; without `all`, where it is enough for a block.
+    fn write(&mut self, all: bool) -> Result<(), RecordingError> {
+        let of_connections = self.connections.as_mut().map(|found| &mut found.file);
+        for file in [&mut self.file].into_iter().chain(of_connections) {
+            if all || file.is_full() {
+                file.write()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Does something with the connections; after a failure nothing more.
+    fn of_connections(&mut self, work: impl FnOnce(&mut Connections) -> io::Result<()>) {
+        if self.problem.is_none()
+            && let Some(found) = &mut self.connections
+            && let Err(error) = work(found)
+        {
+            self.fail(&error);
+        }
+    }
+
+    fn fail(&mut self, error: &io::Error) {
+        self.problem = Some(format!("the kernel's counts of TCP connections: {error}"));
+    }
+
     /// Looks for threads that are not known yet. What ends meanwhile is no thread any more.
     fn search(&mut self, roots: &[u32]) {
+        let mut found = vec![];
         for &root in roots {
             let mut processes = vec![root];
             while let Some(pid) = processes.pop() {
+                found.push((pid, root));
                 let tasks = fs::read_dir(format!("/proc/{pid}/task"));
                 for task in tasks.into_iter().flatten().flatten() {
                     let tid = task.file_name().to_str().and_then(|name| name.parse().ok());
@@ -239,6 +326,7 @@ impl Looks {
                 }
             }
         }
+        self.of_connections(|connections| connections.search(&found));
     }
 
     /// Looks at all threads. Records have what has changed, and the look before that: between two

@@ -19,6 +19,7 @@ use crate::programs::record::{Kind, Names};
 use crate::programs::symbols::Symbols;
 use crate::recording::{Account, BufferCounts, Class, Recording, RecordingError, failed};
 use crate::samples;
+use crate::samples::transcode::Shape;
 
 /// The group of all kernel events.
 pub const GROUP: &str = "kernel";
@@ -47,7 +48,7 @@ pub fn transcode(folder: &Path, out: &Path) -> Result<(), RecordingError> {
             Writer::new(&out, PacketWriter::new(metadata.uuid, stream.id, processor, 0, PACKET))?;
         let found = match &stream.source {
             Source::Pages(events) => transcode_pages(events, &pages, writer)?,
-            Source::Samples => samples::transcode::transcode(&pages, recording.frequency, writer)?,
+            Source::Samples(shape) => shape.transcode(&pages, recording.frequency, writer)?,
             Source::Records(names) => {
                 let readings = Recording::readings(folder, name);
                 let frequency = recording.frequency;
@@ -83,16 +84,16 @@ enum Source {
     Pages(Tracepoints),
     /// Records of programs.
     Records(Names),
-    /// Counts of threads.
-    Samples,
+    /// Looks at the kernel's counts.
+    Samples(&'static Shape),
 }
 
 fn classes(folder: &Path, recording: &Recording) -> Result<Vec<Stream>, RecordingError> {
     let stream = |(id, (name, class)): (u32, (&String, &Class))| {
         let process = format!("{GROUP} {name}");
-        if name == samples::CLASS {
-            let events = vec![event_class(0, samples::CLASS, samples::transcode::fields())];
-            return Ok(Stream { id, process, events, source: Source::Samples });
+        if let Some(shape) = samples::SHAPES.iter().find(|shape| shape.class == name) {
+            let events = vec![event_class(0, shape.name, shape.fields())];
+            return Ok(Stream { id, process, events, source: Source::Samples(shape) });
         }
         if !class.programs.is_empty() {
             let events = Kind::ALL

@@ -2,6 +2,9 @@
 
 mod place;
 
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -29,7 +32,7 @@ fn counts_of_a_process_and_of_those_that_it_starts() {
         roots: Box::new(move || vec![root]),
     })
     .unwrap();
-    assert_eq!(recording.classes.keys().collect::<Vec<_>>(), [CLASS]);
+    assert_eq!(recording.classes.keys().collect::<Vec<_>>(), [CLASS, "tcpinfo"]);
     let patience = Instant::now() + Duration::from_secs(20);
     let children = || {
         let path = format!("/proc/{root}/task/{root}/children");
@@ -47,8 +50,11 @@ fn counts_of_a_process_and_of_those_that_it_starts() {
     transcode(folder.path(), folder.path()).unwrap();
     let mut found: Vec<(i64, u64, u64, u64, String)> = vec![];
     place::records(&folder.path().join("trace"), |_, class, record, fields| {
+        if class.name == "tcp_info" {
+            return;
+        }
         assert_eq!((class.group.as_str(), class.name.as_str()), ("kernel", CLASS));
-        let values: std::collections::BTreeMap<&str, Value> = class.values(fields).collect();
+        let values: BTreeMap<&str, Value> = class.values(fields).collect();
         let number = |name: &str| match values[name] {
             Value::Unsigned(number) => number,
             ref other => panic!("{name} is {other:?}"),
@@ -68,4 +74,68 @@ fn counts_of_a_process_and_of_those_that_it_starts() {
     assert!(last.2 > first.2 + 10_000_000, "{first:?} {last:?}");
     assert!(of_root.is_sorted_by_key(|each| (each.2, each.3)), "{of_root:?}");
     assert!(found.iter().any(|each| each.0 != i64::from(root) && each.4 == "sleep"), "{found:?}");
+}
+
+/// A connection whose reader takes nothing for a while: the kernel counts for how long the reader's
+/// window was full, and what was acknowledged; and only the connections of the program are there.
+#[test]
+fn counts_of_the_connections_of_a_process() {
+    const LENGTH: usize = 8 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let script =
+        format!("exec 3<>/dev/tcp/127.0.0.1/{port}; head -c {LENGTH} /dev/zero >&3; read x <&3");
+    let mut child = Command::new("bash").args(["-c", &script]).spawn().unwrap();
+    let (root, begin) = (child.id(), read_counter().0);
+    let (mut stream, program) = listener.accept().unwrap();
+    let (sampler, _) = Sampler::start(Request {
+        folder: folder.path().to_owned(),
+        host: "h1".to_owned(),
+        clock_uuid: [7; 16],
+        frequency: Frequency::from_hz(1_000_000_000).unwrap(),
+        period: Duration::from_millis(2),
+        roots: Box::new(move || vec![root]),
+    })
+    .unwrap();
+    sleep(Duration::from_millis(600));
+    stream.read_exact(&mut vec![0; LENGTH]).unwrap();
+    sleep(Duration::from_millis(50));
+    stream.write_all(b"\n").unwrap();
+    let account = sampler.finish().unwrap();
+    let end = read_counter().0;
+    child.wait().unwrap();
+    assert_eq!(account.problems, [""; 0]);
+    transcode(folder.path(), folder.path()).unwrap();
+    let mut found: Vec<BTreeMap<String, u64>> = vec![];
+    place::records(&folder.path().join("trace"), |_, class, record, fields| {
+        if class.name != "tcp_info" {
+            return;
+        }
+        assert!((begin..end).contains(&record.counter.0));
+        assert_eq!(record.id, i64::from(root));
+        let mut numbers = BTreeMap::new();
+        for (name, value) in class.values(fields) {
+            match value {
+                Value::Unsigned(number) => {
+                    numbers.insert(name.to_owned(), number);
+                }
+                Value::String(text) => {
+                    let address =
+                        if name == "local" { program } else { listener.local_addr().unwrap() };
+                    assert_eq!(String::from_utf8_lossy(text), address.to_string());
+                }
+                other => panic!("{name} is {other:?}"),
+            }
+        }
+        found.push(numbers);
+    });
+    let counts = &account.classes["tcpinfo"][&0];
+    assert_eq!((counts.recorded, counts.dropped), (found.len() as u64, 0));
+    let last = found.last().unwrap();
+    // The first byte and the last of a connection are its SYN and its FIN.
+    assert!((LENGTH..LENGTH + 3).contains(&(last["bytes_acked"] as usize)), "{last:?}");
+    assert!(last["rwnd_limited_us"] > 400_000, "{last:?}");
+    assert_eq!(last["notsent_bytes"], 0, "{last:?}");
+    assert!(last["snd_mss"] > 0 && last["snd_cwnd"] > 0 && last["rtt_us"] > 0, "{last:?}");
 }

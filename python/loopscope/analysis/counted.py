@@ -17,6 +17,7 @@ from loopscope.analysis.kernels import rows_of
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from loopscope.analysis.counted_tcp import Connections, Kept
     from loopscope.timeline import Run
 
     Integers = npt.NDArray[np.int64]
@@ -70,6 +71,11 @@ class Counts:
             self._threads[tid] = _Thread(
                 root, str(name), begun, begun + took[of], ran[of], waited[of]
             )
+
+    def root(self, tid: int) -> int | None:
+        """The first process of a thread's program; None if the thread was not looked at."""
+        thread = self._threads.get(tid)
+        return None if thread is None else thread.root
 
     def growth(self, tid: int, begin: int, end: int) -> Growth | None:
         """By how much a thread's counts grew; None if it was not looked at before and after."""
@@ -130,6 +136,8 @@ class End:
     """A thread at an end of a hop, and what is known of its host's threads."""
 
     counts: Counts
+    connections: Connections
+    host: str
     tid: int
 
 
@@ -157,10 +165,22 @@ def held(sender: End | None, receiver: End, begin: int, end: int) -> list[tuple[
         own = max((before.waited[0] if before else 0) - busy, 0)
         of = sender.counts.named(sender.tid)
         cause = f"{of} waited for a processor{_while(sender, begin, end, own)}"
+        kept = _kept(sender, receiver, begin, end)
+        if kept is not None:
+            # Nor what TCP did meanwhile.
+            ns = max(kept.ns - busy - own, 0)
+            parts.insert(0, ("held", ns, f"by TCP of {sender.host}: {kept.why}"))
         parts.insert(0, ("runnable", own, cause))
     rest = length - sum(ns for _, ns, _ in parts)
     parts.append(("unknown", rest, "the scheduler's counts do not tell; its events do"))
     return [part for part in parts if part[1] > 0]
+
+
+def _kept(sender: End, receiver: End, begin: int, end: int) -> Kept | None:
+    roots = sender.counts.root(sender.tid), receiver.counts.root(receiver.tid)
+    if roots[0] is None or roots[1] is None:
+        return None
+    return sender.connections.kept(roots[0], receiver.connections, roots[1], begin, end)
 
 
 def _while(of: End, begin: int, end: int, waited: int) -> str:

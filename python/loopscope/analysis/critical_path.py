@@ -20,17 +20,30 @@ if TYPE_CHECKING:
     from loopscope.analysis.scheduling import Scheduling, Stretch
 
 
+PARTS = {
+    "running": "the thread had a processor",
+    "runnable": "something else had the processor",
+    "wake-up": "the processor was idle",
+    "blocked": "the thread slept",
+    "interrupt": "the processor served an interrupt",
+    "softirq": "the processor served a soft interrupt",
+    "pending": "a soft interrupt was asked for, and not served yet",
+    "held": "the network's code had it while no thread worked on it",
+    "network": "the network's code carried it from the sender's to the receiver's socket",
+    "wire": "it was between the devices of two kernels",
+    "link": "an emulated link had it",
+    "late": "an emulated link had it for longer than it was to",
+    "unknown": "the events do not tell",
+}
+"""Names of parts, and what they say."""
+
+
 @dataclass(frozen=True)
 class Part:
     """A part of a hop. ``start`` and ``end`` are ns on the kernel's time line."""
 
     name: str
-    """``running``, ``runnable`` (something else had the processor), ``wake-up`` (the processor was
-    idle), ``blocked``, ``interrupt``, ``softirq``, ``pending`` (a soft interrupt was asked for, and
-    not served yet), ``held`` (the network's code had it while no thread worked on it), ``network``
-    (the network's code carried it from the sender's to the receiver's socket), ``wire`` (it was
-    between the devices of two kernels), ``link`` (an emulated link had it), ``late`` (for longer
-    than it was to), ``unknown``."""
+    """One of `PARTS`."""
     start: int
     end: int
     tid: int | None

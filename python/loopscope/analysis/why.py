@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loopscope.analysis import counted
+from loopscope.analysis.counted_tcp import Connections
 from loopscope.analysis.critical_path import (
     RECEIVED,
     SENT,
@@ -142,7 +143,7 @@ class _Explained:
         self._losses = Losses(experiment, messages, self._network, self._links)
         self._recorded = _hosts(run, SCHEDULER[0]) if has_events(run) else set()
         self._counted = _hosts(run, counted.TABLE)
-        self._counts: dict[tuple[int, str], counted.Counts] = {}
+        self._counts: dict[tuple[int, str], tuple[counted.Counts, Connections]] = {}
 
     def message(self, row: int) -> WhyMessage:
         messages = self._messages
@@ -262,8 +263,9 @@ class _Explained:
         if tid is None or (repeat, host) not in self._counted:
             return None
         if (repeat, host) not in self._counts:
-            self._counts[repeat, host] = counted.Counts(self._run, repeat, host)
-        return counted.End(self._counts[repeat, host], tid)
+            of_host = self._run, repeat, host
+            self._counts[repeat, host] = counted.Counts(*of_host), Connections(*of_host)
+        return counted.End(*self._counts[repeat, host], host, tid)
 
     def _over_links(self, hop: tuple[int, int]) -> dict[int, Passage]:
         """The messages that went over an emulated link on a hop, by their rows."""

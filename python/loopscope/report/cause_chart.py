@@ -31,6 +31,7 @@ COLOURS = {
     "pending": "#009e73",
     "held": "#882255",
     "network": "#44aa99",
+    "wire": "#ddcc77",
     "link": "#999933",
     "late": "#661100",
     "unknown": "#808080",
