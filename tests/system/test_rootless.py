@@ -98,7 +98,7 @@ measure:
   paths:
     window: {key: id, events: [window/msg:sent, window-sink/msg:received]}
     lost: {key: id, events: [lost/msg:sent, lost-sink/msg:received]}
-expect: [window.p90 < 5ms]
+expect: [window.p90 < 80ms]
 """
 KERNEL = 'trace: {user: ["pipe:*"], kernel: ["sched:*"]}'
 HIDDEN = "tail -f HOME/long.yaml"
@@ -141,7 +141,9 @@ def manifest(folder: Path) -> dict[str, Any]:
 def kind(read: Any) -> Any:
     """What there is in results, without their numbers and texts."""
     if isinstance(read, dict):
-        return {key: kind(value) for key, value in read.items() if key != "problems"}
+        # The reason of a verdict, which hangs on what else the machine does.
+        left_out = ("problems", "reason")
+        return {key: kind(value) for key, value in read.items() if key not in left_out}
     if isinstance(read, list):
         return [kind(value) for value in read]
     return type(read).__name__ if isinstance(read, str | bool) else "number or null"
@@ -225,7 +227,9 @@ def test_counts_of_threads_say_what_held_messages(user: OrdinaryUser, results: R
 
 def test_counts_of_connections_say_what_tcp_held(user: OrdinaryUser, results: Read) -> None:
     """A reader that is slow, and segments that are sent again, by TCP's own counts."""
-    for name, text in {"held.yaml": HELD, "sender.py": SENDER, "sink.py": SINK}.items():
+    # The counts are looked at every 10 ms.
+    sink = SINK.replace("time.sleep(0.002)", "time.sleep(0.006)")
+    for name, text in {"held.yaml": HELD, "sender.py": SENDER, "sink.py": sink}.items():
         user.write(name, text)
     done = user.command("run", "held.yaml", "--json")
     assert done.returncode == 1, done.stderr
@@ -233,7 +237,7 @@ def test_counts_of_connections_say_what_tcp_held(user: OrdinaryUser, results: Re
     full = "held: by TCP of h1: the receiver's window was full"
     assert expected["verdict"] == "FAIL" and full in expected["reason"], expected
     late = {}
-    for path, over in (("window", "5ms"), ("lost", "150ms")):
+    for path, over in (("window", "80ms"), ("lost", "150ms")):
         told = user.command("why", "runs/held/latest", "--path", path, "--over", over, "--json")
         late[path] = [json.loads(line)["hops"][0] for line in told.stdout.splitlines()]
         for hop in late[path]:

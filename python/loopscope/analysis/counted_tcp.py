@@ -1,8 +1,8 @@
 """What TCP did between two programs, by the kernel's counts of their connections.
 
 They are looked at every few ms where events are not recorded
-(`crates/kernel/src/samples/connections.rs`), so an interval has bounds only. All times are global
-ns.
+(`crates/kernel/src/samples/connections.rs`), so an interval has bounds only. The kernel counts
+these times in ticks, so one that goes on may be off by one. All times are global ns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Integers = npt.NDArray[np.int64]
 
 TABLE = "kernel.tcp_info"
-_COUNTS = ("total_retrans", "rwnd_limited_us", "bytes_acked", "packets_out")
+_COUNTS = ("total_retrans", "rwnd_limited_us", "busy_us", "bytes_acked", "packets_out")
 
 
 class Kept(NamedTuple):
@@ -56,12 +56,15 @@ class Connections:
     def __init__(self, run: Run, repeat: int, host: str) -> None:
         """Raises `RunError` where the table cannot be read."""
         self.found: list[_Connection] = []
+        self._tick_us = 0
         if TABLE not in run.tables:
             return
         names = ("ts", "took_ns", "root", *_COUNTS)
         texts = "local::VARCHAR AS local, remote::VARCHAR AS remote"
         rows = rows_of(run, TABLE, repeat, host, f"{', '.join(names)}, {texts}")
         columns = {name: rows[name].to_numpy().astype(np.int64) for name in names}
+        times = np.concatenate([columns["busy_us"], columns["rwnd_limited_us"]])
+        self._tick_us = int(np.gcd.reduce(times))
         keys = zip(rows["local"].to_pylist(), rows["remote"].to_pylist(), strict=True)
         places: dict[tuple[int, str, str], list[int]] = {}
         for row, (root, ends) in enumerate(zip(columns["root"].tolist(), keys, strict=True)):
@@ -87,7 +90,8 @@ class Connections:
         if within.stop - within.start < 2:
             return None
         counts = {name: column[within] for name, column in connection.counts.items()}
-        full = 1_000 * int(counts["rwnd_limited_us"][-1] - counts["rwnd_limited_us"][0])
+        limited = counts["rwnd_limited_us"]
+        full = 1_000 * (int(limited[-1] - limited[0]) - self._tick_us)
         stalled = _stalled(connection, within)
         longest = max((full, "the receiver's window was full"), (stalled, "sent again"))
         return Kept(*longest) if longest[0] > 0 else None
