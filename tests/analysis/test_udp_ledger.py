@@ -225,6 +225,6 @@ def test_who_dropped_it_and_why() -> None:
     at_sender.packet("datagram_queued", 2_000, SENDER, NEAR, 7)
     at_sender.dropped(2_500, NEAR, 7, "QDISC_DROP")
     assert at_sender.lost() == Drop(True, "QDISC_DROP", "a_function")
-    # Which of two that are the same was dropped is not known.
+    # It is not known which of two that are the same was dropped.
     at_sender.packet("datagram_queued", 90_000, SENDER, NEAR, 7)
     assert at_sender.lost(until=80_000) is None

@@ -172,7 +172,7 @@ def test_the_kernel_counts_the_same_times_of_threads(machine: Machine) -> None:
             assert stretch is not None and stretch.start < until, (stretch, until)
             start = max(stretch.start, begin)
             sums[stretch.state] += until - start
-            # Of a sleep that no wake-up ends the kernel did not tell when it ended.
+            # Where no wake-up ends a sleep, the kernel did not tell when it ended.
             if stretch.state == "unknown" or (stretch.state == "blocked" and woken is None):
                 assert any(a < until and start < b for a, b in silent), (stretch, until)
                 untold_ns += until - start

@@ -19,12 +19,13 @@ use loopscope_time::Frequency;
 use loopscope_time::source::read_counter;
 
 use self::connections::Connections;
-use self::transcode::Shape;
+use self::shape::Shape;
 use crate::error::RecorderError;
 use crate::output::Output;
 use crate::recording::{Account, BufferCounts, Class, Recording, RecordingError, VERSION, failed};
 
 mod connections;
+pub(crate) mod shape;
 pub(crate) mod transcode;
 
 /// The class of the counts of threads, and the name of its one event.

@@ -19,7 +19,7 @@ use crate::programs::record::{Kind, Names};
 use crate::programs::symbols::Symbols;
 use crate::recording::{Account, BufferCounts, Class, Recording, RecordingError, failed};
 use crate::samples;
-use crate::samples::transcode::Shape;
+use crate::samples::shape::Shape;
 
 /// The group of all kernel events.
 pub const GROUP: &str = "kernel";
@@ -48,7 +48,9 @@ pub fn transcode(folder: &Path, out: &Path) -> Result<(), RecordingError> {
             Writer::new(&out, PacketWriter::new(metadata.uuid, stream.id, processor, 0, PACKET))?;
         let found = match &stream.source {
             Source::Pages(events) => transcode_pages(events, &pages, writer)?,
-            Source::Samples(shape) => shape.transcode(&pages, recording.frequency, writer)?,
+            Source::Samples(shape) => {
+                samples::transcode::transcode(shape, &pages, recording.frequency, writer)?
+            }
             Source::Records(names) => {
                 let readings = Recording::readings(folder, name);
                 let frequency = recording.frequency;

@@ -167,7 +167,7 @@ def held(sender: End | None, receiver: End, begin: int, end: int) -> list[tuple[
         cause = f"{of} waited for a processor{_while(sender, begin, end, own)}"
         kept = _kept(sender, receiver, begin, end)
         if kept is not None:
-            # Nor what TCP did meanwhile.
+            # What TCP did meanwhile is not counted twice either.
             ns = max(kept.ns - busy - own, 0)
             parts.insert(0, ("held", ns, f"by TCP of {sender.host}: {kept.why}"))
         parts.insert(0, ("runnable", own, cause))

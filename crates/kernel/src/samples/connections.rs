@@ -21,7 +21,7 @@ use netlink_packet_sock_diag::inet::{
 use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 use netlink_sys::{Socket, SocketAddr};
 
-use super::transcode::Shape;
+use super::shape::Shape;
 use crate::output::Output;
 
 /// Bytes of a record, and what of them makes a look another one.

@@ -3,71 +3,44 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use loopscope_ctf::FieldType;
 use loopscope_time::Frequency;
 
+use super::shape::Shape;
 use crate::recording::{RecordingError, failed};
 use crate::transcode::{Found, Writer, open};
 
-/// What is in the records of a class. Each begins with the counter before the look and the ticks that
-/// it took, 64 bits each.
-#[derive(Debug)]
-pub(crate) struct Shape {
-    pub(crate) class: &'static str,
-    /// Name of its one event.
-    pub(crate) name: &'static str,
-    /// Bytes of a record.
-    pub(crate) size: usize,
-    /// Where the number of the thread is, 32 bits.
-    pub(crate) tid: usize,
-    /// Name, type and place of each number.
-    pub(crate) numbers: &'static [(&'static str, FieldType, usize)],
-    /// Name of each text, and how it is read from a record.
-    pub(crate) texts: &'static [(&'static str, fn(&[u8]) -> String)],
-}
-
-impl Shape {
-    /// The fields of the event.
-    pub(crate) fn fields(&self) -> Vec<(String, FieldType)> {
-        let took = [("took_ns".to_owned(), FieldType::U32)];
-        let numbers = self.numbers.iter().map(|(name, kind, _)| ((*name).to_owned(), *kind));
-        let texts = self.texts.iter().map(|(name, _)| ((*name).to_owned(), FieldType::String));
-        took.into_iter().chain(numbers).chain(texts).collect()
-    }
-
-    /// Makes a stream of the records in a file.
-    pub(crate) fn transcode(
-        &self,
-        records: &Path,
-        frequency: Frequency,
-        mut out: Writer<'_>,
-    ) -> Result<Found, RecordingError> {
-        let Some(mut file) = open(records, &mut out.found)? else { return out.finish() };
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(failed("read", records))?;
-        // A host that was cut off leaves a part of a record.
-        let mut found: Vec<(usize, &[u8])> = bytes.chunks_exact(self.size).enumerate().collect();
-        // The look before a change is written after others of its time.
-        found.sort_by_key(|(_, record)| number_at(record, 0));
-        let mut fields = Vec::new();
-        for (number, record) in found {
-            let took_ns = number_at(record, 8) as f64 * 1e9 / frequency.hz() as f64;
-            fields.clear();
-            fields.extend_from_slice(&(took_ns.ceil() as u32).to_le_bytes());
-            for (_, kind, at) in self.numbers {
-                let size = kind.size().expect("columns are numbers");
-                fields.extend_from_slice(&record[*at..at + size]);
-            }
-            for (_, text) in self.texts {
-                fields.extend_from_slice(text(record).as_bytes());
-                fields.push(0);
-            }
-            let tid = number_at(record, self.tid) as u32;
-            let place = (number * self.size) as u64;
-            out.put(place, 0, number_at(record, 0), tid.into(), &fields);
+/// Makes a stream of the records in a file.
+pub(crate) fn transcode(
+    shape: &Shape,
+    records: &Path,
+    frequency: Frequency,
+    mut out: Writer<'_>,
+) -> Result<Found, RecordingError> {
+    let Some(mut file) = open(records, &mut out.found)? else { return out.finish() };
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(failed("read", records))?;
+    // A host that was cut off leaves a part of a record.
+    let mut found: Vec<(usize, &[u8])> = bytes.chunks_exact(shape.size).enumerate().collect();
+    // The look before a change is written after others of its time.
+    found.sort_by_key(|(_, record)| number_at(record, 0));
+    let mut fields = Vec::new();
+    for (number, record) in found {
+        let took_ns = number_at(record, 8) as f64 * 1e9 / frequency.hz() as f64;
+        fields.clear();
+        fields.extend_from_slice(&(took_ns.ceil() as u32).to_le_bytes());
+        for (_, kind, at) in shape.numbers {
+            let size = kind.size().expect("columns are numbers");
+            fields.extend_from_slice(&record[*at..at + size]);
         }
-        out.finish()
+        for (_, text) in shape.texts {
+            fields.extend_from_slice(text(record).as_bytes());
+            fields.push(0);
+        }
+        let tid = number_at(record, shape.tid) as u32;
+        let place = (number * shape.size) as u64;
+        out.put(place, 0, number_at(record, 0), tid.into(), &fields);
     }
+    out.finish()
 }
 
 /// The 64 bits at a place of a record.
