@@ -22,16 +22,21 @@ from loopscope.analysis.scheduling import Scheduling
 from loopscope.timeline import Run, open_run
 
 pytestmark = pytest.mark.usefixtures("root")
+TRIES = 3
 
 
 def recorded(machine: Machine, text: str) -> Run:
     """A run of an experiment `oracle`, in which no kernel event may be dropped."""
     machine.write("oracle.yaml", text.replace("PYTHON", f"{BIN}/python"))
-    done = machine.command("run", "oracle.yaml")
-    if found := re.search("no kernel events of class tcp: (.*)", done.stderr):
-        pytest.skip(f"SKIPPED LOUDLY: {found[1]}")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"kernel +emitted .* dropped 0[;\n]", done.stdout), done.stdout
+    # Other tests may fill the buffers of the scheduler's events meanwhile.
+    for _ in range(TRIES):
+        done = machine.command("run", "oracle.yaml")
+        if found := re.search("no kernel events of class tcp: (.*)", done.stderr):
+            pytest.skip(f"SKIPPED LOUDLY: {found[1]}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        if whole := re.search(r"kernel +emitted .* dropped 0[;\n]", done.stdout):
+            break
+    assert whole, done.stdout
     return open_run(machine.directory / "runs" / "oracle" / "latest")
 
 
@@ -184,10 +189,6 @@ def test_the_kernel_counts_the_same_times_of_threads(machine: Machine) -> None:
         # The kernel does not count as run what a hypervisor took, of which it tells whole ticks.
         stolen_ns = (stolen + 1) * 10**9 // os.sysconf("SC_CLK_TCK") if last[-1] else 0
         ran, waited = sums["running"] - run_ns, sums["runnable"] - wait_ns
-        print(
-            f"thread {tid}: {came} of {slices} timeslices; ran {ran:+} ns of {run_ns}, waited "
-            f"{waited:+} ns of {wait_ns}; untold {untold_ns} ns, stolen less than {stolen_ns} ns"
-        )
         allowed = 2_000 * slices + untold_ns
         both = 0.001 * (run_ns + wait_ns) + allowed
         assert abs(came - slices) <= len(silent)

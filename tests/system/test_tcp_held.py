@@ -118,7 +118,9 @@ def run(machine: Machine, text: str) -> None:
         reason = re.findall("no kernel events of class tcp: (.*)", done.stderr)[0]
         pytest.skip(f"SKIPPED LOUDLY: {reason}")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"kernel +emitted .* dropped 0[;\n]", done.stdout), done.stdout
+    # Other tests may fill the buffers of the scheduler's events.
+    dropped = re.search(r"kernel +emitted .* dropped ([^;\n]*)", done.stdout)
+    assert dropped and "tcp" not in dropped[1], done.stdout
 
 
 @pytest.mark.usefixtures("root")
