@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from loopscope.analysis.ledger import Carried
     from loopscope.analysis.scheduling import Scheduling, Stretch
 
-
 PARTS = {
     "running": "the thread had a processor",
     "runnable": "something else had the processor",

@@ -224,13 +224,12 @@ class _Explained:
         else:
             parts = []
         protocol = carried.protocol if carried else ""
-        causes = [
-            (part, self._causes(repeat, host, kernel, passage, protocol, link))
-            for host, kernel, of_side in zip(link, kernels, (near, parts), strict=True)
-            for part in of_side
-            if kernel is not None
-        ]
-        return WhyHop(*named, _fitted(causes, end - length, end), None)
+        caused: list[tuple[Part, _Causes]] = []
+        for host, kernel, of_side in zip(link, kernels, (near, parts), strict=True):
+            if kernel is not None:
+                causes = self._causes(repeat, host, kernel, passage, protocol, link)
+                caused += [(part, causes) for part in of_side]
+        return WhyHop(*named, _fitted(caused, end - length, end), None)
 
     def _causes(
         self,
