@@ -1,6 +1,6 @@
 //! What an event of the kernel costs the thread in which it happens: two threads on one processor
 //! wake each other in turn, before events are recorded and while they are, by what makes such events.
-//! Of packets that are dropped, one thread sends them.
+//! For dropped packets one thread is enough: it sends to a socket that has no room.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
@@ -111,7 +111,7 @@ pub(crate) struct Turns {
     pub(crate) ns: f64,
 }
 
-/// Has turns, in so many blocks, on the first processor that this program may use.
+/// Times turns, in so many blocks, on the first processor that this program may use.
 pub(crate) fn turns(link: Link, blocks: usize) -> io::Result<Turns> {
     // A thread of its own: this one may run where it does.
     let measured = thread::Builder::new().name("kernel-cost".to_owned()).spawn(move || {

@@ -5,15 +5,30 @@ mod place;
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use loopscope_ctf::Value;
+use loopscope_kernel::recording::Recording;
 use loopscope_kernel::samples::{CLASS, Request, Sampler};
 use loopscope_kernel::transcode::transcode;
 use loopscope_time::Frequency;
 use loopscope_time::source::read_counter;
+
+/// Begins to look at a program.
+fn looks_at(root: u32, folder: &Path) -> (Sampler, Recording) {
+    Sampler::start(Request {
+        folder: folder.to_owned(),
+        host: "h1".to_owned(),
+        clock_uuid: [7; 16],
+        frequency: Frequency::from_hz(1_000_000_000).unwrap(),
+        period: Duration::from_millis(2),
+        roots: Box::new(move || vec![root]),
+    })
+    .unwrap()
+}
 
 /// A process that runs for a while and then sleeps, and one that it has started: the counts of both
 /// are there, grow, are stamped between the begin and the end, and as many as the account says.
@@ -23,15 +38,7 @@ fn counts_of_a_process_and_of_those_that_it_starts() {
     let script = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done; sleep 20 & sleep 20";
     let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
     let (root, begin) = (child.id(), read_counter().0);
-    let (sampler, recording) = Sampler::start(Request {
-        folder: folder.path().to_owned(),
-        host: "h1".to_owned(),
-        clock_uuid: [7; 16],
-        frequency: Frequency::from_hz(1_000_000_000).unwrap(),
-        period: Duration::from_millis(2),
-        roots: Box::new(move || vec![root]),
-    })
-    .unwrap();
+    let (sampler, recording) = looks_at(root, folder.path());
     assert_eq!(recording.classes.keys().collect::<Vec<_>>(), [CLASS, "tcpinfo"]);
     let patience = Instant::now() + Duration::from_secs(20);
     let children = || {
@@ -89,15 +96,7 @@ fn counts_of_the_connections_of_a_process() {
     let mut child = Command::new("bash").args(["-c", &script]).spawn().unwrap();
     let (root, begin) = (child.id(), read_counter().0);
     let (mut stream, program) = listener.accept().unwrap();
-    let (sampler, _) = Sampler::start(Request {
-        folder: folder.path().to_owned(),
-        host: "h1".to_owned(),
-        clock_uuid: [7; 16],
-        frequency: Frequency::from_hz(1_000_000_000).unwrap(),
-        period: Duration::from_millis(2),
-        roots: Box::new(move || vec![root]),
-    })
-    .unwrap();
+    let (sampler, _) = looks_at(root, folder.path());
     sleep(Duration::from_millis(600));
     stream.read_exact(&mut vec![0; LENGTH]).unwrap();
     sleep(Duration::from_millis(50));
