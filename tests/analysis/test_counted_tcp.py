@@ -35,6 +35,7 @@ def look(at_ms: float, local: str = NEAR, remote: str = FAR, **counts: int) -> d
         "busy_us": 2_000,
         "bytes_acked": 0,
         "packets_out": 0,
+        "rtt_us": 20_000,
     }
     ts = round(at_ms * MS)
     common = {"repeat": 1, "host": "h", "ts": ts, "counter": ts, "local": local, "remote": remote}
@@ -72,6 +73,21 @@ def test_what_was_sent_again_was_kept_since_nothing_was_acknowledged() -> None:
     for row in looks:
         row["total_retrans"] = 0
     assert kept(*looks) is None
+
+
+def test_what_is_sent_again_and_acknowledged_between_two_looks_was_kept() -> None:
+    def looks(rtt_us: int, **last: int) -> list[dict[str, Any]]:
+        before = {"bytes_acked": 1_000, "packets_out": 1, "rtt_us": rtt_us}
+        return [*(look(at, **before) for at in (110, 200, 300)), look(330, rtt_us=rtt_us, **last)]
+
+    after = {"bytes_acked": 2_000, "total_retrans": 1}
+    assert kept(*looks(20_000, **after)) == Kept(190 * MS - 1_000, "sent again")
+    # More was sent at once.
+    again = Kept(190 * MS - 1_000, "sent again")
+    assert kept(*looks(20_000, **after, packets_out=3)) == again
+    # The way takes that long.
+    assert kept(*looks(100_000, **after)) is None
+    assert kept(*looks(20_000, bytes_acked=2_000)) is None
 
 
 def test_what_is_acknowledged_meanwhile_is_not_kept() -> None:

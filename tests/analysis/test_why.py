@@ -151,6 +151,59 @@ def test_a_thread_that_sleeps_between_two_of_its_events() -> None:
     ]
 
 
+def leaving(*wakings: tuple[int, int, int, int, int]) -> Scheduling:
+    """A receiver that goes to sleep at 520, and comes again at 710."""
+    kernel = Kernel(
+        switches=[
+            (10, 0, IDLE, PREEMPTED, RECEIVER),
+            (20, 1, IDLE, PREEMPTED, SENDER),
+            (520, 0, RECEIVER, SLEEPS, HOG),
+            (710, 0, HOG, PREEMPTED, RECEIVER),
+            (900, 0, RECEIVER, SLEEPS, IDLE),
+        ],
+        wakings=wakings,
+    )
+    return kernel.scheduling()
+
+
+def test_a_thread_that_is_woken_while_it_leaves_its_processor_did_not_sleep() -> None:
+    scheduling = leaving((515, 1, SENDER, RECEIVER, 0))
+    then = [("runnable", 520, 710, RECEIVER, HOG), ("running", 710, 800, RECEIVER, None)]
+    # The message was with who woke it.
+    found = split(scheduling, SENDER, 500, RECEIVER, 800)
+    assert briefly(found) == [
+        ("running", 500, 515, SENDER, None),
+        ("running", 515, 520, RECEIVER, None),
+        *then,
+    ]
+    found = split(scheduling, RECEIVER, 500, RECEIVER, 800)
+    assert [(part.name, part.start, part.end) for part in found] == [
+        ("running", 500, 515),
+        ("running", 515, 520),
+        *(each[:3] for each in then),
+    ]
+
+
+def test_a_waking_before_a_sleep_does_not_end_it_where_a_later_one_does() -> None:
+    scheduling = leaving((515, 1, SENDER, RECEIVER, 0), (700, 1, SENDER, RECEIVER, 0))
+    found = split(scheduling, RECEIVER, 500, RECEIVER, 800)
+    assert briefly(found)[:2] == [
+        ("running", 500, 520, RECEIVER, None),
+        ("blocked", 520, 700, RECEIVER, SENDER),
+    ]
+
+
+@pytest.mark.parametrize("wakings", [[], [(5, 1, SENDER, RECEIVER, 0)]])
+def test_a_sleep_that_no_event_ends_is_unknown(wakings: list[tuple[int, int, int, int, int]]) -> None:
+    found = split(leaving(*wakings), RECEIVER, 500, RECEIVER, 800)
+    assert [(part.name, part.start, part.end) for part in found] == [
+        ("running", 500, 520),
+        ("unknown", 520, 710),
+        ("running", 710, 800),
+    ]
+    assert found[1].what == "what ended its sleep is not told"
+
+
 def test_a_sender_that_loses_the_processor_before_it_has_sent() -> None:
     kernel = Kernel(
         switches=[

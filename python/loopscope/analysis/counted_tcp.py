@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     Integers = npt.NDArray[np.int64]
 
 TABLE = "kernel.tcp_info"
-_COUNTS = ("total_retrans", "rwnd_limited_us", "busy_us", "bytes_acked", "packets_out")
+_COUNTS = ("total_retrans", "rwnd_limited_us", "busy_us", "bytes_acked", "packets_out", "rtt_us")
+_LATE_RTTS = 2
+"""An acknowledgement that takes more of the usual round trips is one of what was sent again."""
 
 
 class Kept(NamedTuple):
@@ -100,10 +102,15 @@ class Connections:
 def _stalled(connection: _Connection, within: slice) -> int:
     """For how long surely nothing was acknowledged of what was sent, until it was sent again."""
     acked, under_way = (connection.counts[name] for name in ("bytes_acked", "packets_out"))
-    again = connection.counts["total_retrans"]
+    again, rtt_us = (connection.counts[name] for name in ("total_retrans", "rtt_us"))
     longest, first = 0, within.start
     for row in range(within.start + 1, within.stop):
         if acked[row] != acked[row - 1] or not under_way[row]:
+            if under_way[row - 1] and again[row] > again[row - 1]:
+                # Between two looks it was both sent again and acknowledged.
+                waited = int(connection.begun[row - 1] - connection.ended[first])
+                if waited > 1_000 * _LATE_RTTS * int(rtt_us[row - 1]):
+                    longest = max(longest, waited)
             first = row
         elif again[row] > again[first]:
             longest = max(longest, int(connection.begun[row] - connection.ended[first]))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from loopscope.analysis.scheduling import IDLE
+from loopscope.analysis.scheduling import IDLE, UNTOLD
 
 if TYPE_CHECKING:
     from loopscope.analysis.hop_decomposition import Passage
@@ -55,7 +55,6 @@ class Part:
 
 
 WITHOUT_STATE = "the scheduler's events do not tell what the thread did"
-UNTOLD = "when it came onto it is not told"
 UNTOLD_INTERRUPT = "until an interrupt that is not told"
 UNRECORDED = {
     "interrupt": "until an interrupt; `irq:*` was not recorded",
@@ -221,6 +220,9 @@ def split(
         if at <= begin or state.waking is None:
             continue
         waking = scheduling.waking(state.waking)
+        if state.state == "running" and sender == receiver:
+            # It was woken before it slept.
+            continue
         if sender == receiver:
             # Nothing but its own sleep was between the thread's two events.
             slept = scheduling.slept_since(tid, at)
@@ -325,7 +327,7 @@ def _of_stretch(
     elif state.cpu is not None and scheduling.is_idle(state.cpu, start, tid):
         yield Part("wake-up", start, end, tid, state.cpu, IDLE, UNTOLD)
     else:
-        yield Part("unknown", start, end, tid, state.cpu, what=UNTOLD)
+        yield Part("unknown", start, end, tid, state.cpu, what=state.why)
 
 
 def _interrupted(

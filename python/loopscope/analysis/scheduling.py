@@ -26,6 +26,9 @@ IDLE = 0
 # Bits of prev_state that say why a thread sleeps; above them, that it was preempted.
 _SLEEPS = 0xFF
 
+UNTOLD = "when it came onto it is not told"
+UNTOLD_WAKING = "what ended its sleep is not told"
+
 State = Literal["running", "runnable", "blocked", "unknown"]
 
 
@@ -38,6 +41,8 @@ class Stretch(NamedTuple):
     """The processor that it was on, or came to then; None: it is not known."""
     waking: int | None = None
     """The index of the event that ended its sleep, where the stretch begins with that."""
+    why: str = ""
+    """What is not told, where the state is unknown."""
 
 
 class Scheduling:
@@ -89,30 +94,54 @@ class Scheduling:
         """
         came = _last(self._in, tid, at)
         went = _last(self._out, tid, at)
-        woken = _last(self._wakings, tid, at)
         came_at = -1 if came is None else int(self._ts[came])
         went_at = -1 if went is None else int(self._ts[went])
-        woken_at = -1 if woken is None else int(self._woken_at[woken])
         if came is not None and came_at >= went_at:
-            return Stretch(came_at, "running", int(self._cpu[came]))
+            return self._running(tid, came, at)
         if went is None:
             return None
-        sleeps = bool(self._sleeps[went])
-        begin = went_at
-        if sleeps:
-            # One that comes before the thread is gone keeps it from sleeping.
-            if woken is None or woken_at < went_at:
+        begin, waking = went_at, None
+        if self._sleeps[went]:
+            ended = self._ends_sleep(tid, went_at)
+            if ended is None:
+                return Stretch(went_at, "unknown", None, why=UNTOLD_WAKING)
+            if self._woken_at[ended] >= at:
                 return Stretch(went_at, "blocked", None)
-            begin = woken_at
-        waking = woken if sleeps else None
+            if self._woken_at[ended] >= went_at:
+                begin, waking = int(self._woken_at[ended]), ended
         comes, goes = _next(self._in, tid, at), _next(self._out, tid, at)
         if comes is None and goes is None:
-            return Stretch(begin, "unknown", None, waking)
+            return Stretch(begin, "unknown", None, waking, UNTOLD)
         if comes is None or (goes is not None and self._ts[goes] < self._ts[comes]):
             # It went again without having come: the kernel did not tell of that.
             assert goes is not None
-            return Stretch(begin, "unknown", int(self._cpu[goes]), waking)
+            return Stretch(begin, "unknown", int(self._cpu[goes]), waking, UNTOLD)
         return Stretch(begin, "runnable", int(self._cpu[comes]), waking)
+
+    def _running(self, tid: int, came: int, at: int) -> Stretch:
+        """What a thread does after it came onto a processor, until ``at``."""
+        goes = _next(self._out, tid, at)
+        if goes is not None and self._ts[goes] == at and self._sleeps[goes]:
+            ended = self._ends_sleep(tid, at)
+            if ended is not None and self._woken_at[ended] < at:
+                # It was leaving the processor to sleep when it was woken.
+                return Stretch(int(self._woken_at[ended]), "running", int(self._cpu[came]), ended)
+        return Stretch(int(self._ts[came]), "running", int(self._cpu[came]))
+
+    def _ends_sleep(self, tid: int, went_at: int) -> int | None:
+        """The wake-up that ends the sleep for which a thread leaves its processor at an instant.
+
+        Another processor may wake it while it is still leaving. None where no event tells.
+        """
+        came, comes = _last(self._in, tid, went_at), _next(self._in, tid, went_at)
+        goes = _next(self._out, tid, went_at + 1)
+        until = min((int(self._ts[each]) for each in (comes, goes) if each is not None), default=-1)
+        earlier, later = _last(self._wakings, tid, went_at), _next(self._wakings, tid, went_at)
+        if later is not None and (until < 0 or self._woken_at[later] <= until):
+            return later
+        if earlier is not None and came is not None and self._woken_at[earlier] >= self._ts[came]:
+            return earlier
+        return None
 
     def slept_since(self, tid: int, at: int) -> int | None:
         """When a thread that was woken at an instant went to sleep."""
@@ -193,6 +222,8 @@ class _Group(NamedTuple):
 
 def _by(keys: Integers, times: Nanoseconds) -> dict[int, _Group]:
     """The rows of each key."""
+    if not len(keys):
+        return {}
     order = np.argsort(keys, kind="stable")
     found, starts = np.unique(keys[order], return_index=True)
     groups = np.split(order, starts[1:])
