@@ -21,7 +21,7 @@ use crate::host::Host;
 use crate::ledger::{Entry, Ledger, LedgerError, prefix};
 use crate::namespace;
 use crate::proto::begun_kernel_class::Found;
-use crate::proto::{BegunKernelClass, KernelClass, StartKernelRequest};
+use crate::proto::{BegunKernelClass, KernelClass, MessageNumber, StartKernelRequest};
 
 /// Looking at threads more often than that would be most of what this machine does.
 const SHORTEST_PERIOD_NS: u64 = 100_000;
@@ -33,6 +33,8 @@ pub(crate) enum KernelError {
     Twice,
     #[error("{0:?} cannot name a class of kernel events: lower-case letters")]
     Name(String),
+    #[error("messages cannot have their number there: {0:?}")]
+    Number(MessageNumber),
     #[error("tracefs cannot be used: {0}")]
     Tracefs(io::Error),
     #[error("tracefs cannot be mounted, which takes root: {0}")]
@@ -126,7 +128,11 @@ impl Kernel {
         if !by_programs.is_empty() {
             let namespaces = measured(host.is_some(), &prefix(ledger.run()))?;
             let classes = by_programs.iter().map(|each| (each.name.clone(), each.events.clone()));
-            asked = Some(programs::Request { classes: classes.collect(), namespaces });
+            asked = Some(programs::Request {
+                classes: classes.collect(),
+                namespaces,
+                numbers: request.numbers.iter().map(number).collect::<Result<_, _>>()?,
+            });
         }
         let (begun, recording) = Recorder::start(&Request {
             tracefs,
@@ -162,6 +168,17 @@ impl Kernel {
             None => None,
         })
     }
+}
+
+/// Where messages have their number.
+fn number(given: &MessageNumber) -> Result<programs::Number, KernelError> {
+    let wrong = || KernelError::Number(*given);
+    Ok(programs::Number {
+        protocol: u8::try_from(given.protocol).map_err(|_| wrong())?,
+        port: u16::try_from(given.port).map_err(|_| wrong())?,
+        from: given.sender,
+        offset: given.offset,
+    })
 }
 
 /// The first processes of a host's components that go on.

@@ -313,7 +313,7 @@ impl From<KernelError> for Status {
         let text = error.to_string();
         match error {
             KernelError::Twice => Status::already_exists(text),
-            KernelError::Name(_) => Status::invalid_argument(text),
+            KernelError::Name(_) | KernelError::Number(_) => Status::invalid_argument(text),
             KernelError::Tracefs(_)
             | KernelError::Mount(_)
             | KernelError::Ledger(_)

@@ -124,6 +124,33 @@ static int read_packet(struct packet *packet, struct sk_buff *skb, const unsigne
     return 1;
 }
 
+// Where messages have their number in what their packets carry, in bytes, by protocol, and by the port
+// that they go to or come from.
+enum { TO, FROM };
+#define NUMBER_OF(protocol, way, port) ((u32)(protocol) << 24 | (way) << 16 | (port))
+MAP(MAP_HASH, u32, u32, 256) numbers SECTION(".maps");
+
+// That of the messages from a port to another one; 0: nobody asked for it.
+static u32 *number_at(u8 protocol, u16 source, u16 target) {
+    u32 key = NUMBER_OF(protocol, TO, target);
+    u32 *offset = map_lookup_elem(&numbers, &key);
+    if (offset)
+        return offset;
+    key = NUMBER_OF(protocol, FROM, source);
+    return map_lookup_elem(&numbers, &key);
+}
+
+// Reads eight bytes at an offset into a word, or as many as there are; how many. `read` is the helper
+// for the memory that it is in.
+static u8 read_word(u64 *word, long (*read)(void *, u32, const void *), const unsigned char *at,
+                    u64 bytes, u32 offset) {
+    if (offset >= bytes)
+        return 0;
+    u64 left = bytes - offset;
+    u32 size = left < sizeof(*word) ? left : sizeof(*word);
+    return read(word, size, at + offset) ? 0 : size;
+}
+
 // The namespace of the device that a packet is at.
 static u32 netns_of(struct sk_buff *skb) {
     return skb->dev->nd_net.net->ns.inum;

@@ -7,6 +7,7 @@
 
 #include "packet.bpf.h"
 
+static long (*const probe_read_user)(void *to, u32 size, const void *from) = (void *)112;
 static struct tcp_sock *(*const skc_to_tcp_sock)(void *sock) = (void *)137;
 
 enum { STATE_LISTEN = 10 };
@@ -22,9 +23,17 @@ struct tcp_sock {
     u32 rcv_nxt, copied_seq;
     u8 nonagle : 4;
 } KERNEL;
-struct iov_iter {
-    unsigned long count;
+struct iovec {
+    unsigned char *iov_base;
+    unsigned long iov_len;
 } KERNEL;
+struct iov_iter {
+    u8 iter_type;
+    unsigned long iov_offset, count;
+    struct iovec __ubuf_iovec;
+    const struct iovec *__iov;
+} KERNEL;
+enum { ITER_UBUF, ITER_IOVEC };
 struct msghdr {
     struct iov_iter msg_iter;
 } KERNEL;
@@ -44,8 +53,16 @@ struct record {
     u8 local[16], remote[16];
     u32 seq, bytes, ack;
     u32 write_seq, snd_una, snd_nxt, snd_wnd, snd_cwnd, packets_out, sacked_out;
-    u32 rcv_nxt, copied_seq, mss;
-    u8 nagle_off, congestion_state, tcp_flags, pacing;
+    union {
+        struct {
+            u32 rcv_nxt, copied_seq;
+        };
+        u64 word; // SEND: those bytes where a message has its number
+    };
+    u32 mss;
+    u8 nagle_off, congestion_state;
+    u8 tcp_flags; // SEND: bytes of `word`
+    u8 pacing;
 };
 _Static_assert(sizeof(struct record) == RECORD_SIZE, "src/programs/record.rs has this layout");
 
@@ -129,14 +146,39 @@ static int of_segment(u8 kind, struct sk_buff *skb, const unsigned char *at) {
     return 0;
 }
 
+// What a call sends that its message has at an offset: of several buffers, in the first one.
+static void put_word(struct record *record, struct iov_iter *from, u32 offset) {
+    unsigned char *at;
+    u64 bytes = from->count;
+    if (from->iter_type == ITER_UBUF) {
+        at = from->__ubuf_iovec.iov_base;
+    } else if (from->iter_type == ITER_IOVEC) {
+        const struct iovec *first = from->__iov;
+        u64 length = 0;
+        if (probe_read_kernel(&at, sizeof(at), &first->iov_base) ||
+            probe_read_kernel(&length, sizeof(length), &first->iov_len))
+            return;
+        u64 left = length - from->iov_offset;
+        bytes = left < bytes ? left : bytes;
+    } else {
+        return;
+    }
+    record->tcp_flags =
+        read_word(&record->word, probe_read_user, at + from->iov_offset, bytes, offset);
+}
+
 SECTION("tp_btf/tcp_sendmsg_locked")
 int tcp_send(u64 *arguments) {
     struct sock *sk = (void *)arguments[0];
     struct msghdr *message = (void *)arguments[1];
     struct record *record = of_socket(SEND, sk);
     if (record) {
+        u32 *number = number_at(PROTOCOL_TCP, record->ports[0], record->ports[1]);
         record->seq = record->write_seq;
         record->bytes = message->msg_iter.count;
+        record->word = 0;
+        if (number)
+            put_word(record, &message->msg_iter, *number);
         ringbuf_submit(record, NO_WAKEUP);
     }
     return 0;

@@ -40,7 +40,9 @@ struct datagram {
     u32 reason;   // why it was dropped: enum skb_drop_reason
     u64 location; // where
     u32 length;   // bytes of the whole content, as its first fragment says
-    u8 unused[12];
+    u8 word_bytes;
+    u8 unused[3];
+    u64 word; // those bytes where a message has its number
 };
 _Static_assert(sizeof(struct datagram) == RECORD_SIZE, "src/programs/record.rs has this layout");
 
@@ -100,8 +102,13 @@ static struct datagram *of_packet(u8 kind, u32 netns, struct sk_buff *skb,
         long linear = (skb->data + (skb->len - skb->data_len)) - (transport + sizeof(ports));
         if (linear > record->bytes)
             linear = record->bytes;
-        if (linear > 0)
+        if (linear > 0) {
+            u32 *number = number_at(PROTOCOL_UDP, record->ports[0], record->ports[1]);
             put_hash(record, transport + sizeof(ports), linear);
+            if (number && (kind == QUEUED || kind == IN))
+                record->word_bytes = read_word(&record->word, probe_read_kernel,
+                                               transport + sizeof(ports), linear, *number);
+        }
     }
     return record;
 }

@@ -27,4 +27,4 @@ pub const CLASSES: [&str; 4] = [SLEEP, TCP, UDP, DROP];
 pub const GROUP: &str = "bpf";
 
 pub use loaded::{ProgramsError, check};
-pub use recorder::Request;
+pub use recorder::{Number, Request};

@@ -122,9 +122,11 @@ impl Recorder {
             instances.push(instance);
         }
         let (mut programs, mut without) = (Vec::new(), BTreeMap::new());
-        for (name, events, namespaces) in request.programs.iter().flat_map(programs::Request::each)
-        {
-            match ProgramRecorder::make(name, events, namespaces, folder, request.buffer) {
+        let by_programs = request.programs.iter();
+        let by_programs =
+            by_programs.flat_map(|asked| asked.classes.iter().map(move |class| (asked, class)));
+        for (asked, (name, events)) in by_programs {
+            match ProgramRecorder::make(asked, name, events, folder, request.buffer) {
                 Ok((made, mut class, absent)) => {
                     recording.absent.extend(absent);
                     if name == programs::DROP

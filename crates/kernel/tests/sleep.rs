@@ -79,6 +79,7 @@ fn each_sleep_has_the_system_call_and_the_functions_it_is_in() {
             vec!["bpf/interruptible_sleep".to_owned(), "bpf/uninterruptible_sleep".to_owned()],
         )]),
         namespaces: vec![u32::try_from(namespace).unwrap()],
+        numbers: vec![],
     });
     let (recorder, recording) = Recorder::start(&request).unwrap();
     if let Some(error) = recorder.without.get(SLEEP) {

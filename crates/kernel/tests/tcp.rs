@@ -27,7 +27,7 @@ fn connection(address: SocketAddr) -> (TcpStream, TcpStream) {
 }
 
 fn recorded(test: &str, buffer: u64, work: impl FnOnce()) -> Option<(Vec<Event>, Account)> {
-    programs::recorded(TCP, &KINDS, test, buffer, work)
+    programs::recorded(TCP, &KINDS, &[], test, buffer, work)
 }
 
 fn counted(account: &Account) -> (u64, u64) {

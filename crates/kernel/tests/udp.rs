@@ -54,7 +54,7 @@ fn a_datagram_is_followed_from_the_call_that_sent_it_to_the_one_that_read_it() {
             let own = i64::from(nix::unistd::gettid().as_raw());
             let mut calls = Vec::with_capacity(DATAGRAMS);
             let mut ends = (String::new(), String::new());
-            let found = recorded(UDP, &KINDS, "datagrams", 64 << 20, || {
+            let found = recorded(UDP, &KINDS, &[], "datagrams", 64 << 20, || {
                 let (near, far) = sockets(address);
                 let to = far.local_addr().unwrap();
                 ends = (near.local_addr().unwrap().to_string(), to.to_string());
@@ -125,7 +125,7 @@ fn the_fragments_of_a_datagram_are_known_by_their_number() {
     assert!(Command::new("ip").args(words).status().unwrap().success());
     for address in [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), (Ipv6Addr::LOCALHOST, 0).into()] {
         let mut ends = (String::new(), String::new());
-        let found = recorded(UDP, &KINDS, "fragments", 16 << 20, || {
+        let found = recorded(UDP, &KINDS, &[], "fragments", 16 << 20, || {
             let (near, far) = sockets(address);
             ends = (near.local_addr().unwrap().to_string(), far.local_addr().unwrap().to_string());
             for number in 0..20 {
@@ -172,7 +172,7 @@ fn what_is_dropped_is_told_with_the_reason() {
     const DATAGRAMS: u64 = 500;
     let mut read = BTreeSet::new();
     let (mut near_at, mut far_at, mut nobody_at) = (String::new(), String::new(), String::new());
-    let found = recorded(DROP, &["packet_drop"], "drops", 16 << 20, || {
+    let found = recorded(DROP, &["packet_drop"], &[], "drops", 16 << 20, || {
         let (near, far) = sockets((Ipv4Addr::LOCALHOST, 0).into());
         let to = far.local_addr().unwrap();
         setsockopt(&far, sockopt::RcvBuf, &0).unwrap();

@@ -42,7 +42,14 @@ def missing_events(run: Run, component: str, entity: str) -> int:
     total = 0
     table = entity.replace(":", ".", 1)
     cut_short = unfinished(run)
+    group, _, name = entity.partition(":")
     for repeat in run.repeats:
+        if (told := run.messages[repeat].get(group)) is not None:
+            missing = told[name]["missing"]
+            if missing is None:
+                return UNACCOUNTED
+            total += missing
+            continue
         if (repeat, component) in cut_short:
             return UNACCOUNTED
         foreign = [each for each in run.foreign if each.repeat == repeat]

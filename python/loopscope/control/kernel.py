@@ -16,6 +16,8 @@ from loopscope.layout import KERNELS
 from loopscope.provider import Agent, AgentError
 from loopscope.strict_json import to_json
 
+PROTOCOLS = {"tcp": 6, "udp": 17}
+"""IP's numbers of protocols."""
 # For each class on each processor: 50 ms of 80 MB/s.
 BUFFER = 4 * 2**20
 # Between two looks at the counts of threads, where a machine has few hosts.
@@ -37,6 +39,11 @@ class Kernels:
     ) -> None:
         self._classes = kernel_events.selected(experiment.kernel)
         self._asked = experiment.kernel_asked
+        self._numbers = [
+            (PROTOCOLS[each.protocol], each.port, each.from_port, each.number["offset"])
+            for each in experiment.messages
+            if each.number is not None
+        ]
         # Nobody asked for events of other people's machines, and counts cost little.
         self._counts_only = experiment.testbed == "ssh" and not self._asked
         self._buffer = BUFFER
@@ -63,7 +70,9 @@ class Kernels:
         # A kernel of several hosts is placed by the clock of the reference.
         clock = name if name in self._hosts else self._reference
         try:
-            begun = await self._agents[name].start_kernel(clock, self._classes, self._buffer)
+            begun = await self._agents[name].start_kernel(
+                clock, self._classes, self._buffer, numbers=self._numbers
+            )
         except AgentError as error:
             self._found[name] = {"error": str(error), "asked": self._asked}
             if self._asked:

@@ -13,9 +13,11 @@ from loopscope import _native, layout
 from loopscope.control.causality import Bounds, messages_of
 from loopscope.control.failure import RunFailed
 from loopscope.control.foreign import sources
+from loopscope.control.program_messages import write_messages
 from loopscope.control.progress import Progress
 from loopscope.control.staged_timeline import drafted
 from loopscope.experiment import Experiment, from_manifest
+from loopscope.strict_json import from_json, to_json
 
 Each = Callable[[Callable[[Any], None], Sequence[Any]], None]
 """Does a function for each item, in whatever process; returns when all are done."""
@@ -37,7 +39,7 @@ def make_timeline(experiment: Experiment, repeat: Path, progress: Progress) -> N
             messages = messages_of(experiment, draft)
         foreign = sources(experiment, repeat)
         summary = _native.build_run(*given, messages, foreign, draft, progress.amount)
-        layout.summary(draft).write_text(summary + "\n", encoding="utf-8")
+        _end(experiment, repeat, draft, draft, summary)
 
 
 def make_timelines(
@@ -103,10 +105,21 @@ def _decode(piece: tuple[_Job, int]) -> None:
 
 
 def _conclude(job: _Job) -> None:
-    foreign = sources(from_manifest(job.manifest), Path(job.repeat))
+    experiment, repeat = from_manifest(job.manifest), Path(job.repeat)
+    foreign = sources(experiment, repeat)
     with _readable_errors(), _aside(job.draft) as out:
         summary = _native.conclude_run(job.repeat, job.draft, foreign, out)
-        layout.summary(out).write_text(summary + "\n", encoding="utf-8")
+        _end(experiment, repeat, Path(job.draft), out, summary)
+
+
+def _end(experiment: Experiment, repeat: Path, made: Path, out: Path, summary: str) -> None:
+    """Writes the last tables of a time line, and its summary.
+
+    ``made`` is where its other tables are, ``out`` where these go.
+    """
+    found = from_json(summary)
+    write_messages(experiment, repeat, made, out, found)
+    layout.summary(out).write_text(to_json(found) + "\n", encoding="utf-8")
 
 
 @contextmanager

@@ -11,14 +11,21 @@ from .place import Place
 def check_recorded(at: Place, event: str, at_key: bool = False) -> None:
     """Reports an event (``group:name``) that no pattern of the main stream records.
 
-    It may have a component; nothing is reported where the patterns are not known.
+    It may have a component; nothing is reported where the patterns are not known. Events of
+    ``trace.messages`` are told from the kernel's, in any case.
     """
     entity = event.rpartition("/")[2]
+    group, _, name = entity.partition(":")
+    if group in (given for given, _ in at.whole.entries("trace", "messages")):
+        if name not in event_values.OF_MESSAGES:
+            known = " and ".join(f"{group}:{each}" for each in event_values.OF_MESSAGES)
+            message = f"the messages {group!r} of trace.messages have the events {known}"
+            at.report(message, at_key=at_key)
+        return
     patterns = _recorded(at.whole)
     if patterns is None or not re.fullmatch(f"{event_values.EVENT}:{event_values.EVENT}", entity):
         return
     if not event_values.chosen(entity, patterns):
-        group = entity.partition(":")[0]
         message = f"no pattern of trace.user records {entity}: add {group}:*"
         at.report(message, at_key=at_key)
 

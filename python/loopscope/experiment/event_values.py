@@ -15,6 +15,10 @@ from .values import JsonSchema, Name, Names, Rule, text, wrong
 EVENT = r"[A-Za-z_][A-Za-z0-9_-]*"
 _PATTERN = r"[A-Za-z0-9_*?-]+"
 _HOST_CLOCK = r"realtime|monotonic|ptp[0-9]+"
+OF_MESSAGES = ("sent", "received")
+"""The names of the events of ``trace.messages``."""
+# Groups of tables that are made of what is recorded of everything.
+_OWN_GROUPS = ("kernel", "link", "router")
 # Besides the main one (LOOPSCOPE_STREAMS in crates/trace/c/layout.h).
 MOST_STREAMS = 30
 
@@ -123,6 +127,22 @@ class StreamName(Rule):
 
     def schema(self) -> JsonSchema:
         return Name("a stream", 64).schema()
+
+
+@dataclass(frozen=True)
+class MessagesName(Rule):
+    """The name of messages whose events are told from the kernel's: the group of these."""
+
+    def read(self, value: object, names: Names) -> str:
+        name = text(value)
+        if re.fullmatch(EVENT, name) is None:
+            wrong(f"{name!r} cannot name messages: use letters, digits, _ and -, no digit first")
+        if name in _OWN_GROUPS:
+            wrong(f"{name!r} is a group of loopscope's own events: call these something else")
+        return name
+
+    def schema(self) -> JsonSchema:
+        return {"type": "string", "pattern": f"^{EVENT}$"}
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,14 @@ Soft interrupts are left out: of a message's way over a network they are the mos
 """
 
 
+_OF_THREADS = "sched:sched_process_fork"
+OF_MESSAGES = {
+    "udp": ("udp:*", "drop:packet_drop", _OF_THREADS),
+    "tcp": ("tcp:*", _OF_THREADS),
+}
+"""Patterns on what tells the messages of programs that record nothing themselves, by protocol."""
+
+
 def without(classes: Mapping[str, str]) -> list[str]:
     """What to say of classes that could not be recorded, each with why."""
     names: dict[str, list[str]] = {}

@@ -8,6 +8,7 @@ from pydantic import Discriminator, Field, Tag
 
 from . import event_values, kernel_events, model_paths, values
 from .file_section import Section, word_or_list
+from .model_messages import ProgramMessages
 from .place import Place
 from .problem import nearest
 from .quantity import DURATION, SIZE
@@ -154,6 +155,16 @@ class Trace(Section):
         "by programs in the kernel for the run's hosts, which takes root.",
     )
 
+    messages: dict[Annotated[str, event_values.MessagesName()], ProgramMessages] = Field(
+        default={},
+        max_length=64,
+        examples=[{"frame": {"protocol": "udp", "to": 5004}}],
+        description="Messages of programs that record nothing themselves, by name. Each component "
+        "has events NAME:sent and NAME:received of those that it sent and read, which paths take "
+        "as they take others, with the key id. They are told from events of class udp or tcp, "
+        "which takes root.",
+    )
+
     @classmethod
     def check(cls, at: Place) -> None:
         known = kernel_events.named()
@@ -170,6 +181,17 @@ class Trace(Section):
         file = at.whole
         hidden = file.text_at("clocks") == "synthetic" or file.get("clocks", "synthetic")
         asked = at.get("kernel")
+        messages = at.get("messages")
+        if messages is not None and at.text_at("kernel") == "off":
+            messages.report(
+                "they are told from the kernel's events: remove 'kernel: off'", at_key=True
+            )
+        if hidden and messages is not None:
+            messages.report(
+                "they are told from the kernel's events, which are stamped by the machine's own "
+                "clock, and hosts with synthetic clocks do not have it: remove the clocks",
+                at_key=True,
+            )
         if hidden and (patterns or at.text_at("kernel") == "full") and asked is not None:
             (patterns or [asked])[0].report(
                 "kernel events are stamped by the machine's own clock, which hosts with synthetic "

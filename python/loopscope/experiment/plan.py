@@ -281,6 +281,21 @@ class Stream:
 
 
 @dataclass(frozen=True)
+class ProgramMessages:
+    """Messages that programs send to a port, or ``from_port`` from it.
+
+    ``number`` is where they have their number, in bytes: ``offset``, ``width`` and ``order`` of
+    them; None: it is their place on their connection.
+    """
+
+    name: str
+    protocol: Literal["udp", "tcp"]
+    port: int
+    from_port: bool
+    number: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
 class AnalysisStep:
     """A step of a pipeline and its options, as ``steps.py`` names them, defaults filled in."""
 
@@ -328,7 +343,7 @@ class Experiment:
     last one; components, paths and expectations are in the file's order. ``trace`` are patterns on
     ``group:name``: what the main stream records; ``streams`` are the others, and ``kernel`` are
     patterns on ``class:name`` of the kernel's events, ``kernel_asked`` whether the file asks for
-    them or they are recorded where it is possible. ``points`` are those of the sweep, in order,
+    them or they are recorded where it is possible; ``messages`` are told from them. ``points`` are those of the sweep, in order,
     none where nothing is swept; the experiment itself is then the file with its parameters as they
     stand. ``folder`` is that of the file, absolute, where relative paths of
     commands begin; empty: the current one. ``machines`` are those of testbed ssh, by host; ``send``
@@ -365,6 +380,7 @@ class Experiment:
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     kernel: tuple[str, ...] = ()
     kernel_asked: bool = True
+    messages: tuple[ProgramMessages, ...] = ()
     version: Literal[1] = MANIFEST_VERSION
 
     @property

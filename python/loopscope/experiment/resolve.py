@@ -18,6 +18,7 @@ from . import (
     model_components,
     model_figures,
     model_machines,
+    model_messages,
     model_paths,
     model_phases,
     model_trace,
@@ -78,7 +79,8 @@ def resolve(
         phases=_phases(file.phases, phases),
         trace=tuple(file.trace.user),
         kernel=_kernel(file),
-        kernel_asked=file.trace.kernel != "auto",
+        kernel_asked=file.trace.kernel != "auto" or bool(file.trace.messages),
+        messages=tuple(_messages(name, each) for name, each in file.trace.messages.items()),
         paths=paths,
         expectations=tuple(_expectation(line, events, hosts) for line in file.expect),
         repeat=file.repeat,
@@ -104,12 +106,21 @@ def resolve(
 
 def _kernel(file: model.ExperimentFile) -> tuple[str, ...]:
     given = file.trace.kernel
+    protocols = sorted({each.protocol for each in file.trace.messages.values()})
+    of_messages = [pattern for each in protocols for pattern in kernel_events.OF_MESSAGES[each]]
     if given == "auto":
         plain = file.testbed == "local" and file.clocks == "plain"
-        return kernel_events.AUTO if plain else ()
+        return (*(kernel_events.AUTO if plain else ()), *of_messages)
     if isinstance(given, str):
         return ("*",) if given == "full" else ()
-    return tuple(given)
+    return (*given, *of_messages)
+
+
+def _messages(name: str, given: model_messages.ProgramMessages) -> plan.ProgramMessages:
+    number = None if given.number == "order" else given.number.model_dump()
+    port = given.to or given.from_
+    assert port is not None
+    return plan.ProgramMessages(name, given.protocol, port, given.to is None, number)
 
 
 def graph(given: Mapping[str, pipelines.Pipeline], modules: Mapping[str, str]) -> plan.Graph:

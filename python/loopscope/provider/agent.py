@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -313,16 +313,29 @@ class Agent:
         return reply
 
     async def start_kernel(
-        self, host: str, classes: Mapping[str, Sequence[str]], buffer: int, period_ns: int = 0
+        self,
+        host: str,
+        classes: Mapping[str, Sequence[str]],
+        buffer: int,
+        period_ns: int = 0,
+        numbers: Iterable[tuple[int, int, bool, int]] = (),
     ) -> pb.StartKernelReply:
         """Begins to record the kernel's events, tracepoints by class, by the clock of ``host``.
 
         Each processor has ``buffer`` bytes for each class. Counts of threads are looked at every
-        ``period_ns``.
+        ``period_ns``. ``numbers`` is where messages have their number: IP's protocol, port, whether
+        they come from it, and bytes before the number.
         """
         named = [pb.KernelClass(name=name, events=events) for name, events in classes.items()]
         request = pb.StartKernelRequest(
-            host=host, classes=named, buffer=buffer, period_ns=period_ns
+            host=host,
+            classes=named,
+            buffer=buffer,
+            period_ns=period_ns,
+            numbers=(
+                pb.MessageNumber(protocol=protocol, port=port, sender=sender, offset=offset)
+                for protocol, port, sender, offset in numbers
+            ),
         )
         reply: pb.StartKernelReply = await self._ask("StartKernel", request, 60)
         return reply

@@ -351,6 +351,15 @@ class Run:
             for each in summary.get("foreign", ())
         )
 
+    @cached_property
+    def messages(self) -> dict[int, dict[str, dict[str, dict[str, int | None]]]]:
+        """What was told of `trace.messages` from the kernels' events, by repeat.
+
+        By name and event (`sent`, `received`) how many there are (`events`) and may be `missing`;
+        None: nothing of it was recorded.
+        """
+        return {repeat: each.get("messages", {}) for repeat, each in self._summaries.items()}
+
     @property
     def _summaries(self) -> dict[int, dict[str, Any]]:
         """Findings of making each repeat's tables; empty where there are none."""

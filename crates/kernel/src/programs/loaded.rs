@@ -10,6 +10,7 @@ use aya::util::nr_cpus;
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
 
 use super::record::{Kind, Record};
+use super::recorder::Number;
 use super::{CLASSES, SLEEP, TCP};
 
 static TCP_OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tcp.bpf.o"));
@@ -65,6 +66,8 @@ pub(crate) struct Programs {
     ring: RingBuf<MapData>,
     namespaces: HashMap<MapData, u32, u8>,
     counts: PerCpuArray<MapData, [u64; 2]>,
+    /// Where messages have their number, of the classes that look at packets.
+    numbers: Option<HashMap<MapData, u32, u32>>,
     /// Those that this kernel has no tracepoint for.
     pub(crate) absent: Vec<Kind>,
     /// Events that were missed before those that are kept.
@@ -102,7 +105,8 @@ impl Programs {
         let mut map = |name: &str| ebpf.take_map(name).expect("the object has this map");
         let (ring, namespaces) = (map("ring").try_into()?, map("namespaces").try_into()?);
         let counts = map("counts").try_into()?;
-        Ok(Programs { ebpf, ring, namespaces, counts, absent, missed_before: 0 })
+        let numbers = ebpf.take_map("numbers").map(HashMap::try_from).transpose()?;
+        Ok(Programs { ebpf, ring, namespaces, counts, numbers, absent, missed_before: 0 })
     }
 
     /// The processors that a record may be of.
@@ -110,6 +114,16 @@ impl Programs {
         let count =
             nr_cpus().map_err(|(path, e)| ProgramsError::Refused(format!("{path}: {e}")))?;
         Ok((0..count as u32).collect())
+    }
+
+    /// Records the numbers of messages too.
+    pub(crate) fn number(&mut self, numbers: &[Number]) -> Result<(), ProgramsError> {
+        let Some(map) = &mut self.numbers else { return Ok(()) };
+        numbers.iter().try_for_each(|each| {
+            let way = u32::from(each.from);
+            let of = u32::from(each.protocol) << 24 | way << 16 | u32::from(each.port);
+            Ok(map.insert(of, each.offset, 0)?)
+        })
     }
 
     /// Begins to record in these namespaces (their inodes) as well.

@@ -55,7 +55,7 @@ const SOCKET: [Column; 2] =
 const RANGE: [Column; 2] = [Column("seq", FieldType::U32, 64), Column("bytes", FieldType::U32, 68)];
 const HEADER: [Column; 2] =
     [Column("ack", FieldType::U32, 72), Column("tcp_flags", FieldType::U8, 118)];
-const STATE: [Column; 13] = [
+const STATE: [Column; 11] = [
     Column("write_seq", FieldType::U32, 76),
     Column("snd_una", FieldType::U32, 80),
     Column("snd_nxt", FieldType::U32, 84),
@@ -63,13 +63,18 @@ const STATE: [Column; 13] = [
     Column("snd_cwnd", FieldType::U32, 92),
     Column("packets_out", FieldType::U32, 96),
     Column("sacked_out", FieldType::U32, 100),
-    Column("rcv_nxt", FieldType::U32, 104),
-    Column("copied_seq", FieldType::U32, 108),
     Column("mss", FieldType::U32, 112),
     Column("nagle_off", FieldType::U8, 116),
     Column("congestion_state", FieldType::U8, 117),
     Column("pacing", FieldType::U8, 119),
 ];
+const READ_UPTO: [Column; 2] =
+    [Column("rcv_nxt", FieldType::U32, 104), Column("copied_seq", FieldType::U32, 108)];
+/// The bytes where a message has its number, and how many of them there are.
+const NUMBER_SENT: [Column; 2] =
+    [Column("word", FieldType::U64, 104), Column("word_bytes", FieldType::U8, 118)];
+const NUMBER: [Column; 2] =
+    [Column("word", FieldType::U64, 112), Column("word_bytes", FieldType::U8, 108)];
 const DATAGRAM: [Column; 7] = [
     Column("bytes", FieldType::U32, 64),
     Column("length", FieldType::U32, 104),
@@ -171,11 +176,13 @@ impl Kind {
 
     fn columns(self) -> Vec<Column> {
         let parts: &[&[Column]] = match self {
-            Kind::Send | Kind::Resend => &[&SOCKET, &RANGE, &STATE],
-            Kind::Receive => &[&SOCKET, &RANGE, &HEADER, &STATE],
-            Kind::Ready | Kind::Read => &[&SOCKET, &STATE],
+            Kind::Send => &[&SOCKET, &RANGE, &STATE, &NUMBER_SENT],
+            Kind::Resend => &[&SOCKET, &RANGE, &STATE, &READ_UPTO],
+            Kind::Receive => &[&SOCKET, &RANGE, &HEADER, &STATE, &READ_UPTO],
+            Kind::Ready | Kind::Read => &[&SOCKET, &STATE, &READ_UPTO],
             Kind::Out | Kind::In => &[&SOCKET, &RANGE, &HEADER],
-            Kind::Queued | Kind::DatagramOut | Kind::DatagramIn => &[&SOCKET, &DATAGRAM, &DEVICE],
+            Kind::Queued | Kind::DatagramIn => &[&SOCKET, &DATAGRAM, &DEVICE, &NUMBER],
+            Kind::DatagramOut => &[&SOCKET, &DATAGRAM, &DEVICE],
             Kind::DatagramReady => &[&SOCKET],
             Kind::DatagramRead => &[&SOCKET, &DATAGRAM[..1]],
             Kind::Drop => &[&SOCKET, &DATAGRAM, &DROPPED],

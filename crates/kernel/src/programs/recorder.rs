@@ -25,13 +25,21 @@ pub struct Request {
     pub classes: BTreeMap<String, Vec<String>>,
     /// Network namespaces whose sockets, devices and threads are measured, by their inodes.
     pub namespaces: Vec<u32>,
+    /// Where messages have their number; at most 256.
+    pub numbers: Vec<Number>,
 }
 
-impl Request {
-    /// Name, events and namespaces of each class.
-    pub(crate) fn each(&self) -> impl Iterator<Item = (&String, &[String], &[u32])> {
-        self.classes.iter().map(|(name, events)| (name, events.as_slice(), &*self.namespaces))
-    }
+/// Where the messages to or from a port have their number.
+#[derive(Clone, Copy, Debug)]
+pub struct Number {
+    /// IP's number of the protocol: 6 for TCP, 17 for UDP.
+    pub protocol: u8,
+    /// The port.
+    pub port: u16,
+    /// Whether they come from it; else they go to it, which comes first where both hold.
+    pub from: bool,
+    /// Bytes of the message before it.
+    pub offset: u32,
 }
 
 /// A class that is being recorded.
@@ -60,9 +68,9 @@ pub(crate) struct ProgramRecorder {
 impl ProgramRecorder {
     /// Makes it ready. What of it there is, as a class of the recording; and what there is not.
     pub(crate) fn make(
+        request: &Request,
         class: &str,
         events: &[String],
-        namespaces: &[u32],
         folder: &Path,
         buffer: u64,
     ) -> Result<(ProgramRecorder, Class, Vec<String>), RecorderError> {
@@ -72,7 +80,8 @@ impl ProgramRecorder {
         let known: Vec<String> = kinds.iter().map(name).collect();
         let processors = Programs::processors()?;
         let room = buffer.saturating_mul(processors.len() as u64);
-        let programs = Programs::load(class, &kinds, room)?;
+        let mut programs = Programs::load(class, &kinds, room)?;
+        programs.number(&request.numbers)?;
         let mut absent: Vec<String> = programs.absent.iter().map(name).collect();
         absent.extend(events.iter().filter(|event| !known.contains(event)).cloned());
         let there = |kind: &Kind| !programs.absent.contains(kind);
@@ -91,7 +100,7 @@ impl ProgramRecorder {
             class: class.to_owned(),
             kinds,
             programs,
-            namespaces: namespaces.to_vec(),
+            namespaces: request.namespaces.clone(),
             files,
             counts: processors.iter().map(zero).collect(),
             taken: BTreeMap::new(),

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use loopscope_ctf::Value;
-use loopscope_kernel::programs;
+use loopscope_kernel::programs::{self, Number};
 use loopscope_kernel::recorder::Recorder;
 use loopscope_kernel::recording::{Account, Recording};
 use loopscope_kernel::transcode::transcode;
@@ -55,11 +55,12 @@ fn events(trace: &Path) -> Vec<Event> {
     found
 }
 
-/// Records events of a class while `work` goes on, in this thread's network namespace; `None`,
+/// Records events of a class, and `numbers` of messages, while `work` goes on, in this thread's network namespace; `None`,
 /// loudly, where that is not possible.
 pub fn recorded(
     class: &str,
     names: &[&str],
+    numbers: &[Number],
     test: &str,
     buffer: u64,
     work: impl FnOnce(),
@@ -72,6 +73,7 @@ pub fn recorded(
     request.programs = Some(programs::Request {
         classes: BTreeMap::from([(class.to_owned(), asked)]),
         namespaces: vec![u32::try_from(namespace).unwrap()],
+        numbers: numbers.to_vec(),
     });
     let (recorder, recording) = Recorder::start(&request).unwrap();
     if let Some(error) = recorder.without.get(class) {

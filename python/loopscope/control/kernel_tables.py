@@ -1,0 +1,80 @@
+"""The tables of a kernel's events in a time line that is being made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from loopscope import layout
+from loopscope.experiment import Experiment
+from loopscope.strict_json import from_json
+
+_GROUP = "kernel"
+
+
+class KernelTables:
+    """The events of one kernel."""
+
+    def __init__(self, made: Path, kernel: str) -> None:
+        """``made`` is the folder with the time line, ``kernel`` the host's name whose it is."""
+        self._made = made
+        self._kernel = kernel
+
+    def has(self, *events: str) -> bool:
+        """Whether there are tables of all of some events."""
+        return all(layout.event_files(self._made, _GROUP, event) for event in events)
+
+    def table(self, event: str, *columns: str) -> pa.Table:
+        """Columns of the rows of an event, in the counter's order; no rows where it has none."""
+        names = ["host", "counter", *columns]
+        parts = [
+            pq.read_table(file, columns=list(dict.fromkeys(names)))
+            for file in layout.event_files(self._made, _GROUP, event)
+        ]
+        if not parts:
+            return pa.table({name: pa.array([], pa.int64()) for name in names})
+        table = pa.concat_tables(parts)
+        return table.filter(pc.equal(table["host"], self._kernel)).sort_by("counter")
+
+    def dropped(self) -> Counter[str]:
+        """How many events of each class were dropped, from the kernel's account."""
+        found: Counter[str] = Counter()
+        file = self._made / "hosts" / self._kernel / "kernel" / "loss.json"
+        if file.exists():
+            for each in from_json(file.read_text(encoding="utf-8"))["processes"]:
+                found[each["process"].removeprefix("kernel ")] += each["dropped"]
+        return found
+
+
+def kernels_of(repeat: Path) -> list[str]:
+    """The kernels of a repeat of which something was recorded, by the names of their hosts."""
+    return sorted(each.parent.name for each in repeat.glob("hosts/*/kernel") if each.is_dir())
+
+
+def owners(
+    experiment: Experiment, repeat: Path, tables: KernelTables, kernel: str
+) -> dict[int, tuple[str, str]]:
+    """Host and component of each thread of the run's on a kernel."""
+    shared = kernel not in experiment.hosts
+    found = dict(_first(repeat, None if shared else kernel))
+    if tables.has("sched_process_fork"):
+        forks = tables.table("sched_process_fork", "parent_tid", "child_tid")
+        pairs = forks["parent_tid"].to_pylist(), forks["child_tid"].to_pylist()
+        for parent, child in zip(*pairs, strict=True):
+            if parent in found:
+                found[child] = found[parent]
+    return found
+
+
+def _first(repeat: Path, host: str | None) -> Iterator[tuple[int, tuple[str, str]]]:
+    """The first thread of each component of a host, or of all."""
+    for file in sorted(repeat.glob(f"hosts/{host or '*'}/components/*/exit.json")):
+        ended: dict[str, Any] = from_json(file.read_text(encoding="utf-8"))
+        if ended.get("pid") is not None:
+            yield ended["pid"], (file.parts[-4], file.parts[-2])
