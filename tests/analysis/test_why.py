@@ -194,7 +194,9 @@ def test_a_waking_before_a_sleep_does_not_end_it_where_a_later_one_does() -> Non
 
 
 @pytest.mark.parametrize("wakings", [[], [(5, 1, SENDER, RECEIVER, 0)]])
-def test_a_sleep_that_no_event_ends_is_unknown(wakings: list[tuple[int, int, int, int, int]]) -> None:
+def test_a_sleep_that_no_event_ends_is_unknown(
+    wakings: list[tuple[int, int, int, int, int]],
+) -> None:
     found = split(leaving(*wakings), RECEIVER, 500, RECEIVER, 800)
     assert [(part.name, part.start, part.end) for part in found] == [
         ("running", 500, 520),

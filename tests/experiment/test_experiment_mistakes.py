@@ -207,6 +207,37 @@ MISTAKES = {
     ),
     "kernel class": ('["s:*"]', '["s:*"], kernel: [«"shed:*"]', "no kernel event", "sched:*"),
     "kernel pattern": ('["s:*"]', '["s:*"], kernel: [«sched]', "pattern is on", "sched:*"),
+    "messages by no port": (
+        '["s:*"]',
+        '["s:*"], messages: {«m: {protocol: udp}}',
+        "by which port they are known: to or from",
+        None,
+    ),
+    "messages of datagrams in order": (
+        '["s:*"]',
+        '["s:*"], messages: {m: {protocol: udp, to: 7, number: «order}}',
+        "datagrams may be lost",
+        None,
+    ),
+    "messages of a name of loopscope's": (
+        '["s:*"]',
+        '["s:*"], messages: {«kernel: {protocol: udp, to: 7}}',
+        "group of loopscope's own events",
+        None,
+    ),
+    "messages of one port with two numbers": (
+        '["s:*"]',
+        '["s:*"], messages: {l: {protocol: udp, to: 7}, m: {protocol: udp, to: 7, '
+        "number: «{offset: 4B}}, n: {protocol: tcp, to: 7, number: {offset: 2B}}}",
+        "other messages to port 7 have their number at another place",
+        None,
+    ),
+    "messages without the kernel": (
+        '["s:*"]',
+        '["s:*"], kernel: "off", «messages: {m: {protocol: udp, to: 7}}',
+        "told from the kernel's events",
+        None,
+    ),
     "pattern": ('["s:*"]', '["s:*", «t]', "a pattern is on group:name", "t:*"),
     "pattern text": ('["s:*"]', '["s:*", «"a:b:c"]', "not a pattern", None),
     "one event": ("[a/s:out, b/s:in, b/s:out]", "«[a/s:out]", "at least 2 entries", None),

@@ -7,7 +7,7 @@ did not keep the message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -99,7 +99,10 @@ def over_link(
     kept = [Part("link", came, due, None, None), Part("late", due, left, passage.tid, None)]
     parts += [part for part in kept if part.end > part.start]
     if end > left:
-        parts += split(scheduling, passage.tid, left, receiver, end, handed_on=True)
+        on = split(scheduling, passage.tid, left, receiver, end, handed_on=True)
+        if carried is not None and mostly_unknown(on):
+            on = _from_socket(scheduling, None, left, carried.ready, receiver, end)
+        parts += on
     return parts
 
 
@@ -122,14 +125,21 @@ def over_network(
     if unknown_link and came > sent:
         parts.append(Part("unknown", sent, came, None, None, what=unknown_link))
         sent = came
-    woken = scheduling.woken_after(receiver, ready)
-    if woken is not None and woken < end:
-        ready = woken
-    if ready > sent:
-        parts.append(Part("network", sent, ready, carried.by, None))
-    if end > ready:
-        parts += split(scheduling, None, ready, receiver, end)
+    if end > sent:
+        parts += _from_socket(scheduling, carried.by, sent, ready, receiver, end)
     return parts
+
+
+def _from_socket(
+    scheduling: Scheduling, by: int | None, begin: int, ready: int, receiver: int, end: int
+) -> list[Part]:
+    """The parts of a message that the network's code carries, in thread ``by``, until ``ready``.
+
+    From then on it is in its socket, whose reader may be busy with other ones.
+    """
+    ready = min(max(ready, begin), end)
+    parts = [Part("network", begin, ready, by, None)] if ready > begin else []
+    return parts + (split(scheduling, receiver, ready, receiver, end) if end > ready else [])
 
 
 def _given(
@@ -182,8 +192,18 @@ def between_kernels(
             far.append(Part(name, at, until, None, None))
             at = until
     if end > came:
-        far += split(there, None, came, receiver, end)
+        on = split(there, None, came, receiver, end)
+        if mostly_unknown(on):
+            on = _from_socket(there, None, came, carried.ready, receiver, end)
+        far += on
     return near, far
+
+
+def mostly_unknown(parts: Sequence[Part]) -> bool:
+    """Whether more of a hop is not known than may be."""
+    unknown = sum(part.end - part.start for part in parts if part.name == "unknown")
+    whole = sum(part.end - part.start for part in parts)
+    return unknown > max(whole // 20, 2_000)
 
 
 def split(

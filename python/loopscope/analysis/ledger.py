@@ -28,6 +28,14 @@ class Rows(NamedTuple):
         """The index of the first event from an instant on."""
         return int(self.ts.searchsorted(at, side="left"))
 
+    def until(self, other: int | None, end: int) -> int:
+        """The number of events until ``end`` and before ``other``, if there is one.
+
+        Where messages are told from these events, that is the next message's.
+        """
+        upto = self.upto(end)
+        return upto if other is None else min(self.since(other), upto)
+
 
 class Held(NamedTuple):
     """A time in which the sender's network code kept a message, or bytes before it."""

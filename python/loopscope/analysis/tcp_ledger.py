@@ -119,8 +119,7 @@ class TcpLedger:
             upto = int(reads.columns["copied_seq"][last])
             for near in self._peers(far):
                 sends = self._sends.get((sender, near))
-                within = begin, min(until or end, end) + apart
-                found = sends and self._written(sends, *within, upto)
+                found = sends and self._written(sends, begin, until, end + apart, upto)
                 if found:
                     return self._way((near, there, far), *found, end, sender, apart)
         return None
@@ -136,12 +135,14 @@ class TcpLedger:
         return [each for each in found if each[0] == netns] or found
 
     @staticmethod
-    def _written(sends: Rows, begin: int, until: int, upto: int) -> tuple[int, int, int] | None:
+    def _written(
+        sends: Rows, begin: int, until: int | None, end: int, upto: int
+    ) -> tuple[int, int, int] | None:
         """Where the bytes begin and end that were written in a time, and the last call's time.
 
         None where none of them is among those until ``upto``, which the receiver has read.
         """
-        rows = slice(sends.since(begin), sends.upto(until))
+        rows = slice(sends.since(begin), sends.until(until, end))
         seq, count = sends.columns["seq"][rows], sends.columns["bytes"][rows]
         read = np.flatnonzero(_after(upto, seq + count) >= 0)
         if not len(read):

@@ -117,7 +117,7 @@ class UdpLedger:
         sends = self._sends.get((sender,))
         if sends is None:
             return None
-        last = sends.upto(min(until or end, end) + apart) - 1
+        last = sends.until(until, end + apart) - 1
         for row in range(last, sends.since(begin) - 1, -1):
             sent = {name: int(column[row]) for name, column in sends.columns.items()}
             if sent["fragment_offset"]:
@@ -137,7 +137,7 @@ class UdpLedger:
         sends = self._sends.get((sender,))
         if sends is None:
             return None
-        last = (len(sends.ts) if until is None else sends.upto(until)) - 1
+        last = (len(sends.ts) if until is None else sends.since(until)) - 1
         for row in range(last, sends.since(begin) - 1, -1):
             sent = {name: int(column[row]) for name, column in sends.columns.items()}
             given = int(sends.ts[row])

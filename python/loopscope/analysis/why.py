@@ -15,6 +15,7 @@ from loopscope.analysis.critical_path import (
     SENT,
     Part,
     between_kernels,
+    mostly_unknown,
     over_link,
     over_network,
     split,
@@ -206,7 +207,7 @@ class _Explained:
             parts = split(scheduling, sender, begin, receiver, end)
             if unknown_link and begin < end:
                 parts = _prefixed(parts, unknown_link)
-            if carried is not None and (carried.held or _unknown(parts)):
+            if carried is not None and (carried.held or mostly_unknown(parts)):
                 parts = over_network(
                     scheduling, sender, begin, carried, receiver, end, unknown_link
                 )
@@ -343,13 +344,6 @@ def _prefixed(parts: list[Part], text: str) -> list[Part]:
     return parts
 
 
-def _unknown(parts: Sequence[Part]) -> bool:
-    """Whether more of a hop is not known than may be."""
-    unknown = sum(part.end - part.start for part in parts if part.name == UNKNOWN)
-    whole = sum(part.end - part.start for part in parts)
-    return unknown > max(whole // 20, 2_000)
-
-
 def _fitted(parts: Sequence[tuple[Part, _Causes]], begin: int, end: int) -> tuple[WhyPart, ...]:
     """The parts as far as they are within the hop, which the clocks' error may make shorter.
 
@@ -409,7 +403,8 @@ class _Causes:
 
     def _of_network(self, part: Part) -> str:
         if part.name == "network":
-            return f"{self.sender} → {self.receiver}, in {self._named(part.tid)}"
+            within = "" if part.tid is None else f", in {self._named(part.tid)}"
+            return f"{self.sender} → {self.receiver}{within}"
         if part.name == "wire":
             return f"{self.sender} → {self.receiver}, between their devices"
         if part.what not in ("", SENT, RECEIVED):

@@ -1,21 +1,21 @@
 """Finds the datagram that each read of a socket had.
 
-A socket of UDP is a queue: its first read has the datagram that was the first in it. When one comes
-into the queue the kernel tells (``datagram_ready``), on the processor and soon after the datagram
-came to the device (``datagram_in``).
+A socket of UDP is a queue: its next read has the datagram that is the first in it. When one comes
+into the queue the kernel tells (``datagram_ready``), on the processor on which the datagram came to
+the machine (``datagram_in``), and before others come there, but for those of the same batch.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 
 class Arrival(NamedTuple):
-    """A whole datagram that came to a machine."""
+    """A whole datagram came to a machine."""
 
     counter: int
     cpu: int
@@ -25,6 +25,8 @@ class Arrival(NamedTuple):
     length: int
     content: int
     """Hash of its first bytes."""
+    to_group: bool
+    """Whether each member of a group has a copy."""
     what: Any = None
     """What it is to the caller."""
 
@@ -40,6 +42,19 @@ class Ready(NamedTuple):
     socket: int
 
 
+class Dropped(NamedTuple):
+    """The kernel dropped a datagram after it had come."""
+
+    counter: int
+    cpu: int
+    netns: int
+    port: int
+    socket: int
+    """That which was to have it; 0: none was found."""
+    length: int
+    content: int
+
+
 class Read(NamedTuple):
     """A thread read a datagram from a socket."""
 
@@ -50,26 +65,52 @@ class Read(NamedTuple):
     """What it is to the caller."""
 
 
-class Dropped(NamedTuple):
-    """The kernel dropped a datagram after it had come."""
-
-    counter: int
-    netns: int
-    port: int
-    length: int
-    content: int
+_Event = Arrival | Ready | Dropped | Read
 
 
 @dataclass
-class _Port:
-    """The datagrams that came on a processor to a port of a network namespace."""
+class _Waiting:
+    """A datagram that came."""
 
-    waiting: deque[Arrival] = field(default_factory=deque)
-    """Those that are in no socket yet."""
-    last: Arrival | None = None
-    """The last one that is in a socket."""
+    arrival: Arrival
     sockets: set[int] = field(default_factory=set)
-    """The sockets that it is in: members of a group have a copy each."""
+    """Those that have it, or were to have it when it was dropped."""
+
+    def is_for(self, socket: int) -> bool:
+        """Whether a socket may have it yet."""
+        return socket not in self.sockets if self.arrival.to_group else not self.sockets
+
+
+@dataclass
+class _Batch:
+    """The datagrams that came on a processor to a port before the first of them was done with."""
+
+    waiting: list[_Waiting] = field(default_factory=list)
+    over: bool = False
+    """Whether the next one that comes is of another batch."""
+
+    def add(self, arrival: Arrival) -> None:
+        if self.over:
+            self.waiting.clear()
+            self.over = False
+        self.waiting.append(_Waiting(arrival))
+
+    def take(self, socket: int) -> Arrival | None:
+        """The datagram that comes into a socket; None where it is not known."""
+        self.over = True
+        for each in self.waiting:
+            if each.is_for(socket):
+                each.sockets.add(socket)
+                return each.arrival
+        return None
+
+    def drop(self, dropped: Dropped) -> None:
+        self.over = True
+        for each in self.waiting:
+            of_it = (each.arrival.length, each.arrival.content)
+            if each.is_for(dropped.socket) and of_it == (dropped.length, dropped.content):
+                each.sockets.add(dropped.socket)
+                return
 
 
 def reads_of_datagrams(
@@ -82,47 +123,21 @@ def reads_of_datagrams(
 
     All are of one kernel, each in the order of its counter.
     """
-    ports: dict[tuple[int, int, int], _Port] = {}
+    batches: dict[tuple[int, int, int], _Batch] = {}
     queues: dict[int, deque[Arrival | None]] = {}
     # What has the same stamp happened in this order.
-    streams = [
-        [(event.counter, place, event) for event in events]
-        for place, events in enumerate((arrivals, drops, readies, reads))
-    ]
-    for _, _, event in heapq.merge(*streams, key=lambda each: each[:2]):
-        if isinstance(event, Arrival):
-            of_port = ports.setdefault((event.netns, event.port, event.cpu), _Port())
-            of_port.waiting.append(event)
-        elif isinstance(event, Dropped):
-            _drop(ports, event)
-        elif isinstance(event, Ready):
-            of_port = ports.setdefault((event.netns, event.port, event.cpu), _Port())
-            queues.setdefault(event.socket, deque()).append(_taken(of_port, event.socket))
-        else:
+    streams: Sequence[Iterable[_Event]] = (arrivals, drops, readies, reads)
+    for event in heapq.merge(*streams, key=lambda each: each.counter):
+        if isinstance(event, Read):
             queue = queues.get(event.socket)
             found = queue.popleft() if queue else None
             # What is not whole may be another one.
             yield event, found if found is not None and found.length == event.bytes else None
-
-
-def _taken(port: _Port, socket: int) -> Arrival | None:
-    """The datagram that came into a socket."""
-    if port.last is not None and socket not in port.sockets and not port.waiting:
-        port.sockets.add(socket)
-        return port.last
-    if not port.waiting:
-        return None
-    port.last = port.waiting.popleft()
-    port.sockets = {socket}
-    return port.last
-
-
-def _drop(ports: dict[tuple[int, int, int], _Port], dropped: Dropped) -> None:
-    """Takes a datagram that was dropped out of those that wait."""
-    for (netns, number, _), port in ports.items():
-        if (netns, number) != (dropped.netns, dropped.port):
             continue
-        for arrival in port.waiting:
-            if (arrival.length, arrival.content) == (dropped.length, dropped.content):
-                port.waiting.remove(arrival)
-                return
+        batch = batches.setdefault((event.cpu, event.netns, event.port), _Batch())
+        if isinstance(event, Arrival):
+            batch.add(event)
+        elif isinstance(event, Dropped):
+            batch.drop(event)
+        else:
+            queues.setdefault(event.socket, deque()).append(batch.take(event.socket))

@@ -26,10 +26,6 @@ class KernelTables:
         self._made = made
         self._kernel = kernel
 
-    def has(self, *events: str) -> bool:
-        """Whether there are tables of all of some events."""
-        return all(layout.event_files(self._made, _GROUP, event) for event in events)
-
     def table(self, event: str, *columns: str) -> pa.Table:
         """Columns of the rows of an event, in the counter's order; no rows where it has none."""
         names = ["host", "counter", *columns]
@@ -42,8 +38,8 @@ class KernelTables:
         table = pa.concat_tables(parts)
         return table.filter(pc.equal(table["host"], self._kernel)).sort_by("counter")
 
-    def dropped(self) -> Counter[str]:
-        """How many events of each class were dropped, from the kernel's account."""
+    def dropped(self) -> dict[str, int]:
+        """How many events were dropped of each class that was recorded, by the kernel's account."""
         found: Counter[str] = Counter()
         file = self._made / "hosts" / self._kernel / "kernel" / "loss.json"
         if file.exists():
@@ -52,9 +48,15 @@ class KernelTables:
         return found
 
 
-def kernels_of(repeat: Path) -> list[str]:
-    """The kernels of a repeat of which something was recorded, by the names of their hosts."""
-    return sorted(each.parent.name for each in repeat.glob("hosts/*/kernel") if each.is_dir())
+def recorded(repeat: Path) -> dict[str, set[str]]:
+    """The kernels of a repeat that were recorded, with the tracepoints that they have not."""
+    file = repeat / layout.KERNELS
+    if not file.exists():
+        return {}
+    kernels = from_json(file.read_text(encoding="utf-8"))["kernels"]
+    return {
+        name: set(found.get("absent", ())) for name, found in kernels.items() if "recorded" in found
+    }
 
 
 def owners(
@@ -63,12 +65,11 @@ def owners(
     """Host and component of each thread of the run's on a kernel."""
     shared = kernel not in experiment.hosts
     found = dict(_first(repeat, None if shared else kernel))
-    if tables.has("sched_process_fork"):
-        forks = tables.table("sched_process_fork", "parent_tid", "child_tid")
-        pairs = forks["parent_tid"].to_pylist(), forks["child_tid"].to_pylist()
-        for parent, child in zip(*pairs, strict=True):
-            if parent in found:
-                found[child] = found[parent]
+    forks = tables.table("sched_process_fork", "parent_tid", "child_tid")
+    pairs = forks["parent_tid"].to_pylist(), forks["child_tid"].to_pylist()
+    for parent, child in zip(*pairs, strict=True):
+        if parent in found:
+            found[child] = found[parent]
     return found
 
 

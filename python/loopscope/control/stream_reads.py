@@ -71,7 +71,8 @@ def written(calls: Iterable[Call], reads: Iterable[Read]) -> Iterator[Written]:
         if not whole:
             continue
         readers = _peers(of_reader.get((ends[1], ends[0]), {}), netns)
-        # Addresses may be those of several connections, one after the other or in different networks.
+        # Several connections may have the same addresses, one after the other or in different
+        # networks.
         known = len(readers) < 2 and writers[ends] == 1
         there = readers[0] if readers and known else []
         begin = whole[0].seq

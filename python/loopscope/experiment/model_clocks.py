@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from . import values
+from . import model_paths, values
 from .file_section import Section
 from .place import Place
 from .quantity import DURATION, FREQUENCY, RATIO
@@ -119,6 +119,11 @@ class ClockExchange(Section):
             if item.text in at.names.graphs:
                 item.report(
                     f"{item.text!r} branches: only messages of a list of events bound clocks"
+                )
+            elif told := model_paths.told_afterwards(at.root, item.text):
+                item.report(
+                    f"{told} is told from the kernel's events, which are stamped when a message is "
+                    "on its way already: such messages bound no clock"
                 )
             elif hosts and events is not None and None not in hosts_of_path:
                 hops = pairwise(hosts_of_path)

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Tag
 
-from . import values
 from .file_section import Section, word_or_mapping
 from .model_network import MessageNumber
 from .place import Place
@@ -45,4 +44,3 @@ class ProgramMessages(Section):
         number = at.get("number")
         if number is not None and number.text == "order" and at.text_at("protocol") == "udp":
             number.report("datagrams may be lost or overtake each other: give them a number")
-

@@ -253,6 +253,19 @@ def not_watched(root: Tree, name: str | None) -> str | None:
     key = key_text(child(path, "key"))
     if key not in (None, "id"):
         return f"the path {name!r} goes by {key}: only one that goes by id can trigger"
+    if told := told_afterwards(root, name):
+        return f"{told} is told from the kernel's events when the run is over, and triggers nothing"
+    return None
+
+
+def told_afterwards(root: Tree, name: str | None) -> str | None:
+    """The first event of a path that is one of ``trace.messages``; None where it has none."""
+    path = child(child(child(root, "measure"), "paths"), name or "")
+    groups = {group for group, _, _ in entries(child(child(root, "trace"), "messages"))}
+    for item in elements(child(path, "events")):
+        event = event_of(item) or ""
+        if event.partition("/")[2].partition(":")[0] in groups:
+            return event
     return None
 
 

@@ -182,6 +182,7 @@ class Trace(Section):
         hidden = file.text_at("clocks") == "synthetic" or file.get("clocks", "synthetic")
         asked = at.get("kernel")
         messages = at.get("messages")
+        _check_numbers(at)
         if messages is not None and at.text_at("kernel") == "off":
             messages.report(
                 "they are told from the kernel's events: remove 'kernel: off'", at_key=True
@@ -197,3 +198,24 @@ class Trace(Section):
                 "kernel events are stamped by the machine's own clock, which hosts with synthetic "
                 "clocks do not have: remove 'kernel' or the clocks"
             )
+
+
+def _check_numbers(at: Place) -> None:
+    """Reports messages of one port whose numbers are at different places."""
+    places: dict[tuple[object, ...], object] = {}
+    for _, each in at.entries("messages"):
+        number = each.get("number")
+        if number is not None and number.text == "order":
+            continue
+        offset = each.get("number", "offset")
+        given = "0B" if offset is None else str(offset.scalar)
+        ports = (way for way in ("to", "from") if each.get(way) is not None)
+        for way in ports:
+            port = each.get(way)
+            assert port is not None
+            key = each.text_at("protocol"), way, port.scalar
+            if places.setdefault(key, given) != given:
+                (number or each).report(
+                    f"other messages {way} port {port.scalar} have their number at another place: "
+                    "of a port there can be one"
+                )

@@ -343,11 +343,11 @@ class Experiment:
     last one; components, paths and expectations are in the file's order. ``trace`` are patterns on
     ``group:name``: what the main stream records; ``streams`` are the others, and ``kernel`` are
     patterns on ``class:name`` of the kernel's events, ``kernel_asked`` whether the file asks for
-    them or they are recorded where it is possible; ``messages`` are told from them. ``points`` are those of the sweep, in order,
-    none where nothing is swept; the experiment itself is then the file with its parameters as they
-    stand. ``folder`` is that of the file, absolute, where relative paths of
-    commands begin; empty: the current one. ``machines`` are those of testbed ssh, by host; ``send``
-    are patterns of the files that they get.
+    them or they are recorded where it is possible; ``messages`` are told from them.
+    ``points`` are those of the sweep, in order, none where nothing is swept; the experiment itself
+    is then the file with its parameters as they stand. ``folder`` is that of the file, absolute,
+    where relative paths of commands begin; empty: the current one. ``machines`` are those of
+    testbed ssh, by host; ``send`` are patterns of the files that they get.
     """
 
     name: str

@@ -10,7 +10,6 @@ use aya::util::nr_cpus;
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
 
 use super::record::{Kind, Record};
-use super::recorder::Number;
 use super::{CLASSES, SLEEP, TCP};
 
 static TCP_OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tcp.bpf.o"));
@@ -57,6 +56,19 @@ pub(crate) enum How {
     Measured = 1,
     /// All events are recorded as the rare ones are, to tell what these cost.
     AsRare,
+}
+
+/// Where the messages to or from a port have their number.
+#[derive(Clone, Copy, Debug)]
+pub struct Number {
+    /// IP's number of the protocol: 6 for TCP, 17 for UDP.
+    pub protocol: u8,
+    /// The port.
+    pub port: u16,
+    /// Whether they come from it; else they go to it, which comes first where both hold.
+    pub from: bool,
+    /// Bytes of the message before it.
+    pub offset: u32,
 }
 
 /// Programs that record events of a class in some network namespaces.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use loopscope_time::source::read_counter;
 use nix::time::{ClockId, clock_gettime};
 
-use super::loaded::{How, Programs, ProgramsError};
+use super::loaded::{How, Number, Programs, ProgramsError};
 use super::place::Reading;
 use super::record::{self, Kind};
 use super::symbols::Symbols;
@@ -27,19 +27,6 @@ pub struct Request {
     pub namespaces: Vec<u32>,
     /// Where messages have their number; at most 256.
     pub numbers: Vec<Number>,
-}
-
-/// Where the messages to or from a port have their number.
-#[derive(Clone, Copy, Debug)]
-pub struct Number {
-    /// IP's number of the protocol: 6 for TCP, 17 for UDP.
-    pub protocol: u8,
-    /// The port.
-    pub port: u16,
-    /// Whether they come from it; else they go to it, which comes first where both hold.
-    pub from: bool,
-    /// Bytes of the message before it.
-    pub offset: u32,
 }
 
 /// A class that is being recorded.

@@ -1,0 +1,210 @@
+"""Finds the messages of `trace.messages` on a kernel: what programs sent, and what they read.
+
+What a program sends has its number in the event of the call. What one reads has none: a datagram is
+the next in its socket's queue, and of a connection what is read goes up to a sequence number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from ipaddress import ip_address
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from loopscope.control import datagram_reads, stream_reads
+from loopscope.control.kernel_tables import KernelTables
+from loopscope.experiment.plan import ProgramMessages
+
+_UDP = 17
+_STAMP = ("ts", "err_ns", "tid", "cpu")
+_SOCKET = ("netns", "socket", "local", "remote")
+_NUMBER = ("word", "word_bytes")
+_FRAGMENT = ("fragment_id", "fragment_offset", "fragments_follow")
+
+
+class Stamp(NamedTuple):
+    """When and where something happened."""
+
+    ts: int
+    err_ns: int
+    tid: int
+    cpu: int
+
+
+class Content(NamedTuple):
+    """What is known of a message."""
+
+    word: int
+    """Eight bytes at the place of its number, the first the lowest; or its place in order."""
+    word_bytes: int
+    """How many of them there are."""
+    bytes: int
+
+
+@dataclass
+class Found:
+    """The messages of one name on one kernel."""
+
+    sent: list[tuple[Stamp, Content]] = field(default_factory=list)
+    read: list[tuple[Stamp, Content]] = field(default_factory=list)
+    unknown: int = 0
+    """Messages of which it is not known whether and when they were read."""
+
+
+def found_by_udp(
+    tables: KernelTables, messages: ProgramMessages, elsewhere: Collection[int] = ()
+) -> Found:
+    """Datagrams to the port, or from it and to none of ``elsewhere``."""
+    ends = ("source", "target")
+
+    def mine(table: pa.Table) -> pa.Array:
+        return _is_of(table, messages, ends, elsewhere)
+
+    packet = (*_STAMP, "netns", *ends, "length", "hash", *_NUMBER, *_FRAGMENT)
+    queued = tables.table("datagram_queued", *packet, "socket")
+    # What is forwarded has no socket.
+    of_socket = pc.not_equal(queued["socket"], pa.scalar(0, queued["socket"].type))
+    whole = pc.equal(queued["fragment_offset"], 0)
+    sent = queued.filter(pc.and_(pc.and_(of_socket, whole), mine(queued)))
+    found = Found([_content(row, row["length"]) for row in sent.to_pylist()])
+    came = tables.table("datagram_in", *packet)
+    theirs = came.filter(mine(came))["target"]
+    ports = {_port(each) for each in pc.unique(theirs).to_pylist()}
+    # Fragments but the first have no ports.
+    packets = _at_ports(came.append_column("mine", mine(came)), "target", {*ports, 0})
+    ready = _at_ports(tables.table("datagram_ready", "cpu", *_SOCKET), "local", ports)
+    read = _at_ports(tables.table("datagram_read", *_STAMP, *_SOCKET, "bytes"), "local", ports)
+    of_drop = ("cpu", "netns", "socket", "target", "length", "hash", "protocol")
+    dropped = tables.table("packet_drop", *of_drop)
+    dropped = dropped.filter(pc.equal(dropped["protocol"], _UDP))
+    for each, arrival in datagram_reads.reads_of_datagrams(
+        _arrivals(packets),
+        (_made(datagram_reads.Ready, row) for row in ready),
+        (_made(datagram_reads.Read, row, what=_stamp(row)) for row in read),
+        (
+            _made(datagram_reads.Dropped, row, content=row["hash"])
+            for row in _at_ports(dropped, "target", ports)
+        ),
+    ):
+        if arrival is None:
+            found.unknown += 1
+        elif arrival.what["mine"]:
+            _, content = _content(arrival.what, arrival.length)
+            found.read.append((each.what, content))
+    return found
+
+
+def _arrivals(packets: list[dict[str, Any]]) -> Iterator[datagram_reads.Arrival]:
+    """The datagrams that some packets are; one in fragments has come with the last of them."""
+    first: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in packets:
+        machines = (row[end].rpartition(":")[0] for end in ("source", "target"))
+        key = (row["netns"], row["fragment_id"], *machines)
+        if row["fragments_follow"] and not row["fragment_offset"]:
+            first[key] = row
+        if row["fragments_follow"] or (row["fragment_offset"] and key not in first):
+            continue
+        whole = row if not row["fragment_offset"] else {**first.pop(key), "cpu": row["cpu"]}
+        yield _made(
+            datagram_reads.Arrival,
+            {**whole, "counter": row["counter"]},
+            content=whole["hash"],
+            to_group=_is_of_group(whole["target"]),
+            what=whole,
+        )
+
+
+def found_by_tcp(
+    tables: KernelTables, messages: ProgramMessages, elsewhere: Collection[int] = ()
+) -> Found:
+    """What calls write to connections with the port, and from it to none of ``elsewhere``."""
+    sends = tables.table("tcp_send", *_STAMP, *_SOCKET, "seq", "bytes", *_NUMBER)
+    sends = sends.filter(_is_of(sends, messages, ("local", "remote"), elsewhere))
+    reads = tables.table("tcp_read", *_STAMP, *_SOCKET, "copied_seq")
+    found = Found()
+    for each in stream_reads.written(
+        (_made(stream_reads.Call, row, ends=_ends(row), what=row) for row in sends.to_pylist()),
+        (
+            _made(stream_reads.Read, row, ends=_ends(row), upto=row["copied_seq"], what=_stamp(row))
+            for row in reads.to_pylist()
+        ),
+    ):
+        stamp, content = _content(each.call.what, each.call.bytes)
+        if messages.number is None:
+            content = Content(each.place, 8, each.call.bytes)
+        found.sent.append((stamp, content))
+        if each.read is not None:
+            found.read.append((each.read.what, content))
+        found.unknown += not each.known
+    return found
+
+
+FINDERS: dict[str, Callable[[KernelTables, ProgramMessages, Collection[int]], Found]] = {
+    "udp": found_by_udp,
+    "tcp": found_by_tcp,
+}
+"""By protocol."""
+
+
+def _made(kind: Any, row: Mapping[str, Any], **others: Any) -> Any:
+    """A named tuple of a row's columns, and of others."""
+    return kind(**{name: row[name] for name in kind._fields if name in row}, **others)
+
+
+def _ends(row: Mapping[str, Any]) -> tuple[str, str]:
+    return row["local"], row["remote"]
+
+
+def _is_of(
+    table: pa.Table,
+    messages: ProgramMessages,
+    ends: tuple[str, str],
+    elsewhere: Collection[int],
+) -> pa.Array:
+    """Whether each row is of such messages, by its addresses: from where and to where.
+
+    What comes from their port and goes to one of ``elsewhere`` is of others.
+    """
+    source, target = (table[end].cast(pa.string()) for end in ends)
+    if not messages.from_port:
+        return pc.ends_with(target, f":{messages.port}")
+    found = pc.ends_with(source, f":{messages.port}")
+    for port in elsewhere:
+        found = pc.and_not(found, pc.ends_with(target, f":{port}"))
+    return found
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+def _at_ports(table: pa.Table, address: str, ports: set[int]) -> list[dict[str, Any]]:
+    """The rows with an address that has one of some ports, which they get as ``port``."""
+    if not len(table):
+        return []
+    numbers = pc.replace_substring_regex(table[address].cast(pa.string()), "^.*:", "")
+    table = table.append_column("port", numbers.cast(pa.int64()))
+    rows: list[dict[str, Any]] = table.filter(
+        pc.is_in(table["port"], pa.array(ports, pa.int64()))
+    ).to_pylist()
+    return rows
+
+
+@cache
+def _is_of_group(address: str) -> bool:
+    """Whether several sockets of a machine may each have a copy of what goes there."""
+    machine = ip_address(address.rpartition(":")[0].strip("[]"))
+    # A broadcast address nearly always ends like that.
+    return machine.is_multicast or (machine.version == 4 and machine.packed[-1] == 255)
+
+
+def _stamp(row: Mapping[str, Any]) -> Stamp:
+    return Stamp(*(row[name] for name in _STAMP))
+
+
+def _content(row: Mapping[str, Any], length: int) -> tuple[Stamp, Content]:
+    return _stamp(row), Content(row["word"], row["word_bytes"], length)

@@ -1,0 +1,216 @@
+"""Messages told from the kernel's events, against what the programs themselves record.
+
+Needs root, and a kernel that lets programs in.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from machine import BIN, Machine
+
+from loopscope.timeline import Run, open_run
+
+pytestmark = pytest.mark.usefixtures("root")
+
+# Sizes are drawn, so that some datagrams go in fragments and some calls copy piece by piece.
+SENDER = """
+import random, socket, struct, sys, time
+from loopscope_trace import flow_out
+
+kind, host, port, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+drawn = random.Random(port)
+sent, answered = flow_out("own", "sent"), flow_out("own", "answered")
+if kind == "tcp":
+    conn = socket.create_connection((host, port))
+    conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+else:
+    conn = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    conn.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("10.77.0.1"))
+    conn.settimeout(2)
+time.sleep(0.5)
+for number in range(count):
+    size = drawn.choice([8, 8, 30, 3000 if kind != "tcp" else 200_000])
+    body = struct.pack("<II", size, number) + bytes(size - 8)
+    sent(number)
+    if kind == "tcp":
+        conn.sendall(body)
+    else:
+        conn.sendto(body, (host, port))
+    if kind == "echo":
+        answered(struct.unpack(">xxH", conn.recv(4))[0])
+    elif number % 5 == 0:
+        time.sleep(0.002)
+time.sleep(0.3)
+"""
+SINK = """
+import os, socket, struct, sys, time
+from loopscope_trace import flow_in
+
+kind, own, port, lazy, room = sys.argv[1], sys.argv[2], int(sys.argv[3]), *map(float, sys.argv[4:])
+received = flow_in("own", "received")
+if kind == "tcp":
+    listener = socket.create_server((own, port))
+    conn, _ = listener.accept()
+
+    def exactly(count):
+        found = b""
+        while len(found) < count:
+            more = conn.recv(count - len(found))
+            if not more:
+                sys.exit()
+            found += more
+        return found
+
+    while True:
+        size, number = struct.unpack("<II", exactly(8))
+        exactly(size - 8)
+        received(number)
+        time.sleep(lazy)
+conn = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+conn.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, int(room))
+conn.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+conn.bind(("", port))
+if kind == "group":
+    membership = socket.inet_aton("239.77.1.1") + socket.inet_aton(own)
+    conn.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
+conn.settimeout(2)
+while True:
+    try:
+        body, sender = conn.recvfrom(70_000)
+    except TimeoutError:
+        break
+    number = struct.unpack_from("<I", body, 4)[0]
+    received(number)
+    if kind == "echo":
+        conn.sendto(struct.pack(">HH", 0, number), sender)
+    time.sleep(lazy)
+"""
+TOLD = """
+name: told
+hosts: [h1, h2, h3]
+components:
+  # It is too slow, and its socket has no room for more.
+  udp-sink: {host: h2, run: PYTHON ./sink.py udp 10.77.0.2 7001 0.002 8000, ready: {port: 7001}}
+  tcp-sink: {host: h2, run: PYTHON ./sink.py tcp 10.77.0.2 7002 0.0005 0, ready: {port: 7002}}
+  first: {host: h2, run: PYTHON ./sink.py group 10.77.0.2 7003 0 200000, ready: {port: 7003}}
+  second: {host: h2, run: PYTHON ./sink.py group 10.77.0.2 7003 0.001 200000, ready: {port: 7003}}
+  third: {host: h3, run: PYTHON ./sink.py group 10.77.0.3 7003 0 200000, ready: {port: 7003}}
+  echo-sink: {host: h2, run: PYTHON ./sink.py echo 10.77.0.2 7004 0 200000, ready: {port: 7004}}
+  udp: {host: h1, run: PYTHON ./sender.py udp h2 7001 800, start: run, ready: {exit: 0}}
+  tcp: {host: h1, run: PYTHON ./sender.py tcp h2 7002 400, start: run, ready: {exit: 0}}
+  group: {host: h1, run: PYTHON ./sender.py group 239.77.1.1 7003 300, start: run, ready: {exit: 0}}
+  echo: {host: h1, run: PYTHON ./sender.py echo h2 7004 300, start: run, ready: {exit: 0}}
+  # Nobody reads what it sends.
+  short: {host: h1, run: PYTHON ./sender.py udp h2 7005 200, start: run, ready: {exit: 0}}
+phases: [{name: run, measured: true, timeout: 60s}]
+trace:
+  user: ["own:*"]
+  messages:
+    by-udp: {protocol: udp, to: 7001, NUMBER}
+    by-tcp: {protocol: tcp, to: 7002, NUMBER}
+    in-order: {protocol: tcp, to: 7002, number: order}
+    to-group: {protocol: udp, to: 7003, NUMBER}
+    question: {protocol: udp, to: 7004, NUMBER}
+    answer: {protocol: udp, from: 7004, number: {offset: 2B, width: 2B, order: big}}
+    long: {protocol: udp, to: 7005, number: {offset: 20B}}
+measure:
+  paths:
+    udp: {events: [udp/by-udp:sent, udp-sink/by-udp:received]}
+    tcp: {events: [tcp/by-tcp:sent, tcp-sink/by-tcp:received]}
+expect: [udp.lost > 0, tcp.lost == 0]
+""".replace("PYTHON", f"{BIN}/python").replace("NUMBER", "number: {offset: 4B, width: 4B}")
+
+OWN = {
+    ("udp", "own.sent"): "by-udp.sent",
+    ("udp-sink", "own.received"): "by-udp.received",
+    ("tcp", "own.sent"): "by-tcp.sent",
+    ("tcp-sink", "own.received"): "by-tcp.received",
+    ("group", "own.sent"): "to-group.sent",
+    ("first", "own.received"): "to-group.received",
+    ("second", "own.received"): "to-group.received",
+    ("third", "own.received"): "to-group.received",
+    ("echo", "own.sent"): "question.sent",
+    ("echo-sink", "own.received"): "question.received",
+    ("echo", "own.answered"): "answer.received",
+}
+"""What a component recorded itself, and what is told of the same messages."""
+
+
+def events(run: Run, table: str, component: str) -> list[tuple[int, int, int]]:
+    """Number, time and maximum error of a component's events, by time."""
+    rows = run.relation(table).filter(f"process = '{component}'").order("ts")
+    return [(int(a), int(b), int(c)) for a, b, c in rows.project("id, ts, err_ns").fetchall()]
+
+
+def test_what_is_told_of_messages_is_what_the_programs_saw(machine: Machine, results: Any) -> None:
+    """Datagrams of which many are dropped, in fragments, to groups and back, and a connection."""
+    machine.write("sender.py", SENDER)
+    machine.write("sink.py", SINK)
+    done = machine.command("run", machine.write("told.yaml", TOLD), "--json")
+    if found := re.search("no kernel events of class .*(?:tcp|udp).*: (.*)", done.stderr):
+        pytest.skip(f"SKIPPED LOUDLY: {found[1]}")
+    read = results(done)
+    assert read["verdict"] == "PASS", done.stderr
+    run = open_run(machine.directory / "runs/told/latest")
+    for (component, own), told in OWN.items():
+        theirs, ours = events(run, own, component), events(run, told, component)
+        # A program may be ended between its call and its event.
+        assert 0 <= len(ours) - len(theirs) <= 1, (component, own, len(ours), len(theirs))
+        pairs = list(zip(theirs, ours, strict=False))
+        assert [a[0] for a, _ in pairs] == [b[0] for _, b in pairs], (component, own)
+        for (_, at, err), (_, told_at, told_err) in pairs:
+            # It records what it sends before its call, and what it read after that.
+            early, late = (at, told_at) if own.endswith("sent") else (told_at, at)
+            assert early <= late + err + told_err, (component, own)
+    assert len(events(run, "by-udp.received", "udp-sink")) < 800
+    # Who sent the answers recorded nothing of it.
+    asked = [number for number, *_ in events(run, "own.received", "echo-sink")]
+    assert [number for number, *_ in events(run, "answer.sent", "echo-sink")] == asked
+    for name, count in (("in-order.sent", 400), ("in-order.received", 400)):
+        component = "tcp" if name.endswith("sent") else "tcp-sink"
+        assert [number for number, *_ in events(run, name, component)] == list(range(count))
+    told = run.messages[1]
+    assert told["by-udp"]["sent"] == {"events": 800, "missing": 0}
+    assert told["by-udp"]["received"]["missing"] == 0
+    # Those of 8 bytes have no number there.
+    short = told["long"]["sent"]
+    assert 50 < short["missing"] < 150 and short["missing"] + short["events"] == 200
+    assert told["long"]["received"] == {"events": 0, "missing": 0}
+    problem = f"messages long: {short['missing']} that were sent are too short to have a number"
+    assert any(problem in each for each in read["problems"]), read["problems"]
+
+
+def test_why_follows_messages_of_programs_that_record_nothing(
+    machine: Machine, results: Any
+) -> None:
+    """Dropped ones have a cause, and those that wait for a reader who is busy."""
+    machine.write("sender.py", SENDER)
+    machine.write("sink.py", SINK)
+    wanted = 'trace: {kernel: ["sched:*", "irq:*", "softirq:*"], messages: {by-udp: '
+    text = re.sub(
+        r"(?s)trace:.*?    by-udp: (\{.*?\}\})\n.*?measure:", rf"{wanted}\1}}}}\nmeasure:", TOLD
+    )
+    text = re.sub(r"(?m)^  (tcp|first|second|third|group|echo|short|#)\S*: .*\n", "", text)
+    text = re.sub(r"(?m)^    tcp: .*\n", "", text).replace(", tcp.lost == 0", "")
+    done = machine.command("run", machine.write("told.yaml", text), "--json")
+    if found := re.search("no kernel events of class .*udp.*: (.*)", done.stderr):
+        pytest.skip(f"SKIPPED LOUDLY: {found[1]}")
+    read = results(done)
+    lost = read["paths"]["udp"]["lost"]
+    told = machine.command("why", "runs/told/latest", "--lost")
+    why = "udp-sink/by-udp:received: the network's code of h2 dropped it: its socket had no room"
+    assert f"{lost} of 800 messages of udp were lost" in told.stdout
+    assert re.search(rf"^ *{lost}  between udp/by-udp:sent and {why}", told.stdout, re.MULTILINE)
+    told = machine.command("why", "runs/told/latest", "--over", "4ms", "--json")
+    messages = [json.loads(line) for line in told.stdout.splitlines()]
+    assert len(messages) > 20, told.stderr
+    slept = 0
+    for (hop,) in (message["hops"] for message in messages):
+        assert sum(part["ns"] for part in hop["parts"]) == hop["ns"]
+        by_sleep = [part["ns"] for part in hop["parts"] if "udp-sink of h2 slept" in part["cause"]]
+        slept += sum(by_sleep) > hop["ns"] / 2
+    assert slept > 0.9 * len(messages), messages[0]
