@@ -9,8 +9,8 @@ import pytest
 from loopscope.control.stream_reads import Call, Read, written
 
 NEAR, FAR = "10.77.0.1:4000", "10.77.0.2:7002"
-WRITER, READER = (100, 1, (NEAR, FAR)), (200, 2, (FAR, NEAR))
-"""Socket, network namespace and ends."""
+WRITER, READER = (100, ("h1", 1), (NEAR, FAR)), (200, ("h2", 1), (FAR, NEAR))
+"""Socket, network and ends."""
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -45,7 +45,7 @@ def test_who_reads_is_not_known_where_several_sockets_may_be_the_other_end() -> 
     read = Read(*READER, 10)
     (known,) = written(calls, [read])
     assert known.read == read
-    for other in ({"socket": 201}, {"netns": 3}):
+    for other in ({"socket": 201}, {"network": ("h3", 1)}):
         (found,) = written(calls, [read, read._replace(**other)])
         assert found.read is None and not found.known
     # The same addresses again, by another socket of the writer's.
@@ -55,5 +55,5 @@ def test_who_reads_is_not_known_where_several_sockets_may_be_the_other_end() -> 
     (found,) = written(calls, [])
     assert found.read is None and found.known
     # On loopback both ends are in the same network.
-    (found,) = written(calls, [read._replace(netns=1)])
+    (found,) = written(calls, [read._replace(network=("h1", 1))])
     assert found.read is not None

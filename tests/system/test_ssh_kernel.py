@@ -74,7 +74,8 @@ def test_each_host_has_its_kernel(machines: SshMachines, results: Read) -> None:
         assert of_receiver.match(last["cause"]), hop["parts"]
 
 
-# TCP one way and the other, a datagram, one in fragments, and one to two programs.
+# TCP one way and the other, a datagram, one in fragments, one to two programs; and what programs
+# send each other that record nothing.
 CROSSING = """
 name: crossing
 testbed: ssh
@@ -90,6 +91,8 @@ components:
     with: {table: {file: types.csv}, duration: 1s}
   control: {host: h2, run: loopscope-host pattern consume, with: {table: {file: types.csv}}}
   logger: {host: h2, run: loopscope-host pattern consume, with: {table: {file: types.csv}}}
+  watch: {host: h2, run: python3 ./watch.py, ready: {port: 7009}}
+  beat: {host: h1, run: python3 ./beat.py H2, start: run, ready: {exit: 0}}
 phases:
   - {name: listen, timeout: 5s}
   - {name: connect, timeout: 5s}
@@ -97,6 +100,7 @@ phases:
 trace:
   user: ["pipe:*", "pattern:*"]
   kernel: ["sched:*", "irq:*", "softirq:*", "tcp:*", "udp:*"]
+  messages: {beat: {protocol: udp, to: 7009}, reply: {protocol: tcp, from: 7010}}
 measure:
   paths:
     loop:
@@ -104,6 +108,25 @@ measure:
       events: [source/pipe:sent, node/pipe:received, node/pipe:sent, sink/pipe:received]
     control: {key: id, events: [robot/pattern:sent, control/pattern:received]}
     logger: {key: id, events: [robot/pattern:sent, logger/pattern:received]}
+    beat: {events: [beat/beat:sent, watch/beat:received]}
+    reply: {events: [watch/reply:sent, beat/reply:received]}
+"""
+BEAT = """
+import socket, sys, time
+conn = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+replies = socket.create_connection((sys.argv[1], 7010))
+for number in range(100):
+    conn.sendto(number.to_bytes(8, "little"), (sys.argv[1], 7009))
+    assert replies.recv(8)
+    time.sleep(0.01)
+"""
+WATCH = """
+import socket
+conn = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+conn.bind(("", 7009))
+replies, _ = socket.create_server(("", 7010)).accept()
+while True:
+    replies.sendall(conn.recv(8))
 """
 TYPES = """\
 name,     transport,     group,            size, period, producers, consumers
@@ -113,11 +136,20 @@ position, udp-multicast, 239.77.1.1:7701,  1kB,  10ms,   robot,     control logg
 """
 
 
+BACK = ("sink/pipe:received", "beat/reply:received")
+
+
 def test_a_hop_between_two_kernels_is_followed(machines: SshMachines, results: Read) -> None:
     """By the packets that both have seen: the parts of one side, the wire, those of the other."""
-    machines.write("types.csv", TYPES)
-    done = machines.command("run", machines.write("crossing.yaml", CROSSING), "--json")
+    for name, text in {"types.csv": TYPES, "beat.py": BEAT, "watch.py": WATCH}.items():
+        machines.write(name, text)
+    done = machines.command(
+        "run",
+        machines.write("crossing.yaml", CROSSING.replace("H2", machines.address("h2"))),
+        "--json",
+    )
     read = results(done)
+    assert "kernel" in read, done.stderr
     kernel = read["kernel"]
     problems = "\n".join(read.get("problems", ()))
     why = "no kernel events of class .*tcp.*: (the kernel lets no program in.*)"
@@ -125,7 +157,13 @@ def test_a_hop_between_two_kernels_is_followed(machines: SshMachines, results: R
     if refused:
         pytest.skip(f"SKIPPED LOUDLY: {refused[1]}")
     assert kernel["unrecorded"] == {} and {"tcp", "udp"} <= set(kernel["classes"]), kernel
-    for name, count in (("loop", 200), ("control", 200), ("logger", 100)):
+    for name, count in (
+        ("loop", 200),
+        ("control", 200),
+        ("logger", 100),
+        ("beat", 100),
+        ("reply", 100),
+    ):
         words = ("--path", name, "--worst", "300", "--json")
         told = machines.command("why", "runs/crossing/latest", *words)
         messages = [json.loads(line) for line in told.stdout.splitlines()]
@@ -136,7 +174,7 @@ def test_a_hop_between_two_kernels_is_followed(machines: SshMachines, results: R
         for hop in between:
             parts = hop["parts"]
             assert sum(part["ns"] for part in parts) == max(hop["ns"], 0), hop
-            hosts = ("h1", "h2") if hop["last"] != "sink/pipe:received" else ("h2", "h1")
+            hosts = ("h1", "h2") if hop["last"] not in BACK else ("h2", "h1")
             sender, receiver = (hop[end].split("/")[0] for end in ("first", "last"))
             if f"{sender} of {hosts[0]}" not in parts[0]["cause"]:
                 continue

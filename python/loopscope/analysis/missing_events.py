@@ -14,6 +14,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from loopscope.analysis.endings import unfinished
+from loopscope.analysis.kernels import SHARED
 from loopscope.analysis.measured_links import PROCESS, ROUTER
 from loopscope.timeline import Run
 from loopscope.timeline.loss import UNACCOUNTED as UNACCOUNTED
@@ -46,9 +47,10 @@ def missing_events(run: Run, component: str, entity: str) -> int:
     for repeat in run.repeats:
         if (told := run.messages[repeat].get(group)) is not None:
             missing = told[name]["missing"]
-            if missing is None:
+            kernel = _host(run, component)
+            if kernel not in missing and SHARED not in missing:
                 return UNACCOUNTED
-            total += missing
+            total += missing.get(kernel, missing.get(SHARED, 0))
             continue
         if (repeat, component) in cut_short:
             return UNACCOUNTED
@@ -68,6 +70,13 @@ def missing_events(run: Run, component: str, entity: str) -> int:
             return UNACCOUNTED
         total += sum(each.missing_at(entity) for each in accounts)
     return total
+
+
+def _host(run: Run, component: str) -> str | None:
+    """The host of a component; None where the run does not say it."""
+    experiment = run.specification
+    components = () if experiment is None else experiment.components
+    return next((each.host for each in components if each.name == component), None)
 
 
 def contradictions(run: Run) -> list[str]:

@@ -6,7 +6,7 @@ the next in its socket's queue, and of a connection what is read goes up to a se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from ipaddress import ip_address
@@ -29,6 +29,7 @@ _FRAGMENT = ("fragment_id", "fragment_offset", "fragments_follow")
 class Stamp(NamedTuple):
     """When and where something happened."""
 
+    kernel: str
     ts: int
     err_ns: int
     tid: int
@@ -47,7 +48,7 @@ class Content(NamedTuple):
 
 @dataclass
 class Found:
-    """The messages of one name on one kernel."""
+    """The messages of one name."""
 
     sent: list[tuple[Stamp, Content]] = field(default_factory=list)
     read: list[tuple[Stamp, Content]] = field(default_factory=list)
@@ -56,9 +57,19 @@ class Found:
 
 
 def found_by_udp(
-    tables: KernelTables, messages: ProgramMessages, elsewhere: Collection[int] = ()
+    kernels: Sequence[KernelTables], messages: ProgramMessages, elsewhere: Collection[int]
 ) -> Found:
     """Datagrams to the port, or from it and to none of ``elsewhere``."""
+    found = Found()
+    for tables in kernels:
+        _add_datagrams(found, tables, messages, elsewhere)
+    return found
+
+
+def _add_datagrams(
+    found: Found, tables: KernelTables, messages: ProgramMessages, elsewhere: Collection[int]
+) -> None:
+    """Adds those of one kernel."""
     ends = ("source", "target")
 
     def mine(table: pa.Table) -> pa.Array:
@@ -70,7 +81,7 @@ def found_by_udp(
     of_socket = pc.not_equal(queued["socket"], pa.scalar(0, queued["socket"].type))
     whole = pc.equal(queued["fragment_offset"], 0)
     sent = queued.filter(pc.and_(pc.and_(of_socket, whole), mine(queued)))
-    found = Found([_content(row, row["length"]) for row in sent.to_pylist()])
+    found.sent += [_content(row, row["length"]) for row in sent.to_pylist()]
     came = tables.table("datagram_in", *packet)
     theirs = came.filter(mine(came))["target"]
     ports = {_port(each) for each in pc.unique(theirs).to_pylist()}
@@ -95,7 +106,6 @@ def found_by_udp(
         elif arrival.what["mine"]:
             _, content = _content(arrival.what, arrival.length)
             found.read.append((each.what, content))
-    return found
 
 
 def _arrivals(packets: list[dict[str, Any]]) -> Iterator[datagram_reads.Arrival]:
@@ -119,20 +129,24 @@ def _arrivals(packets: list[dict[str, Any]]) -> Iterator[datagram_reads.Arrival]
 
 
 def found_by_tcp(
-    tables: KernelTables, messages: ProgramMessages, elsewhere: Collection[int] = ()
+    kernels: Sequence[KernelTables], messages: ProgramMessages, elsewhere: Collection[int]
 ) -> Found:
     """What calls write to connections with the port, and from it to none of ``elsewhere``."""
-    sends = tables.table("tcp_send", *_STAMP, *_SOCKET, "seq", "bytes", *_NUMBER)
-    sends = sends.filter(_is_of(sends, messages, ("local", "remote"), elsewhere))
-    reads = tables.table("tcp_read", *_STAMP, *_SOCKET, "copied_seq")
+    calls: list[stream_reads.Call] = []
+    reads: list[stream_reads.Read] = []
+    for tables in kernels:
+        sends = tables.table("tcp_send", *_STAMP, *_SOCKET, "seq", "bytes", *_NUMBER)
+        sends = sends.filter(_is_of(sends, messages, ("local", "remote"), elsewhere))
+        calls += (
+            _made(stream_reads.Call, row, **_socket(row), what=row) for row in sends.to_pylist()
+        )
+        reads += (
+            stream_reads.Read(row["socket"], **_socket(row), upto=upto, what=_stamp(row))
+            for row in tables.table("tcp_read", *_STAMP, *_SOCKET, "copied_seq").to_pylist()
+            for upto in [row["copied_seq"]]
+        )
     found = Found()
-    for each in stream_reads.written(
-        (_made(stream_reads.Call, row, ends=_ends(row), what=row) for row in sends.to_pylist()),
-        (
-            _made(stream_reads.Read, row, ends=_ends(row), upto=row["copied_seq"], what=_stamp(row))
-            for row in reads.to_pylist()
-        ),
-    ):
+    for each in stream_reads.written(calls, reads):
         stamp, content = _content(each.call.what, each.call.bytes)
         if messages.number is None:
             content = Content(each.place, 8, each.call.bytes)
@@ -143,10 +157,8 @@ def found_by_tcp(
     return found
 
 
-FINDERS: dict[str, Callable[[KernelTables, ProgramMessages, Collection[int]], Found]] = {
-    "udp": found_by_udp,
-    "tcp": found_by_tcp,
-}
+Finder = Callable[[Sequence[KernelTables], ProgramMessages, Collection[int]], Found]
+FINDERS: dict[str, Finder] = {"udp": found_by_udp, "tcp": found_by_tcp}
 """By protocol."""
 
 
@@ -155,8 +167,9 @@ def _made(kind: Any, row: Mapping[str, Any], **others: Any) -> Any:
     return kind(**{name: row[name] for name in kind._fields if name in row}, **others)
 
 
-def _ends(row: Mapping[str, Any]) -> tuple[str, str]:
-    return row["local"], row["remote"]
+def _socket(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The network and the addresses of a socket."""
+    return {"network": (row["host"], row["netns"]), "ends": (row["local"], row["remote"])}
 
 
 def _is_of(
@@ -203,7 +216,7 @@ def _is_of_group(address: str) -> bool:
 
 
 def _stamp(row: Mapping[str, Any]) -> Stamp:
-    return Stamp(*(row[name] for name in _STAMP))
+    return Stamp(row["host"], *(row[name] for name in _STAMP))
 
 
 def _content(row: Mapping[str, Any], length: int) -> tuple[Stamp, Content]:

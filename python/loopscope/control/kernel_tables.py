@@ -24,7 +24,7 @@ class KernelTables:
     def __init__(self, made: Path, kernel: str) -> None:
         """``made`` is the folder with the time line, ``kernel`` the host's name whose it is."""
         self._made = made
-        self._kernel = kernel
+        self.kernel = kernel
 
     def table(self, event: str, *columns: str) -> pa.Table:
         """Columns of the rows of an event, in the counter's order; no rows where it has none."""
@@ -36,12 +36,12 @@ class KernelTables:
         if not parts:
             return pa.table({name: pa.array([], pa.int64()) for name in names})
         table = pa.concat_tables(parts)
-        return table.filter(pc.equal(table["host"], self._kernel)).sort_by("counter")
+        return table.filter(pc.equal(table["host"], self.kernel)).sort_by("counter")
 
     def dropped(self) -> dict[str, int]:
         """How many events were dropped of each class that was recorded, by the kernel's account."""
         found: Counter[str] = Counter()
-        file = self._made / "hosts" / self._kernel / "kernel" / "loss.json"
+        file = self._made / "hosts" / self.kernel / "kernel" / "loss.json"
         if file.exists():
             for each in from_json(file.read_text(encoding="utf-8"))["processes"]:
                 found[each["process"].removeprefix("kernel ")] += each["dropped"]
@@ -60,11 +60,11 @@ def recorded(repeat: Path) -> dict[str, set[str]]:
 
 
 def owners(
-    experiment: Experiment, repeat: Path, tables: KernelTables, kernel: str
+    experiment: Experiment, repeat: Path, tables: KernelTables
 ) -> dict[int, tuple[str, str]]:
     """Host and component of each thread of the run's on a kernel."""
-    shared = kernel not in experiment.hosts
-    found = dict(_first(repeat, None if shared else kernel))
+    shared = tables.kernel not in experiment.hosts
+    found = dict(_first(repeat, None if shared else tables.kernel))
     forks = tables.table("sched_process_fork", "parent_tid", "child_tid")
     pairs = forks["parent_tid"].to_pylist(), forks["child_tid"].to_pylist()
     for parent, child in zip(*pairs, strict=True):

@@ -6,7 +6,6 @@ that programs record.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -44,97 +43,95 @@ def write_messages(
 ) -> None:
     """Writes the tables of a repeat's ``trace.messages`` into ``out``.
 
-    ``made`` is the folder with its time line. How many there are, and may be missing, goes into the
-    summary as ``messages``, what is wrong to its problems. Raises OSError where a table cannot be
-    written.
+    ``made`` is the folder with its time line. How many there are, and may be missing on each
+    kernel, goes into the summary as ``messages``, what is wrong to its problems. Raises OSError
+    where a table cannot be written.
     """
     if not experiment.messages:
         return
     summary["messages"] = {}
-    kernels = [
-        _Kernel(
-            kernel, tables, absent, tables.dropped(), owners(experiment, repeat, tables, kernel)
-        )
-        for kernel, absent in sorted(recorded(repeat).items())
-        for tables in [KernelTables(made, kernel)]
-    ]
+    kernels = [_kernel(experiment, repeat, made, *each) for each in recorded(repeat).items()]
     to_port = [(each.protocol, each.port) for each in experiment.messages if not each.from_port]
     for messages in experiment.messages:
+        there = {kernel.name: kernel for kernel in kernels if kernel.has(messages.protocol)}
         # Of a message that is of two kinds the kernel has the number of the one to a port.
         elsewhere = [port for protocol, port in to_port if protocol == messages.protocol]
-        parts = [kernel.events(messages, elsewhere) for kernel in kernels]
+        tables = [kernel.tables for kernel in there.values()]
+        found = FINDERS[messages.protocol](tables, messages, elsewhere)
+        lost = {name: kernel.dropped[messages.protocol] for name, kernel in there.items()}
+        if any(lost.values()):
+            found.unknown += len(found.read)
+            found.read.clear()
+            problem = (
+                f"{sum(lost.values())} events of class {messages.protocol} found no room, so it is "
+                "not known which messages programs read"
+            )
+            summary["problems"].append(_problem(max(lost, key=lost.__getitem__), messages, problem))
+        elif found.unknown:
+            problem = f"of {found.unknown} messages it is not known who read them"
+            summary["problems"].append(_problem(next(iter(there)), messages, problem))
         about = {}
-        for name in OF_MESSAGES:
-            rows = [row for part in parts for row in part.rows[name]]
+        unread = {_SENT: 0, _RECEIVED: found.unknown}
+        for name, seen in zip(OF_MESSAGES, (found.sent, found.read), strict=True):
+            rows = []
+            missing = dict.fromkeys(there, unread[name])
+            for kernel in there.values():
+                of_kernel = [each for each in seen if each[0].kernel == kernel.name]
+                added, numberless, others = _rows(of_kernel, messages, kernel.threads)
+                rows += added
+                missing[kernel.name] += lost[kernel.name] + numberless
+                # The others are of programs that are none of the run's, unless it was lost who
+                # started them.
+                missing[kernel.name] += others if kernel.dropped.get("sched", 1) else 0
+                if numberless:
+                    problem = f"{numberless} that were {name} are too short to have a number"
+                    summary["problems"].append(_problem(kernel.name, messages, problem))
             _write(out, messages.name, name, rows)
-            missing = [part.missing[name] for part in parts]
-            whole = None if None in missing or not missing else sum(map(int, filter(None, missing)))
-            about[name] = {"events": len(rows), "missing": whole}
+            about[name] = {"events": len(rows), "missing": missing}
         summary["messages"][messages.name] = about
-        summary["problems"] += [
-            {"host": kernel.name, "file": f"messages {messages.name}", "what": what}
-            for kernel, part in zip(kernels, parts, strict=True)
-            for what in part.problems
-        ]
 
 
-@dataclass
-class _Events:
-    """The events of some messages on one kernel, by `OF_MESSAGES`."""
-
-    rows: dict[str, list[dict[str, Any]]]
-    missing: dict[str, int | None]
-    """The most that may be missing; None: there may be any number."""
-    problems: list[str]
+def _problem(kernel: str, messages: ProgramMessages, what: str) -> dict[str, str]:
+    return {"host": kernel, "file": f"messages {messages.name}", "what": what}
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Kernel:
+    """A kernel that was recorded."""
+
     name: str
     tables: KernelTables
     absent: set[str]
+    """Tracepoints that it has not."""
     dropped: dict[str, int]
+    """Events that found no room, by class."""
     threads: dict[int, tuple[str, str]]
+    """Host and component of the run's threads."""
 
-    def events(self, messages: ProgramMessages, elsewhere: Collection[int]) -> _Events:
-        """The events of some messages; of those from a port not of what goes to ``elsewhere``."""
-        protocol = messages.protocol
-        needed = set(kernel_events.CLASSES[protocol])
-        if protocol not in self.dropped or needed & self.absent:
-            nothing: dict[str, list[dict[str, Any]]] = {name: [] for name in OF_MESSAGES}
-            return _Events(nothing, dict.fromkeys(OF_MESSAGES), [])
-        found = FINDERS[protocol](self.tables, messages, elsewhere)
-        problems = []
-        lost = self.dropped[protocol]
-        if lost:
-            found.unknown += len(found.read)
-            found.read.clear()
-            problems.append(
-                f"{lost} events of class {protocol} found no room, so it is not known which "
-                "messages programs read"
-            )
-        elif found.unknown:
-            problems.append(f"of {found.unknown} messages it is not known who read them")
-        rows, missing = {}, {}
-        unread = {_SENT: 0, _RECEIVED: found.unknown}
-        for name, seen in zip(OF_MESSAGES, (found.sent, found.read), strict=True):
-            threads = self.threads
-            mine = [(*each, threads[each[0].tid]) for each in seen if each[0].tid in threads]
-            rows[name], numberless = _rows(mine, messages)
-            # The others are of programs that are none of the run's, unless it was lost who started
-            # them.
-            others = len(seen) - len(mine) if self.dropped.get("sched", 1) else 0
-            missing[name] = lost + unread[name] + numberless + others
-            if numberless:
-                problems.append(f"{numberless} that were {name} are too short to have a number")
-        return _Events(rows, dict(missing), problems)
+    def has(self, protocol: str) -> bool:
+        """Whether the events of a protocol were recorded."""
+        return protocol in self.dropped and not self.absent & {*kernel_events.CLASSES[protocol]}
+
+
+def _kernel(
+    experiment: Experiment, repeat: Path, made: Path, name: str, absent: set[str]
+) -> _Kernel:
+    tables = KernelTables(made, name)
+    threads = owners(experiment, repeat, tables)
+    return _Kernel(name, tables, absent, tables.dropped(), threads)
 
 
 def _rows(
-    seen: list[tuple[Stamp, Content, tuple[str, str]]], messages: ProgramMessages
-) -> tuple[list[dict[str, Any]], int]:
-    """The rows of the events of some components, and how many messages have no number."""
+    seen: list[tuple[Stamp, Content]],
+    messages: ProgramMessages,
+    threads: dict[int, tuple[str, str]],
+) -> tuple[list[dict[str, Any]], int, int]:
+    """The rows of the events of some threads' components.
+
+    And how many of them have no number, and how many events are of other threads.
+    """
     number = messages.number or {"width": 8, "order": "little"}
+    mine = [(*each, *threads[each[0].tid]) for each in seen if each[0].tid in threads]
     rows = [
         {
             **stamp._asdict(),
@@ -143,10 +140,10 @@ def _rows(
             "id": _number(content.word, number["width"], number["order"]),
             "bytes": content.bytes,
         }
-        for stamp, content, (host, component) in seen
+        for stamp, content, host, component in mine
         if content.word_bytes >= number["width"]
     ]
-    return rows, len(seen) - len(rows)
+    return rows, len(mine) - len(rows), len(seen) - len(mine)
 
 
 def _number(word: int, width: int, order: Literal["little", "big"]) -> int:

@@ -13,13 +13,15 @@ from typing import Any, NamedTuple
 
 Ends = tuple[str, str]
 """A socket's own address and the other's."""
+Network = tuple[str, int]
+"""A kernel and a network namespace of its own."""
 
 
 class Call(NamedTuple):
     """A call writes to a connection; one that copies piece by piece has several of these."""
 
     socket: int
-    netns: int
+    network: Network
     ends: Ends
     seq: int
     """Of its first byte that is left."""
@@ -33,7 +35,7 @@ class Read(NamedTuple):
     """A thread has read from a connection."""
 
     socket: int
-    netns: int
+    network: Network
     ends: Ends
     upto: int
     """The sequence number of the first byte that nobody has read."""
@@ -56,21 +58,21 @@ class Written(NamedTuple):
 
 def written(calls: Iterable[Call], reads: Iterable[Read]) -> Iterator[Written]:
     """What was written to connections, with what read it; each is in the order of time."""
-    of_reader: dict[Ends, dict[tuple[int, int], list[Read]]] = {}
+    of_reader: dict[Ends, dict[tuple[Network, int], list[Read]]] = {}
     for read in reads:
         sockets = of_reader.setdefault(read.ends, {})
-        sockets.setdefault((read.netns, read.socket), []).append(read)
-    of_writer: dict[tuple[int, int, Ends], list[Call]] = {}
+        sockets.setdefault((read.network, read.socket), []).append(read)
+    of_writer: dict[tuple[Network, int, Ends], list[Call]] = {}
     for call in calls:
-        of_writer.setdefault((call.netns, call.socket, call.ends), []).append(call)
+        of_writer.setdefault((call.network, call.socket, call.ends), []).append(call)
     writers: dict[Ends, int] = {}
     for _, _, ends in of_writer:
         writers[ends] = writers.get(ends, 0) + 1
-    for (netns, _, ends), of_socket in of_writer.items():
+    for (network, _, ends), of_socket in of_writer.items():
         whole = list(_whole(of_socket))
         if not whole:
             continue
-        readers = _peers(of_reader.get((ends[1], ends[0]), {}), netns)
+        readers = _peers(of_reader.get((ends[1], ends[0]), {}), network)
         # Several connections may have the same addresses, one after the other or in different
         # networks.
         known = len(readers) < 2 and writers[ends] == 1
@@ -93,9 +95,9 @@ def _whole(calls: Iterable[Call]) -> Iterator[Call]:
         end = upto
 
 
-def _peers(sockets: dict[tuple[int, int], list[Read]], netns: int) -> list[list[Read]]:
+def _peers(sockets: dict[tuple[Network, int], list[Read]], network: Network) -> list[list[Read]]:
     """The sockets in other networks; of loopback in the same one."""
-    others = [reads for (there, _), reads in sockets.items() if there != netns]
+    others = [reads for (there, _), reads in sockets.items() if there != network]
     return others or list(sockets.values())
 
 

@@ -352,11 +352,11 @@ class Run:
         )
 
     @cached_property
-    def messages(self) -> dict[int, dict[str, dict[str, dict[str, int | None]]]]:
+    def messages(self) -> dict[int, dict[str, dict[str, Any]]]:
         """What was told of `trace.messages` from the kernels' events, by repeat.
 
-        By name and event (`sent`, `received`) how many there are (`events`) and may be `missing`;
-        None: nothing of it was recorded.
+        By name and event (`sent`, `received`) how many there are (`events`), and how many may be
+        `missing` on each kernel of which it was recorded.
         """
         return {repeat: each.get("messages", {}) for repeat, each in self._summaries.items()}
 
