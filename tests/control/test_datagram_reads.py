@@ -1,4 +1,4 @@
-"""Which datagram a read of a socket had, against a kernel that is played by chance."""
+"""The datagrams that reads of sockets had, against a kernel that is played by chance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which read had the last byte of what a call wrote, against streams that are made by chance."""
+"""The reads that had the last bytes of calls, against streams that are made by chance."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def test_what_is_told_of_messages_is_what_the_programs_saw(machine: Machine, res
             early, late = (at, told_at) if own.endswith("sent") else (told_at, at)
             assert early <= late + err + told_err, (component, own)
     assert len(events(run, "by-udp.received", "udp-sink")) < 800
-    # Who sent the answers recorded nothing of it.
+    # The program that sent the answers recorded nothing of it.
     asked = [number for number, *_ in events(run, "own.received", "echo-sink")]
     assert [number for number, *_ in events(run, "answer.sent", "echo-sink")] == asked
     for name, count in (("in-order.sent", 400), ("in-order.received", 400)):

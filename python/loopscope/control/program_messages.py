@@ -54,7 +54,7 @@ def write_messages(
     to_port = [(each.protocol, each.port) for each in experiment.messages if not each.from_port]
     for messages in experiment.messages:
         there = {kernel.name: kernel for kernel in kernels if kernel.has(messages.protocol)}
-        # Of a message that is of two kinds the kernel has the number of the one to a port.
+        # The kernel has the number of the kind to a port where a message is of two kinds.
         elsewhere = [port for protocol, port in to_port if protocol == messages.protocol]
         tables = [kernel.tables for kernel in there.values()]
         found = FINDERS[messages.protocol](tables, messages, elsewhere)

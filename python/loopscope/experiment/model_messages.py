@@ -33,7 +33,8 @@ class ProgramMessages(Section):
         discriminator=word_or_mapping(
             "number should be {offset: BYTES, width: BYTES, order: little or big}, or order"
         ),
-        description="Where a message has its number, which is the id of its events. order: its "
+        description="Where a message has its number, which is the id of its events, such as "
+        "{offset: 4B, width: 4B, order: big}. order: its "
         "place on its connection, from 0 (tcp). Default: the first eight bytes, little-endian.",
     )
 

@@ -117,6 +117,7 @@ EXAMPLES: Final = {
     "Single": "5",
     "Statistics": "[loop.p99, loop.max]",
     "StatisticList": "[mean, p99]",
+    "MessagesName": "frame",
     "StreamName": "slow",
     "Subnet": "10.77.0.0/24",
     "Sweep": "{delay: [10ms, 20ms]}",
