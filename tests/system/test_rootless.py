@@ -100,7 +100,12 @@ measure:
     lost: {key: id, events: [lost/msg:sent, lost-sink/msg:received]}
 expect: [window.p90 < 80ms]
 """
-KERNEL = 'trace: {user: ["pipe:*"], kernel: ["sched:*"]}'
+KERNEL = """\
+trace:
+  user: ["pipe:*"]
+  kernel: ["sched:*"]
+  messages: {frame: {protocol: udp, to: 7}}
+"""
 HIDDEN = "tail -f HOME/long.yaml"
 
 
@@ -153,7 +158,9 @@ def test_kernel_events_that_a_user_may_not_record_are_missed_and_told(
     user: OrdinaryUser, results: Read
 ) -> None:
     text = PIPELINE.read_text().replace('trace: {user: ["pipe:*"]}', KERNEL)
-    assert KERNEL in text
+    frames = "paths:\n    frames: {events: [source/frame:sent, node1/frame:received]}\n"
+    text = text.replace("paths:\n", frames) + "  - frames.lost == 0\n"
+    assert KERNEL in text and frames in text
     file = user.home / "kernel.yaml"
     file.write_text(text)
     done = user.command("run", file, "--json", "-p", COUNT)
@@ -163,6 +170,9 @@ def test_kernel_events_that_a_user_may_not_record_are_missed_and_told(
     told = [each for each in read["problems"] if "tracefs cannot be mounted" in each]
     assert len(told) == 1 and set(read["kernel"]["classes"]) == {"schedstat", "tcpinfo"}
     assert "which takes root" in read["kernel"]["unrecorded"]["_kernel"]
+    # Nothing is told of messages then, and nothing is claimed of them.
+    last = read["expectations"][-1]
+    assert (last["text"], last["verdict"]) == ("frames.lost == 0", "UNKNOWN"), last
 
 
 def test_the_demo_gives_the_same_kind_of_result_as_for_root(
