@@ -225,11 +225,17 @@ MISTAKES = {
         "group of loopscope's own events",
         None,
     ),
+    "datagrams with a length": (
+        '["s:*"]',
+        '["s:*"], messages: {m: {protocol: udp, to: 7, «length: {}}}',
+        "a datagram is a message",
+        None,
+    ),
     "messages of one port with two numbers": (
         '["s:*"]',
         '["s:*"], messages: {l: {protocol: udp, to: 7}, m: {protocol: udp, to: 7, '
         "number: «{offset: 4B}}, n: {protocol: tcp, to: 7, number: {offset: 2B}}}",
-        "other messages to port 7 have their number at another place",
+        "other messages to port 7 have their number or length at another place",
         None,
     ),
     "messages without the kernel": (

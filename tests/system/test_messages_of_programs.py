@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from loopscope.timeline import Run, open_run
 
 pytestmark = pytest.mark.usefixtures("root")
 
+# Other tests may fill the buffers of the kernel's events meanwhile.
+TRIES = 4
 # Sizes are drawn, so that some datagrams go in fragments and some calls copy piece by piece.
 SENDER = """
 import random, socket, struct, sys, time
@@ -24,7 +27,7 @@ from loopscope_trace import flow_out
 kind, host, port, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 drawn = random.Random(port)
 sent, answered = flow_out("own", "sent"), flow_out("own", "answered")
-if kind == "tcp":
+if kind in ("tcp", "framed"):
     conn = socket.create_connection((host, port))
     conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 else:
@@ -32,8 +35,20 @@ else:
     conn.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("10.77.0.1"))
     conn.settimeout(2)
 time.sleep(0.5)
+together = b""
 for number in range(count):
     size = drawn.choice([8, 8, 30, 3000 if kind != "tcp" else 200_000])
+    if kind == "framed":
+        # Several in one call; of some the second half in another one.
+        sent(number)
+        together += struct.pack(">I", size - 4) + struct.pack("<I", number) + bytes(size - 8)
+        if number % 3 == 0:
+            cut = len(together) - (size - 8) // 2
+            conn.sendall(together[:cut])
+            conn.sendall(together[cut:])
+            together = b""
+            time.sleep(0.001)
+        continue
     body = struct.pack("<II", size, number) + bytes(size - 8)
     sent(number)
     if kind == "tcp":
@@ -52,7 +67,7 @@ from loopscope_trace import flow_in
 
 kind, own, port, lazy, room = sys.argv[1], sys.argv[2], int(sys.argv[3]), *map(float, sys.argv[4:])
 received = flow_in("own", "received")
-if kind == "tcp":
+if kind in ("tcp", "framed"):
     listener = socket.create_server((own, port))
     conn, _ = listener.accept()
 
@@ -66,7 +81,10 @@ if kind == "tcp":
         return found
 
     while True:
-        size, number = struct.unpack("<II", exactly(8))
+        head = exactly(8)
+        size, number = struct.unpack("<II", head)
+        if kind == "framed":
+            size = 4 + struct.unpack(">I", head[:4])[0]
         exactly(size - 8)
         received(number)
         time.sleep(lazy)
@@ -104,6 +122,8 @@ components:
   tcp: {host: h1, run: PYTHON ./sender.py tcp h2 7002 400, start: run, ready: {exit: 0}}
   group: {host: h1, run: PYTHON ./sender.py group 239.77.1.1 7003 300, start: run, ready: {exit: 0}}
   echo: {host: h1, run: PYTHON ./sender.py echo h2 7004 300, start: run, ready: {exit: 0}}
+  framed-sink: {host: h3, run: PYTHON ./sink.py framed 10.77.0.3 7006 0 0, ready: {port: 7006}}
+  framed: {host: h1, run: PYTHON ./sender.py framed h3 7006 601, start: run, ready: {exit: 0}}
   # Nobody reads what it sends.
   short: {host: h1, run: PYTHON ./sender.py udp h2 7005 200, start: run, ready: {exit: 0}}
 phases: [{name: run, measured: true, timeout: 60s}]
@@ -117,6 +137,7 @@ trace:
     question: {protocol: udp, to: 7004, NUMBER}
     answer: {protocol: udp, from: 7004, number: {offset: 2B, width: 2B, order: big}}
     long: {protocol: udp, to: 7005, number: {offset: 20B}}
+    by-length: {protocol: tcp, to: 7006, NUMBER, length: {uncounted: 4B}}
 measure:
   paths:
     udp: {events: [udp/by-udp:sent, udp-sink/by-udp:received]}
@@ -129,6 +150,8 @@ OWN = {
     ("udp-sink", "own.received"): "by-udp.received",
     ("tcp", "own.sent"): "by-tcp.sent",
     ("tcp-sink", "own.received"): "by-tcp.received",
+    ("framed", "own.sent"): "by-length.sent",
+    ("framed-sink", "own.received"): "by-length.received",
     ("group", "own.sent"): "to-group.sent",
     ("first", "own.received"): "to-group.received",
     ("second", "own.received"): "to-group.received",
@@ -146,14 +169,25 @@ def events(run: Run, table: str, component: str) -> list[tuple[int, int, int]]:
     return [(int(a), int(b), int(c)) for a, b, c in rows.project("id, ts, err_ns").fetchall()]
 
 
-def test_what_is_told_of_messages_is_what_the_programs_saw(machine: Machine, results: Any) -> None:
-    """Datagrams of which many are dropped, in fragments, to groups and back, and a connection."""
+def recorded(
+    machine: Machine, results: Any, text: str
+) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    """A run in which none of the kernel's events was lost, and its results."""
     machine.write("sender.py", SENDER)
     machine.write("sink.py", SINK)
-    done = machine.command("run", machine.write("told.yaml", TOLD), "--json")
-    if found := re.search("no kernel events of class .*(?:tcp|udp).*: (.*)", done.stderr):
-        pytest.skip(f"SKIPPED LOUDLY: {found[1]}")
-    read = results(done)
+    for _ in range(TRIES):
+        done = machine.command("run", machine.write("told.yaml", text), "--json")
+        if found := re.search("no kernel events of class .*(?:tcp|udp).*: (.*)", done.stderr):
+            pytest.skip(f"SKIPPED LOUDLY: {found[1]}")
+        read = results(done)
+        if not sum(each["dropped"] for each in read["kernel"]["classes"].values()):
+            return done, read
+    raise AssertionError(done.stderr)
+
+
+def test_what_is_told_of_messages_is_what_the_programs_saw(machine: Machine, results: Any) -> None:
+    """Datagrams of which many are dropped, in fragments, to groups and back, and a connection."""
+    done, read = recorded(machine, results, TOLD)
     assert read["verdict"] == "PASS", done.stderr
     run = open_run(machine.directory / "runs/told/latest")
     for (component, own), told in OWN.items():
@@ -189,18 +223,13 @@ def test_why_follows_messages_of_programs_that_record_nothing(
     machine: Machine, results: Any
 ) -> None:
     """Dropped ones have a cause, and those that wait for a reader who is busy."""
-    machine.write("sender.py", SENDER)
-    machine.write("sink.py", SINK)
     wanted = 'trace: {kernel: ["sched:*", "irq:*", "softirq:*"], messages: {by-udp: '
     text = re.sub(
         r"(?s)trace:.*?    by-udp: (\{.*?\}\})\n.*?measure:", rf"{wanted}\1}}}}\nmeasure:", TOLD
     )
-    text = re.sub(r"(?m)^  (tcp|first|second|third|group|echo|short|#)\S*: .*\n", "", text)
+    text = re.sub(r"(?m)^  (tcp|first|second|third|group|echo|framed|short|#)\S*: .*\n", "", text)
     text = re.sub(r"(?m)^    tcp: .*\n", "", text).replace(", tcp.lost == 0", "")
-    done = machine.command("run", machine.write("told.yaml", text), "--json")
-    if found := re.search("no kernel events of class .*udp.*: (.*)", done.stderr):
-        pytest.skip(f"SKIPPED LOUDLY: {found[1]}")
-    read = results(done)
+    _, read = recorded(machine, results, text)
     lost = read["paths"]["udp"]["lost"]
     told = machine.command("why", "runs/told/latest", "--lost")
     why = "udp-sink/by-udp:received: the network's code of h2 dropped it: its socket had no room"

@@ -21,7 +21,9 @@ use crate::host::Host;
 use crate::ledger::{Entry, Ledger, LedgerError, prefix};
 use crate::namespace;
 use crate::proto::begun_kernel_class::Found;
-use crate::proto::{BegunKernelClass, KernelClass, MessageNumber, StartKernelRequest};
+use crate::proto::{
+    BegunKernelClass, KernelClass, MessageLength, MessageNumber, StartKernelRequest,
+};
 
 /// Looking at threads more often than that would be most of what this machine does.
 const SHORTEST_PERIOD_NS: u64 = 100_000;
@@ -173,11 +175,21 @@ impl Kernel {
 /// Where messages have their number.
 fn number(given: &MessageNumber) -> Result<programs::Number, KernelError> {
     let wrong = || KernelError::Number(*given);
+    let length = |length: MessageLength| {
+        let width = u8::try_from(length.width).ok().filter(|width| (1..=8).contains(width));
+        Ok::<_, KernelError>(programs::Length {
+            offset: length.offset,
+            width: width.ok_or_else(wrong)?,
+            big_endian: length.big_endian,
+            uncounted: length.uncounted,
+        })
+    };
     Ok(programs::Number {
         protocol: u8::try_from(given.protocol).map_err(|_| wrong())?,
         port: u16::try_from(given.port).map_err(|_| wrong())?,
         from: given.sender,
         offset: given.offset,
+        length: given.length.map(length).transpose()?,
     })
 }
 

@@ -124,18 +124,27 @@ static int read_packet(struct packet *packet, struct sk_buff *skb, const unsigne
     return 1;
 }
 
-// Where messages have their number in what their packets carry, in bytes, by protocol, and by the port
-// that they go to or come from.
+// Where messages have their number in what their packets carry, in bytes. On a connection they may
+// also have their length, by which they are told apart: `width` bytes at `length`, of which the most
+// significant comes first if `big`, to which `uncounted` are added. A width of 0: they have none.
+struct number {
+    u32 offset;
+    u32 length;
+    u16 width, big;
+    u32 uncounted;
+};
+
+// By protocol, and by the port that they go to or come from.
 enum { TO, FROM };
 #define NUMBER_OF(protocol, way, port) ((u32)(protocol) << 24 | (way) << 16 | (port))
-MAP(MAP_HASH, u32, u32, 256) numbers SECTION(".maps");
+MAP(MAP_HASH, u32, struct number, 256) numbers SECTION(".maps");
 
 // That of the messages from a port to another one; 0: nobody asked for it.
-static u32 *number_at(u8 protocol, u16 source, u16 target) {
+static struct number *number_at(u8 protocol, u16 source, u16 target) {
     u32 key = NUMBER_OF(protocol, TO, target);
-    u32 *offset = map_lookup_elem(&numbers, &key);
-    if (offset)
-        return offset;
+    struct number *number = map_lookup_elem(&numbers, &key);
+    if (number)
+        return number;
     key = NUMBER_OF(protocol, FROM, source);
     return map_lookup_elem(&numbers, &key);
 }
@@ -143,7 +152,7 @@ static u32 *number_at(u8 protocol, u16 source, u16 target) {
 // Reads eight bytes at an offset into a word, or as many as there are; how many. `read` is the helper
 // for the memory that it is in.
 static u8 read_word(u64 *word, long (*read)(void *, u32, const void *), const unsigned char *at,
-                    u64 bytes, u32 offset) {
+                    u64 bytes, u64 offset) {
     if (offset >= bytes)
         return 0;
     u64 left = bytes - offset;

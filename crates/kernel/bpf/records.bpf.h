@@ -14,6 +14,8 @@ typedef unsigned long long u64;
 #define KERNEL __attribute__((preserve_access_index))
 
 // Numbers of helpers and constants: include/uapi/linux/bpf.h, which is not needed to build.
+static long (*const map_update_elem)(void *map, const void *key, const void *value, u64 flags) =
+    (void *)2;
 static u64 (*const ktime_get_ns)(void) = (void *)5;
 static void *(*const map_lookup_elem)(void *map, const void *key) = (void *)1;
 static u32 (*const get_smp_processor_id)(void) = (void *)8;
@@ -21,7 +23,7 @@ static u64 (*const get_current_pid_tgid)(void) = (void *)14;
 static void *(*const ringbuf_reserve)(void *map, u64 size, u64 flags) = (void *)131;
 static void (*const ringbuf_submit)(void *record, u64 flags) = (void *)132;
 
-enum { MAP_HASH = 1, MAP_PERCPU_ARRAY = 6, MAP_RINGBUF = 27 };
+enum { MAP_HASH = 1, MAP_PERCPU_ARRAY = 6, MAP_LRU_HASH = 9, MAP_RINGBUF = 27 };
 enum { NO_WAKEUP = 1 };
 
 struct ns_common {

@@ -21,6 +21,7 @@ struct tcp_sock {
     struct inet_connection_sock inet_conn;
     u32 write_seq, snd_una, snd_nxt, snd_wnd, snd_cwnd, packets_out, sacked_out, mss_cache;
     u32 rcv_nxt, copied_seq;
+    u64 bytes_sent;
     u8 nonagle : 4;
 } KERNEL;
 struct iovec {
@@ -57,16 +58,16 @@ struct record {
         struct {
             u32 rcv_nxt, copied_seq;
         };
-        u64 word; // SEND: those bytes where a message has its number
+        u64 word; // SEND and MESSAGE: those bytes where a message has its number
     };
     u32 mss;
     u8 nagle_off, congestion_state;
-    u8 tcp_flags; // SEND: bytes of `word`
+    u8 tcp_flags; // SEND and MESSAGE: bytes of `word`
     u8 pacing;
 };
 _Static_assert(sizeof(struct record) == RECORD_SIZE, "src/programs/record.rs has this layout");
 
-enum { SEND = 1, RECEIVE, READY, READ, RESEND, OUT, IN };
+enum { SEND = 1, RECEIVE, READY, READ, RESEND, OUT, IN, MESSAGE = 16 };
 
 // The record of a socket's event; 0 where it is not one of TCP in a measured namespace, or where
 // there was no room.
@@ -146,39 +147,130 @@ static int of_segment(u8 kind, struct sk_buff *skb, const unsigned char *at) {
     return 0;
 }
 
-// What a call sends that its message has at an offset: of several buffers, in the first one.
-static void put_word(struct record *record, struct iov_iter *from, u32 offset) {
-    unsigned char *at;
-    u64 bytes = from->count;
+// What a call sends and is at hand: of several buffers the first one.
+struct given {
+    const unsigned char *at;
+    u64 bytes;
+};
+
+static void put_given(struct given *given, struct iov_iter *from) {
+    given->at = 0;
+    given->bytes = 0;
+    u64 length = from->count;
     if (from->iter_type == ITER_UBUF) {
-        at = from->__ubuf_iovec.iov_base;
+        given->at = from->__ubuf_iovec.iov_base;
     } else if (from->iter_type == ITER_IOVEC) {
         const struct iovec *first = from->__iov;
-        u64 length = 0;
-        if (probe_read_kernel(&at, sizeof(at), &first->iov_base) ||
+        if (probe_read_kernel(&given->at, sizeof(given->at), &first->iov_base) ||
             probe_read_kernel(&length, sizeof(length), &first->iov_len))
             return;
-        u64 left = length - from->iov_offset;
-        bytes = left < bytes ? left : bytes;
+        length -= from->iov_offset;
     } else {
         return;
     }
-    record->tcp_flags =
-        read_word(&record->word, probe_read_user, at + from->iov_offset, bytes, offset);
+    given->at += from->iov_offset;
+    given->bytes = length < from->count ? length : from->count;
+}
+
+// Where a connection is whose messages have their length.
+struct way {
+    u32 next; // the sequence number at which the next message begins
+    u32 upto; // where the last call's bytes end
+    u32 lost; // it is not known any more where messages begin
+};
+struct way_key {
+    u64 socket;
+    u32 ports, unused;
+};
+MAP(MAP_LRU_HASH, struct way_key, struct way, 4096) ways SECTION(".maps");
+
+// In one call.
+enum { MOST_MESSAGES = 64 };
+
+// A message begins at `seq` and has so many bytes; with `known` bytes of a word that has its number.
+static void put_message(struct sock *sk, u32 seq, u32 bytes, u64 word, u8 known) {
+    struct record *record = of_socket(MESSAGE, sk);
+    if (record) {
+        record->seq = seq;
+        record->bytes = bytes;
+        record->word = word;
+        record->tcp_flags = known;
+        ringbuf_submit(record, NO_WAKEUP);
+    }
+}
+
+// Records the messages that begin in what a call gives, which has the sequence numbers from `seq` on.
+static void put_messages(struct sock *sk, struct iov_iter *from, struct number *number) {
+    struct tcp_sock *tcp = skc_to_tcp_sock(sk);
+    if (!tcp)
+        return;
+    u32 seq = tcp->write_seq;
+    u32 ports = (u32)sk->__sk_common.skc_num << 16 | sk->__sk_common.skc_dport;
+    struct way_key key = {(u64)sk, ports, 0};
+    struct way *known = map_lookup_elem(&ways, &key);
+    struct way way = {seq, seq, 0};
+    u32 bytes = from->count;
+    if (known) {
+        way = *known;
+        // The rest of a call that copies piece by piece, or that is made again for it.
+        if (way.lost || way.upto == seq + bytes)
+            return;
+    }
+    // Some of what was sent before was not seen.
+    way.lost = known ? way.upto != seq : tcp->bytes_sent || tcp->write_seq != tcp->snd_nxt;
+    struct given given;
+    put_given(&given, from);
+    for (int i = 0; i < MOST_MESSAGES && !way.lost; i++) {
+        u32 at = way.next - seq;
+        if (at >= bytes)
+            break;
+        u64 length = 0, word = 0;
+        u8 width = number->width;
+        way.lost = i == MOST_MESSAGES - 1 ||
+                   read_word(&length, probe_read_user, given.at, given.bytes,
+                             (u64)at + number->length) < width;
+        if (way.lost)
+            break;
+        if (number->big)
+            length = __builtin_bswap64(length) >> (64 - 8 * width);
+        else
+            length &= width < 8 ? (1ull << 8 * width) - 1 : ~0ull;
+        length += number->uncounted;
+        // It cannot be that long, or not go on.
+        way.lost = !length || length > 1u << 30;
+        if (way.lost)
+            break;
+        u8 found = read_word(&word, probe_read_user, given.at, given.bytes, (u64)at + number->offset);
+        put_message(sk, way.next, length, word, found);
+        way.next += length;
+    }
+    if (way.lost)
+        put_message(sk, way.next, 0, 0, 0);
+    way.upto = seq + bytes;
+    map_update_elem(&ways, &key, &way, 0);
 }
 
 SECTION("tp_btf/tcp_sendmsg_locked")
 int tcp_send(u64 *arguments) {
     struct sock *sk = (void *)arguments[0];
     struct msghdr *message = (void *)arguments[1];
+    struct number *number = 0;
+    if (measured(sk->__sk_common.skc_net.net->ns.inum))
+        number = number_at(PROTOCOL_TCP, sk->__sk_common.skc_num,
+                           __builtin_bswap16(sk->__sk_common.skc_dport));
+    if (number && number->width)
+        put_messages(sk, &message->msg_iter, number);
     struct record *record = of_socket(SEND, sk);
     if (record) {
-        u32 *number = number_at(PROTOCOL_TCP, record->ports[0], record->ports[1]);
         record->seq = record->write_seq;
         record->bytes = message->msg_iter.count;
         record->word = 0;
-        if (number)
-            put_word(record, &message->msg_iter, *number);
+        if (number && !number->width) {
+            struct given given;
+            put_given(&given, &message->msg_iter);
+            record->tcp_flags = read_word(&record->word, probe_read_user, given.at, given.bytes,
+                                          number->offset);
+        }
         ringbuf_submit(record, NO_WAKEUP);
     }
     return 0;

@@ -103,11 +103,11 @@ static struct datagram *of_packet(u8 kind, u32 netns, struct sk_buff *skb,
         if (linear > record->bytes)
             linear = record->bytes;
         if (linear > 0) {
-            u32 *number = number_at(PROTOCOL_UDP, record->ports[0], record->ports[1]);
+            struct number *number = number_at(PROTOCOL_UDP, record->ports[0], record->ports[1]);
             put_hash(record, transport + sizeof(ports), linear);
             if (number && (kind == QUEUED || kind == IN))
                 record->word_bytes = read_word(&record->word, probe_read_kernel,
-                                               transport + sizeof(ports), linear, *number);
+                                               transport + sizeof(ports), linear, number->offset);
         }
     }
     return record;

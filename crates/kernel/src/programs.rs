@@ -26,5 +26,5 @@ pub const CLASSES: [&str; 4] = [SLEEP, TCP, UDP, DROP];
 /// The group of these events, as the others' is that of their tracepoints.
 pub const GROUP: &str = "bpf";
 
-pub use loaded::{Number, ProgramsError, check};
+pub use loaded::{Length, Number, ProgramsError, check};
 pub use recorder::Request;

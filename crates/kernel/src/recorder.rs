@@ -391,7 +391,7 @@ impl Buffer {
     }
 
     fn look(&mut self, now: u64, found: Counts) {
-        let BufferCounts { recorded, overwritten, dropped, gaps } = &mut self.counts;
+        let BufferCounts { recorded, overwritten, dropped, gaps, .. } = &mut self.counts;
         let lost = found.dropped + found.overwritten;
         let before = *dropped + *overwritten;
         if lost > before {

@@ -68,6 +68,9 @@ pub struct BufferCounts {
     pub dropped: u64,
     /// When: the counter at the look before and at the look that found them, and how many.
     pub gaps: Vec<(u64, u64, u64)>,
+    /// Those of `dropped` of which it is known what they were, by their events' names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub known: BTreeMap<String, u64>,
 }
 
 /// A file of a recording that cannot be used.

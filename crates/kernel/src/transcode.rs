@@ -382,12 +382,18 @@ impl Found {
             self.problems.push(unended.to_owned());
             BufferCounts { recorded: self.records, ..BufferCounts::default() }
         });
-        let BufferCounts { recorded, overwritten, dropped, .. } = known;
+        let BufferCounts { recorded, overwritten, dropped, known, .. } = known;
+        let sites = known.iter().map(|(event, missed)| {
+            json!({
+                "entity": format!("kernel:{event}"), "file": "", "line": 0,
+                "dropped": {"missed": missed},
+            })
+        });
         let mut account = json!({
             "process": stream.process, "pid": processor,
             "emitted": recorded + overwritten + dropped, "recorded": recorded,
             "overwritten": overwritten, "dropped": dropped,
-            "torn": 0, "filtered": 0, "final": 0, "sites": [],
+            "torn": 0, "filtered": 0, "final": 0, "sites": sites.collect::<Vec<_>>(),
         });
         if !self.problems.is_empty() {
             account["unknown"] = json!(self.problems);

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::thread;
 
-use loopscope_kernel::programs::{Number, TCP, UDP};
+use loopscope_kernel::programs::{Length, Number, TCP, UDP};
 use nix::sched::{CloneFlags, unshare};
 use place::programs::{Event, recorded};
 use place::skip;
@@ -27,7 +27,8 @@ fn alone() -> bool {
 
 /// What goes to the port and what comes from it have their numbers at different places.
 fn numbers(protocol: u8) -> [Number; 2] {
-    let number = |from| Number { protocol, port: PORT, from, offset: offset(from) as u32 };
+    let number =
+        |from| Number { protocol, port: PORT, from, offset: offset(from) as u32, length: None };
     [number(false), number(true)]
 }
 
@@ -142,6 +143,80 @@ fn what_calls_write_to_a_connection_has_its_number() {
         assert_eq!(send.numbers["bytes"], whole as u64);
         assert_eq!(found(send), expected(number(each), one, false), "{each}");
     }
+}
+
+/// Three bytes, the most significant first, with the length of what follows them and a byte more.
+const LENGTH: Length = Length { offset: 1, width: 3, big_endian: true, uncounted: 4 };
+
+/// A message with its length and, at the offset behind that, its number.
+fn with_length(number: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0xee; length];
+    bytes[1..4].copy_from_slice(&(length as u32 - 4).to_be_bytes()[1..]);
+    bytes[4..12].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+/// Writes each of some texts in one call, and reads all of them; the events of messages.
+fn written(calls: &[Vec<u8>], test: &str) -> Option<Vec<Event>> {
+    let number = Number { protocol: 6, port: PORT, from: false, offset: 4, length: Some(LENGTH) };
+    let events = recorded(TCP, &["tcp_message", "tcp_send"], &[number], test, 16 << 20, || {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, PORT)).unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        let all: usize = calls.iter().map(Vec::len).sum();
+        let reader = thread::spawn(move || far.read_exact(&mut vec![0; all]).unwrap());
+        calls.iter().for_each(|call| near.write_all(call).unwrap());
+        reader.join().unwrap();
+    });
+    let (events, _) = events?;
+    Some(events.into_iter().filter(|event| event.name == "tcp_message").collect())
+}
+
+/// Several in one call, and one in several calls.
+#[test]
+fn messages_that_have_their_length_are_told_apart() {
+    if !alone() {
+        return;
+    }
+    let length = |each: u64| if each % 50 == 9 { 300_000 } else { 12 + each as usize % 90 };
+    let (mut calls, mut call) = (vec![], vec![]);
+    for each in 0..MESSAGES {
+        let bytes = with_length(number(each), length(each));
+        // Its head, and what follows that in calls of its own.
+        let cut = if each % 7 == 3 { 12 } else { bytes.len() };
+        call.extend_from_slice(&bytes[..cut]);
+        if cut < bytes.len() || each % 5 == 0 {
+            calls.push(std::mem::take(&mut call));
+        }
+        let rest = bytes[cut..].chunks(40_000).map(<[u8]>::to_vec);
+        calls.extend(rest);
+    }
+    calls.push(call);
+    let Some(events) = written(&calls, "length") else { return };
+    assert_eq!(events.len() as u64, MESSAGES);
+    let first = events[0].numbers["seq"];
+    let mut at = 0;
+    for (each, event) in (0..).zip(&events) {
+        assert_eq!(found(event), (number(each), 8), "{each}");
+        assert_eq!(event.numbers["bytes"], length(each) as u64, "{each}");
+        assert_eq!(event.numbers["seq"], (first + at) % (1 << 32), "{each}");
+        at += length(each) as u64;
+    }
+}
+
+/// And it is told where that is.
+#[test]
+fn after_a_length_that_is_not_in_one_call_nothing_is_told() {
+    if !alone() {
+        return;
+    }
+    let whole: Vec<Vec<u8>> = (0..4).map(|each| with_length(each, 50)).collect();
+    let (head, rest) = whole[2].split_at(2);
+    let calls =
+        [whole[0].clone(), whole[1].clone(), head.to_vec(), rest.to_vec(), whole[3].clone()];
+    let Some(events) = written(&calls, "lost") else { return };
+    let told: Vec<_> = events.iter().map(|each| (each.numbers["bytes"], found(each))).collect();
+    assert_eq!(told, [(50, (0, 8)), (50, (1, 8)), (0, (0, 0))]);
 }
 
 /// Other ports' are not looked at.

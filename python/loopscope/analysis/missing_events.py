@@ -48,9 +48,10 @@ def missing_events(run: Run, component: str, entity: str) -> int:
         if (told := run.messages[repeat].get(group)) is not None:
             missing = told[name]["missing"]
             kernel = _host(run, component)
-            if kernel not in missing and SHARED not in missing:
+            there = missing.get(kernel, missing.get(SHARED))
+            if there is None:
                 return UNACCOUNTED
-            total += missing.get(kernel, missing.get(SHARED, 0))
+            total += there
             continue
         if (repeat, component) in cut_short:
             return UNACCOUNTED

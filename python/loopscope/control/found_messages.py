@@ -19,6 +19,13 @@ from loopscope.control import datagram_reads, stream_reads
 from loopscope.control.kernel_tables import KernelTables
 from loopscope.experiment.plan import ProgramMessages
 
+SENDS = ("datagram_queued", "tcp_send", "tcp_message")
+"""Events of the calls that send."""
+READS: dict[str, dict[str, tuple[str, ...]]] = {
+    "udp": {"udp": ("datagram_in", "datagram_ready", "datagram_read"), "drop": ("packet_drop",)},
+    "tcp": {"tcp": ("tcp_read",)},
+}
+"""By protocol, then by class: events that tell what is read."""
 _UDP = 17
 _STAMP = ("ts", "err_ns", "tid", "cpu")
 _SOCKET = ("netns", "socket", "local", "remote")
@@ -54,6 +61,8 @@ class Found:
     read: list[tuple[Stamp, Content]] = field(default_factory=list)
     unknown: int = 0
     """Messages of which it is not known whether and when they were read."""
+    lost: set[str] = field(default_factory=set)
+    """Kernels on which it is not known any more where messages of a connection begin."""
 
 
 def found_by_udp(
@@ -131,12 +140,16 @@ def _arrivals(packets: list[dict[str, Any]]) -> Iterator[datagram_reads.Arrival]
 def found_by_tcp(
     kernels: Sequence[KernelTables], messages: ProgramMessages, elsewhere: Collection[int]
 ) -> Found:
-    """What calls write to connections with the port, and from it to none of ``elsewhere``."""
+    """What was written to connections with the port, and from it to none of ``elsewhere``."""
     calls: list[stream_reads.Call] = []
     reads: list[stream_reads.Read] = []
+    found = Found()
     for tables in kernels:
-        sends = tables.table("tcp_send", *_STAMP, *_SOCKET, "seq", "bytes", *_NUMBER)
+        event = "tcp_send" if messages.length is None else "tcp_message"
+        sends = tables.table(event, *_STAMP, *_SOCKET, "seq", "bytes", *_NUMBER)
         sends = sends.filter(_is_of(sends, messages, ("local", "remote"), elsewhere))
+        if messages.length is not None and pc.any(pc.equal(sends["bytes"], 0)).as_py():
+            found.lost.add(tables.kernel)
         calls += (
             _made(stream_reads.Call, row, **_socket(row), what=row) for row in sends.to_pylist()
         )
@@ -145,7 +158,6 @@ def found_by_tcp(
             for row in tables.table("tcp_read", *_STAMP, *_SOCKET, "copied_seq").to_pylist()
             for upto in [row["copied_seq"]]
         )
-    found = Found()
     for each in stream_reads.written(calls, reads):
         stamp, content = _content(each.call.what, each.call.bytes)
         if messages.number is None:

@@ -11,13 +11,12 @@ from typing import Any
 from loopscope.control.progress import Progress
 from loopscope.control.stages import STARTS_IN_ALL
 from loopscope.experiment import Experiment, kernel_events, quantity
+from loopscope.experiment.plan import ProgramMessages
 from loopscope.files import write_whole
 from loopscope.layout import KERNELS
 from loopscope.provider import Agent, AgentError
 from loopscope.strict_json import to_json
 
-PROTOCOLS = {"tcp": 6, "udp": 17}
-"""IP's numbers of protocols."""
 # For each class on each processor: 50 ms of 80 MB/s.
 BUFFER = 4 * 2**20
 # Between two looks at the counts of threads, where a machine has few hosts.
@@ -25,6 +24,9 @@ LOOKS_NS = 2_000_000
 # All buffers together where nobody asked; none is smaller than the least size, though.
 _UNASKED = 64 * 2**20
 _LEAST = 256 * 2**10
+
+
+_PROTOCOLS = {"tcp": 6, "udp": 17}
 
 
 class Kernels:
@@ -40,9 +42,7 @@ class Kernels:
         self._classes = kernel_events.selected(experiment.kernel)
         self._asked = experiment.kernel_asked
         self._numbers = [
-            (PROTOCOLS[each.protocol], each.port, each.from_port, each.number["offset"])
-            for each in experiment.messages
-            if each.number is not None
+            _number(each) for each in experiment.messages if each.number or each.length
         ]
         # Nobody asked for events of other people's machines, and counts cost little.
         self._counts_only = experiment.testbed == "ssh" and not self._asked
@@ -154,3 +154,17 @@ class Kernels:
         if self._found:
             content = {"version": 1, "kernels": self._found}
             write_whole(directory / KERNELS, to_json(content, indent=2) + "\n")
+
+
+def _number(messages: ProgramMessages) -> dict[str, Any]:
+    """Where messages have their number and length, for the agent."""
+    found: dict[str, Any] = {
+        "protocol": _PROTOCOLS[messages.protocol],
+        "port": messages.port,
+        "sender": messages.from_port,
+        "offset": messages.number["offset"] if messages.number else 0,
+    }
+    if messages.length is not None:
+        length = dict(messages.length)
+        found["length"] = {"big_endian": length.pop("order") == "big", **length}
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,24 @@ from loopscope.experiment import Experiment
 from loopscope.strict_json import from_json
 
 _GROUP = "kernel"
+FORKS = "sched", "sched_process_fork"
+"""Class and name of the event that tells who started a thread."""
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Events that were lost."""
+
+    of_class: Counter[str]
+    """Those that may be any of their class; it has each class that was recorded."""
+    of_event: Counter[str]
+    """Those that are known, by ``kernel:NAME``."""
+    uncounted: bool
+    """Whether there may be more."""
+
+    def of(self, kind: str, *events: str) -> int:
+        """The most that were lost of some events of a class."""
+        return self.of_class[kind] + sum(self.of_event[f"kernel:{event}"] for event in events)
 
 
 class KernelTables:
@@ -38,13 +57,19 @@ class KernelTables:
         table = pa.concat_tables(parts)
         return table.filter(pc.equal(table["host"], self.kernel)).sort_by("counter")
 
-    def dropped(self) -> dict[str, int]:
-        """How many events were dropped of each class that was recorded, by the kernel's account."""
-        found: Counter[str] = Counter()
+    def losses(self) -> Losses:
+        """What was lost of each class that was recorded, by the kernel's account."""
         file = self._made / "hosts" / self.kernel / "kernel" / "loss.json"
-        if file.exists():
-            for each in from_json(file.read_text(encoding="utf-8"))["processes"]:
-                found[each["process"].removeprefix("kernel ")] += each["dropped"]
+        if not file.exists():
+            return Losses(Counter(), Counter(), uncounted=True)
+        processes = from_json(file.read_text(encoding="utf-8"))["processes"]
+        uncounted = any(each.get("unknown") for each in processes)
+        found = Losses(Counter(), Counter(), uncounted)
+        for each in processes:
+            of_class = each["process"].removeprefix("kernel ")
+            known = {site["entity"]: sum(site["dropped"].values()) for site in each["sites"]}
+            found.of_class[of_class] += each["dropped"] - sum(known.values())
+            found.of_event.update(known)
         return found
 
 
@@ -65,7 +90,7 @@ def owners(
     """Host and component of each thread of the run's on a kernel."""
     shared = tables.kernel not in experiment.hosts
     found = dict(_first(repeat, None if shared else tables.kernel))
-    forks = tables.table("sched_process_fork", "parent_tid", "child_tid")
+    forks = tables.table(FORKS[1], "parent_tid", "child_tid")
     pairs = forks["parent_tid"].to_pylist(), forks["child_tid"].to_pylist()
     for parent, child in zip(*pairs, strict=True):
         if parent in found:

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from loopscope import layout
-from loopscope.control.found_messages import FINDERS, Content, Stamp
-from loopscope.control.kernel_tables import KernelTables, owners, recorded
+from loopscope.control.found_messages import FINDERS, READS, SENDS, Content, Found, Stamp
+from loopscope.control.kernel_tables import FORKS, KernelTables, Losses, owners, recorded
 from loopscope.experiment import Experiment, kernel_events
 from loopscope.experiment.event_values import OF_MESSAGES
 from loopscope.experiment.plan import ProgramMessages
@@ -53,46 +53,17 @@ def write_messages(
     kernels = [_kernel(experiment, repeat, made, *each) for each in recorded(repeat).items()]
     to_port = [(each.protocol, each.port) for each in experiment.messages if not each.from_port]
     for messages in experiment.messages:
-        there = {kernel.name: kernel for kernel in kernels if kernel.has(messages.protocol)}
+        there = [kernel for kernel in kernels if kernel.has(messages.protocol)]
         # The kernel has the number of the kind to a port where a message is of two kinds.
         elsewhere = [port for protocol, port in to_port if protocol == messages.protocol]
-        tables = [kernel.tables for kernel in there.values()]
+        tables = [kernel.tables for kernel in there]
         found = FINDERS[messages.protocol](tables, messages, elsewhere)
-        lost = {name: kernel.dropped[messages.protocol] for name, kernel in there.items()}
-        if any(lost.values()):
-            found.unknown += len(found.read)
-            found.read.clear()
-            problem = (
-                f"{sum(lost.values())} events of class {messages.protocol} found no room, so it is "
-                "not known which messages programs read"
-            )
-            summary["problems"].append(_problem(max(lost, key=lost.__getitem__), messages, problem))
-        elif found.unknown:
-            problem = f"of {found.unknown} messages it is not known who read them"
-            summary["problems"].append(_problem(next(iter(there)), messages, problem))
-        about = {}
-        unread = {_SENT: 0, _RECEIVED: found.unknown}
-        for name, seen in zip(OF_MESSAGES, (found.sent, found.read), strict=True):
-            rows = []
-            missing = dict.fromkeys(there, unread[name])
-            for kernel in there.values():
-                of_kernel = [each for each in seen if each[0].kernel == kernel.name]
-                added, numberless, others = _rows(of_kernel, messages, kernel.threads)
-                rows += added
-                missing[kernel.name] += lost[kernel.name] + numberless
-                # The others are of programs that are none of the run's, unless it was lost who
-                # started them.
-                missing[kernel.name] += others if kernel.dropped.get("sched", 1) else 0
-                if numberless:
-                    problem = f"{numberless} that were {name} are too short to have a number"
-                    summary["problems"].append(_problem(kernel.name, messages, problem))
-            _write(out, messages.name, name, rows)
-            about[name] = {"events": len(rows), "missing": missing}
-        summary["messages"][messages.name] = about
-
-
-def _problem(kernel: str, messages: ProgramMessages, what: str) -> dict[str, str]:
-    return {"host": kernel, "file": f"messages {messages.name}", "what": what}
+        told = _Told(messages, there, found, [])
+        told.check()
+        rows = {_SENT: found.sent, _RECEIVED: found.read}
+        events = {name: told.write(out, name, of_event) for name, of_event in rows.items()}
+        summary["messages"][messages.name] = events
+        summary["problems"] += told.problems
 
 
 @dataclass(frozen=True)
@@ -103,14 +74,83 @@ class _Kernel:
     tables: KernelTables
     absent: set[str]
     """Tracepoints that it has not."""
-    dropped: dict[str, int]
-    """Events that found no room, by class."""
+    losses: Losses
     threads: dict[int, tuple[str, str]]
     """Host and component of the run's threads."""
 
     def has(self, protocol: str) -> bool:
         """Whether the events of a protocol were recorded."""
-        return protocol in self.dropped and not self.absent & {*kernel_events.CLASSES[protocol]}
+        recorded = protocol in self.losses.of_class
+        return recorded and not self.absent & {*kernel_events.CLASSES[protocol]}
+
+    def lost_sends(self, protocol: str) -> int:
+        """The most events that were lost of those that tell what programs send."""
+        return self.losses.of(protocol, *SENDS)
+
+    def lost_reads(self, protocol: str) -> int:
+        """The most events that were lost of those that tell what programs read."""
+        return sum(self.losses.of(kind, *events) for kind, events in READS[protocol].items())
+
+
+@dataclass
+class _Told:
+    """What was found of some messages."""
+
+    messages: ProgramMessages
+    kernels: list[_Kernel]
+    """Those of which it was recorded."""
+    found: Found
+    problems: list[dict[str, str]]
+
+    def check(self) -> None:
+        """Forgets what was read where events of that were lost; notes what is not known."""
+        found = self.found
+        for kernel in self.kernels:
+            if lost := kernel.lost_reads(self.messages.protocol):
+                found.unknown += len(found.read)
+                found.read.clear()
+                what = f"{lost} of the kernel's events were lost, so it is not known which "
+                self._problem(kernel, what + "messages programs read")
+        if found.unknown:
+            what = f"of {found.unknown} messages it is not known who read them"
+            self._problem(self.kernels[0], what)
+        for kernel in self.kernels:
+            if kernel.name in found.lost:
+                what = "where they begin on a connection is not known from some point on: the "
+                self._problem(kernel, what + "length of one was written in two calls, or is none")
+
+    def write(self, out: Path, name: str, seen: list[tuple[Stamp, Content]]) -> dict[str, Any]:
+        """Writes the table of an event; how many there are, and may be missing on each kernel."""
+        rows: list[dict[str, Any]] = []
+        missing: dict[str, int | None] = {}
+        for kernel in self.kernels:
+            of_kernel = [each for each in seen if each[0].kernel == kernel.name]
+            added, numberless, others = _rows(of_kernel, self.messages, kernel.threads)
+            rows += added
+            if numberless:
+                what = f"{numberless} that were {name} are too short to have a number"
+                self._problem(kernel, what)
+            # The others are of programs that are none of the run's, unless it was lost who started
+            # them.
+            others = others if kernel.losses.of(*FORKS) else 0
+            most = numberless + others + self._unseen(kernel, name)
+            missing[kernel.name] = None if self.found.lost or kernel.losses.uncounted else most
+        _write(out, self.messages.name, name, rows)
+        return {"events": len(rows), "missing": missing}
+
+    def _unseen(self, kernel: _Kernel, name: str) -> int:
+        """The most messages on a kernel of which no event tells."""
+        protocol = self.messages.protocol
+        if name == _SENT:
+            return kernel.lost_sends(protocol)
+        # What was sent on a connection tells what was read.
+        senders = self.kernels if protocol == "tcp" else []
+        lost = kernel.lost_reads(protocol) + sum(each.lost_sends(protocol) for each in senders)
+        return lost + self.found.unknown
+
+    def _problem(self, kernel: _Kernel, what: str) -> None:
+        place = {"host": kernel.name, "file": f"messages {self.messages.name}"}
+        self.problems.append({**place, "what": what})
 
 
 def _kernel(
@@ -118,7 +158,7 @@ def _kernel(
 ) -> _Kernel:
     tables = KernelTables(made, name)
     threads = owners(experiment, repeat, tables)
-    return _Kernel(name, tables, absent, tables.dropped(), threads)
+    return _Kernel(name, tables, absent, tables.losses(), threads)
 
 
 def _rows(

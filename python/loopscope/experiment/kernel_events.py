@@ -59,6 +59,7 @@ CLASSES: dict[str, tuple[str, ...]] = {
         "bpf/tcp_ready",
         "bpf/tcp_read",
         "bpf/tcp_resend",
+        "bpf/tcp_message",
         "bpf/segment_out",
         "bpf/segment_in",
     ),

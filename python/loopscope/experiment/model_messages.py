@@ -9,16 +9,39 @@ from pydantic import Field, Tag
 from .file_section import Section, word_or_mapping
 from .model_network import MessageNumber
 from .place import Place
-from .values import Integer
+from .quantity import SIZE
+from .values import Integer, Quantity
 
 _PORT = Integer(1, 65535)
+
+
+class MessageLength(Section):
+    """Where messages on a connection have their length, by which they are told apart."""
+
+    offset: Annotated[int, Quantity(SIZE, "0B", "65535B")] = Field(
+        default=0, description="Bytes of the message before it, such as 4B. Default: 0B."
+    )
+    width: Annotated[int, Quantity(SIZE, "1B", "8B")] = Field(
+        default=4, description="Bytes of it, 1B to 8B. Default: 4B."
+    )
+    order: Literal["little", "big"] = Field(
+        default="big",
+        description="Whether its most significant byte comes first (big, network order) or its "
+        "least significant one (little).",
+    )
+    uncounted: Annotated[int, Quantity(SIZE, "0B", "1MiB")] = Field(
+        default=0,
+        description="Bytes of the message that it does not count, such as 4B where it is that of "
+        "what follows it. Default: 0B.",
+    )
 
 
 class ProgramMessages(Section):
     """Messages that programs send to a port or from it, told from the kernel's events."""
 
     protocol: Literal["udp", "tcp"] = Field(
-        description="udp: a message is a datagram. tcp: it is what one call writes to a connection."
+        description="udp: a message is a datagram. tcp: it is what one call writes to a "
+        "connection, or what has a length."
     )
     to: Annotated[int, _PORT] | None = Field(
         default=None, description="Port that they are sent to, of what receives them."
@@ -38,8 +61,18 @@ class ProgramMessages(Section):
         "place on its connection, from 0 (tcp). Default: the first eight bytes, little-endian.",
     )
 
+    length: MessageLength | None = Field(
+        default=None,
+        description="Where a message on a connection has its length (tcp). A call may then write "
+        "several, and several calls one, but for the length itself. Default: a message is what a "
+        "call writes.",
+    )
+
     @classmethod
     def check(cls, at: Place) -> None:
+        length = at.get("length")
+        if length is not None and at.text_at("protocol") == "udp":
+            length.report("a datagram is a message: only those of tcp have a length", at_key=True)
         if len(at.keys & {"to", "from"}) != 1:
             at.report("say by which port they are known: to or from, one of them", at_key=True)
         number = at.get("number")

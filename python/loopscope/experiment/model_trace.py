@@ -8,7 +8,7 @@ from pydantic import Discriminator, Field, Tag
 
 from . import event_values, kernel_events, model_paths, values
 from .file_section import Section, word_or_list
-from .model_messages import ProgramMessages
+from .model_messages import MessageLength, ProgramMessages
 from .place import Place
 from .problem import nearest
 from .quantity import DURATION, SIZE
@@ -205,10 +205,11 @@ def _check_numbers(at: Place) -> None:
     places: dict[tuple[object, ...], object] = {}
     for _, each in at.entries("messages"):
         number = each.get("number")
-        if number is not None and number.text == "order":
+        if number is not None and number.text == "order" and each.get("length") is None:
             continue
-        offset = each.get("number", "offset")
-        given = "0B" if offset is None else str(offset.scalar)
+        keys = [("number", "offset"), *(("length", key) for key in MessageLength.model_fields)]
+        values = [each.get(*key) for key in keys]
+        given = [None if value is None else value.scalar for value in values]
         ports = (way for way in ("to", "from") if each.get(way) is not None)
         for way in ports:
             port = each.get(way)
@@ -216,6 +217,6 @@ def _check_numbers(at: Place) -> None:
             key = each.text_at("protocol"), way, port.scalar
             if places.setdefault(key, given) != given:
                 (number or each).report(
-                    f"other messages {way} port {port.scalar} have their number at another place: "
-                    "of a port there can be one"
+                    f"other messages {way} port {port.scalar} have their number or length at "
+                    "another place: of a port there can be one"
                 )

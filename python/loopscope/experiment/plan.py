@@ -285,7 +285,8 @@ class ProgramMessages:
     """Messages that programs send to a port, or ``from_port`` from it.
 
     ``number`` is where they have their number, in bytes: ``offset``, ``width`` and ``order`` of
-    them; None: it is their place on their connection.
+    them; None: it is their place on their connection. ``length``: where they have their length,
+    with ``uncounted`` bytes that it does not count; None: what a call writes is a message.
     """
 
     name: str
@@ -293,6 +294,7 @@ class ProgramMessages:
     port: int
     from_port: bool
     number: dict[str, Any] | None
+    length: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

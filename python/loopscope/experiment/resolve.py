@@ -120,7 +120,8 @@ def _messages(name: str, given: model_messages.ProgramMessages) -> plan.ProgramM
     number = None if given.number == "order" else given.number.model_dump()
     port = given.to or given.from_
     assert port is not None
-    return plan.ProgramMessages(name, given.protocol, port, given.to is None, number)
+    length = None if given.length is None else given.length.model_dump()
+    return plan.ProgramMessages(name, given.protocol, port, given.to is None, number, length)
 
 
 def graph(given: Mapping[str, pipelines.Pipeline], modules: Mapping[str, str]) -> plan.Graph:

@@ -318,13 +318,13 @@ class Agent:
         classes: Mapping[str, Sequence[str]],
         buffer: int,
         period_ns: int = 0,
-        numbers: Iterable[tuple[int, int, bool, int]] = (),
+        numbers: Iterable[Mapping[str, Any]] = (),
     ) -> pb.StartKernelReply:
         """Begins to record the kernel's events, tracepoints by class, by the clock of ``host``.
 
         Each processor has ``buffer`` bytes for each class. Counts of threads are looked at every
-        ``period_ns``. ``numbers`` is where messages have their number: IP's protocol, port, whether
-        they come from it, and bytes before the number.
+        ``period_ns``. ``numbers`` is where messages have their number, with the keys of the
+        protocol's ``MessageNumber``.
         """
         named = [pb.KernelClass(name=name, events=events) for name, events in classes.items()]
         request = pb.StartKernelRequest(
@@ -332,10 +332,7 @@ class Agent:
             classes=named,
             buffer=buffer,
             period_ns=period_ns,
-            numbers=(
-                pb.MessageNumber(protocol=protocol, port=port, sender=sender, offset=offset)
-                for protocol, port, sender, offset in numbers
-            ),
+            numbers=[pb.MessageNumber(**each) for each in numbers],
         )
         reply: pb.StartKernelReply = await self._ask("StartKernel", request, 60)
         return reply

@@ -69,6 +69,21 @@ pub struct Number {
     pub from: bool,
     /// Bytes of the message before it.
     pub offset: u32,
+    /// Where it has its length, on a connection; `None`: a message is what a call writes.
+    pub length: Option<Length>,
+}
+
+/// Where messages have their length.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Length {
+    /// Bytes of the message before it.
+    pub offset: u32,
+    /// Bytes of it, 1 to 8.
+    pub width: u8,
+    /// Whether the most significant one comes first.
+    pub big_endian: bool,
+    /// Bytes of the message that it does not count.
+    pub uncounted: u32,
 }
 
 /// Programs that record events of a class in some network namespaces.
@@ -79,11 +94,11 @@ pub(crate) struct Programs {
     namespaces: HashMap<MapData, u32, u8>,
     counts: PerCpuArray<MapData, [u64; 2]>,
     /// Where messages have their number, of the classes that look at packets.
-    numbers: Option<HashMap<MapData, u32, u32>>,
+    numbers: Option<HashMap<MapData, u32, [u32; 4]>>,
     /// Those that this kernel has no tracepoint for.
     pub(crate) absent: Vec<Kind>,
-    /// Events that were missed before those that are kept.
-    missed_before: u64,
+    /// Events that were missed before those that are kept, by name.
+    missed_before: BTreeMap<String, u64>,
 }
 
 impl Programs {
@@ -108,7 +123,8 @@ impl Programs {
         let mut ebpf = loader.load(object).map_err(refused)?;
         let mut absent = vec![];
         for &kind in kinds {
-            match attach(&mut ebpf, &btf, kind) {
+            let Some(tracepoint) = kind.tracepoint() else { continue };
+            match attach(&mut ebpf, &btf, kind, tracepoint) {
                 Ok(()) => {}
                 Err(ProgramError::Btf(_)) => absent.push(kind),
                 Err(error) => return Err(ProgramsError::Refused(causes(&error))),
@@ -118,7 +134,15 @@ impl Programs {
         let (ring, namespaces) = (map("ring").try_into()?, map("namespaces").try_into()?);
         let counts = map("counts").try_into()?;
         let numbers = ebpf.take_map("numbers").map(HashMap::try_from).transpose()?;
-        Ok(Programs { ebpf, ring, namespaces, counts, numbers, absent, missed_before: 0 })
+        Ok(Programs {
+            ebpf,
+            ring,
+            namespaces,
+            counts,
+            numbers,
+            absent,
+            missed_before: BTreeMap::new(),
+        })
     }
 
     /// The processors that a record may be of.
@@ -134,7 +158,9 @@ impl Programs {
         numbers.iter().try_for_each(|each| {
             let way = u32::from(each.from);
             let of = u32::from(each.protocol) << 24 | way << 16 | u32::from(each.port);
-            Ok(map.insert(of, each.offset, 0)?)
+            let length = each.length.unwrap_or_default();
+            let form = u32::from(length.width) | u32::from(length.big_endian) << 16;
+            Ok(map.insert(of, [each.offset, length.offset, form, length.uncounted], 0)?)
         })
     }
 
@@ -173,22 +199,24 @@ impl Programs {
             .collect())
     }
 
-    /// Events at which a program did not run, because it was running on their processor already.
-    pub(crate) fn missed(&self) -> u64 {
-        let missed = self.ebpf.programs().filter_map(|(_, program)| {
+    /// Events at which a program did not run, because it was running on their processor already;
+    /// by name, those of which there are any.
+    pub(crate) fn missed(&self) -> BTreeMap<String, u64> {
+        let missed = self.ebpf.programs().filter_map(|(name, program)| {
             let fd = program.fd().ok()?.as_fd().as_raw_fd();
             let about = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
             let line = about.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?;
-            line.trim().parse::<u64>().ok()
+            let before = self.missed_before.get(name).copied().unwrap_or_default();
+            Some((name.to_owned(), line.trim().parse::<u64>().ok()?.saturating_sub(before)))
         });
-        missed.sum::<u64>().saturating_sub(self.missed_before)
+        missed.filter(|(_, missed)| *missed > 0).collect()
     }
 }
 
-fn attach(ebpf: &mut Ebpf, btf: &Btf, kind: Kind) -> Result<(), ProgramError> {
+fn attach(ebpf: &mut Ebpf, btf: &Btf, kind: Kind, tracepoint: &str) -> Result<(), ProgramError> {
     let program = ebpf.program_mut(kind.name()).expect("the object has this program");
     let program: &mut BtfTracePoint = program.try_into()?;
-    program.load(kind.tracepoint(), btf)?;
+    program.load(tracepoint, btf)?;
     program.attach()?;
     Ok(())
 }

@@ -32,6 +32,7 @@ pub(crate) enum Kind {
     DatagramReady,
     DatagramRead,
     Drop,
+    Message,
 }
 
 /// What a text of an event is made of.
@@ -91,7 +92,7 @@ const DROPPED: [Column; 1] = [Column("protocol", FieldType::U8, 91)];
 const WITHIN: &str = "within_ns";
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 15] = [
+    pub(crate) const ALL: [Kind; 16] = [
         Kind::Send,
         Kind::Receive,
         Kind::Ready,
@@ -107,6 +108,7 @@ impl Kind {
         Kind::DatagramReady,
         Kind::DatagramRead,
         Kind::Drop,
+        Kind::Message,
     ];
 
     fn of(number: u8) -> Option<Kind> {
@@ -136,6 +138,7 @@ impl Kind {
             Kind::DatagramReady => "datagram_ready",
             Kind::DatagramRead => "datagram_read",
             Kind::Drop => "packet_drop",
+            Kind::Message => "tcp_message",
         }
     }
 
@@ -157,9 +160,10 @@ impl Kind {
         matches!(self, Kind::Interruptible | Kind::Uninterruptible)
     }
 
-    /// The kernel's tracepoint at which it is recorded.
-    pub(crate) fn tracepoint(self) -> &'static str {
-        match self {
+    /// The kernel's tracepoint at which its program records it; `None` where another one's does.
+    pub(crate) fn tracepoint(self) -> Option<&'static str> {
+        Some(match self {
+            Kind::Message => return None,
             Kind::Send => "tcp_sendmsg_locked",
             Kind::Receive => "tcp_probe",
             Kind::Ready | Kind::DatagramReady => "sk_data_ready",
@@ -171,12 +175,13 @@ impl Kind {
             Kind::DatagramRead => "sock_recv_length",
             Kind::Drop => "kfree_skb",
             Kind::Interruptible | Kind::Uninterruptible => "sched_switch",
-        }
+        })
     }
 
     fn columns(self) -> Vec<Column> {
         let parts: &[&[Column]] = match self {
             Kind::Send => &[&SOCKET, &RANGE, &STATE, &NUMBER_SENT],
+            Kind::Message => &[&SOCKET, &RANGE, &NUMBER_SENT],
             Kind::Resend => &[&SOCKET, &RANGE, &STATE, &READ_UPTO],
             Kind::Receive => &[&SOCKET, &RANGE, &HEADER, &STATE, &READ_UPTO],
             Kind::Ready | Kind::Read => &[&SOCKET, &STATE, &READ_UPTO],

@@ -215,14 +215,18 @@ impl ProgramRecorder {
                 counts.gaps.push((self.emptied, now, lost));
             }
         }
-        let (missed, class) = (self.programs.missed(), &self.class);
+        let (known, class) = (self.programs.missed(), &self.class);
+        let missed = known.values().sum::<u64>();
+        let names: Vec<String> = known.keys().map(|name| format!("{class}:{name}")).collect();
         let problem = format!(
-            "{missed} events of class {class} came while the program for them was running on their \
-             processor; which processors these were is not told"
+            "{missed} events {} came while the program for them was running on their processor; \
+             which processors these were is not told",
+            names.join(", ")
         );
         if let Some(counts) = self.counts.values_mut().next().filter(|_| missed > 0) {
             counts.dropped += missed;
             counts.gaps.push((self.begun, now, missed));
+            counts.known = known;
         }
         let mut problems: Vec<String> = (missed > 0).then_some(problem).into_iter().collect();
         if let Err(error) = name_functions(&mut self.symbols, &self.symbols_path) {

@@ -78,6 +78,7 @@ pub fn recorded(
     let (recorder, recording) = Recorder::start(&request).unwrap();
     if let Some(error) = recorder.without.get(class) {
         skip::skipped(&error.to_string());
+        recorder.finish().unwrap();
         return None;
     }
     assert_eq!(recording.absent, [""; 0]);
