@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -22,6 +22,10 @@ IN_SOFTIRQ = 16
 NET_RX = 3
 
 
+Served = tuple[int, int | None, int | None]
+"""Processor, start and end of an interrupt; None: that event is lost."""
+
+
 class Kernel:
     """The tables of a kernel's events, as a run offers them."""
 
@@ -29,15 +33,15 @@ class Kernel:
         self,
         switches: Sequence[tuple[int, int, int, int, int]],
         wakings: Sequence[tuple[int, int, int, int, int]] = (),
-        timers: Sequence[tuple[int, int, int]] = (),
+        timers: Sequence[Served] = (),
         raises: Sequence[tuple[int, int, int, int]] = (),
-        served: Sequence[tuple[int, int, int]] = (),
+        served: Sequence[Served] = (),
     ) -> None:
         """Switches: time, processor, thread that goes, its state, thread that comes.
 
         Wakings: time, processor, thread in which it happens, thread that is woken, flags. Timers:
         processor, start, end. Of NET_RX, raises: time, processor, thread, flags; served: processor,
-        start, end.
+        start, end; None: that event is lost.
         """
         self._con = duckdb.connect()
         columns: dict[str, list[dict[str, Any]]] = {
@@ -65,10 +69,14 @@ class Kernel:
                 for ts, cpu, by, woken, flags in wakings
             ],
             "kernel.local_timer_entry": [
-                {"ts": start, "counter": 3 * start, "cpu": cpu} for cpu, start, _ in timers
+                {"ts": start, "counter": 3 * start, "cpu": cpu}
+                for cpu, start, _ in timers
+                if start is not None
             ],
             "kernel.local_timer_exit": [
-                {"ts": end, "counter": 3 * end, "cpu": cpu} for cpu, _, end in timers
+                {"ts": end, "counter": 3 * end, "cpu": cpu}
+                for cpu, _, end in timers
+                if end is not None
             ],
             "kernel.softirq_raise": [
                 {
@@ -84,9 +92,12 @@ class Kernel:
             "kernel.softirq_entry": [
                 {"ts": start, "counter": 3 * start, "cpu": cpu, "vec": NET_RX}
                 for cpu, start, _ in served
+                if start is not None
             ],
             "kernel.softirq_exit": [
-                {"ts": end, "counter": 3 * end, "cpu": cpu} for cpu, _, end in served
+                {"ts": end, "counter": 3 * end, "cpu": cpu, "vec": NET_RX}
+                for cpu, _, end in served
+                if end is not None
             ],
         }
         columns_of_all = ("ts", "counter", "cpu", "tid", "task", "common_flags", "vec")
@@ -97,6 +108,7 @@ class Kernel:
             table = pa.Table.from_pylist(filled)
             self._tables[name] = table if rows else table.slice(0, 0)
         self.tables = list(self._tables)
+        self.kernel_gaps: dict[tuple[int, str], dict[str, list[tuple[int, int]]]] = {}
 
     def relation(self, name: str) -> duckdb.DuckDBPyRelation:
         return self._con.from_arrow(self._tables[name])
@@ -411,10 +423,19 @@ def test_a_kernel_that_does_not_tell_when_idling_ends() -> None:
     assert (only.name, only.by) == ("wake-up", IDLE) and "not told" in only.what
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_parts_follow_each_other_without_a_gap(seed: int) -> None:
-    """Whatever the events say, also where some of them are missing."""
-    drawn = random.Random(seed)
+@dataclass
+class Drawn:
+    """Events that are drawn by chance, as `Kernel` takes them."""
+
+    switches: list[tuple[int, int, int, int, int]]
+    wakings: list[tuple[int, int, int, int, int]]
+    timers: list[tuple[int, int, int]]
+    raises: list[tuple[int, int, int, int]]
+    served: list[tuple[int, int, int]]
+
+
+def drawn_events(drawn: random.Random) -> Drawn:
+    """Switches that follow each other on two processors, and anything else at any time."""
     threads = [IDLE, SENDER, RECEIVER, HOG]
     switches, wakings = [], []
     on = {0: IDLE, 1: IDLE}
@@ -432,8 +453,17 @@ def test_parts_follow_each_other_without_a_gap(seed: int) -> None:
         for ts in range(1, 999, drawn.randrange(5, 50))
     ]
     served = [(drawn.randrange(2), ts, ts + drawn.randrange(1, 30)) for ts in range(0, 999, 31)]
-    kept = [each for each in switches if drawn.random() < 0.9]
-    scheduling = Kernel(kept, wakings, timers, raises, served).scheduling()
+    return Drawn(switches, wakings, timers, raises, served)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_parts_follow_each_other_without_a_gap(seed: int) -> None:
+    """Whatever the events say, also where some of them are missing."""
+    drawn = random.Random(seed)
+    events = drawn_events(drawn)
+    kept = [each for each in events.switches if drawn.random() < 0.9]
+    others = events.wakings, events.timers, events.raises, events.served
+    scheduling = Kernel(kept, *others).scheduling()
     begin = drawn.randrange(1, 900)
     end = begin + drawn.randrange(1, 300)
     came = drawn.randrange(begin - 20, end + 20)
@@ -448,6 +478,66 @@ def test_parts_follow_each_other_without_a_gap(seed: int) -> None:
         assert found[0].start == begin and found[-1].end == end
         assert all(part.end > part.start for part in found), [p for p in found if p.end <= p.start]
         assert all(a.end == b.start for a, b in zip(found, found[1:], strict=False))
+
+
+@pytest.mark.parametrize("kind", ["sched", "irq", "softirq"])
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_told_in_spite_of_lost_events_is_what_they_would_have_told(
+    seed: int, kind: str
+) -> None:
+    """All else is unknown; what has nothing to do with the time of the loss is told."""
+    drawn = random.Random(seed)
+    events = drawn_events(drawn)
+    lost = drawn.randrange(100, 900)
+    until = lost + drawn.randrange(1, 60)
+
+    def scheduling(*given: Any, gap: bool) -> Scheduling:
+        kernel = Kernel(*given)
+        if gap:
+            kernel.kernel_gaps = {(1, "_kernel"): {kind: [(3 * lost, 3 * until)]}}
+        return kernel.scheduling()
+
+    def is_lost(at: int) -> bool:
+        """Whether an event is lost, of which those in the gap may be."""
+        return lost < at < until and drawn.random() < 0.5
+
+    fewer = {
+        "sched": lambda: {
+            "switches": [each for each in events.switches if not is_lost(each[0])],
+            "wakings": [each for each in events.wakings if not is_lost(each[0])],
+        },
+        "irq": lambda: {
+            "timers": [
+                (cpu, *(None if is_lost(at) else at for at in times))
+                for cpu, *times in events.timers
+            ]
+        },
+        "softirq": lambda: {
+            "raises": [each for each in events.raises if not is_lost(each[0])],
+            "served": [
+                (cpu, *(None if is_lost(at) else at for at in times))
+                for cpu, *times in events.served
+            ],
+        },
+    }[kind]()
+    given = {name: getattr(events, name) for name in Drawn.__annotations__}
+    full = scheduling(*given.values(), gap=False)
+    less = scheduling(*(given | fewer).values(), gap=True)
+    far = same = 0
+    for _ in range(60):
+        begin = drawn.randrange(max(lost - 250, 1), until + 50)
+        end = begin + drawn.randrange(1, 300)
+        sender = drawn.choice([SENDER, RECEIVER, None])
+        whole, told = (split(each, sender, begin, RECEIVER, end) for each in (full, less))
+        assert told[0].start == begin and told[-1].end == end
+        by_instant = {at: part for part in whole for at in range(part.start, part.end)}
+        for part in told:
+            for at in range(part.start, part.end) if part.name != "unknown" else ():
+                other = by_instant[at]
+                assert (part.name, part.tid, part.by) == (other.name, other.tid, other.by), part
+        far += lost > end + 30
+        same += lost > end + 30 and told == whole
+    assert same >= 0.8 * far
 
 
 def test_every_part_has_a_colour() -> None:

@@ -21,6 +21,6 @@ def test_the_guides_programs_are_measured_and_explained(machine: Machine) -> Non
     assert re.search(main + "clock_nanosleep until", done.stdout, re.MULTILINE), done.stdout
     first = re.findall(r"^message (\d+): loop (\d+)", done.stdout, re.MULTILINE)
     assert len(first) == 2 and {int(number) % 50 for number, _ in first} <= {7, 8}
-    assert re.search(r"^ +controller +200$", done.stdout, re.MULTILINE), done.stdout
+    assert re.search(r"^controller +200$", done.stdout, re.MULTILINE), done.stdout
     hop = r"^  camera/frame:sent → controller/frame:received "
     assert len(re.findall(hop, done.stdout, re.MULTILINE)) == 3

@@ -55,11 +55,14 @@ class Part:
 
 
 WITHOUT_STATE = "the scheduler's events do not tell what the thread did"
+LOST = "events of the kernel were lost"
 UNTOLD_INTERRUPT = "until an interrupt that is not told"
 UNRECORDED = {
     "interrupt": "until an interrupt; `irq:*` was not recorded",
     "softirq": "until a soft interrupt; `softirq:*` was not recorded",
 }
+CLASSES = {"interrupt": "irq", "softirq": "softirq"}
+"""The classes of events that tell of interruptions, by the names of parts."""
 # The names of threads.
 _SERVE_INTERRUPTS = ("ksoftirqd/", "napi/", "irq/")
 
@@ -231,6 +234,9 @@ def split(
             # What it did since then was about other messages.
             parts.append(Part("held", begin, at, None, None, what=RECEIVED))
             break
+        if scheduling.lost("sched", state.start, max(at, state.told_at)):
+            parts.append(Part("unknown", begin, at, tid, None, what=LOST))
+            break
         since = max(state.start, begin)
         if tid == sender and state.state == "unknown" and state.start < begin:
             # It was on a processor at its own event, and has not left that since.
@@ -280,15 +286,20 @@ def _to_thread(
             what = UNTOLD_INTERRUPT if told else UNRECORDED[kind]
             return [Part("unknown", begin, at, None, cpu, what=what), *parts], None
         start = max(served.start, begin)
+        if scheduling.lost(CLASSES[kind], served.start, at):
+            return [Part("unknown", begin, at, None, cpu, what=LOST), *parts], None
         if start < at:
             parts.insert(0, Part(kind, start, at, happening.by, cpu, what=served.name))
-        raised = scheduling.interrupts.raised(cpu, served) if kind == "softirq" else None
+        asked = scheduling.interrupts.raised(cpu, served) if kind == "softirq" else None
         if start == begin:
             return parts, None
-        if raised is None:
+        if asked is None:
             what = f"before {served.name}"
             return [Part("unknown", begin, start, None, cpu, what=what), *parts], None
+        raised, since = asked
         at = max(raised.at, begin)
+        if scheduling.lost("softirq", since, start) or scheduling.lost("sched", raised.at, start):
+            return [Part("unknown", begin, start, None, cpu, what=LOST), *parts], None
         parts[:0] = _on(scheduling, cpu, at, start, lambda _: "pending", None, served.name)
         if at == begin:
             return parts, None
@@ -354,6 +365,9 @@ def _interrupted(
     scheduling: Scheduling, tid: int, cpu: int, start: int, end: int
 ) -> Iterator[Part]:
     """A time on a processor, without the interrupts in it, and these."""
+    if any(scheduling.lost(each, start, end) for each in CLASSES.values()):
+        yield Part("unknown", start, end, tid, cpu, what=LOST)
+        return
 
     def cut(
         kind: str, rest: Callable[[int, int], Iterator[Part]], since: int, until: int

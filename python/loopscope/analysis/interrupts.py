@@ -6,7 +6,7 @@ All times are ns of the kernel's own place on the global time line.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,12 +15,15 @@ from loopscope.analysis.kernels import rows_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    import pyarrow as pa
 
     from loopscope.timeline import Run
 
     Integers = npt.NDArray[np.int64]
     Names = npt.NDArray[np.object_]
 
+Gap = tuple[int, int]
+"""When events were lost: from and until."""
 # TRACE_FLAG_HARDIRQ and TRACE_FLAG_SOFTIRQ of the kernel.
 _IN_HARD = 8
 _IN_SOFT = 16
@@ -59,11 +62,14 @@ class Happening(NamedTuple):
 class Interrupts:
     """What interrupted the processors of a kernel in one repeat."""
 
-    def __init__(self, run: Run, repeat: int, kernel: str) -> None:
-        """Raises `RunError` where the tables cannot be read."""
+    def __init__(
+        self, run: Run, repeat: int, kernel: str, lost: Mapping[str, Sequence[Gap]]
+    ) -> None:
+        """``lost``: when events were lost, by class. Raises `RunError` where a table is no good."""
+        of = (run, repeat, kernel)
         self._served = {
-            "interrupt": _of_cpus(_hard(run, repeat, kernel)),
-            "softirq": _of_cpus(_soft(run, repeat, kernel)),
+            "interrupt": _of_cpus(_hard(*of, lost.get("irq", ()))),
+            "softirq": _of_cpus(_soft(*of, lost.get("softirq", ()))),
         }
         self._raises = _raises(run, repeat, kernel)
 
@@ -93,8 +99,11 @@ class Interrupts:
             return None
         return Interrupt(names[place], int(starts[place]), int(ends[place]))
 
-    def raised(self, cpu: int, served: Interrupt) -> Happening | None:
-        """What asked for a soft interrupt first since the one of that name before it."""
+    def raised(self, cpu: int, served: Interrupt) -> tuple[Happening, int] | None:
+        """What asked for a soft interrupt first since the end of the one of that name before it.
+
+        And when that was; -1: there was none.
+        """
         found = self._raises.get((cpu, served.name))
         if found is None:
             return None
@@ -108,10 +117,11 @@ class Interrupts:
         if place == len(times) or times[place] > served.start:
             return None
         within = interruption(int(flags[place]))
-        return Happening(int(times[place]), int(by[place]), within, cpu)
+        return Happening(int(times[place]), int(by[place]), within, cpu), since
 
 
 _Served = tuple["Names", "Integers", "Integers"]
+_NEVER = np.iinfo(np.int64).max
 _NONE: _Served = (
     np.array([], dtype=object),
     np.array([], dtype=np.int64),
@@ -138,7 +148,7 @@ def _in_order(parts: list[_Served]) -> _Served:
     return names[outer], starts[outer], ends[outer]
 
 
-def _hard(run: Run, repeat: int, kernel: str) -> _Found:
+def _hard(run: Run, repeat: int, kernel: str, lost: Sequence[Gap]) -> _Found:
     found: _Found = []
     for table in run.tables:
         name = table.removeprefix("kernel.").removesuffix("_entry")
@@ -146,38 +156,74 @@ def _hard(run: Run, repeat: int, kernel: str) -> _Found:
             continue
         if f"kernel.{name}_exit" in run.tables:
             shown = "'irq ' || irq || ' ' || name" if name == "irq_handler" else f"'{name}'"
-            found += _pairs(run, repeat, kernel, name, shown)
+            at_exit = "'irq ' || irq" if name == "irq_handler" else shown
+            found += _pairs(run, repeat, kernel, name, (shown, at_exit), lost)
     return found
 
 
-def _soft(run: Run, repeat: int, kernel: str) -> _Found:
+def _soft(run: Run, repeat: int, kernel: str, lost: Sequence[Gap]) -> _Found:
     if not {"kernel.softirq_entry", "kernel.softirq_exit"} <= set(run.tables):
         return []
-    return _pairs(run, repeat, kernel, "softirq", _VECTOR)
+    return _pairs(run, repeat, kernel, "softirq", (_VECTOR, _VECTOR), lost)
 
 
 _CASES = " ".join(f"WHEN {number} THEN '{name}'" for number, name in enumerate(_VECTORS))
 _VECTOR = f"CASE vec {_CASES} ELSE 'vector ' || vec END"
 
 
-def _pairs(run: Run, repeat: int, kernel: str, name: str, shown: str) -> _Found:
-    """The entries of each processor that are followed by their exit."""
-    columns = f"cpu, ts, {shown} AS name"
-    entries = rows_of(run, f"kernel.{name}_entry", repeat, kernel, columns)
-    exits = rows_of(run, f"kernel.{name}_exit", repeat, kernel, "cpu, ts")
-    cpus, starts = entries["cpu"].to_numpy(), entries["ts"].to_numpy()
-    coded = entries["name"].dictionary_encode().combine_chunks()
-    words = np.array(coded.dictionary.to_pylist(), dtype=object)
-    names = words[coded.indices.to_numpy()] if len(words) else np.array([], dtype=object)
-    exit_cpus, exit_times = exits["cpu"].to_numpy(), exits["ts"].to_numpy()
+def _pairs(
+    run: Run,
+    repeat: int,
+    kernel: str,
+    name: str,
+    shown: tuple[str, str],
+    lost: Sequence[Gap],
+) -> _Found:
+    """The interrupts of each processor, from an entry to the exit that follows it.
+
+    Where one of the two is lost, as far as it surely went on: from or to a gap. ``shown``: the name
+    at an entry and at an exit, as SQL.
+    """
+    ends = [
+        rows_of(run, f"kernel.{name}_{end}", repeat, kernel, f"cpu, ts, {text} AS name")
+        for end, text in zip(("entry", "exit"), shown, strict=True)
+    ]
+    cpus, times = ([each[column].to_numpy() for each in ends] for column in ("cpu", "ts"))
+    names = [_texts(each["name"]) for each in ends]
     found: _Found = []
-    for cpu in np.unique(cpus).tolist():
-        ends = exit_times[exit_cpus == cpu]
-        begun = starts[cpus == cpu]
-        place = np.searchsorted(ends, begun, side="right")
-        ended = place < len(ends)
-        found.append((cpu, (names[cpus == cpu][ended], begun[ended], ends[place[ended]])))
+    for cpu in np.unique(np.concatenate(cpus)).tolist():
+        here = [each == cpu for each in cpus]
+        begun, ended = (each[of] for each, of in zip(times, here, strict=True))
+        of_entry, of_exit = (each[of] for each, of in zip(names, here, strict=True))
+        place = np.searchsorted(ended, begun, side="right")
+        following = np.append(begun[1:], _NEVER)
+        whole = np.append(ended, _NEVER)[place] < following
+        found.append((cpu, (of_entry[whole], begun[whole], ended[place[whole]])))
+        if not lost:
+            continue
+        parts = []
+        for row in np.flatnonzero(~whole).tolist():
+            gap = next(
+                (gap for gap in lost if begun[row] < gap[1] and gap[0] < following[row]), None
+            )
+            if gap is not None:
+                parts.append((of_entry[row], int(begun[row]), max(gap[0], int(begun[row]))))
+        for row in np.setdiff1d(np.arange(len(ended)), place[whole]).tolist():
+            before = int(ended[row - 1]) if row else -_NEVER
+            gap = next((gap for gap in lost if before < gap[1] and gap[0] < ended[row]), None)
+            if gap is not None:
+                parts.append((of_exit[row], min(gap[1], int(ended[row])), int(ended[row])))
+        if parts:
+            columns = [np.array(column) for column in zip(*parts, strict=True)]
+            found.append((cpu, (columns[0].astype(object), columns[1], columns[2])))
     return found
+
+
+def _texts(column: pa.ChunkedArray) -> Names:
+    """A column of few different texts."""
+    coded = column.dictionary_encode().combine_chunks()
+    words = np.array(coded.dictionary.to_pylist(), dtype=object)
+    return words[coded.indices.to_numpy()] if len(words) else np.array([], dtype=object)
 
 
 _Raised = tuple["Integers", "Integers", "Integers"]

@@ -45,7 +45,7 @@ def missing_events(run: Run, component: str, entity: str) -> int:
     cut_short = unfinished(run)
     group, _, name = entity.partition(":")
     for repeat in run.repeats:
-        if (told := run.messages[repeat].get(group)) is not None:
+        if (told := run.messages.get(repeat, {}).get(group)) is not None:
             missing = told[name]["missing"]
             kernel = _host(run, component)
             there = missing.get(kernel, missing.get(SHARED))

@@ -43,6 +43,8 @@ class Stretch(NamedTuple):
     """The index of the event that ended its sleep, where the stretch begins with that."""
     why: str = ""
     """What is not told, where the state is unknown."""
+    told_at: int = 0
+    """When the last event was by which this is known, if it was later than the time of it."""
 
 
 class Scheduling:
@@ -75,7 +77,11 @@ class Scheduling:
         self._out = _by(self._prev, self._ts)
         self._asleep = _by(self._prev[self._sleeps], self._ts[self._sleeps])
         self._on = _by(self._cpu, self._ts)
-        self.interrupts = Interrupts(run, repeat, kernel)
+        self._lost = {
+            kind: [(self.time_of(begin), self.time_of(end)) for begin, end in gaps]
+            for kind, gaps in run.kernel_gaps.get((repeat, kernel), {}).items()
+        }
+        self.interrupts = Interrupts(run, repeat, kernel, self._lost)
 
     def time_of(self, counter: int) -> int:
         """The kernel's time at a value of the counter."""
@@ -86,6 +92,10 @@ class Scheduling:
         ticks = int(self._counter[last]) - int(self._counter[first])
         rate = (int(self._ts[last]) - int(self._ts[first])) / ticks if ticks else 0.0
         return int(self._ts[first]) + round((counter - int(self._counter[first])) * rate)
+
+    def lost(self, kind: str, start: int, end: int) -> bool:
+        """Whether events of a class may have been lost in a time."""
+        return any(begin < end and start < until for begin, until in self._lost.get(kind, ()))
 
     def before(self, tid: int, at: int) -> Stretch | None:
         """What a thread did just before an instant, and since when.
@@ -106,7 +116,8 @@ class Scheduling:
             if ended is None:
                 return Stretch(went_at, "unknown", None, why=UNTOLD_WAKING)
             if self._woken_at[ended] >= at:
-                return Stretch(went_at, "blocked", None)
+                told_at = int(self._woken_at[ended])
+                return Stretch(went_at, "blocked", None, told_at=told_at)
             if self._woken_at[ended] >= went_at:
                 begin, waking = int(self._woken_at[ended]), ended
         comes, goes = _next(self._in, tid, at), _next(self._out, tid, at)
@@ -115,8 +126,10 @@ class Scheduling:
         if comes is None or (goes is not None and self._ts[goes] < self._ts[comes]):
             # It went again without having come: the kernel did not tell of that.
             assert goes is not None
-            return Stretch(begin, "unknown", int(self._cpu[goes]), waking, UNTOLD)
-        return Stretch(begin, "runnable", int(self._cpu[comes]), waking)
+            cpu, told_at = int(self._cpu[goes]), int(self._ts[goes])
+            return Stretch(begin, "unknown", cpu, waking, UNTOLD, told_at)
+        cpu, told_at = int(self._cpu[comes]), int(self._ts[comes])
+        return Stretch(begin, "runnable", cpu, waking, told_at=told_at)
 
     def _running(self, tid: int, came: int, at: int) -> Stretch:
         """What a thread does after it came onto a processor, until ``at``."""

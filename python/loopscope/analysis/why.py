@@ -200,6 +200,9 @@ class _Explained:
         if kernels[0] is not None and sender is not None:
             within = begin, ends[0][3], end
             carried = self._network.carried(repeat, link, sender, receiver, within, err)
+            of_packets = ("tcp", "udp")
+            if any(each.lost(kind, begin, end) for each in kernels if each for kind in of_packets):
+                carried = None
         near: list[Part] = []
         if here and sender is not None and passage and length > 0:
             parts = over_link(scheduling, sender, end - length, passage, receiver, end, carried)

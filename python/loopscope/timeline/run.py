@@ -307,6 +307,21 @@ class Run:
         return tuple(accounts)
 
     @cached_property
+    def kernel_gaps(self) -> dict[tuple[int, str], dict[str, list[tuple[int, int]]]]:
+        """Between which values of the counter events were lost, by repeat and kernel, by class.
+
+        From `counts.json` of each kernel; where a recording was not ended there is none.
+        """
+        found: dict[tuple[int, str], dict[str, list[tuple[int, int]]]] = {}
+        for repeat, directory in self.repeats.items():
+            for file in sorted(directory.glob("hosts/*/kernel/counts.json")):
+                of_kernel = found.setdefault((repeat, file.parts[-3]), {})
+                for kind, processors in read_json(file)["classes"].items():
+                    gaps = (gap for each in processors.values() for gap in each["gaps"])
+                    of_kernel[kind] = sorted((begin, end) for begin, end, _ in gaps)
+        return found
+
+    @cached_property
     def kernels(self) -> dict[int, dict[str, Any]]:
         """What became of recording kernels, by repeat and kernel, from `kernel.json`."""
         found = {}

@@ -45,9 +45,7 @@ pub(crate) struct ProgramRecorder {
     symbols: Symbols,
     symbols_path: PathBuf,
     room: u64,
-    /// The counter when recording began, when the ring was emptied last, and at the last look at
-    /// the counts.
-    begun: u64,
+    /// The counter when the ring was emptied last, and at the last look at the counts.
     emptied: u64,
     looked: u64,
 }
@@ -95,7 +93,6 @@ impl ProgramRecorder {
             symbols: Symbols::default(),
             symbols_path: Recording::symbols(folder, class),
             room,
-            begun: 0,
             emptied: 0,
             looked: 0,
         };
@@ -149,8 +146,8 @@ impl ProgramRecorder {
     /// Begins to record.
     pub(crate) fn begin(&mut self) -> Result<(), RecorderError> {
         self.readings.put(&reading()?.to_bytes());
-        self.begun = read_counter().0;
-        (self.emptied, self.looked) = (self.begun, self.begun);
+        let now = read_counter().0;
+        (self.emptied, self.looked) = (now, now);
         Ok(self.programs.measure(&self.namespaces, How::Measured)?)
     }
 
@@ -225,7 +222,6 @@ impl ProgramRecorder {
         );
         if let Some(counts) = self.counts.values_mut().next().filter(|_| missed > 0) {
             counts.dropped += missed;
-            counts.gaps.push((self.begun, now, missed));
             counts.known = known;
         }
         let mut problems: Vec<String> = (missed > 0).then_some(problem).into_iter().collect();

@@ -80,7 +80,7 @@ class Activities:
                     comm = words[names[tid]] if tid in names else f"thread {tid}"
                     name = threads.named(tid, comm)
                     self._stretches[name].append((cpu, starts[places], ends[places]))
-        interrupts = Interrupts(run, repeat, kernel)
+        interrupts = Interrupts(run, repeat, kernel, {})
         for kind in ("interrupt", "softirq"):
             for cpu, (served, starts, ends) in interrupts.served(kind).items():
                 if cpu in processors:
