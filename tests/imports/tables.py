@@ -73,7 +73,8 @@ def compare(trace: Path, out: Path) -> dict[str, Any]:
             assert found is not None, f"{event}\nis not\n{waiting[0]}"
             del waiting[found]
     lost = bt_text.lost(trace)
-    assert {key: summary["lost"][key] for key in lost} == lost
+    ours_lost = {key: summary["lost"][key] for key in lost}
+    assert ours_lost == lost, f"lost: {ours_lost}, by babeltrace2 {lost}"
     return summary
 
 
