@@ -101,6 +101,18 @@ def read_loss(path: Path, repeat: int, host: str) -> list[ProcessLoss]:
     return processes
 
 
+def kernel_gaps(file: Path) -> dict[str, list[tuple[int, int]]]:
+    """Between which values of the counter events of a kernel were lost, by class.
+
+    `schema/kernel.md` describes the file, `counts.json`.
+    """
+    classes = from_json(file.read_text(encoding="utf-8"))["classes"]
+    return {
+        name: sorted((gap[0], gap[1]) for each in processors.values() for gap in each["gaps"])
+        for name, processors in classes.items()
+    }
+
+
 def _process(given: Mapping[str, Any], repeat: int, host: str) -> ProcessLoss:
     sites = tuple(
         SiteLoss(

@@ -11,7 +11,7 @@ from loopscope import layout
 from loopscope.strict_json import from_json
 from loopscope.timeline.exits import Exit, read_exit
 from loopscope.timeline.foreign import ForeignTrace, read_foreign
-from loopscope.timeline.loss import ProcessLoss, read_loss
+from loopscope.timeline.loss import ProcessLoss, kernel_gaps, read_loss
 from loopscope.timeline.manifest import (
     read_json,
     read_manifest,
@@ -310,16 +310,13 @@ class Run:
     def kernel_gaps(self) -> dict[tuple[int, str], dict[str, list[tuple[int, int]]]]:
         """Between which values of the counter events were lost, by repeat and kernel, by class.
 
-        From `counts.json` of each kernel; where a recording was not ended there is none.
+        Of a recording that was not ended it is not known.
         """
-        found: dict[tuple[int, str], dict[str, list[tuple[int, int]]]] = {}
-        for repeat, directory in self.repeats.items():
-            for file in sorted(directory.glob("hosts/*/kernel/counts.json")):
-                of_kernel = found.setdefault((repeat, file.parts[-3]), {})
-                for kind, processors in read_json(file)["classes"].items():
-                    gaps = (gap for each in processors.values() for gap in each["gaps"])
-                    of_kernel[kind] = sorted((begin, end) for begin, end, _ in gaps)
-        return found
+        return {
+            (repeat, file.parts[-3]): kernel_gaps(file)
+            for repeat, directory in self.repeats.items()
+            for file in sorted(directory.glob("hosts/*/kernel/counts.json"))
+        }
 
     @cached_property
     def kernels(self) -> dict[int, dict[str, Any]]:
