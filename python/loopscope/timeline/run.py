@@ -308,10 +308,7 @@ class Run:
 
     @cached_property
     def kernel_gaps(self) -> dict[tuple[int, str], dict[str, list[tuple[int, int]]]]:
-        """Between which values of the counter events were lost, by repeat and kernel, by class.
-
-        Of a recording that was not ended it is not known.
-        """
+        """Between which values of the counter events were lost, by repeat and kernel, by class."""
         return {
             (repeat, file.parts[-3]): kernel_gaps(file)
             for repeat, directory in self.repeats.items()
