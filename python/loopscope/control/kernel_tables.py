@@ -74,13 +74,18 @@ class KernelTables:
 
 
 def recorded(repeat: Path) -> dict[str, set[str]]:
-    """The kernels of a repeat that were recorded, with the tracepoints that they have not."""
+    """The kernels of a repeat that were recorded, with the tracepoints that they have not.
+
+    Without those that number threads otherwise than the programs see them.
+    """
     file = repeat / layout.KERNELS
     if not file.exists():
         return {}
     kernels = from_json(file.read_text(encoding="utf-8"))["kernels"]
     return {
-        name: set(found.get("absent", ())) for name, found in kernels.items() if "recorded" in found
+        name: set(found.get("absent", ()))
+        for name, found in kernels.items()
+        if "recorded" in found and found["threads_known"]
     }
 
 
