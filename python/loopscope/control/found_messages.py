@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopscope.control import datagram_reads, stream_reads
+from loopscope.control import stream_reads
+from loopscope.control.datagram_reads import Arrival, Dropped, Read, Ready, reads_of_datagrams
 from loopscope.control.kernel_tables import KernelTables
 from loopscope.experiment.plan import ProgramMessages
 
@@ -90,7 +91,7 @@ def _add_datagrams(
     of_socket = pc.not_equal(queued["socket"], pa.scalar(0, queued["socket"].type))
     whole = pc.equal(queued["fragment_offset"], 0)
     sent = queued.filter(pc.and_(pc.and_(of_socket, whole), mine(queued)))
-    found.sent += [_content(row, row["length"]) for row in sent.to_pylist()]
+    found.sent += [(_stamp(row), _content(row, row["length"])) for row in sent.to_pylist()]
     came = tables.table("datagram_in", *packet)
     theirs = came.filter(mine(came))["target"]
     ports = {_port(each) for each in pc.unique(theirs).to_pylist()}
@@ -101,23 +102,33 @@ def _add_datagrams(
     of_drop = ("cpu", "netns", "socket", "target", "length", "hash", "protocol")
     dropped = tables.table("packet_drop", *of_drop)
     dropped = dropped.filter(pc.equal(dropped["protocol"], _UDP))
-    for each, arrival in datagram_reads.reads_of_datagrams(
+    for each, arrival in reads_of_datagrams(
         _arrivals(packets),
-        (_made(datagram_reads.Ready, row) for row in ready),
-        (_made(datagram_reads.Read, row, what=_stamp(row)) for row in read),
         (
-            _made(datagram_reads.Dropped, row, content=row["hash"])
+            Ready(row["counter"], row["cpu"], row["netns"], row["port"], row["socket"])
+            for row in ready
+        ),
+        (Read(row["counter"], row["socket"], row["bytes"], _stamp(row)) for row in read),
+        (
+            Dropped(
+                row["counter"],
+                row["cpu"],
+                row["netns"],
+                row["port"],
+                row["socket"],
+                row["length"],
+                row["hash"],
+            )
             for row in _at_ports(dropped, "target", ports)
         ),
     ):
         if arrival is None:
             found.unknown += 1
         elif arrival.what["mine"]:
-            _, content = _content(arrival.what, arrival.length)
-            found.read.append((each.what, content))
+            found.read.append((each.what, _content(arrival.what, arrival.length)))
 
 
-def _arrivals(packets: list[dict[str, Any]]) -> Iterator[datagram_reads.Arrival]:
+def _arrivals(packets: list[dict[str, Any]]) -> Iterator[Arrival]:
     """The datagrams that some packets are; one in fragments has come with the last of them."""
     first: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in packets:
@@ -127,13 +138,16 @@ def _arrivals(packets: list[dict[str, Any]]) -> Iterator[datagram_reads.Arrival]
             first[key] = row
         if row["fragments_follow"] or (row["fragment_offset"] and key not in first):
             continue
-        whole = row if not row["fragment_offset"] else {**first.pop(key), "cpu": row["cpu"]}
-        yield _made(
-            datagram_reads.Arrival,
-            {**whole, "counter": row["counter"]},
-            content=whole["hash"],
-            to_group=_is_of_group(whole["target"]),
-            what=whole,
+        whole = first.pop(key) if row["fragment_offset"] else row
+        yield Arrival(
+            row["counter"],
+            row["cpu"],
+            row["netns"],
+            whole["port"],
+            whole["length"],
+            whole["hash"],
+            _is_of_group(whole["target"]),
+            whole,
         )
 
 
@@ -151,15 +165,15 @@ def found_by_tcp(
         if messages.length is not None and pc.any(pc.equal(sends["bytes"], 0)).as_py():
             found.lost.add(tables.kernel)
         calls += (
-            _made(stream_reads.Call, row, **_socket(row), what=row) for row in sends.to_pylist()
+            stream_reads.Call(row["socket"], *_ends(row), row["seq"], row["bytes"], row)
+            for row in sends.to_pylist()
         )
         reads += (
-            stream_reads.Read(row["socket"], **_socket(row), upto=upto, what=_stamp(row))
+            stream_reads.Read(row["socket"], *_ends(row), row["copied_seq"], _stamp(row))
             for row in tables.table("tcp_read", *_STAMP, *_SOCKET, "copied_seq").to_pylist()
-            for upto in [row["copied_seq"]]
         )
     for each in stream_reads.written(calls, reads):
-        stamp, content = _content(each.call.what, each.call.bytes)
+        stamp, content = _stamp(each.call.what), _content(each.call.what, each.call.bytes)
         if messages.number is None:
             content = Content(each.place, 8, each.call.bytes)
         found.sent.append((stamp, content))
@@ -174,14 +188,9 @@ FINDERS: dict[str, Finder] = {"udp": found_by_udp, "tcp": found_by_tcp}
 """By protocol."""
 
 
-def _made(kind: Any, row: Mapping[str, Any], **others: Any) -> Any:
-    """A named tuple of a row's columns, and of others."""
-    return kind(**{name: row[name] for name in kind._fields if name in row}, **others)
-
-
-def _socket(row: Mapping[str, Any]) -> dict[str, Any]:
+def _ends(row: Mapping[str, Any]) -> tuple[stream_reads.Network, stream_reads.Ends]:
     """The network and the addresses of a socket."""
-    return {"network": (row["host"], row["netns"]), "ends": (row["local"], row["remote"])}
+    return (row["host"], row["netns"]), (row["local"], row["remote"])
 
 
 def _is_of(
@@ -228,8 +237,8 @@ def _is_of_group(address: str) -> bool:
 
 
 def _stamp(row: Mapping[str, Any]) -> Stamp:
-    return Stamp(row["host"], *(row[name] for name in _STAMP))
+    return Stamp(row["host"], row["ts"], row["err_ns"], row["tid"], row["cpu"])
 
 
-def _content(row: Mapping[str, Any], length: int) -> tuple[Stamp, Content]:
-    return _stamp(row), Content(row["word"], row["word_bytes"], length)
+def _content(row: Mapping[str, Any], length: int) -> Content:
+    return Content(row["word"], row["word_bytes"], length)
