@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loopscope.analysis.results import KernelCost, KernelDrops, KernelLoss, KernelResult
+from loopscope.analysis.results import (
+    KernelCost,
+    KernelDrops,
+    KernelLoss,
+    KernelResult,
+    SocketMessages,
+)
 from loopscope.experiment import kernel_events
 
 if TYPE_CHECKING:
@@ -165,6 +171,23 @@ def _untold(run: Run) -> list[str]:
         "processor; how long it had one is not observable"
         for repeat, host, tid, name, _ in untold.order("repeat, host, tid").fetchall()
     ]
+
+
+def socket_messages(run: Run) -> tuple[SocketMessages, ...]:
+    """The messages that were told from the kernels' events, by name."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for of_repeat in run.messages.values():
+        for name, events in of_repeat.items():
+            found.setdefault(name, []).append(events)
+    return tuple(_told(name, repeats) for name, repeats in found.items())
+
+
+def _told(name: str, repeats: list[Mapping[str, Any]]) -> SocketMessages:
+    counts = {of: sum(each[of]["events"] for each in repeats) for of in ("sent", "received")}
+    by_kernel = [each[of]["missing"] for each in repeats for of in counts]
+    missing = [count for each in by_kernel for count in each.values()]
+    known = all(by_kernel) and None not in missing
+    return SocketMessages(name, **counts, missing=sum(missing) if known else None)
 
 
 def _drops(run: Run) -> list[KernelDrops]:

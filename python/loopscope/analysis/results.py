@@ -346,6 +346,18 @@ class KernelCost(Document):
 
 
 @dataclass(frozen=True)
+class SocketMessages(Document):
+    """Messages of ``trace.messages`` of the experiment, in all repeats."""
+
+    name: Annotated[str, INTERNAL]
+    sent: int
+    received: int
+    """By each component that read them."""
+    missing: int | None
+    """The most events of them that may be missing; None: there may be any number."""
+
+
+@dataclass(frozen=True)
 class KernelDrops(Document):
     """Datagrams that a kernel dropped for one reason."""
 
@@ -455,6 +467,8 @@ class Results(Document):
     loss: LossResult
     kernel: Annotated[KernelResult | None, UNLESS_EMPTY] = None
     """What was recorded of kernels; None where nothing was asked for."""
+    sockets: Annotated[tuple[SocketMessages, ...], keyed_by("name"), UNLESS_EMPTY] = ()
+    """Messages of programs that record nothing, told from the kernels' events."""
     subtracted: Annotated[tuple[CostResult, ...] | None, PlainSerializer(_by_host)]
     """The cost of recording, where it was subtracted from the times."""
     links: tuple[LinkResult, ...]

@@ -219,6 +219,22 @@ def kernel_line(results: Results) -> str:
     return "; ".join(parts)
 
 
+def sockets_line(results: Results) -> str:
+    """`cmd 200 sent, 199 received, up to 3 more; …`: messages told from the kernels' events.
+
+    Empty where there are none.
+    """
+    return "; ".join(
+        f"{each.name} {number(each.sent)} sent, {number(each.received)} received"
+        + ("" if each.missing == 0 else f", {_missing(each.missing)} more may be missing")
+        for each in results.sockets
+    )
+
+
+def _missing(count: int | None) -> str:
+    return "any number" if count is None else f"up to {number(count)}"
+
+
 def _kernel_events(classes: Mapping[str, KernelLoss]) -> str:
     counts = classes.values()
     emitted, recorded = sum(each.emitted for each in counts), sum(each.recorded for each in counts)

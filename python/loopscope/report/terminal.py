@@ -26,6 +26,7 @@ from loopscope.report.rows import (
     pattern_cells,
     pattern_line,
     probes_line,
+    sockets_line,
     value_rows,
     value_source,
 )
@@ -150,8 +151,8 @@ def _expectations(results: Results) -> list[Text]:
 
 
 def _kernel(results: Results) -> list[Text]:
-    line = kernel_line(results)
-    return [Text.assemble(("kernel  ", "dim"), line)] if line else []
+    lines = {"sockets ": sockets_line(results), "kernel  ": kernel_line(results)}
+    return [Text.assemble((name, "dim"), line) for name, line in lines.items() if line]
 
 
 def _clock(results: Results) -> list[Text]:
