@@ -204,7 +204,7 @@ fn messages_that_have_their_length_are_told_apart() {
     }
 }
 
-/// And it is told where that is.
+/// Where the length of a message is not in one call, an event without bytes says so.
 #[test]
 fn after_a_length_that_is_not_in_one_call_nothing_is_told() {
     if !alone() {

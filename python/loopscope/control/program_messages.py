@@ -104,11 +104,14 @@ class _Told:
 
     def check(self) -> None:
         """Forgets what was read where events of that were lost; notes what is not known."""
-        found = self.found
+        found, protocol = self.found, self.messages.protocol
         for kernel in self.kernels:
-            if lost := kernel.lost_reads(self.messages.protocol):
-                found.unknown += len(found.read)
-                found.read.clear()
+            if lost := kernel.lost_reads(protocol):
+                # A connection's reads may be on another kernel than its calls.
+                here = {kernel.name} if protocol == "udp" else {each.name for each in self.kernels}
+                kept = [each for each in found.read if each[0].kernel not in here]
+                found.unknown += len(found.read) - len(kept)
+                found.read = kept
                 what = f"{lost} of the kernel's events were lost, so it is not known which "
                 self._problem(kernel, what + "messages programs read")
         if found.unknown:

@@ -24,7 +24,7 @@ class Call(NamedTuple):
     network: Network
     ends: Ends
     seq: int
-    """Of its first byte that is left."""
+    """The sequence number of its first byte that is left."""
     bytes: int
     """Those that are left."""
     what: Any = None
@@ -47,7 +47,7 @@ class Written(NamedTuple):
     """What a call wrote, and what read it."""
 
     place: int
-    """Of the call on its connection, from 0."""
+    """The number of calls on the connection before it."""
     call: Call
     """When all of its bytes were left."""
     read: Read | None
