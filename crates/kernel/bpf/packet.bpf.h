@@ -139,7 +139,7 @@ enum { TO, FROM };
 #define NUMBER_OF(protocol, way, port) ((u32)(protocol) << 24 | (way) << 16 | (port))
 MAP(MAP_HASH, u32, struct number, 256) numbers SECTION(".maps");
 
-// That of the messages from a port to another one; 0: nobody asked for it.
+// Where the messages from a port to another one have their number; 0: nobody asked for it.
 static struct number *number_at(u8 protocol, u16 source, u16 target) {
     u32 key = NUMBER_OF(protocol, TO, target);
     struct number *number = map_lookup_elem(&numbers, &key);

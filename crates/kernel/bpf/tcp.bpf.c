@@ -147,12 +147,13 @@ static int of_segment(u8 kind, struct sk_buff *skb, const unsigned char *at) {
     return 0;
 }
 
-// What a call sends and is at hand: of several buffers the first one.
+// The bytes that a call sends and that can be read: of several buffers those of the first one.
 struct given {
     const unsigned char *at;
     u64 bytes;
 };
 
+// Finds those of a call; none where they are in no memory of the program's.
 static void put_given(struct given *given, struct iov_iter *from) {
     given->at = 0;
     given->bytes = 0;
@@ -172,7 +173,7 @@ static void put_given(struct given *given, struct iov_iter *from) {
     given->bytes = length < from->count ? length : from->count;
 }
 
-// Where a connection is whose messages have their length.
+// How far a connection is, whose messages have their length.
 struct way {
     u32 next; // the sequence number at which the next message begins
     u32 upto; // where the last call's bytes end
@@ -184,7 +185,7 @@ struct way_key {
 };
 MAP(MAP_LRU_HASH, struct way_key, struct way, 4096) ways SECTION(".maps");
 
-// In one call.
+// A call may have fewer than so many: with the last of them it is given up.
 enum { MOST_MESSAGES = 64 };
 
 // A message begins at `seq` and has so many bytes; with `known` bytes of a word that has its number.
@@ -199,7 +200,7 @@ static void put_message(struct sock *sk, u32 seq, u32 bytes, u64 word, u8 known)
     }
 }
 
-// Records the messages that begin in what a call gives, which has the sequence numbers from `seq` on.
+// Records the messages that begin in what a call gives to a socket.
 static void put_messages(struct sock *sk, struct iov_iter *from, struct number *number) {
     struct tcp_sock *tcp = skc_to_tcp_sock(sk);
     if (!tcp)
@@ -236,7 +237,7 @@ static void put_messages(struct sock *sk, struct iov_iter *from, struct number *
         else
             length &= width < 8 ? (1ull << 8 * width) - 1 : ~0ull;
         length += number->uncounted;
-        // It cannot be that long, or not go on.
+        // This is no length of a message.
         way.lost = !length || length > 1u << 30;
         if (way.lost)
             break;

@@ -21,14 +21,14 @@ class Arrival(NamedTuple):
     cpu: int
     netns: int
     port: int
-    """Its receiver's."""
+    """The port that it is for."""
     length: int
     content: int
     """Hash of its first bytes."""
     to_group: bool
     """Whether each member of a group has a copy."""
     what: Any = None
-    """What it is to the caller."""
+    """Whatever the caller wants back with it."""
 
 
 class Ready(NamedTuple):
@@ -38,7 +38,7 @@ class Ready(NamedTuple):
     cpu: int
     netns: int
     port: int
-    """The socket's own."""
+    """The socket's own port."""
     socket: int
 
 
@@ -50,7 +50,7 @@ class Dropped(NamedTuple):
     netns: int
     port: int
     socket: int
-    """That which was to have it; 0: none was found."""
+    """The socket that was to have it; 0: none was found."""
     length: int
     content: int
 
@@ -62,7 +62,7 @@ class Read(NamedTuple):
     socket: int
     bytes: int
     what: Any = None
-    """What it is to the caller."""
+    """Whatever the caller wants back with it."""
 
 
 _Event = Arrival | Ready | Dropped | Read

@@ -1,4 +1,4 @@
-"""Finds the messages of `trace.messages` on a kernel: what programs sent, and what they read.
+"""Finds the messages of `trace.messages`: what programs sent, and what they read.
 
 What a program sends has its number in the event of the call. What one reads has none: a datagram is
 the next in its socket's queue, and of a connection what is read goes up to a sequence number.
@@ -79,7 +79,7 @@ def found_by_udp(
 def _add_datagrams(
     found: Found, tables: KernelTables, messages: ProgramMessages, elsewhere: Collection[int]
 ) -> None:
-    """Adds those of one kernel."""
+    """Adds the datagrams of one kernel."""
     ends = ("source", "target")
 
     def mine(table: pa.Table) -> pa.Array:

@@ -26,9 +26,9 @@ class Call(NamedTuple):
     seq: int
     """The sequence number of its first byte that is left."""
     bytes: int
-    """Those that are left."""
+    """The bytes that are left."""
     what: Any = None
-    """What it is to the caller."""
+    """Whatever the caller wants back with it."""
 
 
 class Read(NamedTuple):
@@ -40,7 +40,7 @@ class Read(NamedTuple):
     upto: int
     """The sequence number of the first byte that nobody has read."""
     what: Any = None
-    """What it is to the caller."""
+    """Whatever the caller wants back with it."""
 
 
 class Written(NamedTuple):
