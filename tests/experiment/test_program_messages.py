@@ -1,4 +1,4 @@
-"""`trace.messages`: what the plan has of it, and what a path may do with its events."""
+"""`trace.messages` and `trace.wakeups`: what the plan has of them, and what a path may do."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_events_of_the_kernel_that_were_asked_for_are_recorded_too(changed):
 
 def test_a_group_has_two_events(changed):
     (problem,) = experiment.check(changed(GIVEN, (EVENTS[0], "[a/cmd:sent, b/cmd:read]")))
-    assert "have the events cmd:sent and cmd:received" in problem.message
+    assert "are cmd:sent and cmd:received" in problem.message
 
 
 def test_what_is_told_afterwards_triggers_nothing_and_bounds_no_clock(changed):
@@ -53,3 +53,39 @@ def test_hidden_clocks_and_no_kernel_are_refused(changed):
     hidden = "hosts: [", "clocks: synthetic\nhosts: ["
     (problem,) = experiment.check(changed(GIVEN, EVENTS, hidden))
     assert "hosts with synthetic clocks do not have it" in problem.message
+
+
+WOKEN = (
+    '["s:*"]',
+    '["s:*"], wakeups: {tick: {by: timer, number: s:out}, disk: {by: interrupt, interrupt: v*}}',
+)
+TICKS = "[a/s:out, b/s:in, b/s:out]", "[a/tick:fired, a/s:out, b/s:in, b/s:out]"
+
+
+def test_what_tells_of_wakeups_is_recorded(changed):
+    plan = experiment.load(changed(WOKEN, TICKS))
+    tick, disk = plan.wakeups
+    assert (tick.by, tick.interrupt, tick.thread, tick.number) == ("timer", "*", "*", "s:out")
+    assert (disk.by, disk.interrupt, disk.number) == ("interrupt", "v*", None)
+    assert plan.kernel_asked
+    assert {"sched:sched_waking", "irq:local_timer_*", "softirq:*"} <= set(plan.kernel)
+    assert experiment.from_manifest(plan.to_manifest()) == plan
+
+
+def test_wakeups_that_cannot_be_are_refused(changed):
+    def told(given: str, *more: tuple[str, str]) -> str:
+        trace = WOKEN[0], f'["s:*"], {given}'
+        (problem,) = experiment.check(changed(trace, *more))
+        return problem.message
+
+    assert "a timer has no interrupt" in told("wakeups: {t: {by: timer, interrupt: eth0}}")
+    fired = "wakeups: {t: {by: timer}, u: {by: timer, number: t:fired}}"
+    assert "which has no number itself" in told(fired)
+    assert "no pattern of trace.user" in told("wakeups: {t: {by: timer, number: x:out}}")
+    assert "remove 'kernel: off'" in told("kernel: off, wakeups: {t: {by: timer}}")
+    both = "messages: {t: {protocol: udp, to: 7001}}, wakeups: {t: {by: timer}}"
+    assert "need another group" in told(both)
+    path = TICKS[0], "[a/t:woken, b/s:in]"
+    assert "are t:fired" in told("wakeups: {t: {by: timer}}", path)
+    hidden = "hosts: [", "clocks: synthetic\nhosts: ["
+    assert "do not have it" in told("wakeups: {t: {by: timer}}", hidden)

@@ -17,8 +17,9 @@ def test_the_guides_programs_are_measured_and_explained(machine: Machine) -> Non
         pytest.skip(f"SKIPPED LOUDLY: {found[1]}")
     assert re.search(r"^loop +200 +0 ", done.stdout, re.MULTILINE), done.stdout
     assert "PASS     loop.lost == 0" in done.stdout
-    sockets = "\nsockets frame 200 sent, 200 received; command 200 sent, 200 received\n"
-    assert sockets in done.stdout
+    assert "\nwatched frame 200 sent, 200 received; command 200 sent, 200 rec" in done.stdout
+    assert "; period 199 fired, 1 more without frame:sent after them\n" in done.stdout
+    assert re.search(r"^release +199 +0 ", done.stdout, re.MULTILINE), done.stdout
     main = r"^FAIL +loop\.p99 < 20ms .* above 20\.0+ ms: blocked: controller of h2 slept in "
     assert re.search(main + "clock_nanosleep until", done.stdout, re.MULTILINE), done.stdout
     first = re.findall(r"^message (\d+): loop (\d+)", done.stdout, re.MULTILINE)

@@ -207,9 +207,9 @@ def test_what_is_told_of_messages_is_what_the_programs_saw(machine: Machine, res
     for name, count in (("in-order.sent", 400), ("in-order.received", 400)):
         component = "tcp" if name.endswith("sent") else "tcp-sink"
         assert [number for number, *_ in events(run, name, component)] == list(range(count))
-    assert read["sockets"]["by-udp"]["sent"] == 800
-    assert read["sockets"]["by-udp"]["missing"] == 0
-    told = run.messages[1]
+    assert read["watched"]["by-udp"]["events"]["sent"] == 800
+    assert read["watched"]["by-udp"]["missing"] == 0
+    told = run.told[1]
     assert told["by-udp"]["sent"] == {"events": 800, "missing": {"_kernel": 0}}
     assert told["by-udp"]["received"]["missing"] == {"_kernel": 0}
     # Those of 8 bytes have no number there.

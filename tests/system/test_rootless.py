@@ -173,7 +173,7 @@ def test_kernel_events_that_a_user_may_not_record_are_missed_and_told(
     # Nothing is told of messages then, and nothing is claimed of them.
     last = read["expectations"][-1]
     assert (last["text"], last["verdict"]) == ("frames.lost == 0", "UNKNOWN"), last
-    assert read["sockets"] == {"frame": {"sent": 0, "received": 0, "missing": None}}
+    assert read["watched"] == {"frame": {"events": {"sent": 0, "received": 0}, "missing": None}}
 
 
 def test_the_demo_gives_the_same_kind_of_result_as_for_root(

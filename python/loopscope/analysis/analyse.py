@@ -99,7 +99,7 @@ def _analyse(
     from loopscope.analysis.foreign_events import unsupported_requests
     from loopscope.analysis.hop_decomposition import LinkEvents
     from loopscope.analysis.judging import judge_event, repeat_times
-    from loopscope.analysis.kernels import read_kernels, socket_messages
+    from loopscope.analysis.kernels import read_kernels, told_events
     from loopscope.analysis.measured import MeasuredPath, dropped_of
     from loopscope.analysis.measured_dag import MeasuredDag
     from loopscope.analysis.measured_links import read_links
@@ -193,7 +193,7 @@ def _analyse(
         clock=ClockResults(clocks, clock_events, loops, _probes(run)),
         loss=_loss(run),
         kernel=kernel,
-        sockets=socket_messages(run),
+        watched=told_events(run),
         subtracted=_subtracted(costs),
         links=links,
         problems=tuple(problems),

@@ -13,7 +13,7 @@ from loopscope.analysis.results import (
     KernelDrops,
     KernelLoss,
     KernelResult,
-    SocketMessages,
+    ToldEvents,
 )
 from loopscope.experiment import kernel_events
 
@@ -173,21 +173,24 @@ def _untold(run: Run) -> list[str]:
     ]
 
 
-def socket_messages(run: Run) -> tuple[SocketMessages, ...]:
-    """The messages that were told from the kernels' events, by name."""
+def told_events(run: Run) -> tuple[ToldEvents, ...]:
+    """The events of programs that were told from the kernels', by group."""
     found: dict[str, list[Mapping[str, Any]]] = {}
-    for of_repeat in run.messages.values():
+    for of_repeat in run.told.values():
         for name, events in of_repeat.items():
             found.setdefault(name, []).append(events)
     return tuple(_told(name, repeats) for name, repeats in found.items())
 
 
-def _told(name: str, repeats: list[Mapping[str, Any]]) -> SocketMessages:
-    counts = {of: sum(each[of]["events"] for each in repeats) for of in ("sent", "received")}
+def _told(name: str, repeats: list[Mapping[str, Any]]) -> ToldEvents:
+    counts = {of: sum(each[of]["events"] for each in repeats) for of in repeats[0]}
     by_kernel = [each[of]["missing"] for each in repeats for of in counts]
     missing = [count for each in by_kernel for count in each.values()]
     known = all(by_kernel) and None not in missing
-    return SocketMessages(name, **counts, missing=sum(missing) if known else None)
+    number = next(iter(repeats[0].values())).get("number")
+    numberless = sum(each.get("numberless", 0) for told in repeats for each in told.values())
+    most = sum(missing) if known else None
+    return ToldEvents(name, counts, most, number, numberless)
 
 
 def _drops(run: Run) -> list[KernelDrops]:

@@ -45,13 +45,20 @@ def missing_events(run: Run, component: str, entity: str) -> int:
     cut_short = unfinished(run)
     group, _, name = entity.partition(":")
     for repeat in run.repeats:
-        if (told := run.messages.get(repeat, {}).get(group)) is not None:
-            missing = told[name]["missing"]
+        if (told := run.told.get(repeat, {}).get(group)) is not None:
+            of_event = told[name]
+            missing = of_event["missing"]
             kernel = _host(run, component)
             there = missing.get(kernel, missing.get(SHARED))
             if there is None:
                 return UNACCOUNTED
             total += there
+            if (number := of_event.get("number")) is not None:
+                # What has lost its number is not known.
+                unnumbered = missing_events(run, component, number)
+                if unnumbered == UNACCOUNTED:
+                    return UNACCOUNTED
+                total += unnumbered
             continue
         if (repeat, component) in cut_short:
             return UNACCOUNTED

@@ -346,15 +346,21 @@ class KernelCost(Document):
 
 
 @dataclass(frozen=True)
-class SocketMessages(Document):
-    """Messages of ``trace.messages`` of the experiment, in all repeats."""
+class ToldEvents(Document):
+    """Events of a group that are told from the kernels', in all repeats.
+
+    They are those of ``trace.messages`` and ``trace.wakeups``.
+    """
 
     name: Annotated[str, INTERNAL]
-    sent: int
-    received: int
-    """By each component that read them."""
+    events: Mapping[str, int]
+    """How many there are, by name: `sent`, `received` by each component that read them, `fired`."""
     missing: int | None
     """The most events of them that may be missing; None: there may be any number."""
+    number: str | None = None
+    """The event that has their numbers, where that is another one."""
+    numberless: int = 0
+    """How many have none, as no such event followed; they are not among the events."""
 
 
 @dataclass(frozen=True)
@@ -467,7 +473,7 @@ class Results(Document):
     loss: LossResult
     kernel: Annotated[KernelResult | None, UNLESS_EMPTY] = None
     """What was recorded of kernels; None where nothing was asked for."""
-    sockets: Annotated[tuple[SocketMessages, ...], keyed_by("name"), UNLESS_EMPTY] = ()
+    watched: Annotated[tuple[ToldEvents, ...], keyed_by("name"), UNLESS_EMPTY] = ()
     """Messages of programs that record nothing, told from the kernels' events."""
     subtracted: Annotated[tuple[CostResult, ...] | None, PlainSerializer(_by_host)]
     """The cost of recording, where it was subtracted from the times."""

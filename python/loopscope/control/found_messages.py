@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from loopscope.control import stream_reads
 from loopscope.control.datagram_reads import Arrival, Dropped, Read, Ready, reads_of_datagrams
 from loopscope.control.kernel_tables import KernelTables
+from loopscope.control.told_events import Stamp
 from loopscope.experiment.plan import ProgramMessages
 
 SENDS = ("datagram_queued", "tcp_send", "tcp_message")
@@ -32,16 +33,6 @@ _STAMP = ("ts", "err_ns", "tid", "cpu")
 _SOCKET = ("netns", "socket", "local", "remote")
 _NUMBER = ("word", "word_bytes")
 _FRAGMENT = ("fragment_id", "fragment_offset", "fragments_follow")
-
-
-class Stamp(NamedTuple):
-    """When and where something happened."""
-
-    kernel: str
-    ts: int
-    err_ns: int
-    tid: int
-    cpu: int
 
 
 class Content(NamedTuple):

@@ -11,31 +11,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from loopscope import layout
-from loopscope.control.found_messages import FINDERS, READS, SENDS, Content, Found, Stamp
-from loopscope.control.kernel_tables import FORKS, KernelTables, Losses, owners, recorded
-from loopscope.experiment import Experiment, kernel_events
-from loopscope.experiment.event_values import OF_MESSAGES
+from loopscope.control.found_messages import FINDERS, READS, SENDS, Content, Found
+from loopscope.control.told_events import Kernel, Stamp, kernels, write_events
+from loopscope.experiment import Experiment
+from loopscope.experiment.event_values import TOLD
 from loopscope.experiment.plan import ProgramMessages
 
-SCHEMA = pa.schema(
-    [
-        ("ts", pa.int64()),
-        ("err_ns", pa.int64()),
-        ("counter", pa.uint64()),
-        ("host", pa.string()),
-        ("process", pa.string()),
-        ("pid", pa.uint32()),
-        ("tid", pa.uint32()),
-        ("cpu", pa.uint16()),
-        ("id", pa.int64()),
-        ("bytes", pa.uint32()),
-    ]
-)
-"""Columns of the events, those that programs' own have; counter and pid are null."""
-_SENT, _RECEIVED = OF_MESSAGES
+_SENT, _RECEIVED = TOLD["messages"]
 
 
 def write_messages(
@@ -44,52 +27,25 @@ def write_messages(
     """Writes the tables of a repeat's ``trace.messages`` into ``out``.
 
     ``made`` is the folder with its time line. How many there are, and may be missing on each
-    kernel, goes into the summary as ``messages``, what is wrong to its problems. Raises OSError
+    kernel, goes into the summary as ``told``, what is wrong to its problems. Raises OSError
     where a table cannot be written.
     """
     if not experiment.messages:
         return
-    summary["messages"] = {}
-    kernels = [_kernel(experiment, repeat, made, *each) for each in recorded(repeat).items()]
+    there = kernels(experiment, repeat, made)
     to_port = [(each.protocol, each.port) for each in experiment.messages if not each.from_port]
     for messages in experiment.messages:
-        there = [kernel for kernel in kernels if kernel.has(messages.protocol)]
+        recorded = [kernel for kernel in there if kernel.has(messages.protocol)]
         # The kernel has the number of the kind to a port where a message is of two kinds.
         elsewhere = [port for protocol, port in to_port if protocol == messages.protocol]
-        tables = [kernel.tables for kernel in there]
+        tables = [kernel.tables for kernel in recorded]
         found = FINDERS[messages.protocol](tables, messages, elsewhere)
-        told = _Told(messages, there, found, [])
+        told = _Told(messages, recorded, found, [])
         told.check()
         rows = {_SENT: found.sent, _RECEIVED: found.read}
         events = {name: told.write(out, name, of_event) for name, of_event in rows.items()}
-        summary["messages"][messages.name] = events
+        summary["told"][messages.name] = events
         summary["problems"] += told.problems
-
-
-@dataclass(frozen=True)
-class _Kernel:
-    """A kernel that was recorded."""
-
-    name: str
-    tables: KernelTables
-    absent: set[str]
-    """Tracepoints that it has not."""
-    losses: Losses
-    threads: dict[int, tuple[str, str]]
-    """Host and component of the run's threads."""
-
-    def has(self, protocol: str) -> bool:
-        """Whether the events of a protocol were recorded."""
-        recorded = protocol in self.losses.of_class
-        return recorded and not self.absent & {*kernel_events.CLASSES[protocol]}
-
-    def lost_sends(self, protocol: str) -> int:
-        """The most events that were lost of those that tell what programs send."""
-        return self.losses.of(protocol, *SENDS)
-
-    def lost_reads(self, protocol: str) -> int:
-        """The most events that were lost of those that tell what programs read."""
-        return sum(self.losses.of(kind, *events) for kind, events in READS[protocol].items())
 
 
 @dataclass
@@ -97,7 +53,7 @@ class _Told:
     """What was found of some messages."""
 
     messages: ProgramMessages
-    kernels: list[_Kernel]
+    kernels: list[Kernel]
     """Those of which it was recorded."""
     found: Found
     problems: list[dict[str, str]]
@@ -106,7 +62,7 @@ class _Told:
         """Forgets what was read where events of that were lost; notes what is not known."""
         found, protocol = self.found, self.messages.protocol
         for kernel in self.kernels:
-            if lost := kernel.lost_reads(protocol):
+            if lost := _lost_reads(kernel, protocol):
                 # A connection's reads may be on another kernel than its calls.
                 here = {kernel.name} if protocol == "udp" else {each.name for each in self.kernels}
                 kept = [each for each in found.read if each[0].kernel not in here]
@@ -135,33 +91,25 @@ class _Told:
                 self._problem(kernel, what)
             # The others are of programs that are none of the run's, unless it was lost who started
             # them.
-            others = others if kernel.losses.of(*FORKS) else 0
+            others = others if kernel.threads_lost() else 0
             most = numberless + others + self._unseen(kernel, name)
             missing[kernel.name] = None if self.found.lost or kernel.losses.uncounted else most
-        _write(out, self.messages.name, name, rows)
+        write_events(out, self.messages.name, name, rows, bytes=pa.uint32())
         return {"events": len(rows), "missing": missing}
 
-    def _unseen(self, kernel: _Kernel, name: str) -> int:
+    def _unseen(self, kernel: Kernel, name: str) -> int:
         """The most messages on a kernel of which no event tells."""
         protocol = self.messages.protocol
         if name == _SENT:
-            return kernel.lost_sends(protocol)
+            return _lost_sends(kernel, protocol)
         # What was sent on a connection tells what was read.
         senders = self.kernels if protocol == "tcp" else []
-        lost = kernel.lost_reads(protocol) + sum(each.lost_sends(protocol) for each in senders)
+        lost = _lost_reads(kernel, protocol) + sum(_lost_sends(each, protocol) for each in senders)
         return lost + self.found.unknown
 
-    def _problem(self, kernel: _Kernel, what: str) -> None:
+    def _problem(self, kernel: Kernel, what: str) -> None:
         place = {"host": kernel.name, "file": f"messages {self.messages.name}"}
         self.problems.append({**place, "what": what})
-
-
-def _kernel(
-    experiment: Experiment, repeat: Path, made: Path, name: str, absent: set[str]
-) -> _Kernel:
-    tables = KernelTables(made, name)
-    threads = owners(experiment, repeat, tables)
-    return _Kernel(name, tables, absent, tables.losses(), threads)
 
 
 def _rows(
@@ -194,9 +142,11 @@ def _number(word: int, width: int, order: Literal["little", "big"]) -> int:
     return int.from_bytes(word.to_bytes(8, "little")[:width], order, signed=width == 8)
 
 
-def _write(out: Path, group: str, name: str, rows: list[dict[str, Any]]) -> None:
-    if rows:
-        table = pa.Table.from_pylist(sorted(rows, key=lambda row: row["ts"]), SCHEMA)
-        file = out / layout.EVENTS / group / name / "part-0.parquet"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, file, compression="zstd")
+def _lost_sends(kernel: Kernel, protocol: str) -> int:
+    """The most events that were lost of those that tell what programs send."""
+    return kernel.losses.of(protocol, *SENDS)
+
+
+def _lost_reads(kernel: Kernel, protocol: str) -> int:
+    """The most events that were lost of those that tell what programs read."""
+    return sum(kernel.losses.of(kind, *events) for kind, events in READS[protocol].items())

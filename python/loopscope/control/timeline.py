@@ -14,6 +14,7 @@ from loopscope.control.causality import Bounds, messages_of
 from loopscope.control.failure import RunFailed
 from loopscope.control.foreign import sources
 from loopscope.control.program_messages import write_messages
+from loopscope.control.program_wakeups import write_wakeups
 from loopscope.control.progress import Progress
 from loopscope.control.staged_timeline import drafted
 from loopscope.experiment import Experiment, from_manifest
@@ -118,7 +119,9 @@ def _end(experiment: Experiment, repeat: Path, made: Path, out: Path, summary: s
     ``made`` is where its other tables are, ``out`` where these go.
     """
     found = from_json(summary)
+    found["told"] = {}
     write_messages(experiment, repeat, made, out, found)
+    write_wakeups(experiment, repeat, made, out, found)
     layout.summary(out).write_text(to_json(found) + "\n", encoding="utf-8")
 
 

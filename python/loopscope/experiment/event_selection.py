@@ -11,17 +11,17 @@ from .place import Place
 def check_recorded(at: Place, event: str, at_key: bool = False) -> None:
     """Reports an event (``group:name``) that no pattern of the main stream records.
 
-    It may have a component; nothing is reported where the patterns are not known. Events of
-    ``trace.messages`` are told from the kernel's, in any case.
+    It may have a component; nothing is reported where the patterns are not known. Those that are
+    told from the kernel's events are not recorded by programs.
     """
     entity = event.rpartition("/")[2]
     group, _, name = entity.partition(":")
-    if group in (given for given, _ in at.whole.entries("trace", "messages")):
-        if name not in event_values.OF_MESSAGES:
-            known = " and ".join(f"{group}:{each}" for each in event_values.OF_MESSAGES)
-            message = f"the messages {group!r} of trace.messages have the events {known}"
-            at.report(message, at_key=at_key)
-        return
+    for key, names in event_values.TOLD.items():
+        if group in (given for given, _ in at.whole.entries("trace", key)):
+            if name not in names:
+                known = " and ".join(f"{group}:{each}" for each in names)
+                at.report(f"the events of {group!r} of trace.{key} are {known}", at_key=at_key)
+            return
     patterns = _recorded(at.whole)
     if patterns is None or not re.fullmatch(f"{event_values.EVENT}:{event_values.EVENT}", entity):
         return

@@ -15,8 +15,8 @@ from .values import JsonSchema, Name, Names, Rule, text, wrong
 EVENT = r"[A-Za-z_][A-Za-z0-9_-]*"
 _PATTERN = r"[A-Za-z0-9_*?-]+"
 _HOST_CLOCK = r"realtime|monotonic|ptp[0-9]+"
-OF_MESSAGES = ("sent", "received")
-"""The names of the events of ``trace.messages``."""
+TOLD = {"messages": ("sent", "received"), "wakeups": ("fired",)}
+"""The names of events that are told from the kernel's, by the key of ``trace``."""
 # Groups of tables that are made of what is recorded of everything.
 _OWN_GROUPS = ("kernel", "link", "router")
 # Besides the main one (LOOPSCOPE_STREAMS in crates/trace/c/layout.h).
@@ -130,13 +130,13 @@ class StreamName(Rule):
 
 
 @dataclass(frozen=True)
-class MessagesName(Rule):
-    """The name of messages whose events are told from the kernel's: the group of these."""
+class ToldName(Rule):
+    """The name of what is told from the kernel's events: the group of its events."""
 
     def read(self, value: object, names: Names) -> str:
         name = text(value)
         if re.fullmatch(EVENT, name) is None:
-            wrong(f"{name!r} cannot name messages: use letters, digits, _ and -, no digit first")
+            wrong(f"{name!r} cannot name events: use letters, digits, _ and -, no digit first")
         if name in _OWN_GROUPS:
             wrong(f"{name!r} is a group of loopscope's own events: call these something else")
         return name

@@ -101,6 +101,11 @@ OF_MESSAGES = {
     "tcp": ("tcp:*", _OF_THREADS),
 }
 """Patterns on what tells the messages of programs that record nothing themselves, by protocol."""
+OF_WAKEUPS = {
+    "timer": ("sched:sched_waking", "irq:local_timer_*", "irq:irq_handler_*", _OF_THREADS),
+    "interrupt": ("sched:sched_waking", "irq:irq_handler_*", "softirq:*", _OF_THREADS),
+}
+"""Patterns on what tells what wakes the threads of programs, by what that is."""
 
 
 def without(classes: Mapping[str, str]) -> list[str]:

@@ -259,9 +259,10 @@ def not_watched(root: Tree, name: str | None) -> str | None:
 
 
 def told_afterwards(root: Tree, name: str | None) -> str | None:
-    """The first event of a path that is one of ``trace.messages``; None where it has none."""
+    """The first event of a path that is told from the kernel's; None where it has none."""
     path = child(child(child(root, "measure"), "paths"), name or "")
-    groups = {group for group, _, _ in entries(child(child(root, "trace"), "messages"))}
+    told = (child(child(root, "trace"), key) for key in event_values.TOLD)
+    groups = {group for each in told for group, _, _ in entries(each)}
     for item in elements(child(path, "events")):
         event = event_of(item) or ""
         if event.partition("/")[2].partition(":")[0] in groups:

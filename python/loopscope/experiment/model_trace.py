@@ -9,6 +9,7 @@ from pydantic import Discriminator, Field, Tag
 from . import event_values, kernel_events, model_paths, values
 from .file_section import Section, word_or_list
 from .model_messages import MessageLength, ProgramMessages
+from .model_wakeups import Wakeups
 from .place import Place
 from .problem import nearest
 from .quantity import DURATION, SIZE
@@ -155,7 +156,7 @@ class Trace(Section):
         "by programs in the kernel for the run's hosts, which takes root.",
     )
 
-    messages: dict[Annotated[str, event_values.MessagesName()], ProgramMessages] = Field(
+    messages: dict[Annotated[str, event_values.ToldName()], ProgramMessages] = Field(
         default={},
         max_length=64,
         examples=[{"frame": {"protocol": "udp", "to": 5004}}],
@@ -163,6 +164,16 @@ class Trace(Section):
         "has events NAME:sent and NAME:received of those that it sent and read, which paths take "
         "as they take others, with the key id. They are told from events of class udp or tcp, "
         "which takes root.",
+    )
+
+    wakeups: dict[Annotated[str, event_values.ToldName()], Wakeups] = Field(
+        default={},
+        max_length=64,
+        examples=[{"tick": {"by": "timer"}}],
+        description="Timers and interrupts that wake threads of programs that record nothing "
+        "themselves, by name. Each component has the event NAME:fired of those that woke its "
+        "threads, with the key id. A path may begin with it. They are told from events of the "
+        "scheduler and of interrupts, which takes root.",
     )
 
     @classmethod
@@ -181,18 +192,24 @@ class Trace(Section):
         file = at.whole
         hidden = file.text_at("clocks") == "synthetic" or file.get("clocks", "synthetic")
         asked = at.get("kernel")
-        messages = at.get("messages")
         _check_numbers(at)
-        if messages is not None and at.text_at("kernel") == "off":
-            messages.report(
-                "they are told from the kernel's events: remove 'kernel: off'", at_key=True
-            )
-        if hidden and messages is not None:
-            messages.report(
-                "they are told from the kernel's events, which are stamped by the machine's own "
-                "clock, and hosts with synthetic clocks do not have it: remove the clocks",
-                at_key=True,
-            )
+        for key in event_values.TOLD:
+            if (told := at.get(key)) is None:
+                continue
+            if at.text_at("kernel") == "off":
+                told.report(
+                    "they are told from the kernel's events: remove 'kernel: off'", at_key=True
+                )
+            if hidden:
+                told.report(
+                    "they are told from the kernel's events, which are stamped by the machine's "
+                    "own clock, and hosts with synthetic clocks do not have it: remove the clocks",
+                    at_key=True,
+                )
+        both = {name for name, _ in at.entries("messages")}
+        for name, each in at.entries("wakeups"):
+            if name in both:
+                each.report(f"messages are called {name!r} too: their events need another group")
         if hidden and (patterns or at.text_at("kernel") == "full") and asked is not None:
             (patterns or [asked])[0].report(
                 "kernel events are stamped by the machine's own clock, which hosts with synthetic "

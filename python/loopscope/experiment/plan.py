@@ -298,6 +298,21 @@ class ProgramMessages:
 
 
 @dataclass(frozen=True)
+class ProgramWakeups:
+    """Timers or interrupts that wake threads of the run's programs.
+
+    ``interrupt`` and ``thread`` are patterns on names. ``number``: the event that has their
+    numbers; None: these are their places in order.
+    """
+
+    name: str
+    by: Literal["timer", "interrupt"]
+    interrupt: str
+    thread: str
+    number: str | None
+
+
+@dataclass(frozen=True)
 class AnalysisStep:
     """A step of a pipeline and its options, as ``steps.py`` names them, defaults filled in."""
 
@@ -383,6 +398,7 @@ class Experiment:
     kernel: tuple[str, ...] = ()
     kernel_asked: bool = True
     messages: tuple[ProgramMessages, ...] = ()
+    wakeups: tuple[ProgramWakeups, ...] = ()
     version: Literal[1] = MANIFEST_VERSION
 
     @property

@@ -22,6 +22,7 @@ from . import (
     model_paths,
     model_phases,
     model_trace,
+    model_wakeups,
     order,
     path_dag,
     pipelines,
@@ -79,8 +80,11 @@ def resolve(
         phases=_phases(file.phases, phases),
         trace=tuple(file.trace.user),
         kernel=_kernel(file),
-        kernel_asked=file.trace.kernel != "auto" or bool(file.trace.messages),
+        kernel_asked=file.trace.kernel != "auto"
+        or bool(file.trace.messages)
+        or bool(file.trace.wakeups),
         messages=tuple(_messages(name, each) for name, each in file.trace.messages.items()),
+        wakeups=tuple(_wakeups(name, each) for name, each in file.trace.wakeups.items()),
         paths=paths,
         expectations=tuple(_expectation(line, events, hosts) for line in file.expect),
         repeat=file.repeat,
@@ -107,13 +111,15 @@ def resolve(
 def _kernel(file: model.ExperimentFile) -> tuple[str, ...]:
     given = file.trace.kernel
     protocols = sorted({each.protocol for each in file.trace.messages.values()})
-    of_messages = [pattern for each in protocols for pattern in kernel_events.OF_MESSAGES[each]]
+    causes = sorted({each.by for each in file.trace.wakeups.values()})
+    told = [pattern for each in protocols for pattern in kernel_events.OF_MESSAGES[each]]
+    told += [pattern for each in causes for pattern in kernel_events.OF_WAKEUPS[each]]
     if given == "auto":
         plain = file.testbed == "local" and file.clocks == "plain"
-        return (*(kernel_events.AUTO if plain else ()), *of_messages)
+        return (*(kernel_events.AUTO if plain else ()), *told)
     if isinstance(given, str):
         return ("*",) if given == "full" else ()
-    return (*given, *of_messages)
+    return (*given, *told)
 
 
 def _messages(name: str, given: model_messages.ProgramMessages) -> plan.ProgramMessages:
@@ -122,6 +128,10 @@ def _messages(name: str, given: model_messages.ProgramMessages) -> plan.ProgramM
     assert port is not None
     length = None if given.length is None else given.length.model_dump()
     return plan.ProgramMessages(name, given.protocol, port, given.to is None, number, length)
+
+
+def _wakeups(name: str, given: model_wakeups.Wakeups) -> plan.ProgramWakeups:
+    return plan.ProgramWakeups(name, given.by, given.interrupt or "*", given.thread, given.number)
 
 
 def graph(given: Mapping[str, pipelines.Pipeline], modules: Mapping[str, str]) -> plan.Graph:

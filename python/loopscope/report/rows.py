@@ -21,6 +21,7 @@ from loopscope.analysis.results import (
     PatternResult,
     PatternRow,
     Results,
+    ToldEvents,
     ValueResult,
 )
 from loopscope.analysis.verdict import Verdict
@@ -219,16 +220,21 @@ def kernel_line(results: Results) -> str:
     return "; ".join(parts)
 
 
-def sockets_line(results: Results) -> str:
-    """`cmd 200 sent, 199 received, up to 3 more; …`: messages told from the kernels' events.
+def watched_line(results: Results) -> str:
+    """`cmd 200 sent, 199 received, up to 3 more may be missing; tick 200 fired`.
 
-    Empty where there are none.
+    These are events told from the kernels'. Empty where there are none.
     """
-    return "; ".join(
-        f"{each.name} {number(each.sent)} sent, {number(each.received)} received"
-        + ("" if each.missing == 0 else f", {_missing(each.missing)} more may be missing")
-        for each in results.sockets
-    )
+    return "; ".join(map(_watched, results.watched))
+
+
+def _watched(told: ToldEvents) -> str:
+    parts = [f"{number(count)} {of}" for of, count in told.events.items()]
+    if told.numberless:
+        parts.append(f"{number(told.numberless)} more without {told.number} after them")
+    if told.missing != 0:
+        parts.append(f"{_missing(told.missing)} more may be missing")
+    return f"{told.name} {', '.join(parts)}"
 
 
 def _missing(count: int | None) -> str:

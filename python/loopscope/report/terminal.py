@@ -26,9 +26,9 @@ from loopscope.report.rows import (
     pattern_cells,
     pattern_line,
     probes_line,
-    sockets_line,
     value_rows,
     value_source,
+    watched_line,
 )
 
 STYLE = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.UNKNOWN: "bold yellow"}
@@ -151,7 +151,7 @@ def _expectations(results: Results) -> list[Text]:
 
 
 def _kernel(results: Results) -> list[Text]:
-    lines = {"sockets ": sockets_line(results), "kernel  ": kernel_line(results)}
+    lines = {"watched ": watched_line(results), "kernel  ": kernel_line(results)}
     return [Text.assemble((name, "dim"), line) for name, line in lines.items() if line]
 
 

@@ -361,13 +361,13 @@ class Run:
         )
 
     @cached_property
-    def messages(self) -> dict[int, dict[str, dict[str, Any]]]:
-        """What was told of `trace.messages` from the kernels' events, by repeat.
+    def told(self) -> dict[int, dict[str, dict[str, Any]]]:
+        """What was told of programs from the kernels' events, by repeat.
 
-        By name and event (`sent`, `received`) how many there are (`events`), and how many may be
-        `missing` on each kernel of which it was recorded.
+        By group and event (`sent`, `received`, `fired`) how many there are (`events`), and how many
+        may be `missing` on each kernel of which it was recorded.
         """
-        return {repeat: each.get("messages", {}) for repeat, each in self._summaries.items()}
+        return {repeat: each.get("told", {}) for repeat, each in self._summaries.items()}
 
     @property
     def _summaries(self) -> dict[int, dict[str, Any]]:

@@ -1,0 +1,165 @@
+"""What woke programs that record nothing, against what they know themselves.
+
+Needs root. Interrupts of a disk need one, and a file that is read past the page cache.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+from machine import BIN, Machine
+
+from loopscope.timeline import Run, open_run
+
+pytestmark = pytest.mark.usefixtures("root")
+
+# Other tests may fill the buffers of the kernel's events meanwhile.
+TRIES = 4
+PERIOD_NS = 5_000_000
+TICKS = 200
+# Its timer expires at instants that it knows beforehand. Each third time it sends.
+TICKER = f"""
+import os, socket, struct, threading, time
+from loopscope_trace import event, flow_out
+
+before, woke = event("own", "before"), flow_out("own", "woke")
+conn = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+# Another thread, whose timers are others.
+threading.Thread(target=lambda: [time.sleep(0.0007) for _ in range(300)], daemon=True).start()
+before(0)
+begin = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+for number in range(1, {TICKS} + 1):
+    due = begin + number * {PERIOD_NS}
+    time.sleep(max(0, (due - time.clock_gettime_ns(time.CLOCK_MONOTONIC)) / 1e9))
+    woke(number)
+    if number % 3 == 0:
+        conn.sendto(struct.pack("<Q", number), ("h2", 7001))
+"""
+SINK = """
+import socket
+conn = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+conn.bind(("", 7001))
+while conn.recv(100):
+    pass
+"""
+READER = """
+import mmap, os, sys
+from loopscope_trace import flow_out
+
+done = flow_out("own", "read")
+path = sys.argv[1]
+file = os.open(path, os.O_RDONLY | os.O_DIRECT)
+room = mmap.mmap(-1, 4096)
+for number in range(100):
+    os.preadv(file, [room], number % 16 * 4096)
+    done(number)
+"""
+TOLD = """
+name: told
+hosts: [h1, h2]
+components:
+  sink: {host: h2, run: PYTHON ./sink.py, ready: {port: 7001}}
+  ticker: {host: h1, run: PYTHON ./ticker.py, start: run, ready: {exit: 0}}
+  reader: {host: h2, run: PYTHON ./reader.py FILE, start: run, ready: {exit: 0}}
+phases: [{name: run, measured: true, timeout: 60s}]
+trace:
+  user: ["own:*"]
+  messages:
+    cmd: {protocol: udp, to: 7001}
+  wakeups:
+    tick: {by: timer, number: own:woke}
+    sends: {by: timer, number: cmd:sent}
+    every: {by: timer}
+    disk: {by: interrupt, interrupt: "virtio*", number: own:read}
+measure:
+  paths:
+    wakes: {events: [ticker/tick:fired, ticker/own:woke]}
+    loop: {events: [ticker/sends:fired, ticker/cmd:sent, sink/cmd:received]}
+expect: [loop.lost == 0, wakes.lost == 0]
+""".replace("PYTHON", f"{BIN}/python")
+
+
+def events(run: Run, table: str, component: str) -> list[tuple[int, int, int]]:
+    """Number, time and maximum error of a component's events, by time."""
+    rows = run.relation(table).filter(f"process = '{component}'").order("ts")
+    return [(int(a), int(b), int(c)) for a, b, c in rows.project("id, ts, err_ns").fetchall()]
+
+
+def recorded(machine: Machine, results: Any) -> tuple[Run, dict[str, Any]]:
+    """A run in which none of the kernel's events was lost, and its results."""
+    machine.write("ticker.py", TICKER)
+    machine.write("sink.py", SINK)
+    machine.write("reader.py", READER)
+    file = machine.directory / "read"
+    file.write_bytes(bytes(65536))
+    subprocess.run(["sync", str(file)], check=True)
+    text = TOLD.replace("FILE", str(file))
+    for _ in range(TRIES):
+        done = machine.command("run", machine.write("told.yaml", text), "--json")
+        read = results(done)
+        assert "kernel" in read, done.stderr
+        if not sum(each["dropped"] for each in read["kernel"]["classes"].values()):
+            return open_run(machine.directory / "runs/told/latest"), read
+    raise AssertionError(done.stderr)
+
+
+def test_what_woke_programs_is_told(machine: Machine, results: Any) -> None:
+    run, read = recorded(machine, results)
+    timers_fire_when_they_are_due(run, read)
+    a_path_may_begin_at_a_timer(machine, run, read)
+    interrupts_of_a_device_have_events(run, read)
+
+
+def timers_fire_when_they_are_due(run: Run, read: dict[str, Any]) -> None:
+    fired, woke = events(run, "tick.fired", "ticker"), events(run, "own.woke", "ticker")
+    assert [each[0] for each in fired] == [number for number, *_ in woke]
+    ((begin,),) = run.relation("own.before").project("ts").fetchall()
+    for (number, at, err), (_, woke_at, woke_err) in zip(fired, woke, strict=True):
+        # Clocks may run by 200 ppm faster than the one that it sleeps by.
+        assert at + err >= begin + number * PERIOD_NS * (1 - 200e-6), number
+        assert at <= woke_at + err + woke_err, number
+    told = read["watched"]
+    assert told["tick"]["events"] == {"fired": TICKS} and told["tick"]["missing"] == 0
+    # It sends after each third.
+    assert told["sends"]["numberless"] == TICKS - TICKS // 3
+    every = events(run, "every.fired", "ticker")
+    assert [each[0] for each in every] == list(range(len(every)))
+    # The other thread has timers too.
+    assert len(every) >= TICKS + 300
+    assert {each[1] for each in fired} <= {each[1] for each in every}
+
+
+def a_path_may_begin_at_a_timer(machine: Machine, run: Run, read: dict[str, Any]) -> None:
+    assert read["verdict"] == "PASS"
+    sent = [number for number, *_ in events(run, "cmd.sent", "ticker")]
+    assert [number for number, *_ in events(run, "sends.fired", "ticker")] == sent
+    assert sent == list(range(3, TICKS + 1, 3))
+    assert read["paths"]["loop"]["lost"] == 0
+    told = machine.command("why", str(run.path), "--path", "loop", "--worst", "20", "--json")
+    messages = [json.loads(line) for line in told.stdout.splitlines()]
+    assert len(messages) == 20, told.stderr
+    hops = [hop for message in messages for hop in message["hops"]]
+    for hop in hops:
+        assert sum(part["ns"] for part in hop["parts"]) == hop["ns"]
+    # A kernel may not tell when a processor ends its idling.
+    known = [hop for hop in hops if "unknown" not in {part["name"] for part in hop["parts"]}]
+    assert len(known) > 0.7 * len(hops), hops
+
+
+def interrupts_of_a_device_have_events(run: Run, read: dict[str, Any]) -> None:
+    read_at = events(run, "own.read", "reader")
+    assert len(read_at) == 100
+    if not read["watched"]["disk"]["events"]["fired"]:
+        pytest.skip("SKIPPED LOUDLY: this machine's disk has no interrupt of a virtio device")
+    fired = {number: (at, err) for number, at, err in events(run, "disk.fired", "reader")}
+    # The disk may be done before the thread sleeps.
+    assert len(fired) >= 50
+    before = 0
+    for number, at, err in read_at:
+        if number in fired:
+            interrupt, its_err = fired[number]
+            assert before - err - its_err <= interrupt <= at + err + its_err, number
+        before = at
