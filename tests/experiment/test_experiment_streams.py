@@ -224,3 +224,43 @@ def test_what_the_host_side_is_told(streams):
     }
     # The path ends elsewhere.
     assert json.loads(experiment.streams_of_host(plan, "h2"))["deadlines"] == []
+
+
+KEPT = "      post: 100ms\n", "      post: 100ms\n      kernel: 1s\n"
+
+
+def test_a_flight_recorder_may_keep_the_kernels_events(streams):
+    plan = experiment.load(streams(KEPT))
+    assert [each.kernel_ns for each in plan.streams] == [1_000_000_000, None]
+    assert plan.kernel_asked and "sched:sched_switch" in plan.kernel
+    assert experiment.from_manifest(plan.to_manifest()) == plan
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        (("    thin:\n", "    thin:\n      kernel: 1s\n"), "only a flight recorder has kernel"),
+        (
+            ("    thin:\n", "    two: {kind: flight-recorder, kernel: 2s}\n    thin:\n"),
+            "another flight recorder has the kernel's events",
+        ),
+        (("trace:\n", "trace:\n  kernel: off\n"), "remove 'kernel: off'"),
+        (
+            ("trace:\n", "trace:\n  wakeups: {tick: {by: timer}}\n"),
+            "told from all of the kernel's events",
+        ),
+        (("trace:\n", "clocks: synthetic\ntrace:\n"), "synthetic clocks do not have"),
+        (("kernel: 1s", "kernel: 2min"), "1min"),
+    ],
+)
+def test_kernel_events_that_cannot_be_kept_are_refused(streams, given, wrong):
+    problems = experiment.check(streams(KEPT, given))
+    assert any(wrong in each.message for each in problems), problems
+
+
+def test_a_recording_has_no_kernel(tmp_path):
+    file = tmp_path / "streams.yaml"
+    file.write_text("last: {kind: flight-recorder, kernel: 1s}\n")
+    with pytest.raises(experiment.ExperimentErrors) as raised:
+        experiment.load_streams(file)
+    assert "in experiments alone" in str(raised.value)

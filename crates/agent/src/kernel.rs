@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use loopscope_collect::Identity;
 use loopscope_kernel::programs;
-use loopscope_kernel::recorder::{Recorder, RecorderError, Request};
+use loopscope_kernel::recorder::{Flight, Recorder, RecorderError, Request};
 use loopscope_kernel::recording::{Account, Recording};
 use loopscope_kernel::samples::{self, Sampler};
 use loopscope_kernel::tracefs::{self, Instance};
@@ -145,6 +145,10 @@ impl Kernel {
             classes,
             programs: asked,
             buffer: request.buffer,
+            flight: request.flight.map(|flight| Flight {
+                keep: Duration::from_nanos(flight.keep_ns),
+                at_end: flight.at_end,
+            }),
         })?;
         let known = begun.event_ns.iter().map(|(name, found)| match found {
             Ok(ns) => (name, Found::EventNs(*ns)),
@@ -159,6 +163,14 @@ impl Kernel {
         let classes = known.chain(without).map(class).collect();
         *recorded = Some(Recorded::Events(begun));
         Ok(Begun { recording, classes })
+    }
+
+    /// Triggers its flight recorder, which goes on to write for `post`.
+    pub(crate) fn keep(&self, post: Duration) {
+        let recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Recorded::Events(recorder)) = &*recorded {
+            recorder.trigger(post);
+        }
     }
 
     /// Ends it; the account, or `None` where nothing is recorded.

@@ -22,11 +22,12 @@ use crate::machine::MachineError;
 use crate::proto::{
     AnswerPeersReply, AnswerPeersRequest, BuildTestbedReply, BuildTestbedRequest, DepartedReply,
     Departures, EnterPhaseReply, EnterPhaseRequest, Event, FinishKernelReply, FinishKernelRequest,
-    FinishTraceReply, FinishTraceRequest, HelloReply, HelloRequest, PeerEnd, ProbePeersReply,
-    ProbePeersRequest, ReadClockReply, ReadClockRequest, ShutdownReply, ShutdownRequest,
-    StartClockReply, StartClockRequest, StartKernelReply, StartKernelRequest, StartReply,
-    StartRequest, StopClockReply, StopClockRequest, StopPeersReply, StopPeersRequest, StopReply,
-    StopRequest, TriggerReply, TriggerRequest, WatchRequest, agent_server,
+    FinishTraceReply, FinishTraceRequest, HelloReply, HelloRequest, KeepKernelReply,
+    KeepKernelRequest, PeerEnd, ProbePeersReply, ProbePeersRequest, ReadClockReply,
+    ReadClockRequest, ShutdownReply, ShutdownRequest, StartClockReply, StartClockRequest,
+    StartKernelReply, StartKernelRequest, StartReply, StartRequest, StopClockReply,
+    StopClockRequest, StopPeersReply, StopPeersRequest, StopReply, StopRequest, TriggerReply,
+    TriggerRequest, WatchRequest, agent_server,
 };
 use crate::testbed::TestbedError;
 
@@ -251,6 +252,14 @@ impl agent_server::Agent for Service {
         Ok(Response::new(StartKernelReply { absent, threads_known, classes }))
     }
 
+    async fn keep_kernel(
+        &self,
+        request: Request<KeepKernelRequest>,
+    ) -> Result<Response<KeepKernelReply>, Status> {
+        self.agent.kernel.keep(Duration::from_nanos(request.get_ref().post_ns));
+        Ok(Response::new(KeepKernelReply {}))
+    }
+
     async fn finish_kernel(
         &self,
         _: Request<FinishKernelRequest>,
@@ -261,9 +270,10 @@ impl agent_server::Agent for Service {
         })?;
         let all = || account.classes.values().flat_map(|class| class.values());
         let recorded = all().map(|counts| counts.recorded).sum();
-        let dropped = all().map(|counts| counts.dropped + counts.overwritten).sum();
+        let dropped = all().map(|counts| counts.dropped).sum();
+        let replaced = all().map(|counts| counts.overwritten).sum();
         let problems = account.problems.clone();
-        Ok(Response::new(FinishKernelReply { recorded, dropped, problems }))
+        Ok(Response::new(FinishKernelReply { recorded, dropped, problems, replaced }))
     }
 
     async fn shutdown(

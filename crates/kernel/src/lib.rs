@@ -5,6 +5,7 @@
 //! streams of our dialect of CTF of them, which the time line reads like those of programs: this
 //! takes time that the host has not.
 
+mod buffer;
 mod cost;
 mod error;
 pub mod format;

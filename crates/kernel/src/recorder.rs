@@ -6,21 +6,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use loopscope_time::Frequency;
 use loopscope_time::source::{counter_kind, read_counter};
 
+use crate::buffer::{Buffer, events_of};
 use crate::cost::{self, Cost, Link};
 pub use crate::error::RecorderError;
 use crate::format::EventFormat;
-use crate::output::Output;
+use crate::output::{Output, Replaced};
 use crate::page;
 use crate::programs::reasons;
 use crate::programs::recorder::ProgramRecorder;
 use crate::programs::{self, ProgramsError};
-use crate::recording::{Account, BufferCounts, Class, Recording, VERSION, failed};
-use crate::tracefs::{self, Counts, Instance, Pages, TracefsError};
+use crate::recording::{Account, BufferCounts, Class, Recording, RecordingError, VERSION, failed};
+use crate::tracefs::{self, Instance, TracefsError};
 
 /// Between two looks at the buffers: the longest and the shortest time.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -32,6 +33,8 @@ const USED: f64 = 0.25;
 const LOOK: Duration = Duration::from_secs(1);
 /// The names of loopscope's instances begin so.
 const PREFIX: &str = "ls-";
+/// A trigger is told of this long after its cause, at most.
+const SLACK: Duration = Duration::from_millis(500);
 /// A page is not longer.
 const LONGEST_PAGE: usize = 64 << 10;
 
@@ -54,6 +57,17 @@ pub struct Request {
     pub programs: Option<programs::Request>,
     /// Bytes that each processor has for each class.
     pub buffer: u64,
+    /// `None`: everything is written.
+    pub flight: Option<Flight>,
+}
+
+/// What a flight recorder writes: the newest events, when it is triggered.
+#[derive(Clone, Copy, Debug)]
+pub struct Flight {
+    /// For how long events are held before a trigger, at least.
+    pub keep: Duration,
+    /// Whether the end of the recording is a trigger too.
+    pub at_end: bool,
 }
 
 /// A recording that goes on. Dropping it ends the recording too, and waits for nothing.
@@ -64,7 +78,7 @@ pub struct Recorder {
     pub event_ns: BTreeMap<String, Cost>,
     /// Classes of which nothing is recorded, though they were asked for, and why.
     pub without: BTreeMap<String, ProgramsError>,
-    end: Sender<()>,
+    triggers: Sender<Duration>,
     thread: JoinHandle<Result<Account, RecorderError>>,
 }
 
@@ -115,6 +129,7 @@ impl Recorder {
                     file: Output::make(Recording::pages(folder, name, processor))?,
                     emptied: 0,
                     counts: BufferCounts::default(),
+                    replaced: Replaced::default(),
                     looked: 0,
                 });
             }
@@ -171,21 +186,35 @@ impl Recorder {
             instance.switch(true)?;
         }
         programs.iter_mut().try_for_each(ProgramRecorder::begin)?;
-        let (end, ended) = channel();
+        let (triggers, triggered) = channel();
         let room = request.buffer.max(1) as f64;
         let page = vec![0; LONGEST_PAGE];
-        let mut taker = Taker { instances, buffers, programs, page, room };
+        let flight = request.flight.map(|flight| Flying {
+            keep: ticks(flight.keep + SLACK, request.frequency),
+            at_end: flight.at_end,
+            until: None,
+        });
+        let mut taker = Taker { instances, buffers, programs, page, room, flight };
+        if taker.flight.is_some() {
+            taker.each_output(Output::hold)?;
+        }
         let path = folder.clone();
         let thread = std::thread::Builder::new()
             .name("kernel-events".to_owned())
-            .spawn(move || taker.run(&ended, &path))
+            .spawn(move || taker.run(&triggered, &path))
             .map_err(|error| RecorderError::Thread(format!("cannot be started: {error}")))?;
-        Ok((Recorder { event_ns, without, end, thread }, recording))
+        Ok((Recorder { event_ns, without, triggers, thread }, recording))
+    }
+
+    /// Triggers the flight recorder, which goes on to write for `post`.
+    pub fn trigger(&self, post: Duration) {
+        // A thread that has ended says why when it is finished.
+        let _ = self.triggers.send(post);
     }
 
     /// Ends it: what is in the buffers is taken, and counted.
     pub fn finish(self) -> Result<Account, RecorderError> {
-        drop(self.end);
+        drop(self.triggers);
         let panicked = |_| RecorderError::Thread("panicked: please report this".to_owned());
         self.thread.join().map_err(panicked)?
     }
@@ -229,33 +258,19 @@ fn knows_threads(
     Ok(same)
 }
 
-/// How many events there are in pages that follow each other.
-fn events_of(mut pages: &[u8]) -> u64 {
-    let mut count = 0;
-    while let Ok((header, size)) = page::header(pages) {
-        let records = &pages[page::HEADER..page::HEADER + header.size];
-        // Pages that are not understood are not counted: there is no count of them.
-        let _ = page::events(&header, records, |_, _| count += 1);
-        pages = &pages[size..];
-    }
-    count
+/// A flight recorder that goes on.
+#[derive(Debug)]
+struct Flying {
+    /// Ticks of the counter.
+    keep: u64,
+    at_end: bool,
+    /// Until when everything is written, after a trigger.
+    until: Option<Instant>,
 }
 
-/// One processor's events of a class.
-#[derive(Debug)]
-struct Buffer {
-    class: String,
-    /// Its index.
-    instance: usize,
-    processor: u32,
-    pages: Pages,
-    /// It has whole pages.
-    file: Output,
-    /// The counter when the buffer was emptied last.
-    emptied: u64,
-    counts: BufferCounts,
-    /// The counter at the last look at the kernel's counts.
-    looked: u64,
+/// A time in ticks of the counter.
+fn ticks(time: Duration, frequency: Frequency) -> u64 {
+    (time.as_secs_f64() * frequency.hz() as f64) as u64
 }
 
 struct Taker {
@@ -265,18 +280,29 @@ struct Taker {
     page: Vec<u8>,
     /// Bytes of each buffer.
     room: f64,
+    flight: Option<Flying>,
 }
 
 impl Taker {
-    fn run(&mut self, ended: &Receiver<()>, folder: &Path) -> Result<Account, RecorderError> {
+    fn run(
+        &mut self,
+        triggers: &Receiver<Duration>,
+        folder: &Path,
+    ) -> Result<Account, RecorderError> {
         let mut failure = None;
         self.look()?;
         let (mut pause, mut since) = (PAUSE, Duration::ZERO);
-        while matches!(ended.recv_timeout(pause), Err(RecvTimeoutError::Timeout)) {
+        loop {
+            let post = match triggers.recv_timeout(pause) {
+                Ok(post) => Some(post),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
             since += pause;
             // After a failure buffers fill up, and the kernel counts what does not fit.
             if failure.is_none() {
-                match self.take(false) {
+                let taken = self.take(false);
+                match taken.and_then(|used| self.fly(post).map(|()| used)) {
                     Ok(used) if used > USED => pause = (pause / 2).max(SHORTEST),
                     Ok(used) if used < USED / 4.0 => pause = (pause * 2).min(PAUSE),
                     Ok(_) => {}
@@ -293,7 +319,7 @@ impl Taker {
         }
         self.programs.iter_mut().try_for_each(ProgramRecorder::end)?;
         if failure.is_none() {
-            failure = self.take(true).err();
+            failure = self.end().err();
         }
         self.look()?;
         if failure.is_some() {
@@ -301,7 +327,8 @@ impl Taker {
         }
         let mut account = Account { version: VERSION, ..Account::default() };
         account.problems.extend(failure.map(|error| error.to_string()));
-        for buffer in self.buffers.drain(..) {
+        for mut buffer in self.buffers.drain(..) {
+            buffer.replaced.account(&mut buffer.counts);
             let of_class = account.classes.entry(buffer.class).or_default();
             of_class.insert(buffer.processor, buffer.counts);
         }
@@ -319,13 +346,51 @@ impl Taker {
     /// the last event, which only is one when no more are made; and writes it.
     fn take(&mut self, all: bool) -> Result<f64, RecorderError> {
         let mut most = 0.0_f64;
+        let keep = self.flight.as_ref().map_or(0, |flight| flight.keep);
         for buffer in &mut self.buffers {
-            most = most.max(buffer.take(&mut self.page, all)? as f64 / self.room);
+            most = most.max(buffer.take(&mut self.page, all, keep)? as f64 / self.room);
         }
         for recorder in &mut self.programs {
-            most = most.max(recorder.take(all)?);
+            most = most.max(recorder.take(all, keep)?);
         }
         Ok(most)
+    }
+
+    /// Has the flight recorder write for `post`, if it is triggered, or hold back what comes again.
+    fn fly(&mut self, post: Option<Duration>) -> Result<(), RecorderError> {
+        let now = Instant::now();
+        let Some(flight) = &mut self.flight else { return Ok(()) };
+        if let Some(post) = post {
+            flight.until = flight.until.max(Some(now + post));
+            self.each_output(Output::release)?;
+        }
+        if self.flight.as_ref().is_some_and(|flight| flight.until.is_some_and(|until| until <= now))
+        {
+            self.each_output(Output::hold)?;
+            self.flight.iter_mut().for_each(|flight| flight.until = None);
+        }
+        Ok(())
+    }
+
+    fn each_output(
+        &mut self,
+        what: impl Fn(&mut Output) -> Result<(), RecordingError>,
+    ) -> Result<(), RecorderError> {
+        let files = self.buffers.iter_mut().map(|buffer| &mut buffer.file);
+        let of_programs = self.programs.iter_mut().flat_map(ProgramRecorder::files);
+        Ok(files.chain(of_programs).try_for_each(what)?)
+    }
+
+    /// Takes the last events, and writes what is to be written of what is held.
+    fn end(&mut self) -> Result<(), RecorderError> {
+        self.take(true)?;
+        if self.flight.as_ref().is_some_and(|flight| !flight.at_end) {
+            for buffer in &mut self.buffers {
+                buffer.file.replace(events_of, &mut buffer.replaced);
+            }
+            self.programs.iter_mut().for_each(ProgramRecorder::replace);
+        }
+        self.each_output(Output::release)
     }
 
     /// What nobody takes any more is lost, and so is what could not be written.
@@ -347,57 +412,5 @@ impl Taker {
         }
         self.programs.iter_mut().try_for_each(ProgramRecorder::look)?;
         Ok(())
-    }
-}
-
-impl Buffer {
-    /// Bytes that were in it.
-    fn take(&mut self, page: &mut [u8], all: bool) -> Result<usize, RecorderError> {
-        let mut taken = 0;
-        while let Some(room) = self.pages.take(page)? {
-            let of_class = |error| {
-                let (class, processor) = (&self.class, self.processor);
-                RecorderError::Pages(format!("{class} of processor {processor}: {error}"))
-            };
-            let (_, size) = page::header(page).map_err(of_class)?;
-            self.file.put(&page[..size]);
-            taken += size;
-            if self.file.is_full() {
-                self.file.write()?;
-            }
-            // Taking a page can make events, which would be taken for ever. One with much room left
-            // is the newest.
-            if !all && size < room - room / 4 {
-                break;
-            }
-        }
-        self.emptied = read_counter().0;
-        if all {
-            self.file.write()?;
-        }
-        Ok(taken)
-    }
-
-    fn give_up(&mut self, now: u64, found: Counts) {
-        // Those that are waiting to be written belong to what is lost as well.
-        let unwritten = events_of(&self.file.give_up());
-        let lost = found.held + unwritten;
-        let BufferCounts { recorded, dropped, gaps, .. } = &mut self.counts;
-        *recorded -= unwritten.min(*recorded);
-        *dropped += lost;
-        if lost > 0 {
-            gaps.push((self.emptied, now, lost));
-        }
-    }
-
-    fn look(&mut self, now: u64, found: Counts) {
-        let BufferCounts { recorded, overwritten, dropped, gaps, .. } = &mut self.counts;
-        let lost = found.dropped + found.overwritten;
-        let before = *dropped + *overwritten;
-        if lost > before {
-            gaps.push((self.looked, now, lost - before));
-        }
-        (*recorded, *overwritten, *dropped) = (found.read, found.overwritten, found.dropped);
-        self.looked = now;
     }
 }

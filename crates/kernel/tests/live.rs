@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use loopscope_ctf::Value;
-use loopscope_kernel::recorder::Recorder;
+use loopscope_kernel::recorder::{Flight, Recorder};
 use loopscope_kernel::recording::{Account, BufferCounts};
 use loopscope_kernel::transcode::transcode;
 use loopscope_time::source::read_counter;
@@ -236,4 +236,71 @@ fn a_recording_that_was_not_ended_is_read_as_far_as_it_goes() {
     let unknown = account["unknown"].to_string();
     assert!(unknown.contains("not ended") && unknown.contains("cut short"), "{unknown}");
     assert!(!events(&folder.path().join("trace")).is_empty());
+}
+
+/// Two recorders record the same, one as a flight recorder: it has what came some time before each
+/// trigger and after it, and the rest is counted, with the time when.
+#[test]
+fn a_flight_recorder_has_what_came_about_its_triggers() {
+    let Some(mut place) = Place::make() else { return };
+    let wanted = ["sched/sched_switch"];
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let mut requests = folders
+        .iter()
+        .zip(["whole", "flight"])
+        .map(|(folder, name)| place.request(folder.path(), name, 4 << 20, &wanted));
+    let (whole, mut flight) = (requests.next().unwrap(), requests.next().unwrap());
+    drop(requests);
+    // The counter is taken for one of 1 GHz there.
+    const POST: Duration = Duration::from_millis(200);
+    let keep = Duration::from_millis(200);
+    let keep_ticks = 200_000_000;
+    flight.flight = Some(Flight { keep, at_end: false });
+    let (recorder, _) = Recorder::start(&flight).unwrap();
+    let (whole, _) = Recorder::start(&whole).unwrap();
+    let doze = |times: u32| (0..times).for_each(|_| sleep(Duration::from_micros(500)));
+    let mut windows = vec![];
+    doze(800);
+    for _ in 0..2 {
+        let begin = read_counter().0;
+        let since = Instant::now();
+        recorder.trigger(POST);
+        doze(150);
+        let end = read_counter().0;
+        // On a busy machine it may take longer.
+        let end = if since.elapsed() < POST { end } else { begin };
+        windows.push((begin.saturating_sub(keep_ticks), end));
+        doze(800);
+    }
+    let account = recorder.finish().unwrap();
+    whole.finish().unwrap();
+    let mut found = folders.iter().map(|folder| {
+        transcode(folder.path(), folder.path()).unwrap();
+        events(&folder.path().join("trace"))
+    });
+    let (all, kept) = (found.next().unwrap(), found.next().unwrap());
+    let counts = total(&account);
+    assert_eq!(counts.recorded, kept.values().map(|events| events.len() as u64).sum::<u64>());
+    assert_eq!(counts.dropped, 0);
+    for (cpu, counts) in &account.classes["sched"] {
+        let of = |found: &BTreeMap<u32, Vec<Event>>, begin: u64, end: u64| {
+            let within = |event: &&Event| (begin..=end).contains(&event.counter);
+            found.get(cpu).map_or(0, |events| events.iter().filter(within).count() as u64)
+        };
+        // The stamps of the two are taken one after the other.
+        let same = |a: u64, b: u64| a.abs_diff(b) <= 1;
+        for &(begin, end) in &windows {
+            assert!(same(of(&all, begin, end), of(&kept, begin, end)), "{cpu} {windows:?}");
+        }
+        assert_eq!(counts.overwritten, counts.gaps.iter().map(|gap| gap.2).sum::<u64>());
+        assert!((2..=3).contains(&counts.gaps.len()), "{:?}", counts.gaps);
+        // The other one had not begun when the first of them did.
+        for &(begin, end, count) in &counts.gaps[1..] {
+            let (all, kept) = (of(&all, begin, end), of(&kept, begin, end));
+            assert!(same(all - kept, count), "{cpu} {begin} {end} {count}: {all} {kept}");
+            assert!(kept < all / 10 + 5, "{kept} {all}");
+        }
+    }
+    let own = all.values().map(Vec::len).sum::<usize>() as u64;
+    assert!(own > 2000 && counts.recorded > 500 && counts.overwritten > 1000, "{counts:?}");
 }

@@ -55,7 +55,7 @@ class Part:
 
 
 WITHOUT_STATE = "the scheduler's events do not tell what the thread did"
-LOST = "events of the kernel were lost"
+LOST = "events of the kernel are missing"
 UNTOLD_INTERRUPT = "until an interrupt that is not told"
 UNRECORDED = {
     "interrupt": "until an interrupt; `irq:*` was not recorded",
@@ -228,7 +228,8 @@ def split(
     while at > begin:
         state = scheduling.before(tid, at)
         if state is None:
-            parts.append(Part("unknown", begin, at, tid, None, what=WITHOUT_STATE))
+            what = LOST if scheduling.lost("sched", begin, at) else WITHOUT_STATE
+            parts.append(Part("unknown", begin, at, tid, None, what=what))
             break
         if handed_on and tid == sender != receiver and state.start > begin:
             # What it did since then was about other messages.

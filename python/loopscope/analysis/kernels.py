@@ -44,7 +44,8 @@ def read_kernels(run: Run, paths: Mapping[str, Messages]) -> tuple[KernelResult 
         counts = totals.setdefault(account.process.removeprefix("kernel "), Counter())
         counts["emitted"] += account.emitted
         counts["recorded"] += account.recorded
-        counts["dropped"] += account.dropped + account.overwritten
+        counts["dropped"] += account.dropped
+        counts["overwritten"] += account.overwritten
     classes = {name: KernelLoss(**counts) for name, counts in sorted(totals.items())}
     kernels = [
         (repeat, name, found)
@@ -63,6 +64,9 @@ def read_kernels(run: Run, paths: Mapping[str, Messages]) -> tuple[KernelResult 
         for name, cost in costs
         if cost["event_ns"] is None and name.partition(":")[0] in emitted
     ]
+    partly = any(each.overwritten for each in classes.values())
+    if partly:
+        unknown.append("a flight recorder wrote a part of the kernel's events")
     event_ns: dict[str, float] = {}
     for name, cost in costs:
         if cost["event_ns"] is not None:
@@ -74,7 +78,7 @@ def read_kernels(run: Run, paths: Mapping[str, Messages]) -> tuple[KernelResult 
         event_ns,
         next(iter(unknown), None),
         {} if unknown else _costs(run, paths, event_ns),
-        tuple(_untold(run)),
+        () if partly else tuple(_untold(run)),
         tuple(_drops(run)),
     )
     # Where nobody asked for them it is no problem: the kernels' results alone say it.

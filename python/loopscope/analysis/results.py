@@ -327,11 +327,13 @@ class LossResult(Document):
 
 @dataclass(frozen=True)
 class KernelLoss(Document):
-    """Events of a class of the kernels'; `emitted == recorded + dropped`."""
+    """Events of a class of the kernels'; `emitted == recorded + overwritten + dropped`."""
 
     emitted: int = 0
     recorded: int = 0
     dropped: int = 0
+    overwritten: int = 0
+    """That a flight recorder did not write."""
 
 
 @dataclass(frozen=True)

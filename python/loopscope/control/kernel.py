@@ -46,6 +46,8 @@ class Kernels:
         ]
         # Nobody asked for events of other people's machines, and counts cost little.
         self._counts_only = experiment.testbed == "ssh" and not self._asked
+        # The flight recorder that they are written with.
+        self._flight = next((each for each in experiment.streams if each.kernel_ns), None)
         self._buffer = BUFFER
         if self._classes and not self._asked:
             each = _UNASKED // (len(self._classes) * (os.cpu_count() or 1))
@@ -69,9 +71,11 @@ class Kernels:
     async def _start(self, name: str) -> None:
         # A kernel of several hosts is placed by the clock of the reference.
         clock = name if name in self._hosts else self._reference
+        flight = self._flight
+        kept = None if flight is None else (flight.kernel_ns or 0, flight.on_death)
         try:
             begun = await self._agents[name].start_kernel(
-                clock, self._classes, self._buffer, numbers=self._numbers
+                clock, self._classes, self._buffer, numbers=self._numbers, flight=kept
             )
         except AgentError as error:
             self._found[name] = {"error": str(error), "asked": self._asked}
@@ -129,6 +133,14 @@ class Kernels:
             "without": {},
             "counts_only": why,
         }
+
+    async def keep(self, stream: str) -> None:
+        """Has events written that are kept with a flight recorder which was triggered."""
+        flight = self._flight
+        if flight is None or stream not in ("", flight.name):
+            return
+        events = [agent for name, agent in self._recorded.items() if name in self._agents]
+        await asyncio.gather(*(agent.keep_kernel(flight.post_ns) for agent in events))
 
     async def finish(self) -> None:
         """Ends that."""

@@ -280,6 +280,7 @@ class Repeat:
     async def _pass_on(self, host: Host, triggered: pb.Triggered) -> None:
         """Triggers the same flight recorder on the other hosts, and tells."""
         others = [each for each in self._hosts.values() if each is not host]
+        await self._kernels.keep(triggered.stream)
         await self._each(lambda each: each.agent.trigger(triggered.stream, host.name), others)
         hit = f": {triggered.entity} {triggered.id}" if triggered.entity else ""
         late = " was late" if triggered.cause == "path" else ""

@@ -109,10 +109,21 @@ class Stream(Section):
         description="Whether a flight recorder is written when a program or the run ends.",
     )
 
+    kernel: Annotated[int, Quantity(DURATION, "1ms", "1min")] | None = Field(
+        default=None,
+        description="Has the flight recorder keep the kernel's events (trace.kernel) too: at least "
+        "those of so long before its trigger, such as 1s, which are written with it; the others "
+        "are counted. Without a trigger, on_death writes those of the run's end. Default: all of "
+        "them are written, whatever is triggered.",
+    )
+
     @classmethod
     def check(cls, at: Place) -> None:
+        kernel = at.get("kernel")
+        if kernel is not None and at.whole.get("hosts") is None:
+            kernel.report("the kernel's events are recorded in experiments alone", at_key=True)
         if at.get("kind") is None or at.text_at("kind") == "normal":
-            for key in ("triggers", "post", "on_death"):
+            for key in ("triggers", "post", "on_death", "kernel"):
                 if given := at.get(key):
                     given.report(f"only a flight recorder has {key}: give it kind: flight-recorder")
         for item in at.elements("filters"):
@@ -206,6 +217,7 @@ class Trace(Section):
                     "own clock, and hosts with synthetic clocks do not have it: remove the clocks",
                     at_key=True,
                 )
+        _check_kept(at, told=any(at.get(key) is not None for key in event_values.TOLD))
         both = {name for name, _ in at.entries("messages")}
         for name, each in at.entries("wakeups"):
             if name in both:
@@ -215,6 +227,28 @@ class Trace(Section):
                 "kernel events are stamped by the machine's own clock, which hosts with synthetic "
                 "clocks do not have: remove 'kernel' or the clocks"
             )
+
+
+def _check_kept(at: Place, told: bool) -> None:
+    """Reports flight recorders that cannot keep the kernel's events."""
+    given = [each.get("kernel") for _, each in at.entries("streams")]
+    kept = [each for each in given if each is not None]
+    for place in kept[1:]:
+        place.report("another flight recorder has the kernel's events: one can", at_key=True)
+    if kept and told:
+        kept[0].report(
+            "messages and wakeups are told from all of the kernel's events: remove this, or them",
+            at_key=True,
+        )
+    if kept and at.text_at("kernel") == "off":
+        kept[0].report("nothing is recorded of the kernel: remove 'kernel: off'", at_key=True)
+    hidden = at.whole.text_at("clocks") == "synthetic" or at.whole.get("clocks", "synthetic")
+    if kept and hidden and at.get("kernel") is None:
+        kept[0].report(
+            "kernel events are stamped by the machine's own clock, which hosts with synthetic "
+            "clocks do not have: remove this or the clocks",
+            at_key=True,
+        )
 
 
 def _check_numbers(at: Place) -> None:

@@ -267,7 +267,10 @@ class PathTrigger:
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream of records; sizes in bytes, of each thread's ring. Patterns with ``!`` leave out."""
+    """A stream of records; sizes in bytes, of each thread's ring. Patterns with ``!`` leave out.
+
+    ``kernel_ns``: the kernel's events of so long before a trigger are written with it.
+    """
 
     name: str
     kind: Literal["normal", "flight-recorder"]
@@ -278,6 +281,7 @@ class Stream:
     triggers: tuple[EntityTrigger | PathTrigger, ...]
     post_ns: int
     on_death: bool
+    kernel_ns: int | None = None
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,8 @@ def resolve(
         kernel=_kernel(file),
         kernel_asked=file.trace.kernel != "auto"
         or bool(file.trace.messages)
-        or bool(file.trace.wakeups),
+        or bool(file.trace.wakeups)
+        or any(each.kernel is not None for each in file.trace.streams.values()),
         messages=tuple(_messages(name, each) for name, each in file.trace.messages.items()),
         wakeups=tuple(_wakeups(name, each) for name, each in file.trace.wakeups.items()),
         paths=paths,
@@ -115,7 +116,8 @@ def _kernel(file: model.ExperimentFile) -> tuple[str, ...]:
     told = [pattern for each in protocols for pattern in kernel_events.OF_MESSAGES[each]]
     told += [pattern for each in causes for pattern in kernel_events.OF_WAKEUPS[each]]
     if given == "auto":
-        plain = file.testbed == "local" and file.clocks == "plain"
+        kept = any(each.kernel is not None for each in file.trace.streams.values())
+        plain = (kept or file.testbed == "local") and file.clocks == "plain"
         return (*(kernel_events.AUTO if plain else ()), *told)
     if isinstance(given, str):
         return ("*",) if given == "full" else ()

@@ -319,12 +319,14 @@ class Agent:
         buffer: int,
         period_ns: int = 0,
         numbers: Iterable[Mapping[str, Any]] = (),
+        flight: tuple[int, bool] | None = None,
     ) -> pb.StartKernelReply:
         """Begins to record the kernel's events, tracepoints by class, by the clock of ``host``.
 
         Each processor has ``buffer`` bytes for each class. Counts of threads are looked at every
         ``period_ns``. ``numbers`` is where messages have their number, with the keys of the
-        protocol's ``MessageNumber``.
+        protocol's ``MessageNumber``. ``flight``: what comes is held, so long in ns and longer,
+        until `keep_kernel`, or also until the end.
         """
         named = [pb.KernelClass(name=name, events=events) for name, events in classes.items()]
         request = pb.StartKernelRequest(
@@ -333,9 +335,14 @@ class Agent:
             buffer=buffer,
             period_ns=period_ns,
             numbers=[pb.MessageNumber(**each) for each in numbers],
+            flight=None if flight is None else pb.KernelFlight(keep_ns=flight[0], at_end=flight[1]),
         )
         reply: pb.StartKernelReply = await self._ask("StartKernel", request, 60)
         return reply
+
+    async def keep_kernel(self, post_ns: int) -> None:
+        """Has what is held of the kernel's events written, and what comes for ``post_ns``."""
+        await self._ask("KeepKernel", pb.KeepKernelRequest(post_ns=post_ns), 60)
 
     async def finish_kernel(self) -> pb.FinishKernelReply:
         """Ends that."""

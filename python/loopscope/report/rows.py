@@ -216,7 +216,9 @@ def kernel_line(results: Results) -> str:
             parts.append(f"cost at most {duration(cost.ns)} ({share}) of {path.name}'s p50")
     for drop in kernel.drops:
         why = reason_text(drop.reason, drop.function)
-        parts.append(f"dropped {number(drop.count)} datagrams to {drop.target}: {why}")
+        counts = kernel.classes.get("drop")
+        least = "at least " if counts is not None and counts.overwritten else ""
+        parts.append(f"dropped {least}{number(drop.count)} datagrams to {drop.target}: {why}")
     return "; ".join(parts)
 
 
@@ -245,7 +247,10 @@ def _kernel_events(classes: Mapping[str, KernelLoss]) -> str:
     counts = classes.values()
     emitted, recorded = sum(each.emitted for each in counts), sum(each.recorded for each in counts)
     dropped = sum(each.dropped for each in counts)
-    line = f"emitted {number(emitted)} = recorded {number(recorded)} + dropped {number(dropped)}"
+    kept = f"recorded {number(recorded)}"
+    if overwritten := sum(each.overwritten for each in counts):
+        kept += f" + not kept by the flight recorder {number(overwritten)}"
+    line = f"emitted {number(emitted)} = {kept} + dropped {number(dropped)}"
     lost = {name: each.dropped for name, each in classes.items() if each.dropped}
     texts = ", ".join(f"{name} {number(count)}" for name, count in lost.items())
     return f"{line} ({texts})" if lost else line

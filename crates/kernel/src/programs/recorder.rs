@@ -15,7 +15,7 @@ use super::symbols::Symbols;
 use super::{DROP, GROUP, TCP, UDP};
 use crate::cost::{self, Cost, Link};
 use crate::error::RecorderError;
-use crate::output::Output;
+use crate::output::{Output, Replaced};
 use crate::recording::{BufferCounts, Class, Recording, RecordingError, failed};
 
 /// What to record.
@@ -38,6 +38,8 @@ pub(crate) struct ProgramRecorder {
     namespaces: Vec<u32>,
     files: BTreeMap<u32, Output>,
     counts: BTreeMap<u32, BufferCounts>,
+    /// What a flight recorder has not written, of each processor.
+    replaced: BTreeMap<u32, Replaced>,
     /// Records of each processor that were taken out of the ring.
     taken: BTreeMap<u32, u64>,
     readings: Output,
@@ -45,7 +47,7 @@ pub(crate) struct ProgramRecorder {
     symbols: Symbols,
     symbols_path: PathBuf,
     room: u64,
-    /// The counter when the ring was emptied last, and at the last look at the counts.
+    /// The counter just before the ring was emptied last, and at the last look at the counts.
     emptied: u64,
     looked: u64,
 }
@@ -88,6 +90,7 @@ impl ProgramRecorder {
             namespaces: request.namespaces.clone(),
             files,
             counts: processors.iter().map(zero).collect(),
+            replaced: BTreeMap::new(),
             taken: BTreeMap::new(),
             readings,
             symbols: Symbols::default(),
@@ -156,9 +159,24 @@ impl ProgramRecorder {
         Ok(self.programs.end()?)
     }
 
-    /// Takes what is in the ring; the part of it that was in use. `all`: and writes it.
-    pub(crate) fn take(&mut self, all: bool) -> Result<f64, RecorderError> {
+    /// The files of its records.
+    pub(crate) fn files(&mut self) -> impl Iterator<Item = &mut Output> {
+        self.files.values_mut()
+    }
+
+    /// What is held of its records is never written.
+    pub(crate) fn replace(&mut self) {
+        for (processor, file) in &mut self.files {
+            file.replace(records_in, self.replaced.entry(*processor).or_default());
+        }
+    }
+
+    /// Takes what is in the ring; the part of it that was in use. `all`: and writes it. A flight
+    /// recorder holds what came in the last `keep` ticks of the counter.
+    pub(crate) fn take(&mut self, all: bool, keep: u64) -> Result<f64, RecorderError> {
         let mut bytes = 0;
+        // Records came while it was emptied.
+        let begin = std::mem::replace(&mut self.emptied, read_counter().0);
         // Where as many are made as are taken, it ends after a round of the ring.
         while bytes < self.room || all {
             let Some(found) = self.programs.take() else { break };
@@ -172,7 +190,12 @@ impl ProgramRecorder {
                 }
             }
         }
-        self.emptied = read_counter().0;
+        let now = read_counter().0;
+        let oldest = now.saturating_sub(keep);
+        for (processor, file) in &mut self.files {
+            let replaced = self.replaced.entry(*processor).or_default();
+            file.came((begin, now), oldest, records_in, replaced);
+        }
         self.readings.put(&reading()?.to_bytes());
         if all {
             self.files.values_mut().try_for_each(Output::write)?;
@@ -204,12 +227,15 @@ impl ProgramRecorder {
             let taken = self.taken.get(processor).copied().unwrap_or_default();
             let unwritten = self.files.get_mut(processor).map(Output::give_up).unwrap_or_default();
             // What nobody took, and what could not be written.
-            let kept = taken.saturating_sub((unwritten.len() / record::SIZE) as u64);
+            let kept = taken.saturating_sub(records_in(&unwritten));
             let lost = counts.recorded.saturating_sub(kept);
             counts.recorded -= lost;
             counts.dropped += lost;
             if lost > 0 {
                 counts.gaps.push((self.emptied, now, lost));
+            }
+            if let Some(replaced) = self.replaced.get(processor) {
+                replaced.account(counts);
             }
         }
         let (known, class) = (self.programs.missed(), &self.class);
@@ -230,6 +256,11 @@ impl ProgramRecorder {
         }
         (self.counts, problems)
     }
+}
+
+/// How many records there are in some bytes.
+fn records_in(bytes: &[u8]) -> u64 {
+    (bytes.len() / record::SIZE) as u64
 }
 
 /// Finds the names of functions, and writes them to a file.

@@ -71,6 +71,7 @@ impl Place {
             classes: BTreeMap::from([("sched".to_owned(), (instance, events))]),
             programs: None,
             buffer,
+            flight: None,
         }
     }
 }

@@ -49,8 +49,9 @@ class Activities:
         self._stretches: dict[str, list[tuple[int, Integers, Integers]]] = defaultdict(list)
         recorded = run.relation(SCHEDULER[0]).filter(f"repeat = {repeat}")
         kernels = {name for (name,) in recorded.project("host").distinct().fetchall()}
-        self.recorded = bool(kernels)
-        """Whether any kernel's events were recorded in it."""
+        partly = any(each.overwritten for each in run.kernel_accounts if each.repeat == repeat)
+        self.recorded = bool(kernels) and not partly
+        """Whether any kernel's events were recorded in it, all of them."""
         own = _threads(run, messages, repeat)
         for kernel in sorted(kernels):
             tids = {tid for host, tid in own if kernel in (SHARED, host)}
