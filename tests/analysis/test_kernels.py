@@ -18,6 +18,7 @@ class Kernel:
     def __init__(self, switches: list[tuple[int, int, int]], **found: Any) -> None:
         self.kernels = {1: {"_kernel": {**FOUND, **found}}}
         self.kernel_accounts = ()
+        self.specification = None
         self.tables = ["kernel.sched_switch"]
         self._con = duckdb.connect()
         rows = [

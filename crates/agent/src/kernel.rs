@@ -165,6 +165,14 @@ impl Kernel {
         Ok(Begun { recording, classes })
     }
 
+    /// Records these classes alone from now on.
+    pub(crate) fn choose(&self, classes: Vec<String>) {
+        let recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Recorded::Events(recorder)) = &*recorded {
+            recorder.choose(classes);
+        }
+    }
+
     /// Triggers its flight recorder, which goes on to write for `post`.
     pub(crate) fn keep(&self, post: Duration) {
         let recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);

@@ -20,14 +20,14 @@ use crate::host::{Host, HostError};
 use crate::kernel::{Begun, KernelError};
 use crate::machine::MachineError;
 use crate::proto::{
-    AnswerPeersReply, AnswerPeersRequest, BuildTestbedReply, BuildTestbedRequest, DepartedReply,
-    Departures, EnterPhaseReply, EnterPhaseRequest, Event, FinishKernelReply, FinishKernelRequest,
-    FinishTraceReply, FinishTraceRequest, HelloReply, HelloRequest, KeepKernelReply,
-    KeepKernelRequest, PeerEnd, ProbePeersReply, ProbePeersRequest, ReadClockReply,
-    ReadClockRequest, ShutdownReply, ShutdownRequest, StartClockReply, StartClockRequest,
-    StartKernelReply, StartKernelRequest, StartReply, StartRequest, StopClockReply,
-    StopClockRequest, StopPeersReply, StopPeersRequest, StopReply, StopRequest, TriggerReply,
-    TriggerRequest, WatchRequest, agent_server,
+    AnswerPeersReply, AnswerPeersRequest, BuildTestbedReply, BuildTestbedRequest,
+    ChooseKernelReply, ChooseKernelRequest, DepartedReply, Departures, EnterPhaseReply,
+    EnterPhaseRequest, Event, FinishKernelReply, FinishKernelRequest, FinishTraceReply,
+    FinishTraceRequest, HelloReply, HelloRequest, KeepKernelReply, KeepKernelRequest, PeerEnd,
+    ProbePeersReply, ProbePeersRequest, ReadClockReply, ReadClockRequest, ShutdownReply,
+    ShutdownRequest, StartClockReply, StartClockRequest, StartKernelReply, StartKernelRequest,
+    StartReply, StartRequest, StopClockReply, StopClockRequest, StopPeersReply, StopPeersRequest,
+    StopReply, StopRequest, TriggerReply, TriggerRequest, WatchRequest, agent_server,
 };
 use crate::testbed::TestbedError;
 
@@ -250,6 +250,15 @@ impl agent_server::Agent for Service {
         let Begun { recording, classes } = tokio::task::block_in_place(begin)?;
         let Recording { absent, threads_known, .. } = recording;
         Ok(Response::new(StartKernelReply { absent, threads_known, classes }))
+    }
+
+    async fn choose_kernel(
+        &self,
+        request: Request<ChooseKernelRequest>,
+    ) -> Result<Response<ChooseKernelReply>, Status> {
+        let ChooseKernelRequest { classes } = request.into_inner();
+        tokio::task::block_in_place(|| self.agent.kernel.choose(classes));
+        Ok(Response::new(ChooseKernelReply {}))
     }
 
     async fn keep_kernel(

@@ -78,8 +78,16 @@ pub struct Recorder {
     pub event_ns: BTreeMap<String, Cost>,
     /// Classes of which nothing is recorded, though they were asked for, and why.
     pub without: BTreeMap<String, ProgramsError>,
-    triggers: Sender<Duration>,
+    orders: Sender<Order>,
     thread: JoinHandle<Result<Account, RecorderError>>,
+}
+
+#[derive(Debug)]
+enum Order {
+    /// Trigger the flight recorder, which goes on to write for so long.
+    Trigger(Duration),
+    /// Record these classes alone; then the answer.
+    Choose(Vec<String>, Sender<()>),
 }
 
 impl Recorder {
@@ -164,7 +172,7 @@ impl Recorder {
         let of_tracefs = recording.classes.values().filter(|class| class.programs.is_empty());
         for (instance, class) in instances.iter().zip(of_tracefs) {
             instance.switch(true)?;
-            class.formats.keys().try_for_each(|event| instance.enable(event))?;
+            class.formats.keys().try_for_each(|event| instance.enable(event, true))?;
         }
         let of_tracefs =
             match before.and_then(|before| Ok((before, cost::turns(Link::Unix, cost::BLOCKS)?))) {
@@ -186,7 +194,7 @@ impl Recorder {
             instance.switch(true)?;
         }
         programs.iter_mut().try_for_each(ProgramRecorder::begin)?;
-        let (triggers, triggered) = channel();
+        let (orders, given) = channel();
         let room = request.buffer.max(1) as f64;
         let page = vec![0; LONGEST_PAGE];
         let flight = request.flight.map(|flight| Flying {
@@ -194,27 +202,45 @@ impl Recorder {
             at_end: flight.at_end,
             until: None,
         });
-        let mut taker = Taker { instances, buffers, programs, page, room, flight };
+        let mut instance = 0..;
+        let chosen = |(name, class): (&String, &Class)| {
+            let of_programs = !class.programs.is_empty();
+            let events = class.formats.keys().cloned().collect();
+            let tracepoints =
+                if of_programs { None } else { instance.next().map(|index| (index, events)) };
+            (name.clone(), Chosen { tracepoints, off: None, gaps: vec![] })
+        };
+        let classes = recording.classes.iter().map(chosen).collect();
+        let mut taker = Taker { instances, buffers, programs, page, room, flight, classes };
         if taker.flight.is_some() {
             taker.each_output(Output::hold)?;
         }
         let path = folder.clone();
         let thread = std::thread::Builder::new()
             .name("kernel-events".to_owned())
-            .spawn(move || taker.run(&triggered, &path))
+            .spawn(move || taker.run(&given, &path))
             .map_err(|error| RecorderError::Thread(format!("cannot be started: {error}")))?;
-        Ok((Recorder { event_ns, without, triggers, thread }, recording))
+        Ok((Recorder { event_ns, without, orders, thread }, recording))
     }
 
     /// Triggers the flight recorder, which goes on to write for `post`.
     pub fn trigger(&self, post: Duration) {
         // A thread that has ended says why when it is finished.
-        let _ = self.triggers.send(post);
+        let _ = self.orders.send(Order::Trigger(post));
+    }
+
+    /// Records these of its classes alone from now on; returns when that is so. When the others
+    /// were not recorded is in the account, as gaps.
+    pub fn choose(&self, classes: Vec<String>) {
+        let (done, answer) = channel();
+        // A thread that has ended says why when it is finished.
+        let _ = self.orders.send(Order::Choose(classes, done));
+        let _ = answer.recv();
     }
 
     /// Ends it: what is in the buffers is taken, and counted.
     pub fn finish(self) -> Result<Account, RecorderError> {
-        drop(self.triggers);
+        drop(self.orders);
         let panicked = |_| RecorderError::Thread("panicked: please report this".to_owned());
         self.thread.join().map_err(panicked)?
     }
@@ -281,20 +307,28 @@ struct Taker {
     /// Bytes of each buffer.
     room: f64,
     flight: Option<Flying>,
+    classes: BTreeMap<String, Chosen>,
+}
+
+/// A class, and whether it is being recorded.
+#[derive(Debug)]
+struct Chosen {
+    /// The index of its instance, and its events; `None`: programs record it.
+    tracepoints: Option<(usize, Vec<String>)>,
+    /// The counter when it was left out.
+    off: Option<u64>,
+    /// When it was not recorded, as [`BufferCounts::gaps`].
+    gaps: Vec<(u64, u64, u64)>,
 }
 
 impl Taker {
-    fn run(
-        &mut self,
-        triggers: &Receiver<Duration>,
-        folder: &Path,
-    ) -> Result<Account, RecorderError> {
+    fn run(&mut self, given: &Receiver<Order>, folder: &Path) -> Result<Account, RecorderError> {
         let mut failure = None;
         self.look()?;
         let (mut pause, mut since) = (PAUSE, Duration::ZERO);
         loop {
-            let post = match triggers.recv_timeout(pause) {
-                Ok(post) => Some(post),
+            let order = match given.recv_timeout(pause) {
+                Ok(order) => Some(order),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => break,
             };
@@ -302,7 +336,7 @@ impl Taker {
             // After a failure buffers fill up, and the kernel counts what does not fit.
             if failure.is_none() {
                 let taken = self.take(false);
-                match taken.and_then(|used| self.fly(post).map(|()| used)) {
+                match taken.and_then(|used| self.obey(order).map(|()| used)) {
                     Ok(used) if used > USED => pause = (pause / 2).max(SHORTEST),
                     Ok(used) if used < USED / 4.0 => pause = (pause * 2).min(PAUSE),
                     Ok(_) => {}
@@ -338,6 +372,13 @@ impl Taker {
             account.classes.insert(class, counts);
             account.problems.extend(problems);
         }
+        let now = read_counter().0;
+        for (name, Chosen { gaps, off, .. }) in &mut self.classes {
+            gaps.extend(off.map(|since| (since, now, 0)));
+            // What is said of one processor is said of the class.
+            let counts = account.classes.get_mut(name).and_then(|of| of.values_mut().next());
+            counts.into_iter().for_each(|counts| counts.gaps.append(gaps));
+        }
         account.store(folder)?;
         Ok(account)
     }
@@ -356,18 +397,53 @@ impl Taker {
         Ok(most)
     }
 
-    /// Has the flight recorder write for `post`, if it is triggered, or hold back what comes again.
-    fn fly(&mut self, post: Option<Duration>) -> Result<(), RecorderError> {
+    /// Does what it is told to; a flight recorder holds back again what comes when it is time to.
+    fn obey(&mut self, order: Option<Order>) -> Result<(), RecorderError> {
         let now = Instant::now();
-        let Some(flight) = &mut self.flight else { return Ok(()) };
-        if let Some(post) = post {
-            flight.until = flight.until.max(Some(now + post));
-            self.each_output(Output::release)?;
+        match order {
+            Some(Order::Choose(classes, done)) => {
+                self.choose(&classes)?;
+                // The caller may have gone.
+                let _ = done.send(());
+            }
+            Some(Order::Trigger(post)) => {
+                let Some(flight) = &mut self.flight else { return Ok(()) };
+                flight.until = flight.until.max(Some(now + post));
+                self.each_output(Output::release)?;
+            }
+            None => {}
         }
         if self.flight.as_ref().is_some_and(|flight| flight.until.is_some_and(|until| until <= now))
         {
             self.each_output(Output::hold)?;
             self.flight.iter_mut().for_each(|flight| flight.until = None);
+        }
+        Ok(())
+    }
+
+    /// Records these classes alone.
+    fn choose(&mut self, classes: &[String]) -> Result<(), RecorderError> {
+        for (name, class) in &mut self.classes {
+            let on = classes.contains(name);
+            if on == class.off.is_none() {
+                continue;
+            }
+            let before = read_counter().0;
+            if let Some((instance, events)) = &class.tracepoints {
+                let instance = &self.instances[*instance];
+                events.iter().try_for_each(|event| instance.enable(event, on))?;
+            } else if let Some(recorder) =
+                self.programs.iter_mut().find(|recorder| recorder.class == *name)
+            {
+                recorder.measure(on)?;
+            }
+            match class.off {
+                Some(since) => class.gaps.push((since, read_counter().0, 0)),
+                None => class.off = Some(before),
+            }
+            if on {
+                class.off = None;
+            }
         }
         Ok(())
     }

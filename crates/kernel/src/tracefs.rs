@@ -213,9 +213,9 @@ impl Instance {
         Ok(numbers)
     }
 
-    /// Has it record a tracepoint, `GROUP/NAME`.
-    pub fn enable(&self, event: &str) -> Result<(), TracefsError> {
-        self.write(&format!("events/{event}/enable"), "1")
+    /// Has it record a tracepoint, `GROUP/NAME`, or not any more.
+    pub fn enable(&self, event: &str, on: bool) -> Result<(), TracefsError> {
+        self.write(&format!("events/{event}/enable"), if on { "1" } else { "0" })
     }
 
     /// Begins to record, or stops.

@@ -64,8 +64,7 @@ def read_kernels(run: Run, paths: Mapping[str, Messages]) -> tuple[KernelResult 
         for name, cost in costs
         if cost["event_ns"] is None and name.partition(":")[0] in emitted
     ]
-    partly = any(each.overwritten for each in classes.values())
-    if partly:
+    if any(each.overwritten for each in classes.values()):
         unknown.append("a flight recorder wrote a part of the kernel's events")
     event_ns: dict[str, float] = {}
     for name, cost in costs:
@@ -78,12 +77,23 @@ def read_kernels(run: Run, paths: Mapping[str, Messages]) -> tuple[KernelResult 
         event_ns,
         next(iter(unknown), None),
         {} if unknown else _costs(run, paths, event_ns),
-        () if partly else tuple(_untold(run)),
+        () if is_partial(run) else tuple(_untold(run)),
         tuple(_drops(run)),
     )
     # Where nobody asked for them it is no problem: the kernels' results alone say it.
     asked = any(found.get("asked", True) for _, _, found in kernels)
     return result, [*problems, *result.unobservable] if asked else []
+
+
+def is_partial(run: Run) -> bool:
+    """Whether the kernels' events are those of some times of the run alone, as it was asked for.
+
+    A flight recorder writes some, and a phase may record some classes only.
+    """
+    experiment = run.specification
+    phases = () if experiment is None else experiment.phases
+    some = any(phase.kernel is not None for phase in phases)
+    return some or any(each.overwritten for each in run.kernel_accounts)
 
 
 def _costs(

@@ -10,7 +10,7 @@ from typing import Any
 
 from loopscope.control.progress import Progress
 from loopscope.control.stages import STARTS_IN_ALL
-from loopscope.experiment import Experiment, kernel_events, quantity
+from loopscope.experiment import Experiment, Phase, kernel_events, quantity
 from loopscope.experiment.plan import ProgramMessages
 from loopscope.files import write_whole
 from loopscope.layout import KERNELS
@@ -58,6 +58,7 @@ class Kernels:
         self._progress = progress
         self._recorded: dict[str, Agent] = {}
         self._found: dict[str, dict[str, Any]] = {}
+        self._chosen = list(self._classes)
         self._at_once = asyncio.Semaphore(STARTS_IN_ALL)
 
     async def start(self) -> None:
@@ -133,6 +134,15 @@ class Kernels:
             "without": {},
             "counts_only": why,
         }
+
+    async def enter(self, phase: Phase) -> None:
+        """Has the classes recorded that are to be in a phase."""
+        chosen = list(self._classes if phase.kernel is None else phase.kernel)
+        if chosen == self._chosen:
+            return
+        self._chosen = chosen
+        events = [agent for name, agent in self._recorded.items() if name in self._agents]
+        await asyncio.gather(*(agent.choose_kernel(chosen) for agent in events))
 
     async def keep(self, stream: str) -> None:
         """Has events written that are kept with a flight recorder which was triggered."""

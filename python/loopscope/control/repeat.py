@@ -114,6 +114,7 @@ class Repeat:
         for phase in self._experiment.phases:
             if phase.measured and not any(name in seconds for name in measured):
                 await self._clocks.gate()
+            await self._kernels.enter(phase)
             began = time.monotonic()
             self._progress.phase(phase.name, phase.timeout_ns / 1e9, phase.measured)
             await self._stages.phase(phase)

@@ -6,8 +6,11 @@ Each class has buffers of its own on every processor, and so an account of its o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from .event_values import chosen
+from .problem import nearest
+from .values import JsonSchema, Names, Rule, text, wrong
 
 _VECTORS = ("local_timer", "reschedule", "call_function", "call_function_single", "irq_work")
 
@@ -106,6 +109,21 @@ OF_WAKEUPS = {
     "interrupt": ("sched:sched_waking", "irq:irq_handler_*", "softirq:*", _OF_THREADS),
 }
 """Patterns on what tells what wakes the threads of programs, by what that is."""
+
+
+@dataclass(frozen=True)
+class KernelClass(Rule):
+    """The name of a class."""
+
+    def read(self, value: object, names: Names) -> str:
+        name = text(value)
+        if name not in CLASSES:
+            message = f"there is no class of kernel events {name!r}: {', '.join(CLASSES)}"
+            wrong(message, nearest(name.removesuffix(":*"), CLASSES))
+        return name
+
+    def schema(self) -> JsonSchema:
+        return {"type": "string", "enum": list(CLASSES)}
 
 
 def without(classes: Mapping[str, str]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from . import order, quantity, values
+from . import kernel_events, order, quantity, values
 from .file_section import Section
 from .place import Place
 from .problem import nearest
@@ -45,6 +45,12 @@ class Phase(Section):
         "of every path, such as 2s.",
     )
 
+    kernel: list[Annotated[str, kernel_events.KernelClass()]] | None = Field(
+        default=None,
+        description="Classes of the kernel's events that are recorded in this phase, such as "
+        "[sched, irq], of those that trace.kernel records at all; []: none. Default: all of them.",
+    )
+
 
 def phases(root: Tree) -> list[tuple[Tree, str | None]]:
     """The phases in the order of the file, each with its name, None where that is not readable."""
@@ -78,6 +84,7 @@ def check_phases(at: Place) -> None:
     at.report_repeated("phase", [(each.text, each) for p in places if (each := p.get("name"))])
     for place in places:
         _check_common_start(place)
+        _check_kernel(at, place)
     _check_warmup(at, places)
     known = at.names.phases
     if known is None:
@@ -97,6 +104,34 @@ def check_phases(at: Place) -> None:
         message += f"; so {', '.join(never)} can never begin"
     place = next(each for each in places if each.text_at("name") == circle[0])
     (place.get("after") or place).report(message)
+
+
+def _check_kernel(at: Place, phase: Place) -> None:
+    """A phase records classes that are recorded at all, and those that messages are told from."""
+    given = phase.get("kernel")
+    if given is None:
+        return
+    told = [
+        pattern
+        for key, by, patterns in (
+            ("messages", "protocol", kernel_events.OF_MESSAGES),
+            ("wakeups", "by", kernel_events.OF_WAKEUPS),
+        )
+        for _, entry in at.entries("trace", key)
+        for pattern in patterns.get(entry.text_at(by) or "", ())
+    ]
+    words: dict[str | None, tuple[str, ...]] = {"full": ("*",), "off": ()}
+    asked = [each.text or "" for each in at.elements("trace", "kernel")]
+    asked += words.get(at.text_at("trace", "kernel"), () if asked else kernel_events.AUTO)
+    recorded = kernel_events.selected((*asked, *told))
+    chosen = phase.elements("kernel")
+    for item in chosen:
+        if item.text in kernel_events.CLASSES and item.text not in recorded:
+            item.report(f"trace.kernel records nothing of it: add {item.text}:* there")
+    if missing := kernel_events.selected(told).keys() - {each.text for each in chosen}:
+        classes = " and ".join(sorted(missing))
+        message = f"trace.messages and trace.wakeups are told from {classes}: add that"
+        given.report(message, at_key=True)
 
 
 def _check_common_start(phase: Place) -> None:

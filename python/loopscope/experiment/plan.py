@@ -112,7 +112,8 @@ class Phase:
     """A stage between two barriers. Where the file marks no phase as measured, all are.
 
     ``common_start_ns``: how long after they are told all components begin it together, None: each
-    begins when it is told.
+    begins when it is told. ``kernel``: the classes of the kernel's events that are recorded in it,
+    None: all that are recorded.
     """
 
     name: str
@@ -120,6 +121,7 @@ class Phase:
     measured: bool
     after: tuple[str, ...]
     common_start_ns: int | None = None
+    kernel: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

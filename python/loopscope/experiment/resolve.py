@@ -272,7 +272,12 @@ def _phases(phases: Sequence[model_phases.Phase], order: Sequence[str]) -> tuple
         after = previous if phase.after is None else tuple(phase.after)
         measured = phase.measured or all_measured
         made[phase.name] = plan.Phase(
-            phase.name, phase.timeout, measured, after, phase.common_start
+            phase.name,
+            phase.timeout,
+            measured,
+            after,
+            phase.common_start,
+            None if phase.kernel is None else tuple(phase.kernel),
         )
         previous = (phase.name,)
     return tuple(made[name] for name in order)

@@ -105,6 +105,7 @@ EXAMPLES: Final = {
     "Event": "sensor/loop:sent",
     "Expectation": "loop.p99 < 5ms",
     "HostClock": "ptp0",
+    "KernelClass": "sched",
     "Key": "id",
     "LeftBehind": "trace",
     "Misses": "0.1%",

@@ -340,6 +340,10 @@ class Agent:
         reply: pb.StartKernelReply = await self._ask("StartKernel", request, 60)
         return reply
 
+    async def choose_kernel(self, classes: Iterable[str]) -> None:
+        """Has these classes of the kernel's events recorded alone; returns when that is so."""
+        await self._ask("ChooseKernel", pb.ChooseKernelRequest(classes=classes), 60)
+
     async def keep_kernel(self, post_ns: int) -> None:
         """Has what is held of the kernel's events written, and what comes for ``post_ns``."""
         await self._ask("KeepKernel", pb.KeepKernelRequest(post_ns=post_ns), 60)

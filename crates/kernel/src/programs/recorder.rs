@@ -154,6 +154,11 @@ impl ProgramRecorder {
         Ok(self.programs.measure(&self.namespaces, How::Measured)?)
     }
 
+    /// Goes on to record, or stops for a time.
+    pub(crate) fn measure(&mut self, on: bool) -> Result<(), RecorderError> {
+        if on { Ok(self.programs.measure(&self.namespaces, How::Measured)?) } else { self.end() }
+    }
+
     /// Ends that. What was recorded can be taken yet.
     pub(crate) fn end(&mut self) -> Result<(), RecorderError> {
         Ok(self.programs.end()?)

@@ -13,7 +13,7 @@ import numpy as np
 
 from loopscope.analysis.findings.result import Activity
 from loopscope.analysis.interrupts import Interrupts
-from loopscope.analysis.kernels import SHARED, rows_of
+from loopscope.analysis.kernels import SHARED, is_partial, rows_of
 from loopscope.analysis.scheduling import IDLE
 from loopscope.analysis.threads import Threads
 from loopscope.analysis.why import SCHEDULER
@@ -49,8 +49,7 @@ class Activities:
         self._stretches: dict[str, list[tuple[int, Integers, Integers]]] = defaultdict(list)
         recorded = run.relation(SCHEDULER[0]).filter(f"repeat = {repeat}")
         kernels = {name for (name,) in recorded.project("host").distinct().fetchall()}
-        partly = any(each.overwritten for each in run.kernel_accounts if each.repeat == repeat)
-        self.recorded = bool(kernels) and not partly
+        self.recorded = bool(kernels) and not is_partial(run)
         """Whether any kernel's events were recorded in it, all of them."""
         own = _threads(run, messages, repeat)
         for kernel in sorted(kernels):
