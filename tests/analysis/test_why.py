@@ -15,6 +15,7 @@ from loopscope.analysis.critical_path import PARTS, RECEIVED, SENT, Part, over_l
 from loopscope.analysis.hop_decomposition import Passage
 from loopscope.analysis.scheduling import IDLE, Scheduling
 from loopscope.report.cause_chart import COLOURS
+from loopscope.timeline.loss import KernelGap
 
 SENDER, RECEIVER, HOG, KSOFTIRQD, ROUTER = 10, 20, 30, 40, 50
 SLEEPS, PREEMPTED = 1, 0
@@ -108,7 +109,7 @@ class Kernel:
             table = pa.Table.from_pylist(filled)
             self._tables[name] = table if rows else table.slice(0, 0)
         self.tables = list(self._tables)
-        self.kernel_gaps: dict[tuple[int, str], dict[str, list[tuple[int, int]]]] = {}
+        self.kernel_gaps: dict[tuple[int, str], dict[str, list[KernelGap]]] = {}
 
     def relation(self, name: str) -> duckdb.DuckDBPyRelation:
         return self._con.from_arrow(self._tables[name])
@@ -494,7 +495,7 @@ def test_what_is_told_in_spite_of_lost_events_is_what_they_would_have_told(
     def scheduling(*given: Any, gap: bool) -> Scheduling:
         kernel = Kernel(*given)
         if gap:
-            kernel.kernel_gaps = {(1, "_kernel"): {kind: [(3 * lost, 3 * until)]}}
+            kernel.kernel_gaps = {(1, "_kernel"): {kind: [KernelGap(3 * lost, 3 * until, 1)]}}
         return kernel.scheduling()
 
     def is_lost(at: int) -> bool:

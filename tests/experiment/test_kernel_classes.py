@@ -37,3 +37,19 @@ def test_classes_that_cannot_be_are_refused(changed, classes, trace, wrong):
     given = TRACE, f'trace: {{user: ["s:*"]{", " + trace if trace else ""}}}'
     problems = experiment.check(changed(phase(classes), given))
     assert any(wrong in each.message for each in problems), problems
+
+
+def test_turns_of_recording(changed):
+    given = TRACE, 'trace: {user: ["s:*"], alternate: 500ms}'
+    plan = experiment.load(changed(given))
+    assert plan.alternate_ns == 500_000_000 and plan.kernel_asked
+    for more, wrong in (
+        ("kernel: off", "nothing is recorded"),
+        ("wakeups: {t: {by: timer}}", "are told from all"),
+        ("streams: {r: {kind: flight-recorder, kernel: 1s}}", "of some times"),
+    ):
+        both = TRACE, f'trace: {{user: ["s:*"], alternate: 500ms, {more}}}'
+        problems = experiment.check(changed(both))
+        assert any(wrong in each.message for each in problems), problems
+    (problem,) = experiment.check(changed(given, phase("[sched]")))
+    assert "of some times" in problem.message

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loopscope.analysis.results import (
+from loopscope.analysis.kernel_added import read_added
+from loopscope.analysis.kernel_result import (
     KernelCost,
     KernelDrops,
     KernelLoss,
@@ -70,15 +71,17 @@ def read_kernels(run: Run, paths: Mapping[str, Messages]) -> tuple[KernelResult 
     for name, cost in costs:
         if cost["event_ns"] is not None:
             event_ns[name] = max(cost["event_ns"], event_ns.get(name, 0.0))
+    added = read_added(run, paths)
     result = KernelResult(
         classes,
         tuple(sorted(absent)),
         {name: why for _, name, found in kernels if (why := _unrecorded(found)) is not None},
         event_ns,
         next(iter(unknown), None),
-        {} if unknown else _costs(run, paths, event_ns),
+        {} if unknown or added else _costs(run, paths, event_ns),
         () if is_partial(run) else tuple(_untold(run)),
         tuple(_drops(run)),
+        added,
     )
     # Where nobody asked for them it is no problem: the kernels' results alone say it.
     asked = any(found.get("asked", True) for _, _, found in kernels)
@@ -93,6 +96,7 @@ def is_partial(run: Run) -> bool:
     experiment = run.specification
     phases = () if experiment is None else experiment.phases
     some = any(phase.kernel is not None for phase in phases)
+    some = some or (experiment is not None and experiment.alternate_ns is not None)
     return some or any(each.overwritten for each in run.kernel_accounts)
 
 

@@ -14,6 +14,7 @@ from pydantic import Field, PlainSerializer, SerializerFunctionWrapHandler, mode
 from loopscope.analysis.deciding_cases import Case, CaseCounts
 from loopscope.analysis.document import INTERNAL, OPTIONAL, UNLESS_EMPTY, Document, keyed_by
 from loopscope.analysis.hop_decomposition_result import SplitResult
+from loopscope.analysis.kernel_result import KernelResult, ToldEvents
 from loopscope.analysis.path_result import GraphResult
 from loopscope.analysis.verdict import Verdict
 from loopscope.strict_json import to_json
@@ -323,83 +324,6 @@ class LossResult(Document):
     """`emitted == recorded + dropped` for every process."""
     causes: Mapping[str, int]
     drops: tuple[Drop, ...]
-
-
-@dataclass(frozen=True)
-class KernelLoss(Document):
-    """Events of a class of the kernels'; `emitted == recorded + overwritten + dropped`."""
-
-    emitted: int = 0
-    recorded: int = 0
-    dropped: int = 0
-    overwritten: int = 0
-    """That a flight recorder did not write."""
-
-
-@dataclass(frozen=True)
-class KernelCost(Document):
-    """What recording kernels added to a path's messages, at most."""
-
-    events: int
-    """The kernels' events between the first and the last event of a message, on all processors:
-    the median over the messages."""
-    ns: int
-    """The cost of the events if all of them were on the message's way, ns: also the median."""
-
-
-@dataclass(frozen=True)
-class ToldEvents(Document):
-    """Events of a group that are told from the kernels', in all repeats.
-
-    They are those of ``trace.messages`` and ``trace.wakeups``.
-    """
-
-    name: Annotated[str, INTERNAL]
-    events: Mapping[str, int]
-    """How many there are, by name: `sent`, `received` by each component that read them, `fired`."""
-    missing: int | None
-    """The most events of them that may be missing; None: there may be any number."""
-    number: str | None = None
-    """The event that has their numbers, where that is another one."""
-    numberless: int = 0
-    """How many have none, as no such event followed; they are not among the events."""
-
-
-@dataclass(frozen=True)
-class KernelDrops(Document):
-    """Datagrams that a kernel dropped for one reason."""
-
-    target: str
-    """Address and port that they were for."""
-    reason: str
-    """Its name in the kernel, such as SOCKET_RCVBUFF."""
-    function: str
-    """The kernel's function that did it."""
-    count: int
-
-
-@dataclass(frozen=True)
-class KernelResult(Document):
-    classes: Mapping[str, KernelLoss]
-    absent: tuple[str, ...]
-    """Tracepoints that a kernel has not."""
-    unrecorded: Mapping[str, str]
-    """Why a kernel could not be recorded, by kernel."""
-    event_ns: Mapping[str, float]
-    """What an event cost the thread in which it happened, as measured before the run.
-
-    By class, or as `CLASS:NAME` where the events of a class differ.
-
-    The largest of all kernels and repeats; without those of which it is not known.
-    """
-    cost_unknown: str | None
-    """Why it is not known of one of them, after its name."""
-    costs: Mapping[str, KernelCost]
-    """By path; of no path where an event's cost is not known."""
-    unobservable: tuple[str, ...]
-    """What the events do not tell on these machines, in words."""
-    drops: tuple[KernelDrops, ...]
-    """Those of UDP; TCP drops what it has had before and sends again what is missing."""
 
 
 @dataclass(frozen=True)

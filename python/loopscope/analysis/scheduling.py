@@ -78,7 +78,7 @@ class Scheduling:
         self._asleep = _by(self._prev[self._sleeps], self._ts[self._sleeps])
         self._on = _by(self._cpu, self._ts)
         self._lost = {
-            kind: [(self.time_of(begin), self.time_of(end)) for begin, end in gaps]
+            kind: [(self.time_of(begin), self.time_of(end)) for begin, end, _ in gaps]
             for kind, gaps in run.kernel_gaps.get((repeat, kernel), {}).items()
         }
         self.interrupts = Interrupts(run, repeat, kernel, self._lost)

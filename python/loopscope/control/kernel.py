@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
-from collections.abc import Mapping
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +62,7 @@ class Kernels:
         self._recorded: dict[str, Agent] = {}
         self._found: dict[str, dict[str, Any]] = {}
         self._chosen = list(self._classes)
+        self._alternate_ns = experiment.alternate_ns
         self._at_once = asyncio.Semaphore(STARTS_IN_ALL)
 
     async def start(self) -> None:
@@ -141,8 +145,34 @@ class Kernels:
         if chosen == self._chosen:
             return
         self._chosen = chosen
+        await self._choose(chosen)
+
+    @asynccontextmanager
+    async def alternating(self, phase: Phase) -> AsyncIterator[None]:
+        """Has the events of a measured phase recorded in every other time, if that is asked for."""
+        if self._alternate_ns is None or not phase.measured or not self._recorded:
+            yield
+            return
+        task = asyncio.create_task(self._alternate(self._alternate_ns / 1e9))
+        try:
+            yield
+        finally:
+            task.cancel()
+            (failure,) = await asyncio.gather(task, return_exceptions=True)
+            if isinstance(failure, AgentError):
+                self._progress.note(f"kernel events: {failure}")
+        await self._choose(self._chosen)
+
+    async def _alternate(self, each_s: float) -> None:
+        # Their lengths are drawn, so that none is a loop's period.
+        drawn = random.Random(0)
+        for chosen in itertools.cycle(([], self._chosen)):
+            await asyncio.sleep(each_s * drawn.uniform(0.75, 1.25))
+            await asyncio.shield(self._choose(chosen))
+
+    async def _choose(self, classes: list[str]) -> None:
         events = [agent for name, agent in self._recorded.items() if name in self._agents]
-        await asyncio.gather(*(agent.choose_kernel(chosen) for agent in events))
+        await asyncio.gather(*(agent.choose_kernel(classes) for agent in events))
 
     async def keep(self, stream: str) -> None:
         """Has events written that are kept with a flight recorder which was triggered."""

@@ -117,7 +117,8 @@ class Repeat:
             await self._kernels.enter(phase)
             began = time.monotonic()
             self._progress.phase(phase.name, phase.timeout_ns / 1e9, phase.measured)
-            await self._stages.phase(phase)
+            async with self._kernels.alternating(phase):
+                await self._stages.phase(phase)
             seconds[phase.name] = time.monotonic() - began
             self._note_left(phase.name)
         await self._drain()

@@ -167,6 +167,13 @@ class Trace(Section):
         "by programs in the kernel for the run's hosts, which takes root.",
     )
 
+    alternate: Annotated[int, Quantity(DURATION, "50ms", "1min")] | None = Field(
+        default=None,
+        description="Measures what recording the kernel adds: while a phase is measured, its "
+        "events are recorded in every other time of about this length alone, such as 500ms, and "
+        "the results say how much longer messages took with that than without. Default: they are "
+        "recorded all the time.",
+    )
     messages: dict[Annotated[str, event_values.ToldName()], ProgramMessages] = Field(
         default={},
         max_length=64,
@@ -217,7 +224,7 @@ class Trace(Section):
                     "own clock, and hosts with synthetic clocks do not have it: remove the clocks",
                     at_key=True,
                 )
-        _check_kept(at, told=any(at.get(key) is not None for key in event_values.TOLD))
+        _check_parts(at, told=any(at.get(key) is not None for key in event_values.TOLD))
         both = {name for name, _ in at.entries("messages")}
         for name, each in at.entries("wakeups"):
             if name in both:
@@ -229,8 +236,22 @@ class Trace(Section):
             )
 
 
-def _check_kept(at: Place, told: bool) -> None:
-    """Reports flight recorders that cannot keep the kernel's events."""
+def _check_parts(at: Place, told: bool) -> None:
+    """Reports what asks for parts of the kernel's events, but cannot have them."""
+    alternate = at.get("alternate")
+    if alternate is not None:
+        phases = at.whole.elements("phases")
+        others = [each.get("kernel") for _, each in at.entries("streams")]
+        others += [phase.get("kernel") for phase in phases]
+        why = None
+        if told:
+            why = "messages and wakeups are told from all of the kernel's events"
+        elif any(each is not None for each in others):
+            why = "a flight recorder or a phase has the kernel's events of some times"
+        elif at.text_at("kernel") == "off":
+            why = "nothing is recorded of the kernel"
+        if why is not None:
+            alternate.report(f"{why}: remove this, or that", at_key=True)
     given = [each.get("kernel") for _, each in at.entries("streams")]
     kept = [each for each in given if each is not None]
     for place in kept[1:]:

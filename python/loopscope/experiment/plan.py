@@ -405,6 +405,7 @@ class Experiment:
     kernel_asked: bool = True
     messages: tuple[ProgramMessages, ...] = ()
     wakeups: tuple[ProgramWakeups, ...] = ()
+    alternate_ns: int | None = None
     version: Literal[1] = MANIFEST_VERSION
 
     @property

@@ -83,8 +83,10 @@ def resolve(
         kernel_asked=file.trace.kernel != "auto"
         or bool(file.trace.messages)
         or bool(file.trace.wakeups)
-        or any(each.kernel is not None for each in file.trace.streams.values()),
+        or any(each.kernel is not None for each in file.trace.streams.values())
+        or file.trace.alternate is not None,
         messages=tuple(_messages(name, each) for name, each in file.trace.messages.items()),
+        alternate_ns=file.trace.alternate,
         wakeups=tuple(_wakeups(name, each) for name, each in file.trace.wakeups.items()),
         paths=paths,
         expectations=tuple(_expectation(line, events, hosts) for line in file.expect),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from loopscope.analysis.deciding_cases import Case
+from loopscope.analysis.kernel_result import Added, KernelAdded, KernelLoss, ToldEvents
 from loopscope.analysis.losses import reason_text
 from loopscope.analysis.quantity_text import duration, maximum_error, number, quantity
 from loopscope.analysis.results import (
@@ -15,13 +16,11 @@ from loopscope.analysis.results import (
     ClockResult,
     ExpectationResult,
     IntervalResult,
-    KernelLoss,
     LoopResult,
     LossResult,
     PatternResult,
     PatternRow,
     Results,
-    ToldEvents,
     ValueResult,
 )
 from loopscope.analysis.verdict import Verdict
@@ -214,12 +213,25 @@ def kernel_line(results: Results) -> str:
         if cost is not None and p50:
             share = f"{100 * cost.ns / p50:.2g} %"
             parts.append(f"cost at most {duration(cost.ns)} ({share}) of {path.name}'s p50")
+    parts += [_added(name, each) for name, each in kernel.added.items()]
     for drop in kernel.drops:
         why = reason_text(drop.reason, drop.function)
         counts = kernel.classes.get("drop")
         least = "at least " if counts is not None and counts.overwritten else ""
         parts.append(f"dropped {least}{number(drop.count)} datagrams to {drop.target}: {why}")
     return "; ".join(parts)
+
+
+def _added(path: str, added: KernelAdded) -> str:
+    """`added 4.2 µs (3.9 µs to 4.6 µs) to loop's p50 of 51.2 µs, 9.1 µs (…) to its p99 of …`."""
+
+    def said(name: str, each: Added) -> str:
+        ends = (each.low_ns, each.high_ns)
+        low, high = ("?" if end is None else duration(end) for end in ends)
+        of = f"{name} of {duration(each.without_ns)}"
+        return f"{duration(each.added_ns)} ({low} to {high}) to its {of}"
+
+    return f"recording {path} added {said('p50', added.p50)}, {said('p99', added.p99)}"
 
 
 def watched_line(results: Results) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from loopscope.strict_json import from_json
 
@@ -101,14 +101,25 @@ def read_loss(path: Path, repeat: int, host: str) -> list[ProcessLoss]:
     return processes
 
 
-def kernel_gaps(file: Path) -> dict[str, list[tuple[int, int]]]:
-    """Between which values of the counter events of a kernel were lost, by class.
+class KernelGap(NamedTuple):
+    """Two values of the counter between which events of a kernel are missing, and how many.
+
+    With 0 its class was not recorded then.
+    """
+
+    begin: int
+    end: int
+    events: int
+
+
+def kernel_gaps(file: Path) -> dict[str, list[KernelGap]]:
+    """When events of a kernel are missing, by class.
 
     `schema/kernel.md` describes the file, `counts.json`.
     """
     classes = from_json(file.read_text(encoding="utf-8"))["classes"]
     return {
-        name: sorted((gap[0], gap[1]) for each in processors.values() for gap in each["gaps"])
+        name: sorted(KernelGap(*gap) for each in processors.values() for gap in each["gaps"])
         for name, processors in classes.items()
     }
 

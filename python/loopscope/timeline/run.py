@@ -11,7 +11,7 @@ from loopscope import layout
 from loopscope.strict_json import from_json
 from loopscope.timeline.exits import Exit, read_exit
 from loopscope.timeline.foreign import ForeignTrace, read_foreign
-from loopscope.timeline.loss import ProcessLoss, kernel_gaps, read_loss
+from loopscope.timeline.loss import KernelGap, ProcessLoss, kernel_gaps, read_loss
 from loopscope.timeline.manifest import (
     read_json,
     read_manifest,
@@ -307,8 +307,8 @@ class Run:
         return tuple(accounts)
 
     @cached_property
-    def kernel_gaps(self) -> dict[tuple[int, str], dict[str, list[tuple[int, int]]]]:
-        """Between which values of the counter events were lost, by repeat and kernel, by class."""
+    def kernel_gaps(self) -> dict[tuple[int, str], dict[str, list[KernelGap]]]:
+        """When events are missing, in the counter, by repeat and kernel, by class."""
         return {
             (repeat, file.parts[-3]): kernel_gaps(file)
             for repeat, directory in self.repeats.items()

@@ -1,0 +1,113 @@
+"""What a run's results say of the kernels that were recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from loopscope.analysis.document import INTERNAL, UNLESS_EMPTY, Document
+
+
+@dataclass(frozen=True)
+class KernelLoss(Document):
+    """Events of a class of the kernels'; `emitted == recorded + overwritten + dropped`."""
+
+    emitted: int = 0
+    recorded: int = 0
+    dropped: int = 0
+    overwritten: int = 0
+    """That a flight recorder did not write."""
+
+
+@dataclass(frozen=True)
+class KernelCost(Document):
+    """What recording kernels added to a path's messages, at most."""
+
+    events: int
+    """The kernels' events between the first and the last event of a message, on all processors:
+    the median over the messages."""
+    ns: int
+    """The cost of the events if all of them were on the message's way, ns: also the median."""
+
+
+@dataclass(frozen=True)
+class Added(Document):
+    """A statistic of a path's messages while the kernels were recorded, and while they were not."""
+
+    with_ns: int
+    without_ns: int
+    added_ns: int
+    """The difference."""
+    low_ns: int | None
+    high_ns: int | None
+    """Ends of its 95 % interval, from the pairs resampled; None of too few of them."""
+
+
+@dataclass(frozen=True)
+class KernelAdded(Document):
+    """What recording kernels added to a path's messages, by taking turns with not recording."""
+
+    pairs: int
+    """Of times with and without."""
+    messages_with: int
+    messages_without: int
+    p50: Added
+    p99: Added
+
+
+@dataclass(frozen=True)
+class ToldEvents(Document):
+    """Events of a group that are told from the kernels', in all repeats.
+
+    They are those of ``trace.messages`` and ``trace.wakeups``.
+    """
+
+    name: Annotated[str, INTERNAL]
+    events: Mapping[str, int]
+    """How many there are, by name: `sent`, `received` by each component that read them, `fired`."""
+    missing: int | None
+    """The most events of them that may be missing; None: there may be any number."""
+    number: str | None = None
+    """The event that has their numbers, where that is another one."""
+    numberless: int = 0
+    """How many have none, as no such event followed; they are not among the events."""
+
+
+@dataclass(frozen=True)
+class KernelDrops(Document):
+    """Datagrams that a kernel dropped for one reason."""
+
+    target: str
+    """Address and port that they were for."""
+    reason: str
+    """Its name in the kernel, such as SOCKET_RCVBUFF."""
+    function: str
+    """The kernel's function that did it."""
+    count: int
+
+
+@dataclass(frozen=True)
+class KernelResult(Document):
+    classes: Mapping[str, KernelLoss]
+    absent: tuple[str, ...]
+    """Tracepoints that a kernel has not."""
+    unrecorded: Mapping[str, str]
+    """Why a kernel could not be recorded, by kernel."""
+    event_ns: Mapping[str, float]
+    """What an event cost the thread in which it happened, as measured before the run.
+
+    By class, or as `CLASS:NAME` where the events of a class differ.
+
+    The largest of all kernels and repeats; without those of which it is not known.
+    """
+    cost_unknown: str | None
+    """Why it is not known of one of them, after its name."""
+    costs: Mapping[str, KernelCost]
+    """By path; of no path where an event's cost is not known, or where `added` says it."""
+    unobservable: tuple[str, ...]
+    """What the events do not tell on these machines, in words."""
+    drops: tuple[KernelDrops, ...]
+    """Those of UDP; TCP drops what it has had before and sends again what is missing."""
+    added: Annotated[Mapping[str, KernelAdded], UNLESS_EMPTY]
+    """By path, where `trace.alternate` of the experiment asks for it."""

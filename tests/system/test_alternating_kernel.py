@@ -1,0 +1,72 @@
+"""`trace.alternate`: the kernel is recorded in every other time, and what that adds. Needs root."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from machine import BIN, Machine
+
+from loopscope.analysis import analyse
+from loopscope.report.rows import kernel_line
+from loopscope.timeline import open_run
+
+pytestmark = pytest.mark.usefixtures("root")
+
+PROGRAM = """
+import os, time
+from loopscope_trace import flow_in, flow_out
+
+begin, end = flow_out("own", "begin"), flow_in("own", "end")
+for number in range(1500):
+    begin(number)
+    os.stat("/")
+    end(number)
+    time.sleep(0.001)
+"""
+EXPERIMENT = """
+name: alternate
+hosts: [h1]
+components:
+  program: {host: h1, run: PYTHON ./program.py, start: run, ready: {exit: 0}}
+phases: [{name: run, timeout: 60s, measured: true}]
+trace:
+  user: ["own:*"]
+  kernel: ["sched:*", "irq:*"]
+  alternate: 100ms
+measure:
+  paths:
+    loop: {events: [program/own:begin, program/own:end]}
+""".replace("PYTHON", f"{BIN}/python")
+
+
+def test_nothing_is_recorded_in_every_other_time(machine: Machine, results: Any) -> None:
+    machine.write("program.py", PROGRAM)
+    machine.write("alternate.yaml", EXPERIMENT)
+    done = machine.command("run", "alternate.yaml", "--json")
+    read = results(done)
+    assert "kernel" in read, done.stderr
+    run = open_run(machine.directory / "runs/alternate/latest")
+    ((kernel, classes),) = ((name, of) for (_, name), of in run.kernel_gaps.items())
+    times = [gap for gap in classes["sched"] if gap.events == 0]
+    assert kernel == "_kernel" and len(times) >= 5, classes
+    assert len([gap for gap in classes["irq"] if gap.events == 0]) == len(times)
+    recorded = run.relation("kernel.sched_switch").order("counter").project("counter, ts")
+    rows = recorded.fetchall()
+    rate = (rows[-1][0] - rows[0][0]) / (rows[-1][1] - rows[0][1])
+    slack = round(5_000_000 * rate)
+    for gap in times:
+        there = [counter for counter, _ in rows if gap.begin + slack < counter < gap.end - slack]
+        assert not there, (gap, there)
+    added = read["kernel"]["added"]["loop"]
+    assert added["pairs"] in (len(times), len(times) - 1)
+    assert added["messages_with"] > 200 and added["messages_without"] > 200
+    assert added["messages_with"] + added["messages_without"] <= 1500
+    for name in ("p50", "p99"):
+        of = added[name]
+        assert of["added_ns"] == of["with_ns"] - of["without_ns"]
+        assert of["low_ns"] is None or of["low_ns"] <= of["high_ns"]
+    assert read["kernel"]["costs"] == {}
+    said = r"; recording loop added \S+ .?s \(.+ to .+\) to its p50 of .+, .+ to its p99 of .+"
+    assert re.search(said, kernel_line(analyse(run)))
