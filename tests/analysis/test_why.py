@@ -11,7 +11,15 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from loopscope.analysis.critical_path import PARTS, RECEIVED, SENT, Part, over_link, split
+from loopscope.analysis.critical_path import (
+    PARTS,
+    RECEIVED,
+    SENT,
+    Part,
+    during_sleep,
+    over_link,
+    split,
+)
 from loopscope.analysis.hop_decomposition import Passage
 from loopscope.analysis.scheduling import IDLE, Scheduling
 from loopscope.report.cause_chart import COLOURS
@@ -478,6 +486,10 @@ def test_parts_follow_each_other_without_a_gap(seed: int) -> None:
         assert found[0].start == begin and found[-1].end == end
         assert all(part.end > part.start for part in found), [p for p in found if p.end <= p.start]
         assert all(a.end == b.start for a, b in zip(found, found[1:], strict=False))
+        for sleep in (part for part in found if part.name == "blocked" and part.by is not None):
+            of_it = during_sleep(scheduling, sleep)
+            assert (of_it[0].start, of_it[-1].end) == (sleep.start, sleep.end)
+            assert all(a.end == b.start for a, b in zip(of_it, of_it[1:], strict=False))
 
 
 @pytest.mark.parametrize("kind", ["sched", "irq", "softirq"])

@@ -8,7 +8,7 @@ did not keep the message.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from loopscope.analysis.scheduling import IDLE, UNTOLD
@@ -52,6 +52,8 @@ class Part:
     """The thread that was on the processor instead, or that ended the sleep."""
     what: str = ""
     """The interrupt, that which is pending, or why it is not known."""
+    meanwhile: Part | None = None
+    """Of a sleep: what the thread that ended it did then, where that is looked at."""
 
 
 WITHOUT_STATE = "the scheduler's events do not tell what the thread did"
@@ -266,6 +268,13 @@ def split(
         tid = came_from
     parts.reverse()
     return parts
+
+
+def during_sleep(scheduling: Scheduling, sleep: Part) -> list[Part]:
+    """A sleep that a thread ended, in parts by what that thread did meanwhile."""
+    assert sleep.by is not None
+    did = split(scheduling, sleep.by, sleep.start, sleep.by, sleep.end)
+    return [replace(sleep, start=each.start, end=each.end, meanwhile=each) for each in did]
 
 
 def _to_thread(
