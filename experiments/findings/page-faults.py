@@ -1,6 +1,6 @@
 """Reads messages on PORT; for a SHARE of them it uses PAGES pages for the first time.
 
-OF: `memory`, whose pages the kernel makes at once, or a `file`, which it reads 32 pages at a time.
+KIND: `memory`, whose pages the kernel makes at once, or a `file`, which it reads 32 pages at a time.
 """
 
 import mmap
@@ -13,8 +13,8 @@ import sys
 from loopscope_trace import flow_in, flow_out
 
 received, done = flow_in("msg", "received"), flow_out("msg", "done")
-port, pages, share, of = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
-step = mmap.PAGESIZE * (32 if of == "file" else 1)
+port, pages, share, kind = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
+step = mmap.PAGESIZE * (32 if kind == "file" else 1)
 size = pages * step
 file = os.open("pages", os.O_RDWR | os.O_CREAT)
 os.write(file, os.urandom(size))
@@ -23,7 +23,7 @@ connection, _ = socket.create_server(("", port)).accept()
 while message := connection.recv(8):
     number = int.from_bytes(message, "little")
     # What is made is not used yet.
-    if of == "file":
+    if kind == "file":
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
         memory = mmap.mmap(file, size, access=mmap.ACCESS_COPY)
     else:

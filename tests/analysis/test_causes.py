@@ -192,6 +192,15 @@ def test_all_that_a_holder_can_do() -> None:
     assert {part.name for part in found} == {"blocked"}
 
 
+def test_a_holder_whose_cgroup_has_used_up_its_time() -> None:
+    meanwhile = Part("throttled", 100, 200, SENDER, None)
+    sleep = Part("blocked", 100, 200, RECEIVER, None, SENDER, meanwhile=meanwhile)
+    told = causes(Kernel(ONE), t20="in futex")
+    waited = "had to wait: its cgroup had used up its processor time"
+    assert told.of(meanwhile) == f"t10 {waited}"
+    assert told.of(sleep) == f"t20 slept in futex, woken by t10, which {waited}"
+
+
 @pytest.mark.parametrize(
     ("name", "by", "text"),
     [

@@ -21,7 +21,7 @@ from loopscope.analysis.critical_path import (
     split,
 )
 from loopscope.analysis.hop_decomposition import Passage
-from loopscope.analysis.scheduling import IDLE, Scheduling
+from loopscope.analysis.scheduling import IDLE, LOST, Scheduling
 from loopscope.report.cause_chart import COLOURS
 
 SENDER, RECEIVER, HOG, KSOFTIRQD, ROUTER = 10, 20, 30, 40, 50
@@ -44,12 +44,13 @@ class Kernel:
         timers: Sequence[Served] = (),
         raises: Sequence[tuple[int, int, int, int]] = (),
         served: Sequence[Served] = (),
+        throttled: Sequence[tuple[int, int]] | None = None,
     ) -> None:
         """Switches: time, processor, thread that goes, its state, thread that comes.
 
         Wakings: time, processor, thread in which it happens, thread that is woken, flags. Timers:
         processor, start, end. Of NET_RX, raises: time, processor, thread, flags; served: processor,
-        start, end; None: that event is lost.
+        start, end; None: that event is lost. Throttled: time, thread; None: not recorded.
         """
         self._con = duckdb.connect()
         columns: dict[str, list[dict[str, Any]]] = {
@@ -108,6 +109,10 @@ class Kernel:
                 if end is not None
             ],
         }
+        if throttled is not None:
+            columns["kernel.throttled"] = [
+                {"ts": ts, "counter": 3 * ts, "tid": tid} for ts, tid in throttled
+            ]
         columns_of_all = ("ts", "counter", "cpu", "tid", "task", "common_flags", "vec")
         empty = dict.fromkeys(columns_of_all, 0)
         self._tables = {}
@@ -169,6 +174,62 @@ def test_a_thread_that_sleeps_between_two_of_its_events() -> None:
         ("wake-up", 700, 710, RECEIVER, IDLE),
         ("running", 710, 800, RECEIVER, None),
     ]
+
+
+def throttled(records: list[tuple[int, int]] | None) -> Kernel:
+    """A receiver that loses its processor to another thread, and then again."""
+    return Kernel(
+        switches=[
+            (10, 1, IDLE, PREEMPTED, RECEIVER),
+            (120, 1, RECEIVER, PREEMPTED, HOG),
+            (190, 1, HOG, PREEMPTED, RECEIVER),
+            (200, 1, RECEIVER, PREEMPTED, HOG),
+            (300, 1, HOG, SLEEPS, IDLE),
+            (700, 1, IDLE, PREEMPTED, RECEIVER),
+            (900, 1, RECEIVER, SLEEPS, IDLE),
+        ],
+        throttled=records,
+    )
+
+
+@pytest.mark.parametrize("at", [198, 200, 203])
+def test_a_thread_whose_cgroup_has_used_up_its_time(at: int) -> None:
+    """The record is of the switch that is nearest to it."""
+    kernel = throttled([(at, RECEIVER), (120, HOG)])
+    found = split(kernel.scheduling(), RECEIVER, 100, RECEIVER, 800)
+    assert briefly(found) == [
+        ("running", 100, 120, RECEIVER, None),
+        ("runnable", 120, 190, RECEIVER, HOG),
+        ("running", 190, 200, RECEIVER, None),
+        ("throttled", 200, 700, RECEIVER, None),
+        ("running", 700, 800, RECEIVER, None),
+    ]
+
+
+@pytest.mark.parametrize("records", [None, [], [(120, HOG)], [(-2_000_000, RECEIVER)]])
+def test_a_thread_that_loses_its_processor_is_not_throttled(
+    records: list[tuple[int, int]] | None,
+) -> None:
+    """No record is of it: none were made, or they are of another thread or of another time."""
+    kernel = throttled(records)
+    found = split(kernel.scheduling(), RECEIVER, 100, RECEIVER, 800)
+    assert briefly(found) == [
+        ("running", 100, 120, RECEIVER, None),
+        ("runnable", 120, 190, RECEIVER, HOG),
+        ("running", 190, 200, RECEIVER, None),
+        ("runnable", 200, 300, RECEIVER, HOG),
+        ("wake-up", 300, 700, RECEIVER, IDLE),
+        ("running", 700, 800, RECEIVER, None),
+    ]
+    # Where such a record may be lost it is not known which of the two it was.
+    kernel.kernel_gaps = {(1, "_kernel"): {"sleep": [(3 * 195, 3 * 205)]}}
+    less = split(kernel.scheduling(), RECEIVER, 100, RECEIVER, 800)
+    if records is None:
+        assert less == found
+    else:
+        assert [(part.name, part.start, part.end, part.what) for part in less[-2:-1]] == [
+            ("unknown", 200, 700, LOST)
+        ]
 
 
 def leaving(*wakings: tuple[int, int, int, int, int]) -> Scheduling:

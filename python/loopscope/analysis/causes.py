@@ -46,6 +46,8 @@ class Causes:
             case "wake-up":
                 untold = f"; {part.what}" if part.what else ""
                 return f"{of} waited for idle cpu{part.cpu} to wake up{untold}"
+            case "throttled":
+                return f"{of} had to wait: its cgroup had used up its processor time"
             case "blocked":
                 assert part.tid is not None
                 on = self.sleeps.on(self.scheduling, part.tid, part.end)

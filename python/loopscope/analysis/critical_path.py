@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from loopscope.analysis.scheduling import IDLE, UNTOLD
+from loopscope.analysis.scheduling import IDLE, LOST, UNTOLD
 
 if TYPE_CHECKING:
     from loopscope.analysis.hop_decomposition import Passage
@@ -23,6 +23,7 @@ PARTS = {
     "running": "the thread had a processor",
     "runnable": "something else had the processor",
     "wake-up": "the processor was idle",
+    "throttled": "the thread's cgroup had used up its processor time",
     "blocked": "the thread slept",
     "interrupt": "the processor served an interrupt",
     "softirq": "the processor served a soft interrupt",
@@ -57,7 +58,6 @@ class Part:
 
 
 WITHOUT_STATE = "the scheduler's events do not tell what the thread did"
-LOST = "events of the kernel were lost"
 UNTOLD_INTERRUPT = "until an interrupt that is not told"
 UNRECORDED = {
     "interrupt": "until an interrupt; `irq:*` was not recorded",
@@ -362,8 +362,8 @@ def _of_stretch(
             return "wake-up" if other == IDLE else "runnable"
 
         yield from _on(scheduling, state.cpu, start, end, name, tid)
-    elif state.state == "blocked":
-        yield Part("blocked", start, end, tid, None)
+    elif state.state in ("blocked", "throttled"):
+        yield Part(state.state, start, end, tid, None)
     elif state.cpu is not None and scheduling.is_idle(state.cpu, start, tid):
         yield Part("wake-up", start, end, tid, state.cpu, IDLE, UNTOLD)
     else:
