@@ -8,11 +8,16 @@ from __future__ import annotations
 import json
 import random
 import re
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from machine import ROOT, Machine
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from effort import cases  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("root")
 
@@ -50,12 +55,12 @@ PLANTED: dict[str, tuple[Callable[[random.Random], Parameters], str]] = {
         "held: by UDP of h1: in the queue of its device",
     ),
     "two-writes": (
-        lambda drawn: {"period": drawn.randrange(5, 40)},
+        lambda drawn: {"count": 20, "period": drawn.randrange(5, 40)},
         "held: by TCP of h1: Nagle's algorithm, until what was sent before was acknowledged, "
         "which the receiver delayed",
     ),
     "retransmission": (
-        lambda drawn: {"period": drawn.randrange(5, 30)},
+        lambda drawn: {"count": 20, "period": drawn.randrange(5, 30)},
         "held: by TCP of h1: sent again (retransmission time-out)",
     ),
 }
@@ -78,8 +83,10 @@ def planted(machine: Machine, name: str, parameters: Parameters) -> dict[str, An
     return ranked
 
 
+@pytest.mark.parametrize("run", range(cases(1, 5)))
 @pytest.mark.parametrize("name", PLANTED)
-def test_the_planted_cause_is_found_first(machine: Machine, name: str) -> None:
+def test_the_planted_cause_is_found_first(machine: Machine, name: str, run: int) -> None:
+    del run
     drawing, cause = PLANTED[name]
     parameters = drawing(random.Random())
     ranked = planted(machine, name, parameters)
