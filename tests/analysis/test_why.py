@@ -11,9 +11,17 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from loopscope.analysis.critical_path import PARTS, RECEIVED, SENT, Part, over_link, split
+from loopscope.analysis.critical_path import (
+    PARTS,
+    RECEIVED,
+    SENT,
+    Part,
+    during_sleep,
+    over_link,
+    split,
+)
 from loopscope.analysis.hop_decomposition import Passage
-from loopscope.analysis.scheduling import IDLE, Scheduling
+from loopscope.analysis.scheduling import IDLE, LOST, Scheduling
 from loopscope.report.cause_chart import COLOURS
 from loopscope.timeline.loss import KernelGap
 
@@ -37,12 +45,13 @@ class Kernel:
         timers: Sequence[Served] = (),
         raises: Sequence[tuple[int, int, int, int]] = (),
         served: Sequence[Served] = (),
+        throttled: Sequence[tuple[int, int]] | None = None,
     ) -> None:
         """Switches: time, processor, thread that goes, its state, thread that comes.
 
         Wakings: time, processor, thread in which it happens, thread that is woken, flags. Timers:
         processor, start, end. Of NET_RX, raises: time, processor, thread, flags; served: processor,
-        start, end; None: that event is lost.
+        start, end; None: that event is lost. Throttled: time, thread; None: not recorded.
         """
         self._con = duckdb.connect()
         columns: dict[str, list[dict[str, Any]]] = {
@@ -101,6 +110,10 @@ class Kernel:
                 if end is not None
             ],
         }
+        if throttled is not None:
+            columns["kernel.throttled"] = [
+                {"ts": ts, "counter": 3 * ts, "tid": tid} for ts, tid in throttled
+            ]
         columns_of_all = ("ts", "counter", "cpu", "tid", "task", "common_flags", "vec")
         empty = dict.fromkeys(columns_of_all, 0)
         self._tables = {}
@@ -162,6 +175,62 @@ def test_a_thread_that_sleeps_between_two_of_its_events() -> None:
         ("wake-up", 700, 710, RECEIVER, IDLE),
         ("running", 710, 800, RECEIVER, None),
     ]
+
+
+def throttled(records: list[tuple[int, int]] | None) -> Kernel:
+    """A receiver that loses its processor to another thread, and then again."""
+    return Kernel(
+        switches=[
+            (10, 1, IDLE, PREEMPTED, RECEIVER),
+            (120, 1, RECEIVER, PREEMPTED, HOG),
+            (190, 1, HOG, PREEMPTED, RECEIVER),
+            (200, 1, RECEIVER, PREEMPTED, HOG),
+            (300, 1, HOG, SLEEPS, IDLE),
+            (700, 1, IDLE, PREEMPTED, RECEIVER),
+            (900, 1, RECEIVER, SLEEPS, IDLE),
+        ],
+        throttled=records,
+    )
+
+
+@pytest.mark.parametrize("at", [198, 200, 203])
+def test_a_thread_whose_cgroup_has_used_up_its_time(at: int) -> None:
+    """The record is of the switch that is nearest to it."""
+    kernel = throttled([(at, RECEIVER), (120, HOG)])
+    found = split(kernel.scheduling(), RECEIVER, 100, RECEIVER, 800)
+    assert briefly(found) == [
+        ("running", 100, 120, RECEIVER, None),
+        ("runnable", 120, 190, RECEIVER, HOG),
+        ("running", 190, 200, RECEIVER, None),
+        ("throttled", 200, 700, RECEIVER, None),
+        ("running", 700, 800, RECEIVER, None),
+    ]
+
+
+@pytest.mark.parametrize("records", [None, [], [(120, HOG)], [(-2_000_000, RECEIVER)]])
+def test_a_thread_that_loses_its_processor_is_not_throttled(
+    records: list[tuple[int, int]] | None,
+) -> None:
+    """No record is of it: none were made, or they are of another thread or of another time."""
+    kernel = throttled(records)
+    found = split(kernel.scheduling(), RECEIVER, 100, RECEIVER, 800)
+    assert briefly(found) == [
+        ("running", 100, 120, RECEIVER, None),
+        ("runnable", 120, 190, RECEIVER, HOG),
+        ("running", 190, 200, RECEIVER, None),
+        ("runnable", 200, 300, RECEIVER, HOG),
+        ("wake-up", 300, 700, RECEIVER, IDLE),
+        ("running", 700, 800, RECEIVER, None),
+    ]
+    # Where such a record may be lost it is not known which of the two it was.
+    kernel.kernel_gaps = {(1, "_kernel"): {"sleep": [KernelGap(3 * 195, 3 * 205, 1)]}}
+    less = split(kernel.scheduling(), RECEIVER, 100, RECEIVER, 800)
+    if records is None:
+        assert less == found
+    else:
+        assert [(part.name, part.start, part.end, part.what) for part in less[-2:-1]] == [
+            ("unknown", 200, 700, LOST)
+        ]
 
 
 def leaving(*wakings: tuple[int, int, int, int, int]) -> Scheduling:
@@ -479,6 +548,10 @@ def test_parts_follow_each_other_without_a_gap(seed: int) -> None:
         assert found[0].start == begin and found[-1].end == end
         assert all(part.end > part.start for part in found), [p for p in found if p.end <= p.start]
         assert all(a.end == b.start for a, b in zip(found, found[1:], strict=False))
+        for sleep in (part for part in found if part.name == "blocked" and part.by is not None):
+            of_it = during_sleep(scheduling, sleep)
+            assert (of_it[0].start, of_it[-1].end) == (sleep.start, sleep.end)
+            assert all(a.end == b.start for a, b in zip(of_it, of_it[1:], strict=False))
 
 
 @pytest.mark.parametrize("kind", ["sched", "irq", "softirq"])

@@ -97,7 +97,9 @@ def test_what_a_program_waits_for_is_named(machine: Machine) -> None:
         assert 19e6 < ns < 500e6
     others = [each for number, each in longest.items() if number % 20]
     locked = [cause for cause, ns in others if ns > 5e6 and "blocked" in cause]
-    of_lock = "blocked: node of h2 slept in futex, woken by node of h2 (python)"
+    # The thread that has it sleeps, and runs before and afterwards.
+    of_lock = "blocked: node of h2 slept in futex, woken by node of h2 (python), which slept in "
+    of_lock += "clock_nanosleep until an interrupt"
     assert len(locked) >= 4 and set(locked) == {of_lock}, Counter(locked)
     # What the kernel waits for on a program's behalf it tells with its own functions: to start
     # another program, its parent waits.

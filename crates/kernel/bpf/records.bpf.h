@@ -45,9 +45,9 @@ struct counts {
         int(*max_entries)[count];                                                                  \
     }
 
-// The namespaces that are measured. AS_RARE: all events are recorded as the rare ones are, to tell
-// what these cost.
-enum { MEASURED = 1, AS_RARE };
+// The namespaces that are measured. AS_RARE, AS_THROTTLED: all events are recorded as the rare ones
+// or as those of throttled threads are, to tell what these cost.
+enum { MEASURED = 1, AS_RARE, AS_THROTTLED };
 MAP(MAP_HASH, u32, u8, 4096) namespaces SECTION(".maps");
 MAP(MAP_PERCPU_ARRAY, u32, struct counts, 1) counts SECTION(".maps");
 // The size is set when it is loaded.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // What threads sleep on: the system call and the kernel's functions in which one leaves its
-// processor because it waits for something.
+// processor because it waits for something. And which leave it because their cgroup has used up its
+// time.
 
 #include "records.bpf.h"
 
@@ -15,7 +16,7 @@ enum { IS_KERNEL_THREAD = 0x00200000 };
 enum { SLEEPS = 0x0f, UNINTERRUPTIBLE = 2 };
 // Functions that are in every stack here: the program, and what calls it.
 enum { SKIPPED = 3, FRAMES = 12 };
-enum { INTERRUPTIBLE_SLEEP = 8, UNINTERRUPTIBLE_SLEEP };
+enum { INTERRUPTIBLE_SLEEP = 8, UNINTERRUPTIBLE_SLEEP, THROTTLED = 17 };
 
 struct nsproxy {
     struct net *net_ns;
@@ -23,6 +24,7 @@ struct nsproxy {
 struct task_struct {
     u32 flags;
     struct nsproxy *nsproxy;
+    _Bool throttled;
 } KERNEL;
 // As x86-64 has them.
 struct pt_regs {
@@ -50,6 +52,13 @@ static int system_call(struct task_struct *task) {
     return registers->orig_ax;
 }
 
+// How a thread's namespace is measured; 0: it is not.
+static u8 measured_as(struct task_struct *task) {
+    // One that is ending has given its namespaces away.
+    struct nsproxy *namespaces = task->nsproxy;
+    return namespaces ? measured(namespaces->net_ns->ns.inum) : 0;
+}
+
 // A record of the thread that leaves its processor, if it is one of a measured namespace and sleeps;
 // else 0.
 static struct sleep *of_switch(u8 kind, u64 *arguments) {
@@ -57,11 +66,9 @@ static struct sleep *of_switch(u8 kind, u64 *arguments) {
     u32 state = arguments[3];
     if (arguments[0] || !(state & SLEEPS) || (task->flags & IS_KERNEL_THREAD))
         return 0;
-    // One that is ending has given its namespaces away.
-    struct nsproxy *namespaces = task->nsproxy;
-    u8 how = namespaces ? measured(namespaces->net_ns->ns.inum) : 0;
+    u8 how = measured_as(task);
     u8 rare = how == AS_RARE || (how && (state & UNINTERRUPTIBLE));
-    if (!how || rare != (kind == UNINTERRUPTIBLE_SLEEP))
+    if (!how || how == AS_THROTTLED || rare != (kind == UNINTERRUPTIBLE_SLEEP))
         return 0;
     struct sleep *record = begin(kind);
     if (record) {
@@ -89,6 +96,22 @@ int uninterruptible_sleep(u64 *arguments) {
     if (record) {
         long bytes = get_stack(arguments, record->stack, sizeof(record->stack), SKIPPED);
         record->frames = bytes > 0 ? (u32)bytes / 8 : 0;
+        ringbuf_submit(record, NO_WAKEUP);
+    }
+    return 0;
+}
+
+// Records that a thread leaves its processor because its cgroup has used up its time there. Kernels
+// before 6.18 have no `throttled`: they do not let this program in.
+SECTION("tp_btf/sched_switch")
+int throttled(u64 *arguments) {
+    struct task_struct *task = (void *)arguments[1];
+    u8 how = measured_as(task);
+    if (how != AS_THROTTLED && !(how == MEASURED && task->throttled))
+        return 0;
+    struct sleep *record = begin(THROTTLED);
+    if (record) {
+        record->syscall = -1;
         ringbuf_submit(record, NO_WAKEUP);
     }
     return 0;

@@ -23,6 +23,8 @@ pub const UDP: &str = "udp";
 pub const DROP: &str = "drop";
 /// The classes of events that programs record, and no tracepoints of tracefs.
 pub const CLASSES: [&str; 4] = [SLEEP, TCP, UDP, DROP];
+/// The event of a thread whose cgroup has used up its processor time. Not every kernel tells of it.
+pub const THROTTLED: &str = "throttled";
 /// The group of these events, as the others' is that of their tracepoints.
 pub const GROUP: &str = "bpf";
 

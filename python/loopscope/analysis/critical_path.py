@@ -8,10 +8,10 @@ did not keep the message.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from loopscope.analysis.scheduling import IDLE, UNTOLD
+from loopscope.analysis.scheduling import IDLE, LOST, UNTOLD
 
 if TYPE_CHECKING:
     from loopscope.analysis.hop_decomposition import Passage
@@ -23,6 +23,7 @@ PARTS = {
     "running": "the thread had a processor",
     "runnable": "something else had the processor",
     "wake-up": "the processor was idle",
+    "throttled": "the thread's cgroup had used up its processor time",
     "blocked": "the thread slept",
     "interrupt": "the processor served an interrupt",
     "softirq": "the processor served a soft interrupt",
@@ -52,10 +53,11 @@ class Part:
     """The thread that was on the processor instead, or that ended the sleep."""
     what: str = ""
     """The interrupt, that which is pending, or why it is not known."""
+    meanwhile: Part | None = None
+    """Of a sleep: what the thread that ended it did then, where that is looked at."""
 
 
 WITHOUT_STATE = "the scheduler's events do not tell what the thread did"
-LOST = "events of the kernel are missing"
 UNTOLD_INTERRUPT = "until an interrupt that is not told"
 UNRECORDED = {
     "interrupt": "until an interrupt; `irq:*` was not recorded",
@@ -256,7 +258,11 @@ def split(
             since = begin if slept is None else max(slept, begin)
             what = "until an interrupt" if waking.within else ""
             by = None if waking.within else waking.by
-            parts.append(Part("blocked", since, at, tid, None, by, what))
+            if (ended := _interrupt_of(scheduling, waking, since)) is not None:
+                parts.append(ended)
+                at = ended.start
+            if since < at:
+                parts.append(Part("blocked", since, at, tid, None, by, what))
             at = since
             continue
         before, came_from = _to_thread(scheduling, waking, sender, begin)
@@ -267,6 +273,13 @@ def split(
         tid = came_from
     parts.reverse()
     return parts
+
+
+def during_sleep(scheduling: Scheduling, sleep: Part) -> list[Part]:
+    """A sleep that a thread ended, in parts by what that thread did meanwhile."""
+    assert sleep.by is not None
+    did = split(scheduling, sleep.by, sleep.start, sleep.by, sleep.end)
+    return [replace(sleep, start=each.start, end=each.end, meanwhile=each) for each in did]
 
 
 def _to_thread(
@@ -306,6 +319,18 @@ def _to_thread(
             return parts, None
         happening = raised
     return parts, happening.by
+
+
+def _interrupt_of(scheduling: Scheduling, waking: Happening, since: int) -> Part | None:
+    """The part of the interrupt in which a waking was, from an instant on; None: it is not told."""
+    kind = waking.within
+    served = scheduling.interrupts.at(kind, waking.cpu, waking.at) if kind else None
+    if kind is None or served is None or scheduling.lost(CLASSES[kind], served.start, waking.at):
+        return None
+    start = max(served.start, since)
+    if start >= waking.at:
+        return None
+    return Part(kind, start, waking.at, waking.by, waking.cpu, what=served.name)
 
 
 def _is_of_thread(scheduling: Scheduling, happening: Happening, sender: int | None) -> bool:
@@ -354,8 +379,8 @@ def _of_stretch(
             return "wake-up" if other == IDLE else "runnable"
 
         yield from _on(scheduling, state.cpu, start, end, name, tid)
-    elif state.state == "blocked":
-        yield Part("blocked", start, end, tid, None)
+    elif state.state in ("blocked", "throttled"):
+        yield Part(state.state, start, end, tid, None)
     elif state.cpu is not None and scheduling.is_idle(state.cpu, start, tid):
         yield Part("wake-up", start, end, tid, state.cpu, IDLE, UNTOLD)
     else:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loopscope.analysis.causes import UNKNOWN
 from loopscope.analysis.document import Document
 from loopscope.analysis.quantity_text import duration, number
 from loopscope.analysis.verdict import Verdict
-from loopscope.analysis.why import UNKNOWN, can_explain, lost, slowest, why
+from loopscope.analysis.why import can_explain, lost, slowest, why
 from loopscope.experiment import Expectation, Requirement
 
 if TYPE_CHECKING:

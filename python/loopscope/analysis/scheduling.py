@@ -28,8 +28,13 @@ _SLEEPS = 0xFF
 
 UNTOLD = "when it came onto it is not told"
 UNTOLD_WAKING = "what ended its sleep is not told"
+LOST = "events of the kernel are missing"
 
-State = Literal["running", "runnable", "blocked", "unknown"]
+State = Literal["running", "runnable", "throttled", "blocked", "unknown"]
+
+_THROTTLED = "kernel.throttled"
+_SAME_NS = 1_000_000
+"""The record of a throttled thread is of a switch that is at most so far from it."""
 
 
 class Stretch(NamedTuple):
@@ -76,12 +81,29 @@ class Scheduling:
         self._in = _by(self._next, self._ts)
         self._out = _by(self._prev, self._ts)
         self._asleep = _by(self._prev[self._sleeps], self._ts[self._sleeps])
+        self._throttled = self._throttled_in(run, repeat, kernel)
         self._on = _by(self._cpu, self._ts)
         self._lost = {
             kind: [(self.time_of(begin), self.time_of(end)) for begin, end, _ in gaps]
             for kind, gaps in run.kernel_gaps.get((repeat, kernel), {}).items()
         }
         self.interrupts = Interrupts(run, repeat, kernel, self._lost)
+
+    def _throttled_in(self, run: Run, repeat: int, kernel: str) -> set[int] | None:
+        """The switches at which a thread was throttled.
+
+        None where they were not recorded.
+        """
+        if _THROTTLED not in run.tables:
+            return None
+        rows = rows_of(run, _THROTTLED, repeat, kernel, "ts, tid")
+        found = set()
+        for ts, tid in zip(rows["ts"].to_pylist(), rows["tid"].to_pylist(), strict=True):
+            near = [each(self._out, tid, ts) for each in (_last, _next)]
+            apart = {abs(int(self._ts[row]) - ts): row for row in near if row is not None}
+            if apart and min(apart) <= _SAME_NS:
+                found.add(apart[min(apart)])
+        return found
 
     def time_of(self, counter: int) -> int:
         """The kernel's time at a value of the counter."""
@@ -129,6 +151,11 @@ class Scheduling:
             cpu, told_at = int(self._cpu[goes]), int(self._ts[goes])
             return Stretch(begin, "unknown", cpu, waking, UNTOLD, told_at)
         cpu, told_at = int(self._cpu[comes]), int(self._ts[comes])
+        if waking is None and self._throttled is not None:
+            if went in self._throttled:
+                return Stretch(begin, "throttled", cpu, told_at=told_at)
+            if self.lost("sleep", went_at - _SAME_NS, went_at + _SAME_NS):
+                return Stretch(begin, "unknown", None, why=LOST, told_at=told_at)
         return Stretch(begin, "runnable", cpu, waking, told_at=told_at)
 
     def _running(self, tid: int, came: int, at: int) -> Stretch:

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from loopscope.analysis import counted
+from loopscope.analysis.causes import UNKNOWN, Causes
 from loopscope.analysis.counted_tcp import Connections
 from loopscope.analysis.critical_path import (
-    RECEIVED,
-    SENT,
     Part,
     between_kernels,
+    during_sleep,
     mostly_unknown,
     over_link,
     over_network,
     split,
 )
-from loopscope.analysis.document import Document
+from loopscope.analysis.document import OPTIONAL, Document
 from loopscope.analysis.hop_decomposition import LinkEvents, Passage
 from loopscope.analysis.kernels import SHARED
 from loopscope.analysis.losses import Losses
 from loopscope.analysis.measured_links import read_links
 from loopscope.analysis.network import Network
+from loopscope.analysis.page_faults import PageFaults
 from loopscope.analysis.quantity_text import duration, maximum_error
-from loopscope.analysis.scheduling import IDLE, Scheduling
+from loopscope.analysis.scheduling import Scheduling
 from loopscope.analysis.sleeps import Sleeps
 from loopscope.analysis.threads import Threads
 from loopscope.experiment.measures import fields_of
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 
 SCHEDULER = ("kernel.sched_switch", "kernel.sched_waking")
 """The tables without which nothing can be said."""
-UNKNOWN = "unknown"
-"""The name of parts whose cause the events do not tell."""
 
 
 class NothingRecordedError(Exception):
@@ -57,6 +56,8 @@ class WhyPart(Document):
     ns: int
     cause: str
     """In words."""
+    page_faults: Annotated[int | None, OPTIONAL] = None
+    """How many the thread had while it was running. None: it was not, or they are not known."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,7 @@ class _Explained:
         self._kernels: dict[tuple[int, str], Scheduling | None] = {}
         self._threads: dict[tuple[int, str], Threads] = {}
         self._sleeps: dict[tuple[int, str], Sleeps] = {}
+        self._faults: dict[tuple[int, str], PageFaults] = {}
         found, _ = read_links(run)
         experiment = run.specification
         emulation = None if experiment is None else experiment.network.emulation
@@ -228,11 +230,15 @@ class _Explained:
         else:
             parts = []
         protocol = carried.protocol if carried else ""
-        caused: list[tuple[Part, _Causes]] = []
+        caused: list[tuple[Part, Causes]] = []
         for host, kernel, of_side in zip(link, kernels, (near, parts), strict=True):
             if kernel is not None:
                 causes = self._causes(repeat, host, kernel, passage, protocol, link)
-                caused += [(part, causes) for part in of_side]
+                caused += [
+                    (each, causes)
+                    for part in of_side
+                    for each in (during_sleep(kernel, part) if causes.is_lock(part) else [part])
+                ]
         return WhyHop(*named, _fitted(caused, end - length, end), None)
 
     def _causes(
@@ -243,9 +249,10 @@ class _Explained:
         passage: Passage | None,
         protocol: str,
         link: tuple[str, str],
-    ) -> _Causes:
+    ) -> Causes:
         threads, sleeps = self._threads_of(repeat, host), self._sleeps_of(repeat, host)
-        return _Causes(scheduling, threads, sleeps, passage, protocol, *link)
+        faults = self._faults_of(repeat, host)
+        return Causes(scheduling, threads, sleeps, faults, passage, protocol, *link)
 
     def _by_counts(
         self,
@@ -295,6 +302,12 @@ class _Explained:
         if key not in self._sleeps:
             self._sleeps[key] = Sleeps(self._run, *key)
         return self._sleeps[key]
+
+    def _faults_of(self, repeat: int, host: str) -> PageFaults:
+        key = repeat, self._kernel_of(repeat, host)
+        if key not in self._faults:
+            self._faults[key] = PageFaults(self._run, *key)
+        return self._faults[key]
 
     def _kernel_of(self, repeat: int, host: str) -> str:
         return host if (repeat, host) in self._recorded else SHARED
@@ -347,7 +360,7 @@ def _prefixed(parts: list[Part], text: str) -> list[Part]:
     return parts
 
 
-def _fitted(parts: Sequence[tuple[Part, _Causes]], begin: int, end: int) -> tuple[WhyPart, ...]:
+def _fitted(parts: Sequence[tuple[Part, Causes]], begin: int, end: int) -> tuple[WhyPart, ...]:
     """The parts as far as they are within the hop, which the clocks' error may make shorter.
 
     Where it makes it longer the first one has the rest. Neighbours of the same cause are one.
@@ -358,75 +371,15 @@ def _fitted(parts: Sequence[tuple[Part, _Causes]], begin: int, end: int) -> tupl
         ns = min(part.end, end) - start
         if ns <= 0:
             continue
-        cause = causes.of(part)
+        told = replace(part, start=max(part.start, begin), end=min(part.end, end))
+        cause, faults = causes.of(told), causes.page_faults(told)
         if found and (found[-1].name, found[-1].cause) == (part.name, cause):
-            ns += found.pop().ns
-        found.append(WhyPart(part.name, ns, cause))
+            before = found.pop()
+            ns += before.ns
+            known = faults is not None and before.page_faults is not None
+            faults = (faults or 0) + (before.page_faults or 0) if known else None
+        found.append(WhyPart(part.name, ns, cause, faults))
     return tuple(found)
-
-
-@dataclass(frozen=True)
-class _Causes:
-    """What causes are named by."""
-
-    scheduling: Scheduling
-    threads: Threads
-    sleeps: Sleeps
-    passage: Passage | None
-    protocol: str
-    """That which carried it, empty where its packets are not known."""
-    sender: str
-    receiver: str
-    """The hosts of the hop's ends."""
-
-    def of(self, part: Part) -> str:
-        of, on = self._named(part.tid), "" if part.cpu is None else f" on cpu{part.cpu}"
-        match part.name:
-            case "runnable":
-                return f"{of} waited{on} behind {self._named(part.by)}"
-            case "wake-up":
-                untold = f"; {part.what}" if part.what else ""
-                return f"{of} waited for idle cpu{part.cpu} to wake up{untold}"
-            case "blocked":
-                assert part.tid is not None
-                on = self.sleeps.on(self.scheduling, part.tid, part.end)
-                woken = f", woken by {self._named(part.by)}" if part.by not in (None, IDLE) else ""
-                texts = (f" {text}" for text in (on, part.what) if text)
-                return f"{of} slept{''.join(texts)}{woken}"
-            case "pending":
-                return f"{part.what}{on} waited while {self._named(part.by)} was on it"
-            case "interrupt" | "softirq":
-                return f"{part.what}{on}, in {of}"
-            case "held" | "network" | "wire" | "link" | "late":
-                return self._of_network(part)
-            case name if name == UNKNOWN:
-                return f"{of}{on}: {part.what}" if of else part.what
-            case _:
-                return f"{of}{on}"
-
-    def _of_network(self, part: Part) -> str:
-        if part.name == "network":
-            within = "" if part.tid is None else f", in {self._named(part.tid)}"
-            return f"{self.sender} → {self.receiver}{within}"
-        if part.name == "wire":
-            return f"{self.sender} → {self.receiver}, between their devices"
-        if part.what not in ("", SENT, RECEIVED):
-            return f"by {self.protocol} of {self.sender}: {part.what}"
-        assert self.passage is not None
-        link = " → ".join(self.passage.link)
-        if part.name == "link":
-            return f"the emulated link {link}, as it is set"
-        if part.name == "late":
-            of = self._named(part.tid)
-            return f"{of}, which emulates {link}, was late" if of else f"{link} was late"
-        if part.what != SENT:
-            return f"by the network's code of {self.receiver}, until a later packet came"
-        if self.passage.losses:
-            return f"by the network's code of {self.sender}: sent again, the link {link} lost it"
-        return f"by the network's code of {self.sender}"
-
-    def _named(self, tid: int | None) -> str:
-        return "" if tid is None else self.threads.named(tid, self.scheduling.name(tid))
 
 
 def summary(path: str, message: WhyMessage) -> str:

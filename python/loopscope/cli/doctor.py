@@ -306,14 +306,17 @@ def _programs() -> Iterator[Finding]:
     done = subprocess.run(
         [binary, "programs"], capture_output=True, encoding="utf-8", check=False, env=dormant()
     )
-    works, why = False, done.stderr.strip() or f"exit status {done.returncode}"
+    works, untold = False, ""
+    why = done.stderr.strip() or f"exit status {done.returncode}"
     if done.returncode == 0:
         told = json.loads(done.stdout)
         works, why = bool(told["works"]), str(told["why"])
+        if not told["throttled"]:
+            untold = "; this kernel does not tell when a cgroup has used up its processor time"
     yield _cost(
         "kernel events of classes sleep, tcp, udp and drop",
         works,
-        "yes, by programs in the kernel (BPF)",
+        f"yes, by programs in the kernel (BPF){untold}",
         why,
         "on what a thread slept, why TCP kept a message and what dropped one is not known: "
         "`loopscope why` says only that they did",

@@ -55,7 +55,7 @@ CLASSES: dict[str, tuple[str, ...]] = {
         "tcp/tcp_probe",
         "tcp/tcp_retransmit_skb",
     ),
-    "sleep": ("bpf/interruptible_sleep", "bpf/uninterruptible_sleep"),
+    "sleep": ("bpf/interruptible_sleep", "bpf/uninterruptible_sleep", "bpf/throttled"),
     "tcp": (
         "bpf/tcp_send",
         "bpf/tcp_receive",
@@ -89,10 +89,12 @@ AUTO = (
     "irq:irq_handler_*",
     "irq:local_timer_*",
     "sleep:uninterruptible_sleep",
+    "sleep:throttled",
     "drop:packet_drop",
 )
 """Patterns on what is recorded where nobody asked: what says who had a processor, what the kernel
-waits for on a thread's behalf, and the packets that it drops.
+waits for on a thread's behalf, which threads' cgroups had used up their processor time, and the
+packets that it drops.
 
 Soft interrupts are left out: of a message's way over a network they are the most events.
 """

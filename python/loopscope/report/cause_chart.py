@@ -25,6 +25,7 @@ COLOURS = {
     "running": "#2b8cc4",
     "runnable": "#d55e00",
     "wake-up": "#e69f00",
+    "throttled": "#7b4f2a",
     "blocked": "#cc79a7",
     "interrupt": "#b0307a",
     "softirq": "#56b4e9",

@@ -37,7 +37,7 @@ pub enum ProgramsError {
 }
 
 /// Whether this machine's kernel lets the programs in: loads them, and takes them out again. `Ok` has
-/// the names of those that it has no tracepoint for.
+/// the names of those that it has no tracepoint or no field for.
 pub fn check() -> Result<Vec<&'static str>, ProgramsError> {
     let mut absent = vec![];
     for class in CLASSES {
@@ -56,6 +56,8 @@ pub(crate) enum How {
     Measured = 1,
     /// All events are recorded as the rare ones are, to tell what these cost.
     AsRare,
+    /// As those of throttled threads are.
+    AsThrottled,
 }
 
 /// Where the messages to or from a port have their number.
@@ -95,7 +97,7 @@ pub(crate) struct Programs {
     counts: PerCpuArray<MapData, [u64; 2]>,
     /// Where messages have their number, of the classes that look at packets.
     numbers: Option<HashMap<MapData, u32, [u32; 4]>>,
-    /// Those that this kernel has no tracepoint for.
+    /// Those that this kernel has no tracepoint or no field for.
     pub(crate) absent: Vec<Kind>,
     /// Events that were missed before those that are kept, by name.
     missed_before: BTreeMap<String, u64>,
@@ -115,18 +117,29 @@ impl Programs {
             return Err(ProgramsError::NotBuilt);
         }
         let btf = Btf::from_sys_fs().map_err(|e| ProgramsError::Undescribed(causes(&e)))?;
+        Programs::load_by(&btf, object, kinds, room)
+    }
+
+    /// The same, by a description of the kernel's structures.
+    fn load_by(
+        btf: &Btf,
+        object: &[u8],
+        kinds: &[Kind],
+        room: u64,
+    ) -> Result<Programs, ProgramsError> {
         // Whole pages of any processor, and a power of two.
         let room = room.clamp(64 << 10, 1 << 30).next_power_of_two() as u32;
         let refused = |error: EbpfError| ProgramsError::Refused(causes(&error));
         let mut loader = EbpfLoader::new();
-        let loader = loader.btf(Some(&btf)).map_max_entries("ring", room);
+        let loader = loader.btf(Some(btf)).map_max_entries("ring", room);
         let mut ebpf = loader.load(object).map_err(refused)?;
         let mut absent = vec![];
         for &kind in kinds {
             let Some(tracepoint) = kind.tracepoint() else { continue };
-            match attach(&mut ebpf, &btf, kind, tracepoint) {
+            match attach(&mut ebpf, btf, kind, tracepoint) {
                 Ok(()) => {}
                 Err(ProgramError::Btf(_)) => absent.push(kind),
+                Err(error) if lacks_field(&error) => absent.push(kind),
                 Err(error) => return Err(ProgramsError::Refused(causes(&error))),
             }
         }
@@ -221,6 +234,14 @@ fn attach(ebpf: &mut Ebpf, btf: &Btf, kind: Kind, tracepoint: &str) -> Result<()
     Ok(())
 }
 
+/// Whether a program was refused because it reads a field that the kernel's structures do not have: Aya
+/// puts a call of a function that does not exist there, as libbpf does.
+fn lacks_field(error: &ProgramError) -> bool {
+    const NO_FUNCTION: &str = "invalid func unknown#195896080"; // 0xbad2310
+    let ProgramError::LoadError { verifier_log, .. } = error else { return false };
+    verifier_log.to_string().contains(NO_FUNCTION)
+}
+
 /// An error and what led to it, in one line.
 fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -234,4 +255,35 @@ fn causes(error: &dyn std::error::Error) -> String {
     }
     // What the kernel's verifier says is long.
     text.lines().next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+#[path = "../../../../tests/skip.rs"]
+mod skip;
+
+#[cfg(test)]
+mod tests {
+    use aya::Endianness;
+
+    use super::*;
+
+    /// A kernel without a field says so of the program that reads it, and lets the others in.
+    #[test]
+    fn a_field_that_the_kernel_does_not_have() {
+        let kinds = [Kind::Interruptible, Kind::Throttled];
+        if let Err(error) = Programs::load(SLEEP, &kinds, 0) {
+            skip::skipped(&error.to_string());
+            return;
+        }
+        let mut described = fs::read("/sys/kernel/btf/vmlinux").unwrap();
+        let name = b"\0throttled\0";
+        let places = described.windows(name.len()).enumerate();
+        let at: Vec<usize> = places.filter(|(_, each)| each == name).map(|(at, _)| at).collect();
+        for at in at {
+            described[at + 1] = b'T';
+        }
+        let btf = Btf::parse(&described, Endianness::default()).unwrap();
+        let programs = Programs::load_by(&btf, SLEEP_OBJECT, &kinds, 0).unwrap();
+        assert_eq!(programs.absent, [Kind::Throttled]);
+    }
 }

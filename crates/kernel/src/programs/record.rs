@@ -9,7 +9,7 @@ use syscalls::x86_64::Sysno;
 
 use super::reasons::Reasons;
 use super::symbols::Symbols;
-use super::{DROP, SLEEP, TCP, UDP};
+use super::{DROP, SLEEP, TCP, THROTTLED, UDP};
 
 /// Bytes of a record.
 pub(crate) const SIZE: usize = 120;
@@ -33,6 +33,7 @@ pub(crate) enum Kind {
     DatagramRead,
     Drop,
     Message,
+    Throttled,
 }
 
 /// What a text of an event is made of.
@@ -92,7 +93,7 @@ const DROPPED: [Column; 1] = [Column("protocol", FieldType::U8, 91)];
 const WITHIN: &str = "within_ns";
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 16] = [
+    pub(crate) const ALL: [Kind; 17] = [
         Kind::Send,
         Kind::Receive,
         Kind::Ready,
@@ -109,6 +110,7 @@ impl Kind {
         Kind::DatagramRead,
         Kind::Drop,
         Kind::Message,
+        Kind::Throttled,
     ];
 
     fn of(number: u8) -> Option<Kind> {
@@ -139,13 +141,14 @@ impl Kind {
             Kind::DatagramRead => "datagram_read",
             Kind::Drop => "packet_drop",
             Kind::Message => "tcp_message",
+            Kind::Throttled => THROTTLED,
         }
     }
 
     /// The class that it is of.
     pub(crate) fn class(self) -> &'static str {
         match self {
-            Kind::Interruptible | Kind::Uninterruptible => SLEEP,
+            Kind::Interruptible | Kind::Uninterruptible | Kind::Throttled => SLEEP,
             Kind::Queued
             | Kind::DatagramOut
             | Kind::DatagramIn
@@ -174,7 +177,7 @@ impl Kind {
             Kind::Queued => "net_dev_queue",
             Kind::DatagramRead => "sock_recv_length",
             Kind::Drop => "kfree_skb",
-            Kind::Interruptible | Kind::Uninterruptible => "sched_switch",
+            Kind::Interruptible | Kind::Uninterruptible | Kind::Throttled => "sched_switch",
         })
     }
 
@@ -194,6 +197,7 @@ impl Kind {
             Kind::Interruptible | Kind::Uninterruptible => {
                 &[&[Column("prev_state", FieldType::U32, 8)]]
             }
+            Kind::Throttled => &[],
         };
         parts.concat()
     }
@@ -213,6 +217,7 @@ impl Kind {
             Kind::Out | Kind::In | Kind::Queued | Kind::DatagramOut | Kind::DatagramIn => {
                 &[SOURCE, TARGET]
             }
+            Kind::Throttled => &[],
             _ => &[("local", Text::First), ("remote", Text::Second)],
         }
     }

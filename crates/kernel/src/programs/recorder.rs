@@ -116,8 +116,11 @@ impl ProgramRecorder {
         }
         let mut costs = vec![];
         for kind in self.kinds.clone() {
-            let rare = kind == Kind::Uninterruptible;
-            let how = if rare { How::AsRare } else { How::Measured };
+            let how = match kind {
+                Kind::Uninterruptible => How::AsRare,
+                Kind::Throttled => How::AsThrottled,
+                _ => How::Measured,
+            };
             let cost = self.priced(Link::Unix, how)?;
             costs.push((format!("{}:{}", self.class, kind.name()), cost));
         }

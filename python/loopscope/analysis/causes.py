@@ -1,0 +1,116 @@
+"""The causes of parts of a hop, in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from loopscope.analysis.critical_path import RECEIVED, SENT
+from loopscope.analysis.scheduling import IDLE
+
+if TYPE_CHECKING:
+    from loopscope.analysis.critical_path import Part
+    from loopscope.analysis.hop_decomposition import Passage
+    from loopscope.analysis.page_faults import PageFaults
+    from loopscope.analysis.scheduling import Scheduling
+    from loopscope.analysis.sleeps import Sleeps
+    from loopscope.analysis.threads import Threads
+
+UNKNOWN = "unknown"
+"""The name of parts whose cause the events do not tell."""
+_OFTEN_NS = 20_000
+"""Page faults that come so often, or more often, are said to be a part's cause."""
+_LOCKS = "in futex"
+
+
+@dataclass(frozen=True)
+class Causes:
+    """What causes are named by."""
+
+    scheduling: Scheduling
+    threads: Threads
+    sleeps: Sleeps
+    faults: PageFaults
+    passage: Passage | None
+    protocol: str
+    """That which carried it, empty where its packets are not known."""
+    sender: str
+    receiver: str
+    """The hosts of the hop's ends."""
+
+    def of(self, part: Part) -> str:
+        of, on = self._named(part.tid), "" if part.cpu is None else f" on cpu{part.cpu}"
+        match part.name:
+            case "runnable":
+                return f"{of} waited{on} behind {self._named(part.by)}"
+            case "wake-up":
+                untold = f"; {part.what}" if part.what else ""
+                return f"{of} waited for idle cpu{part.cpu} to wake up{untold}"
+            case "throttled":
+                return f"{of} had to wait: its cgroup had used up its processor time"
+            case "blocked":
+                assert part.tid is not None
+                on = self.sleeps.on(self.scheduling, part.tid, part.end)
+                woken = f", woken by {self._named(part.by)}" if part.by not in (None, IDLE) else ""
+                texts = (f" {text}" for text in (on, part.what) if text)
+                return f"{of} slept{''.join(texts)}{woken}{self._of_waker(part)}"
+            case "pending":
+                return f"{part.what}{on} waited while {self._named(part.by)} was on it"
+            case "interrupt" | "softirq":
+                return f"{part.what}{on}, in {of}"
+            case "held" | "network" | "wire" | "link" | "late":
+                return self._of_network(part)
+            case name if name == UNKNOWN:
+                return f"{of}{on}: {part.what}" if of else part.what
+            case _:
+                faults = self.page_faults(part) or 0
+                often = 0 < part.end - part.start <= faults * _OFTEN_NS
+                return f"{of}{on}, with page faults" if often else f"{of}{on}"
+
+    def is_lock(self, part: Part) -> bool:
+        """Whether a part is a sleep, for what another thread held or was to make ready."""
+        if part.name != "blocked" or part.tid is None or part.by in (None, IDLE):
+            return False
+        return self.sleeps.on(self.scheduling, part.tid, part.end).startswith(_LOCKS)
+
+    def page_faults(self, part: Part) -> int | None:
+        """How many page faults a thread had that was running; None where that is not known."""
+        if part.name != "running" or part.tid is None or not self.faults.recorded:
+            return None
+        if self.scheduling.lost("fault", part.start, part.end):
+            return None
+        return self.faults.count(part.tid, part.start, part.end)
+
+    def _of_waker(self, part: Part) -> str:
+        """What the thread that ended a sleep did meanwhile, as a clause."""
+        other = part.meanwhile
+        if other is None or other.name == UNKNOWN:
+            return ""
+        if other.name in ("interrupt", "softirq"):
+            return f", whose cpu{other.cpu} served {other.what}"
+        did = self.of(other).removeprefix(self._named(other.tid))
+        return f", which{' ran' if other.name == 'running' else ''}{did}"
+
+    def _of_network(self, part: Part) -> str:
+        if part.name == "network":
+            within = "" if part.tid is None else f", in {self._named(part.tid)}"
+            return f"{self.sender} → {self.receiver}{within}"
+        if part.name == "wire":
+            return f"{self.sender} → {self.receiver}, between their devices"
+        if part.what not in ("", SENT, RECEIVED):
+            return f"by {self.protocol} of {self.sender}: {part.what}"
+        assert self.passage is not None
+        link = " → ".join(self.passage.link)
+        if part.name == "link":
+            return f"the emulated link {link}, as it is set"
+        if part.name == "late":
+            of = self._named(part.tid)
+            return f"{of}, which emulates {link}, was late" if of else f"{link} was late"
+        if part.what != SENT:
+            return f"by the network's code of {self.receiver}, until a later packet came"
+        if self.passage.losses:
+            return f"by the network's code of {self.sender}: sent again, the link {link} lost it"
+        return f"by the network's code of {self.sender}"
+
+    def _named(self, tid: int | None) -> str:
+        return "" if tid is None else self.threads.named(tid, self.scheduling.name(tid))
