@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::Command;
 
 /// Each becomes an object of the same name.
-const SOURCES: [&str; 3] = ["bpf/tcp.bpf.c", "bpf/udp.bpf.c", "bpf/sleep.bpf.c"];
-const HEADERS: [&str; 2] = ["bpf/records.bpf.h", "bpf/packet.bpf.h"];
+const SOURCES: [&str; 4] = ["bpf/tcp.bpf.c", "bpf/udp.bpf.c", "bpf/sleep.bpf.c", "bpf/call.bpf.c"];
+const HEADERS: [&str; 3] = ["bpf/records.bpf.h", "bpf/packet.bpf.h", "bpf/threads.bpf.h"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     for header in HEADERS {

@@ -3,7 +3,7 @@
 // processor because it waits for something. And which leave it because their cgroup has used up its
 // time.
 
-#include "records.bpf.h"
+#include "threads.bpf.h"
 
 // The helper returns the number of bytes, or an error below 0.
 static long (*const get_stack)(void *context, void *to, u32 size, u64 flags) = (void *)67;
@@ -18,14 +18,6 @@ enum { SLEEPS = 0x0f, UNINTERRUPTIBLE = 2 };
 enum { SKIPPED = 3, FRAMES = 12 };
 enum { INTERRUPTIBLE_SLEEP = 8, UNINTERRUPTIBLE_SLEEP, THROTTLED = 17 };
 
-struct nsproxy {
-    struct net *net_ns;
-} KERNEL;
-struct task_struct {
-    u32 flags;
-    struct nsproxy *nsproxy;
-    _Bool throttled;
-} KERNEL;
 // As x86-64 has them.
 struct pt_regs {
     long orig_ax;
@@ -50,13 +42,6 @@ static int system_call(struct task_struct *task) {
     if (!__builtin_preserve_field_info(registers->orig_ax, FIELD_EXISTS))
         return -1;
     return registers->orig_ax;
-}
-
-// How a thread's namespace is measured; 0: it is not.
-static u8 measured_as(struct task_struct *task) {
-    // One that is ending has given its namespaces away.
-    struct nsproxy *namespaces = task->nsproxy;
-    return namespaces ? measured(namespaces->net_ns->ns.inum) : 0;
 }
 
 // A record of the thread that leaves its processor, if it is one of a measured namespace and sleeps;

@@ -1,5 +1,5 @@
 //! Events that programs in the kernel record (BPF, `bpf/`), in classes: TCP's ledger, the datagrams of
-//! UDP, dropped packets, and on what threads sleep.
+//! UDP, dropped packets, on what threads sleep, and their system calls.
 //!
 //! On the host, [`loaded`] has the kernel write a record for each and [`recorder`] puts them into
 //! files. At the desk, [`transcode`] makes a stream of them: [`place`] finds where they are on the
@@ -21,8 +21,10 @@ pub const SLEEP: &str = "sleep";
 pub const UDP: &str = "udp";
 /// The packets of TCP and UDP that the kernel drops.
 pub const DROP: &str = "drop";
+/// The system calls of measured threads.
+pub const CALL: &str = "call";
 /// The classes of events that programs record, and no tracepoints of tracefs.
-pub const CLASSES: [&str; 4] = [SLEEP, TCP, UDP, DROP];
+pub const CLASSES: [&str; 5] = [SLEEP, TCP, UDP, DROP, CALL];
 /// The event of a thread whose cgroup has used up its processor time. Not every kernel tells of it.
 pub const THROTTLED: &str = "throttled";
 /// The group of these events, as the others' is that of their tracepoints.

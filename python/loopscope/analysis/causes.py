@@ -65,7 +65,8 @@ class Causes:
             case _:
                 faults = self.page_faults(part) or 0
                 often = 0 < part.end - part.start <= faults * _OFTEN_NS
-                return f"{of}{on}, with page faults" if often else f"{of}{on}"
+                call = f", {part.what}" if part.what else ""
+                return f"{of}{on}{call}, with page faults" if often else f"{of}{on}{call}"
 
     def is_lock(self, part: Part) -> bool:
         """Whether a part is a sleep, for what another thread held or was to make ready."""

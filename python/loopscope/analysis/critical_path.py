@@ -52,7 +52,7 @@ class Part:
     by: int | None = None
     """The thread that was on the processor instead, or that ended the sleep."""
     what: str = ""
-    """The interrupt, that which is pending, or why it is not known."""
+    """The interrupt, that which is pending, the system call, or why it is not known."""
     meanwhile: Part | None = None
     """Of a sleep: what the thread that ended it did then, where that is looked at."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from loopscope.analysis import counted
+from loopscope.analysis.calls import Calls
 from loopscope.analysis.causes import UNKNOWN, Causes
 from loopscope.analysis.counted_tcp import Connections
 from loopscope.analysis.critical_path import (
@@ -137,6 +138,7 @@ class _Explained:
         self._threads: dict[tuple[int, str], Threads] = {}
         self._sleeps: dict[tuple[int, str], Sleeps] = {}
         self._faults: dict[tuple[int, str], PageFaults] = {}
+        self._calls: dict[tuple[int, str], Calls] = {}
         found, _ = read_links(run)
         experiment = run.specification
         emulation = None if experiment is None else experiment.network.emulation
@@ -234,10 +236,12 @@ class _Explained:
         for host, kernel, of_side in zip(link, kernels, (near, parts), strict=True):
             if kernel is not None:
                 causes = self._causes(repeat, host, kernel, passage, protocol, link)
+                calls = self._calls_of(repeat, host)
                 caused += [
-                    (each, causes)
+                    (cut, causes)
                     for part in of_side
                     for each in (during_sleep(kernel, part) if causes.is_lock(part) else [part])
+                    for cut in calls.cut(kernel, each)
                 ]
         return WhyHop(*named, _fitted(caused, end - length, end), None)
 
@@ -308,6 +312,12 @@ class _Explained:
         if key not in self._faults:
             self._faults[key] = PageFaults(self._run, *key)
         return self._faults[key]
+
+    def _calls_of(self, repeat: int, host: str) -> Calls:
+        key = repeat, self._kernel_of(repeat, host)
+        if key not in self._calls:
+            self._calls[key] = Calls(self._run, *key)
+        return self._calls[key]
 
     def _kernel_of(self, repeat: int, host: str) -> str:
         return host if (repeat, host) in self._recorded else SHARED

@@ -314,7 +314,7 @@ def _programs() -> Iterator[Finding]:
         if not told["throttled"]:
             untold = "; this kernel does not tell when a cgroup has used up its processor time"
     yield _cost(
-        "kernel events of classes sleep, tcp, udp and drop",
+        "kernel events of classes sleep, call, tcp, udp and drop",
         works,
         f"yes, by programs in the kernel (BPF){untold}",
         why,

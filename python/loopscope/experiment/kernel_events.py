@@ -74,6 +74,7 @@ CLASSES: dict[str, tuple[str, ...]] = {
         "bpf/datagram_read",
     ),
     "drop": ("bpf/packet_drop",),
+    "call": ("bpf/system_call",),
 }
 """Tracepoints (``GROUP/NAME`` as the kernel has them), by class.
 

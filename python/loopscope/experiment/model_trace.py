@@ -163,7 +163,7 @@ class Trace(Section):
         "tracepoints. full: all of them. auto: few enough to cost little "
         f"({', '.join(kernel_events.AUTO)}), on a local testbed without synthetic clocks, where "
         "the machine allows it; where it does not, and over SSH, counts of threads. Recorded "
-        "through tracefs for the whole machine, and sleep, tcp, udp and drop "
+        "through tracefs for the whole machine, and sleep, call, tcp, udp and drop "
         "by programs in the kernel for the run's hosts, which takes root.",
     )
 

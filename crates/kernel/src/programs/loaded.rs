@@ -10,10 +10,11 @@ use aya::util::nr_cpus;
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
 
 use super::record::{Kind, Record};
-use super::{CLASSES, SLEEP, TCP};
+use super::{CALL, CLASSES, SLEEP, TCP};
 
 static TCP_OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tcp.bpf.o"));
 static UDP_OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/udp.bpf.o"));
+static CALL_OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/call.bpf.o"));
 static SLEEP_OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/sleep.bpf.o"));
 
 /// Why programs record nothing.
@@ -109,6 +110,7 @@ impl Programs {
     pub(crate) fn load(class: &str, kinds: &[Kind], room: u64) -> Result<Programs, ProgramsError> {
         let object = match class {
             SLEEP => SLEEP_OBJECT,
+            CALL => CALL_OBJECT,
             TCP => TCP_OBJECT,
             // The drops too.
             _ => UDP_OBJECT,
@@ -136,7 +138,9 @@ impl Programs {
         let mut absent = vec![];
         for &kind in kinds {
             let Some(tracepoint) = kind.tracepoint() else { continue };
-            match attach(&mut ebpf, btf, kind, tracepoint) {
+            let attached = attach(&mut ebpf, btf, kind.name(), tracepoint);
+            let helper = kind.helper().map(|(name, at)| attach(&mut ebpf, btf, name, at));
+            match attached.and_then(|()| helper.unwrap_or(Ok(()))) {
                 Ok(()) => {}
                 Err(ProgramError::Btf(_)) => absent.push(kind),
                 Err(error) if lacks_field(&error) => absent.push(kind),
@@ -226,8 +230,8 @@ impl Programs {
     }
 }
 
-fn attach(ebpf: &mut Ebpf, btf: &Btf, kind: Kind, tracepoint: &str) -> Result<(), ProgramError> {
-    let program = ebpf.program_mut(kind.name()).expect("the object has this program");
+fn attach(ebpf: &mut Ebpf, btf: &Btf, name: &str, tracepoint: &str) -> Result<(), ProgramError> {
+    let program = ebpf.program_mut(name).expect("the object has this program");
     let program: &mut BtfTracePoint = program.try_into()?;
     program.load(tracepoint, btf)?;
     program.attach()?;

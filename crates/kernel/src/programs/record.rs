@@ -1,5 +1,6 @@
 //! A record of a program in the kernel, as that writes it (`struct record` of `bpf/tcp.bpf.c`,
-//! `struct datagram` of `bpf/udp.bpf.c`, `struct sleep` of `bpf/sleep.bpf.c`).
+//! `struct datagram` of `bpf/udp.bpf.c`, `struct sleep` of `bpf/sleep.bpf.c`, `struct call` of
+//! `bpf/call.bpf.c`).
 
 use std::fmt::Write as _;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -9,7 +10,7 @@ use syscalls::x86_64::Sysno;
 
 use super::reasons::Reasons;
 use super::symbols::Symbols;
-use super::{DROP, SLEEP, TCP, THROTTLED, UDP};
+use super::{CALL, DROP, SLEEP, TCP, THROTTLED, UDP};
 
 /// Bytes of a record.
 pub(crate) const SIZE: usize = 120;
@@ -34,6 +35,7 @@ pub(crate) enum Kind {
     Drop,
     Message,
     Throttled,
+    Call,
 }
 
 /// What a text of an event is made of.
@@ -88,12 +90,14 @@ const DATAGRAM: [Column; 7] = [
 ];
 const DEVICE: [Column; 1] = [Column("device", FieldType::U32, 84)];
 const DROPPED: [Column; 1] = [Column("protocol", FieldType::U8, 91)];
+const CALLED: [Column; 2] =
+    [Column("duration_ns", FieldType::U64, 24), Column("result", FieldType::I64, 32)];
 /// What follows is the error that placing a record on the counter adds, and comes first: the time
 /// line looks for it among fields of fixed size.
 const WITHIN: &str = "within_ns";
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 17] = [
+    pub(crate) const ALL: [Kind; 18] = [
         Kind::Send,
         Kind::Receive,
         Kind::Ready,
@@ -111,6 +115,7 @@ impl Kind {
         Kind::Drop,
         Kind::Message,
         Kind::Throttled,
+        Kind::Call,
     ];
 
     fn of(number: u8) -> Option<Kind> {
@@ -142,6 +147,7 @@ impl Kind {
             Kind::Drop => "packet_drop",
             Kind::Message => "tcp_message",
             Kind::Throttled => THROTTLED,
+            Kind::Call => "system_call",
         }
     }
 
@@ -155,6 +161,7 @@ impl Kind {
             | Kind::DatagramReady
             | Kind::DatagramRead => UDP,
             Kind::Drop => DROP,
+            Kind::Call => CALL,
             _ => TCP,
         }
     }
@@ -177,8 +184,14 @@ impl Kind {
             Kind::Queued => "net_dev_queue",
             Kind::DatagramRead => "sock_recv_length",
             Kind::Drop => "kfree_skb",
+            Kind::Call => "sys_exit",
             Kind::Interruptible | Kind::Uninterruptible | Kind::Throttled => "sched_switch",
         })
+    }
+
+    /// Another program that it takes, and its tracepoint.
+    pub(crate) fn helper(self) -> Option<(&'static str, &'static str)> {
+        (self == Kind::Call).then_some(("call_begins", "sys_enter"))
     }
 
     fn columns(self) -> Vec<Column> {
@@ -198,6 +211,7 @@ impl Kind {
                 &[&[Column("prev_state", FieldType::U32, 8)]]
             }
             Kind::Throttled => &[],
+            Kind::Call => &[&CALLED],
         };
         parts.concat()
     }
@@ -218,6 +232,7 @@ impl Kind {
                 &[SOURCE, TARGET]
             }
             Kind::Throttled => &[],
+            Kind::Call => &[("syscall", Text::Syscall)],
             _ => &[("local", Text::First), ("remote", Text::Second)],
         }
     }
@@ -292,7 +307,7 @@ impl Record {
         (0..count).map(move |place| u64::from_le_bytes(self.part(begin + 8 * place)))
     }
 
-    /// The system call in which it was then; none where it came from a fault.
+    /// The system call; none where it came from a fault.
     fn syscall(&self) -> Option<Sysno> {
         let number = i32::from_le_bytes(self.part(12));
         Sysno::new(usize::try_from(number).ok()?)
