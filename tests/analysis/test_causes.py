@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -244,3 +245,29 @@ def test_page_faults_are_told_of_what_ran_and_not_where_events_of_them_were_lost
     assert told.page_faults(other) == 0 and told.of(other) == "t10 on cpu0"
     waits = Part("runnable", 100, 200, RECEIVER, 0, HOG)
     assert told.page_faults(waits) is None and "page" not in told.of(waits)
+
+
+def test_what_a_hypervisor_may_have_taken(tmp_path: Path) -> None:
+    """Of a long part, in the time in which it was counted, on that processor."""
+
+    def told(of: Part, *stolen: tuple[int, int, int, int]) -> str:
+        file = tmp_path / "hosts/_kernel/kernel/counts.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        keys = ("processor", "from", "until", "ns")
+        counts = [dict(zip(keys, each, strict=True)) for each in stolen]
+        file.write_text(json.dumps({"version": 1, "classes": {}, "stolen": counts}))
+        kernel = Kernel([*ONE, (20 * MS, 0, RECEIVER, SLEEPS, IDLE)])
+        kernel.repeats = {1: tmp_path}  # type: ignore[attr-defined]
+        return causes(kernel, PageFaults(NoFaults(), 1, "_kernel")).of(of)  # type: ignore[arg-type]
+
+    long = Part("running", MS, 5 * MS, RECEIVER, 0)
+    short = Part("running", MS, 2 * MS - 1, RECEIVER, 0)
+    # In the counter, of which a ns has three.
+    whole = (0, 0, 3 * 20 * MS, 10 * MS)
+    assert told(long) == told(short, whole) == "t20 on cpu0"
+    taken = "t20 on cpu0; the hypervisor may have taken a part of it"
+    assert told(long, whole) == taken
+    assert told(long, (1, *whole[1:])) == "t20 on cpu0"
+    assert told(long, (0, 3 * 6 * MS, 3 * 20 * MS, 10 * MS)) == "t20 on cpu0"
+    assert told(long, (0, 0, 3 * 20 * MS, 300 * US)) == "t20 on cpu0"
+    assert told(long, *[(0, 0, 3 * 20 * MS, 300 * US)] * 2) == taken

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,12 +43,28 @@ measure:
 """.replace("PYTHON", f"{BIN}/python")
 
 
+def stolen_ns() -> int | None:
+    """What a hypervisor has taken of the processors, by the kernel; None: there is none."""
+    if " hypervisor" not in Path("/proc/cpuinfo").read_text("utf-8"):
+        return None
+    (line,) = [
+        line for line in Path("/proc/stat").read_text("utf-8").splitlines() if line[:4] == "cpu "
+    ]
+    return int(line.split()[8]) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
 def test_nothing_is_recorded_in_every_other_time(machine: Machine, results: Any) -> None:
     machine.write("program.py", PROGRAM)
     machine.write("alternate.yaml", EXPERIMENT)
+    before = stolen_ns()
     done = machine.command("run", "alternate.yaml", "--json")
     read = results(done)
     assert "kernel" in read, done.stderr
+    stolen, after = read["kernel"]["stolen_ns"], stolen_ns()
+    if before is None or after is None:
+        assert stolen is None
+    else:
+        assert 0 <= stolen <= after - before
     run = open_run(machine.directory / "runs/alternate/latest")
     ((kernel, classes),) = ((name, of) for (_, name), of in run.kernel_gaps.items())
     times = [gap for gap in classes["sched"] if gap.events == 0]

@@ -15,5 +15,7 @@ pub mod programs;
 pub mod recorder;
 pub mod recording;
 pub mod samples;
+pub mod stolen;
+mod taker;
 pub mod tracefs;
 pub mod transcode;

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use loopscope_time::Frequency;
 use serde::{Deserialize, Serialize};
 
+use crate::stolen::Stolen;
+
 /// Version of the format.
 pub const VERSION: u32 = 1;
 
@@ -55,6 +57,10 @@ pub struct Account {
     pub classes: BTreeMap<String, BTreeMap<u32, BufferCounts>>,
     /// Why more may have happened than is counted, in words.
     pub problems: Vec<String>,
+    /// What a hypervisor took of the processors, where any; `None`: there is none, or it is not
+    /// counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stolen: Option<Vec<Stolen>>,
 }
 
 /// Events of a class on a processor.

@@ -275,7 +275,7 @@ impl Looks {
             classes.insert(shape.class.to_owned(), counts);
         }
         problems.extend(self.problem.take());
-        let account = Account { version: VERSION, classes, problems };
+        let account = Account { version: VERSION, classes, problems, stolen: None };
         account.store(folder)?;
         Ok(account)
     }

@@ -109,5 +109,8 @@ class KernelResult(Document):
     """What the events do not tell on these machines, in words."""
     drops: tuple[KernelDrops, ...]
     """Those of UDP; TCP drops what it has had before and sends again what is missing."""
+    stolen_ns: int | None
+    """What hypervisors took of the processors while the kernels were recorded, ns; None where that
+    is not counted."""
     added: Annotated[Mapping[str, KernelAdded], UNLESS_EMPTY]
     """By path, where `trace.alternate` of the experiment asks for it."""

@@ -17,6 +17,7 @@ from loopscope.analysis.kernel_result import (
     ToldEvents,
 )
 from loopscope.experiment import kernel_events
+from loopscope.timeline.stolen import read_stolen
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,11 +82,23 @@ def read_kernels(run: Run, paths: Mapping[str, Messages]) -> tuple[KernelResult 
         {} if unknown or added else _costs(run, paths, event_ns),
         () if is_partial(run) else tuple(_untold(run)),
         tuple(_drops(run)),
+        _stolen(run),
         added,
     )
     # Where nobody asked for them it is no problem: the kernels' results alone say it.
     asked = any(found.get("asked", True) for _, _, found in kernels)
     return result, [*problems, *result.unobservable] if asked else []
+
+
+def _stolen(run: Run) -> int | None:
+    found = [
+        read_stolen(run.repeats[repeat], kernel)
+        for repeat, kernels in run.kernels.items()
+        for kernel, of in kernels.items()
+        if "recorded" in of
+    ]
+    counted = [each for each in found if each is not None]
+    return sum(each.ns for of in counted for each in of) if counted else None
 
 
 def is_partial(run: Run) -> bool:

@@ -6,12 +6,14 @@ All times are ns of the kernel's own place on the global time line.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from loopscope.analysis.interrupts import Happening, Interrupts, interruption
 from loopscope.analysis.kernels import rows_of
+from loopscope.timeline.stolen import read_stolen
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -88,6 +90,7 @@ class Scheduling:
             for kind, gaps in run.kernel_gaps.get((repeat, kernel), {}).items()
         }
         self.interrupts = Interrupts(run, repeat, kernel, self._lost)
+        self._of = run, repeat, kernel
 
     def _throttled_in(self, run: Run, repeat: int, kernel: str) -> set[int] | None:
         """The switches at which a thread was throttled.
@@ -118,6 +121,22 @@ class Scheduling:
     def lost(self, kind: str, start: int, end: int) -> bool:
         """Whether events of a class may have been lost in a time."""
         return any(begin < end and start < until for begin, until in self._lost.get(kind, ()))
+
+    def stolen(self, cpu: int, start: int, end: int) -> int:
+        """The most that a hypervisor may have taken of a processor in a time, ns."""
+        taken = (
+            ns
+            for of, begin, until, ns in self._taken
+            if of == cpu and begin < end and start < until
+        )
+        return min(sum(taken), end - start)
+
+    @cached_property
+    def _taken(self) -> list[tuple[int, int, int, int]]:
+        """Processor, begin and end of looks, and what a hypervisor took between them, ns."""
+        run, repeat, kernel = self._of
+        found = read_stolen(run.repeats[repeat], kernel) or ()
+        return [(of, self.time_of(begin), self.time_of(end), ns) for of, begin, end, ns in found]
 
     def before(self, tid: int, at: int) -> Stretch | None:
         """What a thread did just before an instant, and since when.
