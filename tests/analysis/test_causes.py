@@ -248,7 +248,7 @@ def test_page_faults_are_told_of_what_ran_and_not_where_events_of_them_were_lost
 
 
 def test_what_a_hypervisor_may_have_taken(tmp_path: Path) -> None:
-    """Of a long part, in the time in which it was counted, on that processor."""
+    """It is said of long parts in a time in which it was counted, on that processor."""
 
     def told(of: Part, *stolen: tuple[int, int, int, int]) -> str:
         file = tmp_path / "hosts/_kernel/kernel/counts.json"
