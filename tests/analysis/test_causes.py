@@ -96,6 +96,8 @@ def test_what_the_holder_of_a_lock_did_and_page_faults(tmp_path: Path) -> None:
         ("running", 390 * US, "t20 on cpu0, with page faults", 20),
     ]
     assert sum(part.ns for part in hop.parts) == hop.ns
+    assert hop.parts[-1].told() == "t20 on cpu0, with page faults (page faults: 20)"
+    assert hop.parts[1].told() == hop.parts[1].cause
 
 
 def test_page_faults_of_parts_that_follow_each_other_are_added(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ PLANTED: dict[str, tuple[Callable[[random.Random], Parameters], str]] = {
         "throttled: node of h2 (python) had to wait: its cgroup had used up its processor time",
     ),
     "priority-inversion": (
-        lambda drawn: {"length": f"{drawn.randrange(15, 35)}ms"},
+        lambda drawn: {"length": f"{drawn.randrange(20, 40)}ms"},
         f"{LOCK}which waited on cpu0 behind third of h2 (stall)",
     ),
     "interrupt-storm": (

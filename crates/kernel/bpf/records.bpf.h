@@ -23,7 +23,7 @@ static u64 (*const get_current_pid_tgid)(void) = (void *)14;
 static void *(*const ringbuf_reserve)(void *map, u64 size, u64 flags) = (void *)131;
 static void (*const ringbuf_submit)(void *record, u64 flags) = (void *)132;
 
-enum { MAP_HASH = 1, MAP_PERCPU_ARRAY = 6, MAP_LRU_HASH = 9, MAP_RINGBUF = 27 };
+enum { MAP_HASH = 1, MAP_ARRAY = 2, MAP_PERCPU_ARRAY = 6, MAP_LRU_HASH = 9, MAP_RINGBUF = 27 };
 enum { NO_WAKEUP = 1 };
 
 struct ns_common {

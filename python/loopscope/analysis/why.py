@@ -28,7 +28,7 @@ from loopscope.analysis.losses import Losses
 from loopscope.analysis.measured_links import read_links
 from loopscope.analysis.network import Network
 from loopscope.analysis.page_faults import PageFaults
-from loopscope.analysis.quantity_text import duration, maximum_error
+from loopscope.analysis.quantity_text import duration, maximum_error, number
 from loopscope.analysis.scheduling import Scheduling
 from loopscope.analysis.sleeps import Sleeps
 from loopscope.analysis.threads import Threads
@@ -59,6 +59,11 @@ class WhyPart(Document):
     """In words."""
     page_faults: Annotated[int | None, OPTIONAL] = None
     """How many the thread had while it was running. None: it was not, or they are not known."""
+
+    def told(self) -> str:
+        """The cause, with the number of page faults if there were some."""
+        faults = f" (page faults: {number(self.page_faults)})" if self.page_faults else ""
+        return f"{self.cause}{faults}"
 
 
 @dataclass(frozen=True)
@@ -376,8 +381,8 @@ def _fitted(parts: Sequence[tuple[Part, Causes]], begin: int, end: int) -> tuple
     Where it makes it longer the first one has the rest. Neighbours of the same cause are one.
     """
     found: list[WhyPart] = []
-    for number, (part, causes) in enumerate(parts):
-        start = begin if number == 0 else max(part.start, begin)
+    for place, (part, causes) in enumerate(parts):
+        start = begin if place == 0 else max(part.start, begin)
         ns = min(part.end, end) - start
         if ns <= 0:
             continue

@@ -302,7 +302,7 @@ def _lines(path: str, message: WhyMessage) -> Iterator[str]:
 
 
 def _of_hop(hop: WhyHop, longest: int) -> Iterator[str]:
-    from loopscope.analysis.quantity_text import duration, maximum_error, number
+    from loopscope.analysis.quantity_text import duration, maximum_error
 
     yield f"  {hop.first} → {hop.last}  {duration(hop.ns)} {maximum_error(hop.err_ns)}"
     if hop.unknown is not None:
@@ -311,8 +311,7 @@ def _of_hop(hop: WhyHop, longest: int) -> Iterator[str]:
     for part in hop.parts:
         if part.ns >= _SMALL * hop.ns:
             bar = "█" * max(1, round(_BAR * part.ns / longest))
-            faults = f" (page faults: {number(part.page_faults)})" if part.page_faults else ""
-            yield f"    {duration(part.ns):>9}  {part.name:<9}  {bar:<{_BAR}}  {part.cause}{faults}"
+            yield f"    {duration(part.ns):>9}  {part.name:<9}  {bar:<{_BAR}}  {part.told()}"
     if small:
         parts = "1 part" if len(small) == 1 else f"{len(small)} parts"
         yield f"    {duration(sum(small)):>9}  {parts} below {100 * _SMALL:g} % of the hop"

@@ -104,7 +104,7 @@ def _panel(what: str, message: WhyMessage, starts: dict[str, int]) -> Panel:
     for lane, hop in enumerate(message.hops):
         at = starts[hop.first]
         for part in hop.parts:
-            found[part.name].append((lane, at, part.ns, part.cause))
+            found[part.name].append((lane, at, part.ns, part.told()))
             at += part.ns
         if hop.unknown is not None:
             found["unknown"].append((lane, at, hop.ns, hop.unknown))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
-use aya::maps::{HashMap, MapData, MapError, PerCpuArray, PerCpuValues, RingBuf};
+use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, PerCpuValues, RingBuf};
 use aya::programs::{BtfTracePoint, ProgramError};
 use aya::util::nr_cpus;
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
@@ -98,6 +98,8 @@ pub(crate) struct Programs {
     counts: PerCpuArray<MapData, [u64; 2]>,
     /// Where messages have their number, of the classes that look at packets.
     numbers: Option<HashMap<MapData, u32, [u32; 4]>>,
+    /// Whether all threads are recorded as throttled ones are, of the class that has those.
+    any_thread: Option<Array<MapData, u32>>,
     /// Those that this kernel has no tracepoint or no field for.
     pub(crate) absent: Vec<Kind>,
     /// Events that were missed before those that are kept, by name.
@@ -151,12 +153,14 @@ impl Programs {
         let (ring, namespaces) = (map("ring").try_into()?, map("namespaces").try_into()?);
         let counts = map("counts").try_into()?;
         let numbers = ebpf.take_map("numbers").map(HashMap::try_from).transpose()?;
+        let any_thread = ebpf.take_map("any_thread").map(Array::try_from).transpose()?;
         Ok(Programs {
             ebpf,
             ring,
             namespaces,
             counts,
             numbers,
+            any_thread,
             absent,
             missed_before: BTreeMap::new(),
         })
@@ -183,6 +187,9 @@ impl Programs {
 
     /// Begins to record in these namespaces (their inodes) as well.
     pub(crate) fn measure(&mut self, namespaces: &[u32], how: How) -> Result<(), ProgramsError> {
+        if let Some(any) = &mut self.any_thread {
+            any.set(0, u32::from(how == How::AsThrottled), 0)?;
+        }
         namespaces.iter().try_for_each(|each| Ok(self.namespaces.insert(each, how as u8, 0)?))
     }
 
