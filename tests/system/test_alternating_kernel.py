@@ -78,7 +78,8 @@ def test_nothing_is_recorded_in_every_other_time(machine: Machine, results: Any)
         there = [counter for counter, _ in rows if gap.begin + slack < counter < gap.end - slack]
         assert not there, (gap, there)
     added = read["kernel"]["added"]["loop"]
-    assert added["pairs"] in (len(times), len(times) - 1)
+    # In a time in which the program got no processor there is no message.
+    assert len(times) / 2 <= added["pairs"] <= len(times)
     assert added["messages_with"] > 200 and added["messages_without"] > 200
     assert added["messages_with"] + added["messages_without"] <= 1500
     for name in ("p50", "p99"):
