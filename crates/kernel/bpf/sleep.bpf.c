@@ -96,7 +96,7 @@ int throttled(u64 *arguments) {
     struct task_struct *task = (void *)arguments[1];
     u32 zero = 0;
     u32 *any = map_lookup_elem(&any_thread, &zero);
-    // Of nearly all switches no more than this is looked at.
+    // Nearly all switches end here.
     if (!task->throttled && (!any || !*any))
         return 0;
     if (!measured_as(task))
