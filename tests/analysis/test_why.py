@@ -533,7 +533,9 @@ def test_parts_follow_each_other_without_a_gap(seed: int) -> None:
     events = drawn_events(drawn)
     kept = [each for each in events.switches if drawn.random() < 0.9]
     others = events.wakings, events.timers, events.raises, events.served
-    scheduling = Kernel(kept, *others).scheduling()
+    records = [(ts + drawn.randrange(-3, 4), prev) for ts, _, prev, *_ in kept]
+    records = [each for each in records if drawn.random() < 0.3]
+    scheduling = Kernel(kept, *others, throttled=records).scheduling()
     begin = drawn.randrange(1, 900)
     end = begin + drawn.randrange(1, 300)
     came = drawn.randrange(begin - 20, end + 20)
