@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -252,7 +253,7 @@ def test_page_faults_are_told_of_what_ran_and_not_where_events_of_them_were_lost
 def test_what_a_hypervisor_may_have_taken(tmp_path: Path) -> None:
     """It is said of long parts in a time in which it was counted, on that processor."""
 
-    def told(of: Part, *stolen: tuple[int, int, int, int]) -> str:
+    def told(of: Part, *stolen: tuple[int, int, int, int]) -> int:
         file = tmp_path / "hosts/_kernel/kernel/counts.json"
         file.parent.mkdir(parents=True, exist_ok=True)
         keys = ("processor", "from", "until", "ns")
@@ -260,16 +261,14 @@ def test_what_a_hypervisor_may_have_taken(tmp_path: Path) -> None:
         file.write_text(json.dumps({"version": 1, "classes": {}, "stolen": counts}))
         kernel = Kernel([*ONE, (20 * MS, 0, RECEIVER, SLEEPS, IDLE)])
         kernel.repeats = {1: tmp_path}  # type: ignore[attr-defined]
-        return causes(kernel, PageFaults(NoFaults(), 1, "_kernel")).of(of)  # type: ignore[arg-type]
+        return causes(kernel).stolen(of)
 
     long = Part("running", MS, 5 * MS, RECEIVER, 0)
     short = Part("running", MS, 2 * MS - 1, RECEIVER, 0)
     # In the counter, of which a ns has three.
     whole = (0, 0, 3 * 20 * MS, 10 * MS)
-    assert told(long) == told(short, whole) == "t20 on cpu0"
-    taken = "t20 on cpu0; the hypervisor may have taken a part of it"
-    assert told(long, whole) == taken
-    assert told(long, (1, *whole[1:])) == "t20 on cpu0"
-    assert told(long, (0, 3 * 6 * MS, 3 * 20 * MS, 10 * MS)) == "t20 on cpu0"
-    assert told(long, (0, 0, 3 * 20 * MS, 300 * US)) == "t20 on cpu0"
-    assert told(long, *[(0, 0, 3 * 20 * MS, 300 * US)] * 2) == taken
+    assert told(long) == told(short, whole) == told(replace(long, name="blocked"), whole) == 0
+    assert told(long, whole) == 4 * MS
+    assert told(long, (1, *whole[1:])) == 0
+    assert told(long, (0, 3 * 6 * MS, 3 * 20 * MS, 10 * MS)) == 0
+    assert told(long, *[(0, 0, 3 * 20 * MS, 300 * US)] * 2) == 600 * US

@@ -272,6 +272,7 @@ fn a_flight_recorder_has_what_came_about_its_triggers() {
         windows.push((begin.saturating_sub(keep_ticks), end));
         doze(800);
     }
+    let last = read_counter().0;
     let account = recorder.finish().unwrap();
     whole.finish().unwrap();
     let mut found = folders.iter().map(|folder| {
@@ -287,8 +288,8 @@ fn a_flight_recorder_has_what_came_about_its_triggers() {
             let within = |event: &&Event| (begin..=end).contains(&event.counter);
             found.get(cpu).map_or(0, |events| events.iter().filter(within).count() as u64)
         };
-        // The stamps of the two are taken one after the other.
-        let same = |a: u64, b: u64| a.abs_diff(b) <= 1;
+        // The stamps of the two are taken one after the other: at either end one may be elsewhere.
+        let same = |a: u64, b: u64| a.abs_diff(b) <= 2;
         for &(begin, end) in &windows {
             assert!(same(of(&all, begin, end), of(&kept, begin, end)), "{cpu} {windows:?}");
         }
@@ -296,8 +297,11 @@ fn a_flight_recorder_has_what_came_about_its_triggers() {
         assert!((2..=3).contains(&counts.gaps.len()), "{:?}", counts.gaps);
         // The other one had not begun when the first of them did.
         for &(begin, end, count) in &counts.gaps[1..] {
-            let (all, kept) = (of(&all, begin, end), of(&kept, begin, end));
-            assert!(same(all - kept, count), "{cpu} {begin} {end} {count}: {all} {kept}");
+            let kept = of(&kept, begin, end);
+            // The other one goes on after the last gap.
+            let (least, all) = (of(&all, begin, end.min(last)), of(&all, begin, end));
+            let told = format!("{cpu} {begin} {end} {count}: {least} {all} {kept}");
+            assert!(least <= kept + count + 2 && kept + count <= all + 2, "{told}");
             assert!(kept < all / 10 + 5, "{kept} {all}");
         }
     }

@@ -22,8 +22,6 @@ _OFTEN_NS = 20_000
 """Page faults that come so often, or more often, are said to be a part's cause."""
 _STOLEN_NS = 1_000_000
 """What a hypervisor takes is counted in ticks of 10 ms: of shorter parts nothing is said."""
-_MUCH_STOLEN = 0.1
-"""The share of a part that it has to be."""
 _LOCKS = "in futex"
 
 
@@ -70,16 +68,14 @@ class Causes:
                 faults = self.page_faults(part) or 0
                 often = 0 < part.end - part.start <= faults * _OFTEN_NS
                 call = f", {part.what}" if part.what else ""
-                told = ", with page faults" if often else ""
-                return f"{of}{on}{call}{told}{self._stolen(part)}"
+                return f"{of}{on}{call}, with page faults" if often else f"{of}{on}{call}"
 
-    def _stolen(self, part: Part) -> str:
-        """What of a long part a hypervisor may have taken, as a clause."""
-        if part.cpu is None or part.end - part.start < _STOLEN_NS:
-            return ""
-        taken = self.scheduling.stolen(part.cpu, part.start, part.end)
-        much = taken > _MUCH_STOLEN * (part.end - part.start)
-        return "; the hypervisor may have taken a part of it" if much else ""
+    def stolen(self, part: Part) -> int:
+        """The most of a part that a hypervisor may have taken, ns, of long ones that ran."""
+        ran = part.name == "running" and part.end - part.start >= _STOLEN_NS
+        if part.cpu is None or not ran:
+            return 0
+        return self.scheduling.stolen(part.cpu, part.start, part.end)
 
     def is_lock(self, part: Part) -> bool:
         """Whether a part is a sleep, for what another thread held or was to make ready."""

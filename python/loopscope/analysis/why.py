@@ -59,11 +59,15 @@ class WhyPart(Document):
     """In words."""
     page_faults: Annotated[int | None, OPTIONAL] = None
     """How many the thread had while it was running. None: it was not, or they are not known."""
+    stolen_ns: Annotated[int | None, OPTIONAL] = None
+    """The most that a hypervisor may have taken while it was running, ns. None: nothing."""
 
     def told(self) -> str:
-        """The cause, with the number of page faults if there were some."""
-        faults = f" (page faults: {number(self.page_faults)})" if self.page_faults else ""
-        return f"{self.cause}{faults}"
+        """The cause, with the number of page faults and what may have been stolen, if any."""
+        more = f" (page faults: {number(self.page_faults)})" if self.page_faults else ""
+        if self.stolen_ns:
+            more += f" (the hypervisor had up to {duration(self.stolen_ns)} of it)"
+        return f"{self.cause}{more}"
 
 
 @dataclass(frozen=True)
@@ -388,12 +392,14 @@ def _fitted(parts: Sequence[tuple[Part, Causes]], begin: int, end: int) -> tuple
             continue
         told = replace(part, start=max(part.start, begin), end=min(part.end, end))
         cause, faults = causes.of(told), causes.page_faults(told)
+        stolen = causes.stolen(told)
         if found and (found[-1].name, found[-1].cause) == (part.name, cause):
             before = found.pop()
             ns += before.ns
+            stolen += before.stolen_ns or 0
             known = faults is not None and before.page_faults is not None
             faults = (faults or 0) + (before.page_faults or 0) if known else None
-        found.append(WhyPart(part.name, ns, cause, faults))
+        found.append(WhyPart(part.name, ns, cause, faults, stolen or None))
     return tuple(found)
 
 
