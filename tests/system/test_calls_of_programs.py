@@ -6,19 +6,14 @@ Needs root, and a kernel that lets programs in.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
-from typing import Any
 
 import pytest
+from kernel_run import without_loss
 from machine import BIN, Machine
-
-from loopscope.timeline import open_run
 
 pytestmark = pytest.mark.usefixtures("root")
 
-# Other tests may fill the buffers of the kernel's events meanwhile.
-TRIES = 4
 PROGRAM = """
 import os, time
 from loopscope_trace import flow_in, flow_out
@@ -51,19 +46,9 @@ measure:
 """.replace("PYTHON", f"{BIN}/python")
 
 
-def test_running_in_a_call_and_in_the_program(machine: Machine, results: Any) -> None:
+def test_running_in_a_call_and_in_the_program(machine: Machine) -> None:
     machine.write("program.py", PROGRAM)
-    machine.write("calls.yaml", EXPERIMENT)
-    for _ in range(TRIES):
-        done = machine.command("run", "calls.yaml", "--json")
-        if found := re.search("no kernel events of class call: (.*)", done.stderr):
-            pytest.skip(f"SKIPPED LOUDLY: {found[1]}")
-        read = results(done)
-        assert "kernel" in read, done.stderr
-        if not sum(each["dropped"] for each in read["kernel"]["classes"].values()):
-            break
-    else:
-        raise AssertionError(done.stderr)
+    run, _, _ = without_loss(machine, EXPERIMENT, "call")
     told = machine.command("why", "runs/calls/latest", "--worst", "40", "--json")
     messages = [json.loads(line) for line in told.stdout.splitlines()]
     assert len(messages) == 40, told.stderr
@@ -78,7 +63,6 @@ def test_running_in_a_call_and_in_the_program(machine: Machine, results: Any) ->
         call = "in read" if message["id"] % 2 else ""
         assert ran[call] > 0.8 * ran.total(), (message["id"], ran)
     # What the program itself did is all there.
-    run = open_run(machine.directory / "runs/calls/latest")
     ((tid,),) = run.relation("own.begin").project("tid").distinct().fetchall()
     calls = run.relation("kernel.system_call").filter(f"tid = {tid}")
     whole = calls.filter("syscall::VARCHAR = 'read' AND result = 4000000")

@@ -6,19 +6,17 @@ Needs root, and a kernel that lets programs in.
 from __future__ import annotations
 
 import json
-import re
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from kernel_run import without_loss
 from machine import BIN, Machine
 
-from loopscope.timeline import Run, open_run
+from loopscope.timeline import Run
 
 pytestmark = pytest.mark.usefixtures("root")
 
-# Other tests may fill the buffers of the kernel's events meanwhile.
-TRIES = 4
 KEPT_NS, POST_NS = 300_000_000, 100_000_000
 # What is kept before a trigger is more, so that it may be told of late; and it is taken in pieces.
 MORE_NS = 800_000_000
@@ -65,23 +63,14 @@ measure:
 LATE = "triggers: [{path: loop, over: 200ms}], post: 100ms, on_death: false"
 
 
-def flown(machine: Machine, results: Any, when: str) -> tuple[Run, dict[str, Any], str]:
-    """A run in which none of the kernel's events was dropped, its results, and what it said."""
+def flown(machine: Machine, when: str) -> tuple[Run, dict[str, Any], str]:
     machine.write("source.py", SOURCE)
     machine.write("node.py", NODE)
-    machine.write("flight.yaml", FLIGHT.replace("WHEN", when))
-    for _ in range(TRIES):
-        done = machine.command("run", "flight.yaml", "--json")
-        if found := re.search("no kernel events of class udp: (.*)", done.stderr):
-            pytest.skip(f"SKIPPED LOUDLY: {found[1]}")
-        read = results(done)
-        assert "kernel" in read, done.stderr
-        for counts in read["kernel"]["classes"].values():
-            parts = ("recorded", "overwritten", "dropped")
-            assert counts["emitted"] == sum(counts[part] for part in parts)
-        if not sum(each["dropped"] for each in read["kernel"]["classes"].values()):
-            return open_run(machine.directory / "runs/flight/latest"), read, done.stderr
-    raise AssertionError(done.stderr)
+    run, read, said = without_loss(machine, FLIGHT.replace("WHEN", when), "udp")
+    for counts in read["kernel"]["classes"].values():
+        parts = ("recorded", "overwritten", "dropped")
+        assert counts["emitted"] == sum(counts[part] for part in parts)
+    return run, read, said
 
 
 def times(run: Run, table: str, rows: str = "true") -> list[int]:
@@ -98,8 +87,8 @@ def explained(machine: Machine, number: int) -> list[dict[str, Any]]:
     return list(hop["parts"])
 
 
-def test_a_late_message_writes_what_the_kernel_did_about_it(machine: Machine, results: Any) -> None:
-    run, read, said = flown(machine, results, LATE)
+def test_a_late_message_writes_what_the_kernel_did_about_it(machine: Machine) -> None:
+    run, read, said = flown(machine, LATE)
     assert said.count("flight recorder last triggered on h2: own:received") == 1, said
     (late,) = times(run, "own.received", "id = 350")
     (sent,) = times(run, "own.sent", "id = 350")
@@ -125,8 +114,8 @@ def test_a_late_message_writes_what_the_kernel_did_about_it(machine: Machine, re
     assert unknown["name"] == "unknown" and "events of the kernel are missing" in unknown["cause"]
 
 
-def test_the_end_of_a_run_writes_what_the_kernel_did_last(machine: Machine, results: Any) -> None:
-    run, read, said = flown(machine, results, "triggers: [{path: loop, over: 1h}]")
+def test_the_end_of_a_run_writes_what_the_kernel_did_last(machine: Machine) -> None:
+    run, read, said = flown(machine, "triggers: [{path: loop, over: 1h}]")
     assert "flight recorder" not in said
     kernel = times(run, "kernel.sched_switch")
     assert kernel[-1] > times(run, "own.received")[-1]

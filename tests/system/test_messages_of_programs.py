@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from typing import Any
 
 import pytest
+from kernel_run import without_loss
 from machine import BIN, Machine
 
-from loopscope.timeline import Run, open_run
+from loopscope.timeline import Run
 
 pytestmark = pytest.mark.usefixtures("root")
 
-# Other tests may fill the buffers of the kernel's events meanwhile.
-TRIES = 4
 # Sizes are drawn, so that some datagrams go in fragments and some calls copy piece by piece.
 SENDER = """
 import random, socket, struct, sys, time
@@ -169,27 +167,16 @@ def events(run: Run, table: str, component: str) -> list[tuple[int, int, int]]:
     return [(int(a), int(b), int(c)) for a, b, c in rows.project("id, ts, err_ns").fetchall()]
 
 
-def recorded(
-    machine: Machine, results: Any, text: str
-) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    """A run in which none of the kernel's events was lost, and its results."""
+def recorded(machine: Machine, text: str) -> tuple[Run, dict[str, Any], str]:
     machine.write("sender.py", SENDER)
     machine.write("sink.py", SINK)
-    for _ in range(TRIES):
-        done = machine.command("run", machine.write("told.yaml", text), "--json")
-        if found := re.search("no kernel events of class .*(?:tcp|udp).*: (.*)", done.stderr):
-            pytest.skip(f"SKIPPED LOUDLY: {found[1]}")
-        read = results(done)
-        if not sum(each["dropped"] for each in read["kernel"]["classes"].values()):
-            return done, read
-    raise AssertionError(done.stderr)
+    return without_loss(machine, text, "(?:tcp|udp)")
 
 
-def test_what_is_told_of_messages_is_what_the_programs_saw(machine: Machine, results: Any) -> None:
+def test_what_is_told_of_messages_is_what_the_programs_saw(machine: Machine) -> None:
     """Datagrams of which many are dropped, in fragments, to groups and back, and a connection."""
-    done, read = recorded(machine, results, TOLD)
-    assert read["verdict"] == "PASS", done.stderr
-    run = open_run(machine.directory / "runs/told/latest")
+    run, read, said = recorded(machine, TOLD)
+    assert read["verdict"] == "PASS", said
     for (component, own), told in OWN.items():
         theirs, ours = events(run, own, component), events(run, told, component)
         # A program may be ended between its call and its event.
@@ -221,9 +208,7 @@ def test_what_is_told_of_messages_is_what_the_programs_saw(machine: Machine, res
     assert any(problem in each for each in read["problems"]), read["problems"]
 
 
-def test_why_follows_messages_of_programs_that_record_nothing(
-    machine: Machine, results: Any
-) -> None:
+def test_why_follows_messages_of_programs_that_record_nothing(machine: Machine) -> None:
     """Dropped ones have a cause, and those that wait for a reader who is busy."""
     wanted = 'trace: {kernel: ["sched:*", "irq:*", "softirq:*"], messages: {by-udp: '
     text = re.sub(
@@ -231,7 +216,7 @@ def test_why_follows_messages_of_programs_that_record_nothing(
     )
     text = re.sub(r"(?m)^  (tcp|first|second|third|group|echo|framed|short|#)\S*: .*\n", "", text)
     text = re.sub(r"(?m)^    tcp: .*\n", "", text).replace(", tcp.lost == 0", "")
-    _, read = recorded(machine, results, text)
+    _, read, _ = recorded(machine, text)
     lost = read["paths"]["udp"]["lost"]
     told = machine.command("why", "runs/told/latest", "--lost")
     why = "udp-sink/by-udp:received: the network's code of h2 dropped it: its socket had no room"

@@ -10,14 +10,13 @@ import subprocess
 from typing import Any
 
 import pytest
+from kernel_run import without_loss
 from machine import BIN, Machine
 
-from loopscope.timeline import Run, open_run
+from loopscope.timeline import Run
 
 pytestmark = pytest.mark.usefixtures("root")
 
-# Other tests may fill the buffers of the kernel's events meanwhile.
-TRIES = 4
 PERIOD_NS = 5_000_000
 TICKS = 200
 # Its timer expires at instants that it knows beforehand. Each third time it sends.
@@ -88,26 +87,19 @@ def events(run: Run, table: str, component: str) -> list[tuple[int, int, int]]:
     return [(int(a), int(b), int(c)) for a, b, c in rows.project("id, ts, err_ns").fetchall()]
 
 
-def recorded(machine: Machine, results: Any) -> tuple[Run, dict[str, Any]]:
-    """A run in which none of the kernel's events was lost, and its results."""
+def recorded(machine: Machine) -> tuple[Run, dict[str, Any]]:
     machine.write("ticker.py", TICKER)
     machine.write("sink.py", SINK)
     machine.write("reader.py", READER)
     file = machine.directory / "read"
     file.write_bytes(bytes(65536))
     subprocess.run(["sync", str(file)], check=True)
-    text = TOLD.replace("FILE", str(file))
-    for _ in range(TRIES):
-        done = machine.command("run", machine.write("told.yaml", text), "--json")
-        read = results(done)
-        assert "kernel" in read, done.stderr
-        if not sum(each["dropped"] for each in read["kernel"]["classes"].values()):
-            return open_run(machine.directory / "runs/told/latest"), read
-    raise AssertionError(done.stderr)
+    run, read, _ = without_loss(machine, TOLD.replace("FILE", str(file)), "udp")
+    return run, read
 
 
-def test_what_woke_programs_is_told(machine: Machine, results: Any) -> None:
-    run, read = recorded(machine, results)
+def test_what_woke_programs_is_told(machine: Machine) -> None:
+    run, read = recorded(machine)
     timers_fire_when_they_are_due(run, read)
     a_path_may_begin_at_a_timer(machine, run, read)
     interrupts_of_a_device_have_events(run, read)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
 
@@ -36,13 +36,16 @@ from loopscope.experiment.measures import fields_of
 from loopscope.timeline.relation import literals
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from loopscope.analysis.messages import Messages, Rows
     from loopscope.timeline import Run
 
 SCHEDULER = ("kernel.sched_switch", "kernel.sched_waking")
 """The tables without which nothing can be said."""
+
+
+_Read = TypeVar("_Read")
 
 
 class NothingRecordedError(Exception):
@@ -144,10 +147,7 @@ class _Explained:
         self._ends = ends
         self._places = [_places(run, messages, rows, each) for each in range(len(messages.seen))]
         self._kernels: dict[tuple[int, str], Scheduling | None] = {}
-        self._threads: dict[tuple[int, str], Threads] = {}
-        self._sleeps: dict[tuple[int, str], Sleeps] = {}
-        self._faults: dict[tuple[int, str], PageFaults] = {}
-        self._calls: dict[tuple[int, str], Calls] = {}
+        self._found: dict[tuple[object, int, str], Any] = {}
         found, _ = read_links(run)
         experiment = run.specification
         emulation = None if experiment is None else experiment.network.emulation
@@ -245,7 +245,7 @@ class _Explained:
         for host, kernel, of_side in zip(link, kernels, (near, parts), strict=True):
             if kernel is not None:
                 causes = self._causes(repeat, host, kernel, passage, protocol, link)
-                calls = self._calls_of(repeat, host)
+                calls = self._read(Calls, repeat, host)
                 caused += [
                     (cut, causes)
                     for part in of_side
@@ -263,8 +263,8 @@ class _Explained:
         protocol: str,
         link: tuple[str, str],
     ) -> Causes:
-        threads, sleeps = self._threads_of(repeat, host), self._sleeps_of(repeat, host)
-        faults = self._faults_of(repeat, host)
+        threads, sleeps = self._read(Threads, repeat, host), self._read(Sleeps, repeat, host)
+        faults = self._read(PageFaults, repeat, host)
         return Causes(scheduling, threads, sleeps, faults, passage, protocol, *link)
 
     def _by_counts(
@@ -304,29 +304,13 @@ class _Explained:
             self._kernels[repeat, name] = Scheduling(self._run, repeat, name)
         return self._kernels[repeat, name]
 
-    def _threads_of(self, repeat: int, host: str) -> Threads:
-        key = repeat, self._kernel_of(repeat, host)
-        if key not in self._threads:
-            self._threads[key] = Threads(self._run, *key)
-        return self._threads[key]
-
-    def _sleeps_of(self, repeat: int, host: str) -> Sleeps:
-        key = repeat, self._kernel_of(repeat, host)
-        if key not in self._sleeps:
-            self._sleeps[key] = Sleeps(self._run, *key)
-        return self._sleeps[key]
-
-    def _faults_of(self, repeat: int, host: str) -> PageFaults:
-        key = repeat, self._kernel_of(repeat, host)
-        if key not in self._faults:
-            self._faults[key] = PageFaults(self._run, *key)
-        return self._faults[key]
-
-    def _calls_of(self, repeat: int, host: str) -> Calls:
-        key = repeat, self._kernel_of(repeat, host)
-        if key not in self._calls:
-            self._calls[key] = Calls(self._run, *key)
-        return self._calls[key]
+    def _read(self, kind: Callable[[Run, int, str], _Read], repeat: int, host: str) -> _Read:
+        """What a host's kernel has of a kind, which is read once."""
+        key = kind, repeat, self._kernel_of(repeat, host)
+        if key not in self._found:
+            self._found[key] = kind(self._run, *key[1:])
+        found: _Read = self._found[key]
+        return found
 
     def _kernel_of(self, repeat: int, host: str) -> str:
         return host if (repeat, host) in self._recorded else SHARED
