@@ -35,6 +35,15 @@ def test_events_of_the_kernel_that_were_asked_for_are_recorded_too(changed):
     assert not without.kernel_asked and not any("udp" in each for each in without.kernel)
 
 
+def test_an_address_is_one_of_ip(changed):
+    given = "cmd: {protocol: udp, to: 7001", "cmd: {protocol: udp, to: 7001, address: 239.1.1.1"
+    file = changed((GIVEN[0], GIVEN[1].replace(*given)), EVENTS)
+    assert [each.address for each in experiment.load(file).messages] == ["239.1.1.1", None]
+    wrong = given[0], given[1].replace("239.1.1.1", "h2")
+    (problem,) = experiment.check(changed((GIVEN[0], GIVEN[1].replace(*wrong)), EVENTS))
+    assert "'h2' is no IP address" in problem.message
+
+
 def test_a_group_has_two_events(changed):
     (problem,) = experiment.check(changed(GIVEN, (EVENTS[0], "[a/cmd:sent, b/cmd:read]")))
     assert "are cmd:sent and cmd:received" in problem.message

@@ -132,6 +132,9 @@ trace:
     by-tcp: {protocol: tcp, to: 7002, NUMBER}
     in-order: {protocol: tcp, to: 7002, number: order}
     to-group: {protocol: udp, to: 7003, NUMBER}
+    to-this: {protocol: udp, to: 7003, address: 239.77.1.1, NUMBER}
+    to-other: {protocol: udp, to: 7003, address: 239.77.1.2, NUMBER}
+    from-h2: {protocol: tcp, from: 7002, address: 10.77.0.2, number: order}
     question: {protocol: udp, to: 7004, NUMBER}
     answer: {protocol: udp, from: 7004, number: {offset: 2B, width: 2B, order: big}}
     long: {protocol: udp, to: 7005, number: {offset: 20B}}
@@ -199,6 +202,12 @@ def test_what_is_told_of_messages_is_what_the_programs_saw(machine: Machine) -> 
     told = run.told[1]
     assert told["by-udp"]["sent"] == {"events": 800, "missing": {"_kernel": 0}}
     assert told["by-udp"]["received"]["missing"] == {"_kernel": 0}
+    of_group, of_this = (
+        {name: of["events"] for name, of in told[group].items()}
+        for group in ("to-group", "to-this")
+    )
+    assert of_group == of_this and of_this["received"] > 300
+    assert told["to-other"]["sent"]["events"] == told["from-h2"]["sent"]["events"] == 0
     # Those of 8 bytes have no number there.
     short = told["long"]["sent"]
     missing = short["missing"]["_kernel"]

@@ -195,9 +195,14 @@ def _is_of(
     What comes from their port and goes to one of ``elsewhere`` is of others.
     """
     source, target = (table[end].cast(pa.string()) for end in ends)
+    end = source if messages.from_port else target
+    if messages.address is None:
+        found = pc.ends_with(end, f":{messages.port}")
+    else:
+        machine = f"[{messages.address}]" if ":" in messages.address else messages.address
+        found = pc.equal(end, f"{machine}:{messages.port}")
     if not messages.from_port:
-        return pc.ends_with(target, f":{messages.port}")
-    found = pc.ends_with(source, f":{messages.port}")
+        return found
     for port in elsewhere:
         found = pc.and_not(found, pc.ends_with(target, f":{port}"))
     return found

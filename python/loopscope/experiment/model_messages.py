@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, Tag
 
 from .file_section import Section, word_or_mapping
+from .model_machines import IpAddress
 from .model_network import MessageNumber
 from .place import Place
 from .quantity import SIZE
@@ -48,6 +49,11 @@ class ProgramMessages(Section):
     )
     from_: Annotated[int, _PORT] | None = Field(
         default=None, alias="from", description="Port that they are sent from, instead of to."
+    )
+    address: Annotated[str, IpAddress()] | None = Field(
+        default=None,
+        description="IP address of the end that has the port: those to or from it alone, such as "
+        "a multicast group. Default: any.",
     )
     number: (
         Annotated[Literal["order"], Tag("<word>")] | Annotated[MessageNumber, Tag("<mapping>")]

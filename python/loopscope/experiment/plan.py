@@ -288,7 +288,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class ProgramMessages:
-    """Messages that programs send to a port, or ``from_port`` from it.
+    """Messages that programs send to a port, or ``from_port`` from it, at an address or at any.
 
     ``number`` is where they have their number, in bytes: ``offset``, ``width`` and ``order`` of
     them; None: it is their place on their connection. ``length``: where they have their length,
@@ -301,6 +301,7 @@ class ProgramMessages:
     from_port: bool
     number: dict[str, Any] | None
     length: dict[str, Any] | None = None
+    address: str | None = None
 
 
 @dataclass(frozen=True)

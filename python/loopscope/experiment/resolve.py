@@ -131,7 +131,9 @@ def _messages(name: str, given: model_messages.ProgramMessages) -> plan.ProgramM
     port = given.to or given.from_
     assert port is not None
     length = None if given.length is None else given.length.model_dump()
-    return plan.ProgramMessages(name, given.protocol, port, given.to is None, number, length)
+    return plan.ProgramMessages(
+        name, given.protocol, port, given.to is None, number, length, given.address
+    )
 
 
 def _wakeups(name: str, given: model_wakeups.Wakeups) -> plan.ProgramWakeups:
