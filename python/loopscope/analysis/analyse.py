@@ -172,7 +172,7 @@ def _analyse(
     problems += falsified(clock_events, expectations, judged, measured, times)
     loops = read_loops(run)
     judged = contradicted(loops, expectations, judged, measured)
-    judged = with_causes(run, lists, expectations, judged, times)
+    judged = with_causes(run, measured, expectations, judged, times)
     met = [found.verdict for found in of_patterns if found.verdict is not None]
     verdict = overall([*(each.verdict for each in judged), *met])
     if run.incomplete:

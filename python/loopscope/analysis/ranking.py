@@ -11,14 +11,18 @@ import numpy as np
 
 from loopscope.analysis.causes import UNKNOWN
 from loopscope.analysis.document import Document
+from loopscope.analysis.message_dag import MessageDag
+from loopscope.analysis.path_result import TIMES
 from loopscope.analysis.quantity_text import duration, number
 from loopscope.analysis.verdict import Verdict
+from loopscope.analysis.ways import ways_between
 from loopscope.analysis.why import can_explain, lost, slowest, why
 from loopscope.experiment import Expectation, Requirement
 
 if TYPE_CHECKING:
     from loopscope.analysis.bounded_statistics import Nanoseconds
     from loopscope.analysis.measured import MeasuredPath
+    from loopscope.analysis.measured_dag import MeasuredDag
     from loopscope.analysis.messages import Messages
     from loopscope.analysis.results import ExpectationResult
     from loopscope.analysis.why import WhyMessage
@@ -99,7 +103,7 @@ def _times(lengths: Nanoseconds) -> dict[str, int]:
 
 def with_causes(
     run: Run,
-    paths: Mapping[str, MeasuredPath],
+    paths: Mapping[str, MeasuredPath | MeasuredDag],
     expectations: Sequence[Expectation | Requirement],
     judged: Sequence[ExpectationResult],
     times: RepeatTimes,
@@ -114,9 +118,29 @@ def with_causes(
     for wanted, result in zip(expectations, judged, strict=True):
         path = None if wanted.path is None else paths.get(wanted.path)
         if result.verdict is Verdict.FAIL and result.reason is None and path is not None:
-            result = replace(result, reason=_main_cause(run, path.messages, wanted, times))
+            messages, of_list = _of_list(path.messages, wanted)
+            if messages is not None:
+                result = replace(result, reason=_main_cause(run, messages, of_list, times))
         found.append(result)
     return found
+
+
+def _of_list(
+    messages: Messages | MessageDag, wanted: Expectation | Requirement
+) -> tuple[Messages | None, Expectation | Requirement]:
+    """The messages that something is expected of, as those of a list of events.
+
+    And what is expected of these. None where several ways of a branching path lead there, or where
+    it is of something else than the time to the first use.
+    """
+    if not isinstance(messages, MessageDag):
+        return messages, wanted
+    ends = messages.path.loop if wanted.hop is None else (wanted.hop.start, wanted.hop.end)
+    ways = list(ways_between(messages.path, *ends))
+    timed = isinstance(wanted, Requirement) or wanted.stat in TIMES
+    if len(ways) != 1 or not timed:
+        return None, wanted
+    return messages.along(ways[0]), replace(wanted, hop=None)
 
 
 def _main_cause(

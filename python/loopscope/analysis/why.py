@@ -336,7 +336,9 @@ def _places(
         return {}
     times = ", ".join(str(ts) for ts in messages.ts[number][seen].tolist())
     table = run.relation(event.table).filter(f"process = {literals(event.component)}")
-    key = ", ".join(f'"{field}"' for field in fields_of(messages.path.key))
+    # Where the path branches its messages may have other numbers there.
+    fields = [field for field in fields_of(messages.path.key) if field in table.columns]
+    key = ", ".join(f'"{field}"' for field in fields or ("ts",))
     of_thread = "PARTITION BY repeat, host, tid ORDER BY ts"
     # A program may record a message again.
     before = f"lag(row({key})) OVER ({of_thread})"

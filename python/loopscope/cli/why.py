@@ -43,6 +43,23 @@ def why(
         str | None,
         typer.Option("--path", metavar="NAME", help="The path. Default: the experiment's first."),
     ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="EVENT",
+            help="Of a path that branches: from this event, component/group:name. Default: its "
+            "beginning.",
+        ),
+    ] = None,
+    end: Annotated[
+        str | None,
+        typer.Option("--to", metavar="EVENT", help="The same: to this one. Default: its end."),
+    ] = None,
+    through: Annotated[
+        str | None,
+        typer.Option("--through", metavar="EVENT", help="The same: on a way that has this one."),
+    ] = None,
     worst: Annotated[
         int | None,
         typer.Option("--worst", metavar="N", min=1, help=f"The N slowest. Default: {WORST}."),
@@ -86,6 +103,7 @@ def why(
     ] = False,
 ) -> None:
     from loopscope.analysis.messages import read_messages
+    from loopscope.analysis.ways import messages_along
     from loopscope.analysis.why import NothingRecordedError
     from loopscope.report.catalogue import duration_ns
     from loopscope.report.samples import FigureError
@@ -106,7 +124,12 @@ def why(
         over_ns = duration_ns("--over", over)
         opened = open_run(run, point)
         chosen = _path(opened, path)
-        messages, _ = read_messages(opened, chosen)
+        if chosen.edges:
+            messages = messages_along(opened, chosen, start, end, through)
+        elif start or end or through:
+            exits.end(exits.USAGE, "--from, --to and --through are of paths that branch")
+        else:
+            messages, _ = read_messages(opened, chosen)
         if lost:
             lines = _lost(opened, messages, as_json)
         elif rank:
@@ -131,12 +154,7 @@ def _path(run: Run, name: str | None) -> MessagePath:
         raise RunError(f"{run.path} has no paths: `measure: paths` of an experiment gives them")
     if name is not None and name not in paths:
         raise RunError(f"there is no path {name!r}; there is: {', '.join(paths)}")
-    chosen = next(iter(paths.values())) if name is None else paths[name]
-    if chosen.edges:
-        lists = [each for each, path in paths.items() if not path.edges]
-        others = f"; these are: {', '.join(lists)}" if lists else ""
-        raise RunError(f"path {chosen.name} branches: why explains lists of events{others}")
-    return chosen
+    return next(iter(paths.values())) if name is None else paths[name]
 
 
 def _rows(
