@@ -147,7 +147,7 @@ class World:
             for name, n in dropped.items()
         ]
         self.run = SimpleNamespace(
-            messages={},
+            told={},
             repeats={1: None},
             accounts=loss,
             foreign=[],
@@ -314,7 +314,7 @@ def test_periodic_events(gaps, steady, window, limit, allowed, value):
     hosts = hosts.cast(pa.schema({"repeat": "int32", "host": "string", "drift_ppm": "float64"}))
     account = SimpleNamespace(repeat=1, process="a", missing_at=lambda entity: hidden)
     run = SimpleNamespace(
-        messages={},
+        told={},
         repeats={1: None},
         accounts=[account],
         foreign=[],

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from loopscope.analysis.document import INTERNAL, UNLESS_EMPTY, Document
+from loopscope.analysis.document import INTERNAL, OPTIONAL, UNLESS_EMPTY, Document
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ class ToldEvents(Document):
     """How many there are, by name: `sent`, `received` by each component that read them, `fired`."""
     missing: int | None
     """The most events of them that may be missing; None: there may be any number."""
-    number: str | None = None
+    number: Annotated[str | None, OPTIONAL] = None
     """The event that has their numbers, where that is another one."""
-    numberless: int = 0
+    numberless: Annotated[int, UNLESS_EMPTY] = 0
     """How many have none, as no such event followed; they are not among the events."""
 
 
