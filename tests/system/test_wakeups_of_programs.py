@@ -154,6 +154,8 @@ def a_path_may_begin_at_a_timer(machine: Machine, run: Run, read: dict[str, Any]
         # A kernel may not tell when a processor ends its idling.
         known = [hop for hop in hops if "unknown" not in {part["name"] for part in hop["parts"]}]
         assert len(known) > 0.7 * len(hops), hops
+    ranked = machine.command("why", str(run.path), "--path", "latest", "--rank", "--json")
+    assert json.loads(ranked.stdout)["over_ns"] == 1_000_000
     reason = read["expectations"][2]["reason"]
     assert re.match(r"\d+ % of the \d+ above 1.000 ms: .*: ticker of h1 ", reason), reason
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from loopscope.analysis.messages import Messages
     from loopscope.analysis.ranking import RankedCause, WithoutCause
     from loopscope.analysis.why import WhyHop, WhyMessage
-    from loopscope.experiment import MessagePath
+    from loopscope.experiment import Expectation, MessagePath, PathEvent, Requirement
     from loopscope.timeline import Run
 
 HELP = "Explain what held messages of a path: each hop in parts, with the cause of each."
@@ -225,7 +225,7 @@ def _ranked(
     from loopscope.analysis.why import why as explain
 
     path = messages.path
-    limit = over_ns if over_ns is not None else _expected(run, path.name)
+    limit = over_ns if over_ns is not None else _expected(run, path)
     late = slowest(messages, path.loop, limit)
     explained = late[:count].tolist()
     causes = rank(explain(run, messages, explained), limit)
@@ -266,17 +266,26 @@ def _of_causes(causes: list[RankedCause], late: int) -> Iterator[str]:
         yield f"and {len(causes) - RANKED} more, which --json has"
 
 
-def _expected(run: Run, path: str) -> int:
-    """The least time that the experiment expects of a whole path."""
+def _expected(run: Run, explained: MessagePath) -> int:
+    """The least time that the experiment expects from the first to the last event explained."""
     from loopscope.analysis.ranking import limit_of
     from loopscope.timeline import RunError
 
     experiment = run.specification
-    wanted = () if experiment is None else experiment.expectations
-    limits = [limit_of(each) for each in wanted if each.path == path and each.hop is None]
+    assert experiment is not None
+    (path,) = (each for each in experiment.paths if each.name == explained.name)
+
+    def ends(of: Expectation | Requirement) -> tuple[PathEvent, PathEvent]:
+        first, last = path.loop if of.hop is None else (of.hop.start, of.hop.end)
+        return path.events[first], path.events[last]
+
+    whole = explained.events[0], explained.events[-1]
+    of_path = (each for each in experiment.expectations if each.path == path.name)
+    limits = [limit_of(each) for each in of_path if ends(each) == whole]
     known = [each for each in limits if each is not None]
     if not known:
-        raise RunError(f"the experiment expects no time of {path}: say with --over what is late")
+        name = path.name
+        raise RunError(f"the experiment expects no time of {name}: say with --over what is late")
     return min(known)
 
 
