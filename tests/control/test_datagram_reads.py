@@ -45,8 +45,11 @@ class Kernel:
             return
         queue = self.queues.setdefault(socket, deque())
         if len(queue) < room:
-            self.readies.append(Ready(self.now(), cpu, NETNS, PORT, socket))
             queue.append(arrival)
+            if len(queue) == 1 and self.drawn.random() < 0.2:
+                # A thread that does not sleep takes it before the kernel tells of it.
+                self.read(socket)
+            self.readies.append(Ready(self.now(), cpu, NETNS, PORT, socket))
         else:
             of = socket, arrival.length, arrival.content
             self.drops.append(Dropped(self.now(), cpu, NETNS, PORT, *of))
@@ -59,7 +62,7 @@ class Kernel:
 
     def found(self) -> list[Arrival | None]:
         given = self.arrivals, self.readies, self.reads, self.drops
-        pairs = list(reads_of_datagrams(*given))
+        pairs = sorted(reads_of_datagrams(*given), key=lambda pair: pair[0].counter)
         assert [read.what for read, _ in pairs] == list(range(len(self.reads)))
         return [arrival for _, arrival in pairs]
 
@@ -97,6 +100,26 @@ def test_each_read_has_the_datagram_that_was_first_in_its_queue(seed: int) -> No
     assert kernel.found() == kernel.truth
 
 
+@pytest.mark.parametrize("seed", range(50))
+def test_a_processor_puts_datagrams_of_others_into_a_queue(seed: int) -> None:
+    """It tells of them after its own, in the order in which they came; the others of none."""
+    kernel = Kernel(random.Random(seed))
+    drawn = kernel.drawn
+    number = 0
+    for _ in range(1_000):
+        first, *others = drawn.sample(range(4), drawn.randint(1, 4))
+        came = []
+        for cpu in (first, *others):
+            number += 1
+            came.append(kernel.arrive(cpu, number, to_group=False))
+        for arrival in came:
+            kernel.deliver(first, arrival, 1, 1000)
+        for _ in range(drawn.randint(0, 8)):
+            kernel.read(1)
+    assert len(kernel.truth) > 1_000
+    assert kernel.found() == kernel.truth
+
+
 def test_what_is_not_told_is_not_known() -> None:
     kernel = Kernel(random.Random(1))
     # A datagram of which no packet was seen, one whose read is of another length, and no datagram.
@@ -106,8 +129,15 @@ def test_what_is_not_told_is_not_known() -> None:
     kernel.readies.append(Ready(4, 0, NETNS, PORT, 3))
     kernel.reads += [Read(5, 3, 30, 1), Read(6, 3, 8, 2)]
     assert kernel.found() == [None, None, None]
-    # What came on another processor, or to another port or network, is none of it.
-    for other in ({"cpu": 1}, {"port": 7}, {"netns": 6}):
+    # What came to another port or network is none of it.
+    for other in ({"port": 7}, {"netns": 6}):
         arrival = Arrival(3, 0, NETNS, PORT, 8, 1, False)._replace(**other)
         given = [arrival], [Ready(4, 0, NETNS, PORT, 3)], [Read(5, 3, 8)], []
         assert [found for _, found in reads_of_datagrams(*given)] == [None]
+
+
+def test_a_read_of_what_came_before_it_was_recorded_is_no_early_one() -> None:
+    """It is before the arrival of which the kernel tells next."""
+    arrival = Arrival(3, 0, NETNS, PORT, 8, 1, False)
+    given = [arrival], [Ready(4, 0, NETNS, PORT, 3)], [Read(2, 3, 8, "old"), Read(5, 3, 8)], []
+    assert dict(reads_of_datagrams(*given)) == {given[2][0]: None, given[2][1]: arrival}

@@ -1,8 +1,15 @@
 """Finds the datagram that each read of a socket had.
 
-A socket of UDP is a queue: its next read has the datagram that is the first in it. When one comes
-into the queue the kernel tells (``datagram_ready``), on the processor on which the datagram came to
-the machine (``datagram_in``), and before others come there, but for those of the same batch.
+A socket of UDP is a queue: its next read has the datagram that is the first in it. After one came
+into the queue the kernel tells (``datagram_ready``), mostly on the processor on which the datagram
+came to the machine (``datagram_in``), and before others come there, but for those of the same
+batch. Two things are otherwise:
+
+- A thread that does not sleep may read the datagram before the kernel tells of it.
+- While one processor puts its datagram into a queue it may do that for those of other processors
+  too (Linux 6.18, ``__udp_enqueue_schedule_skb``), and tells of them after its own.
+
+So two datagrams that come to a socket on two processors at the same moment may be swapped here.
 """
 
 from __future__ import annotations
@@ -95,22 +102,84 @@ class _Batch:
             self.over = False
         self.waiting.append(_Waiting(arrival))
 
-    def take(self, socket: int) -> Arrival | None:
-        """The datagram that comes into a socket; None where it is not known."""
-        self.over = True
-        for each in self.waiting:
-            if each.is_for(socket):
-                each.sockets.add(socket)
-                return each.arrival
-        return None
+    def first_for(self, socket: int) -> _Waiting | None:
+        """The first datagram that a socket may have yet."""
+        return next((each for each in self.waiting if each.is_for(socket)), None)
 
-    def drop(self, dropped: Dropped) -> None:
-        self.over = True
+    def drop(self, dropped: Dropped) -> bool:
+        """Notes a drop; whether the datagram is one of these."""
         for each in self.waiting:
             of_it = (each.arrival.length, each.arrival.content)
             if each.is_for(dropped.socket) and of_it == (dropped.length, dropped.content):
                 each.sockets.add(dropped.socket)
+                return True
+        return False
+
+
+class _Port:
+    """What came to a port of a network and is in no queue yet, by processor."""
+
+    def __init__(self) -> None:
+        self._batches: dict[int, _Batch] = {}
+
+    def _ordered(self, cpu: int) -> list[_Batch]:
+        """The batch of a processor, and those of others."""
+        own = self._batches.setdefault(cpu, _Batch())
+        return [own, *(each for each in self._batches.values() if each is not own)]
+
+    def add(self, arrival: Arrival) -> None:
+        self._ordered(arrival.cpu)[0].add(arrival)
+
+    def take(self, ready: Ready) -> Arrival | None:
+        """The datagram that came into a socket; None where it is not known."""
+        own, *others = self._ordered(ready.cpu)
+        own.over = True
+        found = own.first_for(ready.socket)
+        if found is None:
+            of_others = filter(None, (each.first_for(ready.socket) for each in others))
+            found = min(of_others, key=lambda each: each.arrival.counter, default=None)
+        if found is None:
+            return None
+        found.sockets.add(ready.socket)
+        return found.arrival
+
+    def drop(self, dropped: Dropped) -> None:
+        batches = self._ordered(dropped.cpu)
+        batches[0].over = True
+        any(batch.drop(dropped) for batch in batches)
+
+
+@dataclass
+class _Queue:
+    """The datagrams in a socket."""
+
+    arrivals: deque[Arrival | None] = field(default_factory=deque)
+    """Those of which the kernel told; None where it is not known which one it was."""
+    early: deque[Read] = field(default_factory=deque)
+    """Reads of datagrams of which the kernel has not told yet."""
+
+    def put(self, arrival: Arrival | None) -> Iterator[tuple[Read, Arrival | None]]:
+        """Takes a datagram in; the reads of which that tells something."""
+        while self.early:
+            read = self.early.popleft()
+            if arrival is None or arrival.counter < read.counter:
+                yield read, _had(read, arrival)
                 return
+            yield read, None
+        self.arrivals.append(arrival)
+
+    def read(self, read: Read) -> Iterator[tuple[Read, Arrival | None]]:
+        """Takes the first datagram out; the read, if that tells something of it."""
+        if self.arrivals:
+            yield read, _had(read, self.arrivals.popleft())
+        else:
+            self.early.append(read)
+
+
+def _had(read: Read, first: Arrival | None) -> Arrival | None:
+    """The datagram that a read had, by the first one in the queue."""
+    # What is not whole may be another one.
+    return first if first is not None and first.length == read.bytes else None
 
 
 def reads_of_datagrams(
@@ -119,25 +188,25 @@ def reads_of_datagrams(
     reads: Iterable[Read],
     drops: Iterable[Dropped],
 ) -> Iterator[tuple[Read, Arrival | None]]:
-    """Each read with the datagram that it had; None where that is not known.
+    """Each read with the datagram that it had, in no order; None where that is not known.
 
     All are of one kernel, each in the order of its counter.
     """
-    batches: dict[tuple[int, int, int], _Batch] = {}
-    queues: dict[int, deque[Arrival | None]] = {}
+    ports: dict[tuple[int, int], _Port] = {}
+    queues: dict[int, _Queue] = {}
     # What has the same stamp happened in this order.
     streams: Sequence[Iterable[_Event]] = (arrivals, drops, readies, reads)
     for event in heapq.merge(*streams, key=lambda each: each.counter):
         if isinstance(event, Read):
-            queue = queues.get(event.socket)
-            found = queue.popleft() if queue else None
-            # What is not whole may be another one.
-            yield event, found if found is not None and found.length == event.bytes else None
+            yield from queues.setdefault(event.socket, _Queue()).read(event)
             continue
-        batch = batches.setdefault((event.cpu, event.netns, event.port), _Batch())
+        port = ports.setdefault((event.netns, event.port), _Port())
         if isinstance(event, Arrival):
-            batch.add(event)
+            port.add(event)
         elif isinstance(event, Dropped):
-            batch.drop(event)
+            port.drop(event)
         else:
-            queues.setdefault(event.socket, deque()).append(batch.take(event.socket))
+            queue = queues.setdefault(event.socket, _Queue())
+            yield from queue.put(port.take(event))
+    for queue in queues.values():
+        yield from ((read, None) for read in queue.early)
