@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import stamped_loop
 from linked_pipeline import linked_pipeline
 from machine import ROOT, Machine
 from ordinary_user import OrdinaryUser, ordinary_user
@@ -183,7 +184,8 @@ def test_the_demo_gives_the_same_kind_of_result_as_for_root(
     assert done.stdout, done.stderr
     read = results(done)
     loop = read["paths"]["loop"]
-    assert (loop["count"], loop["lost"], read["loss"]["recorded"]) == (300, 0, 8 * 300)
+    # What each hop receives is stamped too.
+    assert (loop["count"], loop["lost"], read["loss"]["recorded"]) == (300, 0, 12 * 300)
     for hop in loop["hops"]:
         assert hop["min_ns"] >= -hop["err_ns"], hop
     # It is shown once at the start, and is in the manifest.
@@ -450,3 +452,29 @@ def test_without_user_namespaces_it_says_what_to_do(user: OrdinaryUser, tmp_path
     assert "cannot make hosts without root: user and PID namespaces" in done.stderr, done.stderr
     assert "run loopscope with sudo" in done.stderr
     assert not json.loads(user.command("reset", "--json").stdout)["removed"]
+
+
+def test_stamps_of_sockets_tell_the_way_from_the_wait(user: OrdinaryUser, results: Read) -> None:
+    """Messages wait 12 ms on a link, and then until their reader has slept, which it times."""
+    program = stamped_loop.reader(ROOT / "docs/guide/why.md")
+    texts = {"sender.py": stamped_loop.SENDER, "reader.py": program, "s.yaml": stamped_loop.TEXT}
+    for name, text in texts.items():
+        user.write(name, text)
+    read = results(user.command("run", "s.yaml", "--json"))
+    why = user.command("why", "runs/stamped/latest", "--worst", "120", "--json")
+    hops = [json.loads(line)["hops"][0] for line in why.stdout.splitlines()]
+    assert len(hops) == read["paths"]["msg"]["count"] == 120, why.stderr
+    ways, waits = [], []
+    for hop in hops:
+        parts = [(part["cause"], part["ns"]) for part in hop["parts"]]
+        assert sum(ns for _, ns in parts) == hop["ns"]
+        told = [cause for cause, _ in parts]
+        # A stamp that is recorded late is not taken for its message's.
+        if "until it came to h2" in told:
+            way = told.index("until it came to h2") + 1
+            ways.append(sum(ns for _, ns in parts[:way]))
+            waits.append(hop["ns"] - ways[-1])
+    assert len(ways) > 100
+    # The link is never early, and seldom late.
+    assert min(ways) >= 12_000_000 and sorted(ways)[95] < 16_000_000, sorted(ways)
+    assert sum(wait > 5_000_000 for wait in waits) > 20, sorted(waits)

@@ -46,6 +46,11 @@ pub(crate) fn now(clock: ClockId) -> Result<Duration> {
     Ok(clock_gettime(clock).context("cannot read the clock")?.into())
 }
 
+/// This host's CLOCK_REALTIME, in nanoseconds since 1970.
+pub(crate) fn realtime() -> Result<i64> {
+    i64::try_from(now(ClockId::CLOCK_REALTIME)?.as_nanos()).context("the clock is beyond 2262")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,6 +20,7 @@ mod program;
 mod result;
 mod settings;
 pub mod stall;
+mod stamped;
 pub mod stimulus;
 mod stop;
 mod tcp;

@@ -289,7 +289,7 @@ impl Inlet {
         let mut received = [0; 8];
         received[..NUMBER_BYTES].copy_from_slice(&self.content[..NUMBER_BYTES]);
         let received = u64::from_le_bytes(received);
-        event!("pipe", "received", received, size = size);
+        self.link.received(received, || event!("pipe", "received", received, size = size))?;
         ensure!(
             received == number,
             "{} sent message {received} where {number} was due",

@@ -28,9 +28,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use loopscope_phase::{Config, Phase, Session, Values};
 use loopscope_trace::event;
-use nix::time::ClockId;
 
-use crate::deadline::{Deadlines, now};
+use crate::deadline::{Deadlines, realtime};
 use crate::program::{NOT_CONNECTED, print, run};
 use crate::quantity;
 use crate::settings::Settings;
@@ -156,7 +155,7 @@ fn stimulate(mut link: Link, plan: &Plan) -> Result<()> {
         let mut acknowledgement = [0; 8];
         let got = link.receive(&mut acknowledgement, what)?;
         ensure!(got == 8, "{} closed the connection before {what}", link.peer);
-        event!("stimulus", "acknowledged", number);
+        link.received(number, || event!("stimulus", "acknowledged", number))?;
         let received = u64::from_le_bytes(acknowledgement);
         ensure!(
             received == number,
@@ -192,7 +191,9 @@ fn respond(mut link: Link) -> Result<()> {
         let number = differences.count + 1;
         let stimulus = receive(&mut link, &mut message, number)?;
         let own = realtime()?;
-        event!("stimulus", "received", number, size = message.len() as u32);
+        link.received(number, || {
+            event!("stimulus", "received", number, size = message.len() as u32);
+        })?;
         let difference = own.checked_sub(stimulus.time).context("the server's clock is absurd")?;
         event!("stimulus", "difference", number, difference_ns = difference);
         event!("stimulus", "acknowledging", number);
@@ -248,11 +249,6 @@ fn part<const N: usize>(message: &[u8], at: usize) -> [u8; N] {
     let mut part = [0; N];
     part.copy_from_slice(&message[at..at + N]);
     part
-}
-
-/// This host's CLOCK_REALTIME, in nanoseconds since 1970.
-fn realtime() -> Result<i64> {
-    i64::try_from(now(ClockId::CLOCK_REALTIME)?.as_nanos()).context("the clock is beyond 2262")
 }
 
 /// Summary of differences in nanoseconds.

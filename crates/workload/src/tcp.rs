@@ -1,7 +1,7 @@
 //! Connections between the programs: who listens, who connects, and errors that name the peer.
 
 use std::fmt::Display;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::settings::Settings;
+use crate::stamped::Reader;
 
 /// How long a program tries to connect to its peer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -77,6 +78,7 @@ pub(crate) fn listen_address(
 /// One end of a connection.
 pub(crate) struct Link {
     stream: TcpStream,
+    reader: Reader,
     /// The peer, for people.
     pub(crate) peer: String,
 }
@@ -146,7 +148,8 @@ impl Link {
     fn new(stream: TcpStream, peer: String) -> Result<Link> {
         // Messages leave as they are written, none waits for an earlier one's acknowledgement.
         stream.set_nodelay(true)?;
-        Ok(Link { stream, peer })
+        let reader = Reader::new(&stream)?;
+        Ok(Link { stream, reader, peer })
     }
 
     /// The socket, for what needs no name of the peer.
@@ -154,12 +157,22 @@ impl Link {
         &self.stream
     }
 
+    /// What one call reads.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.reader.read(&self.stream, buffer)
+    }
+
+    /// Has `record` record that message `id` was received; see [`crate::stamped`].
+    pub(crate) fn received(&self, id: u64, record: impl FnOnce()) -> Result<()> {
+        self.reader.received(id, record)
+    }
+
     /// Fills `buffer` and returns its length; less where the peer closed the connection before.
     /// `what` is being received, for the error.
     pub(crate) fn receive(&mut self, buffer: &mut [u8], what: impl Display) -> Result<usize> {
         let mut got = 0;
         while got < buffer.len() {
-            match self.stream.read(&mut buffer[got..]) {
+            match self.read(&mut buffer[got..]) {
                 Ok(0) => break,
                 Ok(n) => got += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

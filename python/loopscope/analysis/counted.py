@@ -141,39 +141,83 @@ class End:
     tid: int
 
 
-def held(sender: End | None, receiver: End, begin: int, end: int) -> list[tuple[str, int, str]]:
-    """What the counts say of a hop: name, ns and cause of parts that add up to it.
+Said = tuple[str, int, str]
+"""Name, ns and cause of a part."""
+_UNTOLD = "the scheduler's counts do not tell; its events do"
+
+
+def held(
+    sender: End | None, receiver: End, begin: int, end: int, came: int | None = None
+) -> list[Said]:
+    """What the counts say of a hop: parts that add up to it.
 
     What one of the two threads surely did is a part, the rest is unknown. The counts do not tell in
-    which order the parts were.
+    which order the parts were, but those before the message ``came`` to its socket, where that is
+    known, are the first.
     """
+    if came is not None:
+        arrived = _since_it_came(receiver, came, end)
+        return [*_way(sender, receiver, begin, came), *arrived]
     length = end - begin
     growth = receiver.counts.growth(receiver.tid, begin, end)
     if growth is None:
         return [("unknown", length, "the scheduler's counts of its thread are not there")]
+    parts = _of_receiver(receiver, growth, begin, end)
+    busy = growth.ran[1] + growth.waited[1]
+    if sender is not None and (sender.tid, sender.counts) == (receiver.tid, receiver.counts):
+        slept = f"{receiver.counts.named(receiver.tid)} slept"
+        parts.append(("blocked", max(length - busy, 0), slept))
+    elif sender is not None:
+        # The sender may have waited while the receiver was busy: that is not counted twice.
+        parts = [*_of_sender(sender, receiver, begin, end, busy), *parts]
+    return _filled(parts, length, _UNTOLD)
+
+
+def _way(sender: End | None, receiver: End, begin: int, came: int) -> list[Said]:
+    """The parts until a message came to its socket."""
+    parts = [] if sender is None else _of_sender(sender, receiver, begin, came, 0)
+    return _filled(parts, came - begin, f"until it came to {receiver.host}")
+
+
+def _since_it_came(receiver: End, came: int, end: int) -> list[Said]:
+    """The parts from when a message came to its socket until it was read."""
+    name = receiver.counts.named(receiver.tid)
+    growth = receiver.counts.growth(receiver.tid, came, end)
+    parts: list[Said] = []
+    if growth is not None:
+        parts = _of_receiver(receiver, growth, came, end)
+        slept = end - came - growth.ran[1] - growth.waited[1]
+        parts.append(("blocked", max(slept, 0), f"{name} slept while it was in its socket"))
+    return _filled(parts, end - came, f"since it came to {receiver.host}, until {name} had read it")
+
+
+def _of_receiver(receiver: End, growth: Growth, begin: int, end: int) -> list[Said]:
+    """What the receiver surely did."""
     name = receiver.counts.named(receiver.tid)
     ran = growth.ran[0]
-    waited = min(growth.waited[0], length - ran)
-    busy = growth.ran[1] + growth.waited[1]
+    waited = min(growth.waited[0], end - begin - ran)
     cause = f"{name} waited for a processor{_while(receiver, begin, end, waited)}"
-    parts = [("runnable", waited, cause), ("running", ran, name)]
-    if sender is not None and (sender.tid, sender.counts) == (receiver.tid, receiver.counts):
-        parts.append(("blocked", max(length - busy, 0), f"{name} slept"))
-    elif sender is not None:
-        before = sender.counts.growth(sender.tid, begin, end)
-        # The sender may have waited while the receiver was busy: that is not counted twice.
-        own = max((before.waited[0] if before else 0) - busy, 0)
-        of = sender.counts.named(sender.tid)
-        cause = f"{of} waited for a processor{_while(sender, begin, end, own)}"
-        kept = _kept(sender, receiver, begin, end)
-        if kept is not None:
-            # What TCP did meanwhile is not counted twice either.
-            ns = max(kept.ns - busy - own, 0)
-            parts.insert(0, ("held", ns, f"by TCP of {sender.host}: {kept.why}"))
-        parts.insert(0, ("runnable", own, cause))
+    return [("runnable", waited, cause), ("running", ran, name)]
+
+
+def _of_sender(sender: End, receiver: End, begin: int, end: int, busy: int) -> list[Said]:
+    """What the sender, and TCP between the two, surely did besides what took ``busy`` at most."""
+    before = sender.counts.growth(sender.tid, begin, end)
+    own = max((before.waited[0] if before else 0) - busy, 0)
+    of = sender.counts.named(sender.tid)
+    parts = [("runnable", own, f"{of} waited for a processor{_while(sender, begin, end, own)}")]
+    kept = _kept(sender, receiver, begin, end)
+    if kept is not None:
+        # What TCP did meanwhile is not counted twice either.
+        ns = max(kept.ns - busy - own, 0)
+        parts.append(("held", ns, f"by TCP of {sender.host}: {kept.why}"))
+    return parts
+
+
+def _filled(parts: list[Said], length: int, untold: str) -> list[Said]:
+    """The parts that there are, and what is unknown of some ns beyond them."""
     rest = length - sum(ns for _, ns, _ in parts)
-    parts.append(("unknown", rest, "the scheduler's counts do not tell; its events do"))
-    return [part for part in parts if part[1] > 0]
+    return [part for part in (*parts, ("unknown", rest, untold)) if part[1] > 0]
 
 
 def _kept(sender: End, receiver: End, begin: int, end: int) -> Kept | None:

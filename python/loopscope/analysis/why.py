@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from loopscope.analysis.page_faults import PageFaults
 from loopscope.analysis.quantity_text import duration, maximum_error, number
 from loopscope.analysis.scheduling import Scheduling
 from loopscope.analysis.sleeps import Sleeps
+from loopscope.analysis.socket_stamps import SocketStamps
 from loopscope.analysis.threads import Threads
 from loopscope.experiment.measures import fields_of
 from loopscope.timeline.relation import literals
@@ -136,6 +137,18 @@ def why(
     return [explained.message(row) for row in rows]
 
 
+class _Place(NamedTuple):
+    """Where a message was at an event."""
+
+    host: str
+    tid: int | None
+    counter: int | None
+    next: int | None
+    """The global time of the thread's next event of the kind, of another message."""
+    id: Any
+    """The event's id; None: it has none."""
+
+
 class _Explained:
     """The kernels of a run, each read once."""
 
@@ -158,6 +171,7 @@ class _Explained:
         self._recorded = _hosts(run, SCHEDULER[0]) if has_events(run) else set()
         self._counted = _hosts(run, counted.TABLE)
         self._counts: dict[tuple[int, str], tuple[counted.Counts, Connections]] = {}
+        self._stamps = SocketStamps(run) if self._counted else None
 
     def message(self, row: int) -> WhyMessage:
         messages = self._messages
@@ -177,7 +191,7 @@ class _Explained:
 
     def _loss(self, row: int, repeat: int, hop: tuple[int, int]) -> str:
         at = int(self._messages.ts[hop[0]][row])
-        host, sender, counter, until = self._places[hop[0]][repeat, at]
+        host, sender, counter, until, _ = self._places[hop[0]][repeat, at]
         kernel = self._kernel(repeat, host)
         begin = at if kernel is None or counter is None else kernel.time_of(counter)
         return self._losses.between(row, hop, host, sender, (begin, until))
@@ -190,28 +204,29 @@ class _Explained:
         named = str(events[first]), str(events[last]), length, err
         stamps = [int(messages.ts[each][row]) for each in hop]
         ends = [self._places[each][repeat, ts] for each, ts in zip(hop, stamps, strict=True)]
-        kernels = [self._kernel(repeat, place[0]) for place in ends]
-        if kernels[1] is None and (repeat, ends[1][0]) in self._counted:
+        kernels = [self._kernel(repeat, place.host) for place in ends]
+        link = ends[0].host, ends[1].host
+        if kernels[1] is None and (repeat, link[1]) in self._counted:
             return self._by_counts(repeat, named, ends, stamps)
         if kernels[1] is None:
-            return WhyHop(*named, (), f"the kernel of {ends[1][0]} was not recorded")
-        sender, receiver = ends[0][1], ends[1][1]
+            return WhyHop(*named, (), f"the kernel of {link[1]} was not recorded")
+        sender, receiver = ends[0].tid, ends[1].tid
         if receiver is None:
             return WhyHop(*named, (), f"it is not known which thread {events[last]} was in")
         scheduling = kernels[1]
         # Where an event has no counter, as other tools' have none, its global time must do.
         begin, end = (
-            ts if counter is None or kernel is None else kernel.time_of(counter)
-            for ts, kernel, (_, _, counter, _) in zip(stamps, kernels, ends, strict=True)
+            ts if place.counter is None or kernel is None else kernel.time_of(place.counter)
+            for ts, kernel, place in zip(stamps, kernels, ends, strict=True)
         )
         passage = self._over_links(hop).get(row)
-        here, link = kernels[0] is scheduling, (ends[0][0], ends[1][0])
+        here = kernels[0] is scheduling
         unknown_link = ""
         if link in self._links.links and passage is None:
             unknown_link = f"its packet on the emulated link {link[0]} → {link[1]} is not known"
         carried = None
         if kernels[0] is not None and sender is not None:
-            within = begin, ends[0][3], end
+            within = begin, ends[0].next, end
             carried = self._network.carried(repeat, link, sender, receiver, within, err)
             of_packets = ("tcp", "udp")
             if any(each.lost(kind, begin, end) for each in kernels if each for kind in of_packets):
@@ -237,7 +252,7 @@ class _Explained:
         elif length > 0:
             # The sender is none of this kernel's threads, and what it did is not looked at.
             parts = split(scheduling, None, end - length, receiver, end)
-            parts = _prefixed(parts, f"on its way from {ends[0][0]}")
+            parts = _prefixed(parts, f"on its way from {link[0]}")
         else:
             parts = []
         protocol = carried.protocol if carried else ""
@@ -271,15 +286,23 @@ class _Explained:
         self,
         repeat: int,
         named: tuple[str, str, int, int],
-        ends: Sequence[tuple[str, int | None, int | None, int | None]],
+        ends: Sequence[_Place],
         stamps: Sequence[int],
     ) -> WhyHop:
         """A hop whose receiver's kernel has no events, but counts of threads."""
-        sender, receiver = (self._counted_end(repeat, host, tid) for host, tid, *_ in ends)
+        sender, receiver = (self._counted_end(repeat, each.host, each.tid) for each in ends)
         if receiver is None:
             return WhyHop(*named, (), f"it is not known which thread {named[1]} was in")
-        length = max(named[2], 0)
-        parts = counted.held(sender, receiver, stamps[1] - length, stamps[1])
+        begin, end = stamps[1] - max(named[2], 0), stamps[1]
+        assert self._stamps is not None
+        place = ends[1]
+        stamp = self._stamps.of(repeat, place.host, place.tid, place.id, end)
+        came = None if stamp is None else end - stamp.ago
+        if stamp is not None and came is not None:
+            beyond = max(begin - came, came - end)
+            # One that is not within the hop was made before its clock was set, for example.
+            came = None if beyond > stamp.err + named[3] else min(max(came, begin), end)
+        parts = counted.held(sender, receiver, begin, end, came)
         return WhyHop(*named, tuple(WhyPart(*part) for part in parts), None)
 
     def _counted_end(self, repeat: int, host: str, tid: int | None) -> counted.End | None:
@@ -325,11 +348,8 @@ def _hosts(run: Run, table: str) -> set[tuple[int, str]]:
 
 def _places(
     run: Run, messages: Messages, rows: Sequence[int], number: int
-) -> dict[tuple[int, int], tuple[str, int | None, int | None, int | None]]:
-    """Host, thread, counter of messages at an event, by repeat and global time.
-
-    And the time of the thread's next event of the kind, of another message.
-    """
+) -> dict[tuple[int, int], _Place]:
+    """Where messages were at an event, by repeat and global time."""
     event = messages.path.events[number]
     seen = [row for row in rows if messages.seen[number][row]]
     if not seen:
@@ -342,14 +362,15 @@ def _places(
     of_thread = "PARTITION BY repeat, host, tid ORDER BY ts"
     # A program may record a message again.
     before = f"lag(row({key})) OVER ({of_thread})"
+    id = "id" if "id" in table.columns else "NULL AS id"
     table = table.project(
-        f"repeat, ts, host, tid, counter, row({key}) IS DISTINCT FROM {before} AS another"
+        f"repeat, ts, host, tid, counter, {id}, row({key}) IS DISTINCT FROM {before} AS another"
     )
     other = "min(CASE WHEN another THEN ts END)"
     after = f"{other} OVER ({of_thread} ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)"
-    found = table.project(f"repeat, ts, host, tid, counter, {after} AS next")
+    found = table.project(f"repeat, ts, host, tid, counter, {after} AS next, id")
     found = found.filter(f"ts IN ({times})")
-    return {(repeat, ts): tuple(place) for repeat, ts, *place in found.fetchall()}
+    return {(repeat, ts): _Place(*place) for repeat, ts, *place in found.fetchall()}
 
 
 def _length(messages: Messages, row: int, first: int, last: int) -> tuple[int, int]:

@@ -24,6 +24,8 @@ from loopscope.strict_json import to_json
 BUFFER = 4 * 2**20
 # Between two looks at the counts of threads, where a machine has few hosts.
 LOOKS_NS = 2_000_000
+# Tells programs that the kernel's stamps of what they receive are asked for, in their environment.
+STAMP_SOCKETS = "LOOPSCOPE_SOCKET_STAMPS"
 # All buffers together where nobody asked; none is smaller than the least size, though.
 _UNASKED = 64 * 2**20
 _LEAST = 256 * 2**10
@@ -138,6 +140,10 @@ class Kernels:
             "without": {},
             "counts_only": why,
         }
+
+    def counts_alone(self, host: str) -> bool:
+        """Whether a host has counts of threads and connections, because there are no events."""
+        return "counts_only" in self._found.get(host, {})
 
     async def enter(self, phase: Phase) -> None:
         """Has the classes recorded that are to be in a phase."""

@@ -14,7 +14,7 @@ from loopscope.control.clocks import HostClocks
 from loopscope.control.components import Components, State, instant_of
 from loopscope.control.failure import ComponentsFailed, RunFailed, consequences
 from loopscope.control.instant import PrintedLine
-from loopscope.control.kernel import Kernels
+from loopscope.control.kernel import STAMP_SOCKETS, Kernels
 from loopscope.control.progress import Progress
 from loopscope.control.stages import Stages
 from loopscope.control.unwritten import write_unwritten
@@ -66,7 +66,14 @@ class Repeat:
                 self._links = router.links_at_senders(experiment, bed.hosts)
         self._progress = progress
         self._components = Components([*self._links, *experiment.components])
-        self._stages = Stages(experiment, self._hosts, self._components, self._streams_of, progress)
+        self._stages = Stages(
+            experiment,
+            self._hosts,
+            self._components,
+            self._streams_of,
+            self._environment_of,
+            progress,
+        )
         self._watchers: list[asyncio.Task[None]] = []
         self._clocks = HostClocks(
             experiment.clock,
@@ -335,7 +342,12 @@ class Repeat:
     def _streams_of(self, spec: Component) -> str:
         if router.emulates(spec.name):
             return router.streams(self._experiment)
-        return streams_of_host(self._experiment, spec.host)
+        stamps = self._kernels.counts_alone(spec.host)
+        return streams_of_host(self._experiment, spec.host, socket_stamps=stamps)
+
+    def _environment_of(self, spec: Component) -> dict[str, str]:
+        stamps = {STAMP_SOCKETS: "1"} if self._kernels.counts_alone(spec.host) else {}
+        return stamps | spec.env
 
     @property
     def failed(self) -> dict[str, dict[str, str]]:

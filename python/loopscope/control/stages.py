@@ -47,12 +47,14 @@ class Stages:
         hosts: Mapping[str, Host],
         components: Components,
         streams: Callable[[Component], str],
+        environment: Callable[[Component], dict[str, str]],
         progress: Progress,
     ) -> None:
         self._experiment = experiment
         self._hosts = hosts
         self._components = components
         self._streams = streams
+        self._environment = environment
         self._progress = progress
         self._starts = {host: asyncio.Semaphore(STARTS_AT_ONCE) for host in hosts}
         self._starts_in_all = asyncio.Semaphore(STARTS_IN_ALL)
@@ -242,7 +244,7 @@ class Stages:
                 await self._hosts[spec.host].agent.start(
                     spec.name,
                     spec.argv,
-                    spec.env,
+                    self._environment(spec),
                     spec.config,
                     _readiness(spec),
                     self._streams(spec),

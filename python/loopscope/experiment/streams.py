@@ -11,6 +11,8 @@ from .measures import Path, PathEvent
 from .plan import MAIN, EntityTrigger, Experiment, PathTrigger, Stream
 
 _VERSION = 1
+SOCKET_STAMPS = "socket:came"
+"""The event with the kernel's stamp of a message that a program has received."""
 
 
 def streams_document(
@@ -39,9 +41,13 @@ def streams_document(
     return to_json({"version": _VERSION, "streams": made, "deadlines": deadlines})
 
 
-def streams_of_host(experiment: Experiment, host: str) -> str:
-    """Streams of a host's components; empty where nothing is recorded."""
-    streams = [main_stream(experiment.trace)] if experiment.trace else []
+def streams_of_host(experiment: Experiment, host: str, *, socket_stamps: bool = False) -> str:
+    """Streams of a host's components; empty where nothing is recorded.
+
+    ``socket_stamps``: what the file says is recorded, and when messages came to sockets.
+    """
+    more = (SOCKET_STAMPS,) if socket_stamps else ()
+    streams = [main_stream((*experiment.trace, *more))] if experiment.trace else []
     streams += experiment.streams
     paths = [path for path in experiment.paths if host in _ends(path)]
     return streams_document(streams, paths, host) if streams else ""

@@ -1,16 +1,9 @@
 //! CLOCK_REALTIME, in which the kernel stamps received packets, against CLOCK_MONOTONIC.
 
-use std::time::Duration;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use loopscope_timer::now;
-use nix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds since 1970.
-pub(super) fn realtime() -> Result<i64> {
-    let time = clock_gettime(ClockId::CLOCK_REALTIME).context("cannot read the clock")?;
-    i64::try_from(Duration::from(time).as_nanos()).context("the clock is beyond 2262")
-}
+use crate::deadline::realtime;
 
 /// CLOCK_REALTIME less CLOCK_MONOTONIC, in nanoseconds: constant but for who sets the clock. Of
 /// some readings the one that took the least time, to some 20 ns.

@@ -43,7 +43,6 @@ mod schedule;
 mod send;
 mod sent;
 mod signals;
-mod stamped;
 mod text;
 mod txtime;
 mod work;

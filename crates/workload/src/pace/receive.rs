@@ -10,20 +10,28 @@ use loopscope_phase::{Config, Phase, Values};
 use loopscope_trace::event;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{MsgFlags, SockaddrStorage, sendto};
+use nix::sys::socket::{MsgFlags, SockaddrStorage, sendto, setsockopt, sockopt};
+use nix::sys::time::TimeVal;
 
-use super::clocks::{offset, realtime};
+use super::clocks::offset;
 use super::options::Protocol;
 use super::packet::{self, END, HEAD, Message, boot};
 use super::received::Received;
 use super::signals::Signals;
-use super::stamped::{self, control};
 use super::text;
+use crate::deadline::realtime;
 use crate::program::NOT_CONNECTED;
 use crate::quantity;
 use crate::result::report;
 use crate::settings::Settings;
+use crate::stamped::{self, control};
 use crate::tcp::{LISTEN_KEYS, ListenArgs, listen, listen_address};
+
+/// What a socket's buffer should hold: more than a receiver sleeps through.
+const BUFFER: usize = 8 << 20;
+
+/// A read waits no longer than this, so that Ctrl-C is heeded.
+const NAP: TimeVal = TimeVal::new(0, 100_000);
 
 /// After the sender's end: how long nothing may come before what is missing is taken for lost.
 const QUIET: Duration = Duration::from_millis(500);
@@ -70,7 +78,7 @@ pub(super) fn receive(
                     let own = listen_address(&args.listen, &settings, phase, component)?;
                     let socket =
                         UdpSocket::bind(own).with_context(|| format!("cannot listen on {own}"))?;
-                    stamped::prepare(&socket)?;
+                    prepare(&socket)?;
                     let bound = socket.local_addr()?;
                     eprintln!("listening on {bound}");
                     (Inlet::Udp(socket), vec![("port".to_owned(), bound.port().into())])
@@ -169,7 +177,10 @@ fn take(received: &mut Received, head: &packet::Head, stamp: Option<i64>) -> Res
             realtime()?
         }
     };
-    if received.packet(head, at) {
+    if !received.packet(head, at) {
+        return Ok(());
+    }
+    stamped::received(stamp.filter(|_| stamped::is_asked()), head.number, || {
         event!(
             "pace",
             "received",
@@ -177,8 +188,19 @@ fn take(received: &mut Received, head: &packet::Head, stamp: Option<i64>) -> Res
             delay_ns = at.saturating_sub(head.intended),
             size = head.size
         );
+    })
+}
+
+/// Makes `socket` stamp, count its drops, and wake now and then.
+fn prepare(socket: &impl AsFd) -> Result<()> {
+    // More than a limit is for root, and what stands in the way of neither is not needed.
+    if setsockopt(socket, sockopt::RcvBufForce, &BUFFER).is_err() {
+        let _ = setsockopt(socket, sockopt::RcvBuf, &BUFFER);
     }
-    Ok(())
+    stamped::stamp(socket)?;
+    // A stream has no such count.
+    let _ = setsockopt(socket, sockopt::RxqOvfl, &1);
+    setsockopt(socket, sockopt::ReceiveTimeout, &NAP).context("cannot set a socket's timeout")
 }
 
 /// One process's connection.
@@ -242,7 +264,7 @@ fn received_more(listener: &TcpListener) -> Result<bool> {
 
 impl Stream {
     fn new(socket: TcpStream) -> Result<Stream> {
-        stamped::prepare(&socket)?;
+        prepare(&socket)?;
         Ok(Stream { socket, pending: Vec::new(), skip: 0, head: None, open: true })
     }
 

@@ -12,7 +12,6 @@ use loopscope_phase::{Config, Phase, Values};
 use loopscope_timer::now;
 use serde_json::{Value, json};
 
-use super::clocks::realtime;
 use super::crew::Crew;
 use super::options::{Protocol, SendArgs, Task};
 use super::outlet::{Outlet, greet};
@@ -20,6 +19,7 @@ use super::sent::{Second, Sent, SentParts, spread};
 use super::signals::Signals;
 use super::text;
 use super::work::Worker;
+use crate::deadline::realtime;
 use crate::program::NOT_CONNECTED;
 use crate::result;
 use crate::tcp::{Link, peer_addresses};

@@ -1,7 +1,7 @@
 //! The consumer: accepts all producers, then receives until each has ended.
 
 use std::collections::HashMap;
-use std::io::{self, Read};
+use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,6 +20,7 @@ use super::receipts::Receipts;
 use super::{report, udp};
 use crate::program::NOT_CONNECTED;
 use crate::settings::Settings;
+use crate::stamped::Reader;
 use crate::stop::Stop;
 use crate::tcp::{LISTEN_KEYS, Link, listen};
 
@@ -107,7 +108,7 @@ fn listeners(part: &Part, main: TcpListener) -> Result<Vec<Listener>> {
 struct Accepted {
     links: HashMap<Flow, Link>,
     /// Sockets for datagrams: one for each group and for each UDP port.
-    sockets: Vec<UdpSocket>,
+    sockets: Vec<(UdpSocket, Reader)>,
 }
 
 fn accept(
@@ -118,7 +119,7 @@ fn accept(
 ) -> Result<Accepted> {
     let flows = part.consumed()?;
     let mut links = HashMap::new();
-    let mut sockets: Vec<UdpSocket> = Vec::new();
+    let mut sockets = Vec::new();
     let mut members: HashMap<u16, u16> = HashMap::new();
     let mut ports: HashMap<Option<u16>, u16> = HashMap::new();
     for listener in listeners {
@@ -130,7 +131,9 @@ fn accept(
             let port = match (each.transport, each.group) {
                 (Transport::UdpMulticast, Some(group)) => {
                     if members.insert(flow.message_type, 0).is_none() {
-                        sockets.push(udp::member(group, local)?);
+                        let socket = udp::member(group, local)?;
+                        let reader = Reader::new(&socket)?;
+                        sockets.push((socket, reader));
                     }
                     0
                 }
@@ -141,7 +144,8 @@ fn accept(
                         let socket = udp::receiver(address)?;
                         let port = socket.local_addr()?.port();
                         ports.insert(each.port, port);
-                        sockets.push(socket);
+                        let reader = Reader::new(&socket)?;
+                        sockets.push((socket, reader));
                         port
                     }
                 },
@@ -208,7 +212,7 @@ struct Inlet {
 struct Run {
     inlets: Vec<Inlet>,
     of_flow: HashMap<Flow, usize>,
-    sockets: Vec<UdpSocket>,
+    sockets: Vec<(UdpSocket, Reader)>,
     epoll: Epoll,
     linger: Duration,
     /// Datagrams that are none of the table's.
@@ -240,7 +244,7 @@ impl Run {
                 epoll.add(link.stream(), event(place))?;
             }
         }
-        for (place, socket) in accepted.sockets.iter().enumerate() {
+        for (place, (socket, _)) in accepted.sockets.iter().enumerate() {
             epoll.add(socket, event(inlets.len() + place))?;
         }
         // Only to be woken: it hangs up, which is always reported.
@@ -291,7 +295,8 @@ impl Run {
     }
 
     fn take_datagrams(&mut self, socket: usize) -> Result<()> {
-        let size = match self.sockets[socket].recv(&mut self.chunk) {
+        let (socket, reader) = &mut self.sockets[socket];
+        let size = match reader.read(socket, &mut self.chunk) {
             Ok(size) => size,
             Err(error) if would_block(&error) => return Ok(()),
             Err(error) => return Err(error).context("cannot receive a datagram"),
@@ -303,7 +308,7 @@ impl Run {
             (Some(id), Some(place))
                 if self.inlets[place].is_udp && self.inlets[place].size == size =>
             {
-                arrived(id);
+                reader.received(id.to_bits(), || arrived(id))?;
                 self.inlets[place].receipts.arrived(id.number);
             }
             _ => self.foreign += 1,
@@ -315,13 +320,12 @@ impl Run {
 impl Inlet {
     /// Takes what the connection has of one message.
     fn take(&mut self, chunk: &mut [u8], linger: Duration) -> Result<()> {
-        let Some(link) = &self.link else { return Ok(()) };
-        let mut socket = link.stream();
+        let Some(link) = &mut self.link else { return Ok(()) };
         // What a UDP type's connection carries: how many were sent.
         let size = if self.is_udp { 8 } else { self.size };
         while self.got < size {
             let most = (size - self.got).min(chunk.len());
-            let n = match socket.read(&mut chunk[..most]) {
+            let n = match link.read(&mut chunk[..most]) {
                 Ok(0) => return self.closed(),
                 Ok(n) => n,
                 Err(error) if would_block(&error) => return Ok(()),
@@ -345,7 +349,7 @@ impl Inlet {
             link.peer,
             Id::from_bits(head)
         );
-        arrived(expected);
+        link.received(expected.to_bits(), || arrived(expected))?;
         self.receipts.arrived(expected.number);
         Ok(())
     }
