@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import duckdb
@@ -12,6 +13,7 @@ import pytest
 
 from loopscope.analysis.counted import Counts, End, held
 from loopscope.analysis.counted_tcp import Connections
+from loopscope.analysis.hop_decomposition import Passage
 
 MS = 1_000_000
 TICK = 4 * MS
@@ -155,3 +157,42 @@ def test_what_was_not_looked_at_is_unknown() -> None:
     for tid in (NODE, OTHER):
         ((name, ns, cause),) = held(None, end_of(counts, tid), 20 * MS, 51 * MS)
         assert (name, ns) == ("unknown", 31 * MS) and "are not there" in cause
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_part_spans_what_is_known_to_be_between(seed: int) -> None:
+    """A link's instants, and when the message came to its socket: each side has its own parts."""
+    draw = random.Random(seed)
+    length = 400 * MS
+    schedules = {tid: Schedule(draw, length) for tid in (NODE, OTHER)}
+    rows = [row for tid, each in schedules.items() for row in each.looks(tid, draw, length)]
+    counts = Kernel(rows).counts()
+    sender, receiver = end_of(counts, OTHER), end_of(counts, NODE)
+    threads: set[str] = set()
+    for _ in range(100):
+        begin, at, left, came, end = sorted(draw.sample(range(20 * MS, 380 * MS), 5))
+        late = draw.randrange(left - at)
+        passage = Passage(("h1", "h2"), at, left, late, 1, 0)
+        for stamp, link in ((came, passage), (came, None), (None, passage)):
+            found = held(sender, receiver, begin, end, stamp, link)
+            ends = [*accumulate((ns for _, ns, _ in found), initial=begin)]
+            marks = {begin, end} | ({came} if stamp else set())
+            marks |= {at, left - late, left} if link else set()
+            assert marks <= {*ends} and ends[-1] == end
+            arrived = came if stamp else left
+            for until, (name, _, cause) in zip(ends[1:], found, strict=True):
+                if name in ("runnable", "running", "blocked"):
+                    of = "other of h2" if until <= arrived else "node of h2"
+                    assert cause.startswith(of), found
+                    threads.add(of)
+    assert len(threads) == 2
+
+
+def test_a_sleep_while_the_message_is_there_is_the_receivers() -> None:
+    node = looks(NODE, (0, 5, 0), (20, 5, 0), (98, 5, 0), (100, 6, 0), (110, 6, 0))
+    end = end_of(Kernel(node).counts(), NODE)
+    way, slept, rest = held(None, end, 20 * MS, 100 * MS, 50 * MS)
+    assert way == ("unknown", 30 * MS, "until it came to h2")
+    assert slept[0] == "blocked" and 30 * MS < slept[1] <= 50 * MS
+    assert slept[2] == "node of h2 slept while it was in its socket"
+    assert rest[:2] == ("unknown", 50 * MS - slept[1])

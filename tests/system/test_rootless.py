@@ -470,8 +470,11 @@ def test_stamps_of_sockets_tell_the_way_from_the_wait(user: OrdinaryUser, result
         assert sum(ns for _, ns in parts) == hop["ns"]
         told = [cause for cause, _ in parts]
         # A stamp that is recorded late is not taken for its message's.
-        if "until it came to h2" in told:
-            way = told.index("until it came to h2") + 1
+        if "from the link h1 → h2 to h2" in told:
+            way = told.index("from the link h1 → h2 to h2") + 1
+            assert dict(parts)["the emulated link h1 → h2, as it is set"] == pytest.approx(
+                12_000_000, abs=200_000
+            )
             ways.append(sum(ns for _, ns in parts[:way]))
             waits.append(hop["ns"] - ways[-1])
     assert len(ways) > 100

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loopscope.analysis.counted_tcp import Connections, Kept
+    from loopscope.analysis.hop_decomposition import Passage
     from loopscope.timeline import Run
 
     Integers = npt.NDArray[np.int64]
@@ -147,17 +148,36 @@ _UNTOLD = "the scheduler's counts do not tell; its events do"
 
 
 def held(
-    sender: End | None, receiver: End, begin: int, end: int, came: int | None = None
+    sender: End | None,
+    receiver: End,
+    begin: int,
+    end: int,
+    came: int | None = None,
+    passage: Passage | None = None,
 ) -> list[Said]:
     """What the counts say of a hop: parts that add up to it.
 
     What one of the two threads surely did is a part, the rest is unknown. The counts do not tell in
-    which order the parts were, but those before the message ``came`` to its socket, where that is
-    known, are the first.
+    which order the parts were. But those on an emulated link, where the message's ``passage`` of it
+    is known, lie between those before and after it, and so does when it ``came`` to its socket.
     """
+    if passage is not None:
+        at = min(max(passage.came, begin), end)
+        left = min(max(passage.left, at), end)
+        link = " → ".join(passage.link)
+        due = max(left - passage.late, at)
+        over = [("link", due - at, f"the emulated link {link}, as it is set")]
+        over.append(("late", left - due, f"{link} was late"))
+        parts = _until(sender, receiver, (begin, at), end, f"until it came to the link {link}")
+        parts += [part for part in over if part[1] > 0]
+        if came is None:
+            return [*parts, *_since(receiver, left, end, f"since it left the link {link}", "")]
+        came = max(came, left)
+        parts += _filled([], came - left, f"from the link {link} to {receiver.host}")
+        return [*parts, *_since_it_came(receiver, came, end)]
     if came is not None:
-        arrived = _since_it_came(receiver, came, end)
-        return [*_way(sender, receiver, begin, came), *arrived]
+        way = _until(sender, receiver, (begin, came), end, f"until it came to {receiver.host}")
+        return [*way, *_since_it_came(receiver, came, end)]
     length = end - begin
     growth = receiver.counts.growth(receiver.tid, begin, end)
     if growth is None:
@@ -169,26 +189,41 @@ def held(
         parts.append(("blocked", max(length - busy, 0), slept))
     elif sender is not None:
         # The sender may have waited while the receiver was busy: that is not counted twice.
-        parts = [*_of_sender(sender, receiver, begin, end, busy), *parts]
-    return _filled(parts, length, _UNTOLD)
+        kept = _kept(sender, receiver, begin, end)
+        parts = [*_of_sender(sender, kept, begin, end, busy), *parts]
+    return _filled(parts, length, "the scheduler's counts do not tell; its events do")
 
 
-def _way(sender: End | None, receiver: End, begin: int, came: int) -> list[Said]:
-    """The parts until a message came to its socket."""
-    parts = [] if sender is None else _of_sender(sender, receiver, begin, came, 0)
-    return _filled(parts, came - begin, f"until it came to {receiver.host}")
+def _until(
+    sender: End | None, receiver: End, within: tuple[int, int], end: int, untold: str
+) -> list[Said]:
+    """The parts of the first interval of a hop that goes on until ``end``, before its receiver."""
+    begin, at = within
+    parts: list[Said] = []
+    if sender is not None:
+        # TCP may have kept what came later for as long as the rest of the hop.
+        kept = _kept(sender, receiver, begin, end)
+        before = None if kept is None else kept._replace(ns=max(kept.ns - (end - at), 0))
+        parts = _of_sender(sender, before, begin, at, 0)
+    return _filled(parts, at - begin, untold)
 
 
 def _since_it_came(receiver: End, came: int, end: int) -> list[Said]:
     """The parts from when a message came to its socket until it was read."""
+    where = " while it was in its socket"
+    return _since(receiver, came, end, f"since it came to {receiver.host}", where)
+
+
+def _since(receiver: End, at: int, end: int, untold: str, asleep: str) -> list[Said]:
+    """The parts from an instant until a message was read, for which its receiver was needed."""
     name = receiver.counts.named(receiver.tid)
-    growth = receiver.counts.growth(receiver.tid, came, end)
+    growth = receiver.counts.growth(receiver.tid, at, end)
     parts: list[Said] = []
     if growth is not None:
-        parts = _of_receiver(receiver, growth, came, end)
-        slept = end - came - growth.ran[1] - growth.waited[1]
-        parts.append(("blocked", max(slept, 0), f"{name} slept while it was in its socket"))
-    return _filled(parts, end - came, f"since it came to {receiver.host}, until {name} had read it")
+        parts = _of_receiver(receiver, growth, at, end)
+        slept = end - at - growth.ran[1] - growth.waited[1]
+        parts.append(("blocked", max(slept, 0), f"{name} slept{asleep}"))
+    return _filled(parts, end - at, f"{untold}, until {name} had read it")
 
 
 def _of_receiver(receiver: End, growth: Growth, begin: int, end: int) -> list[Said]:
@@ -200,13 +235,12 @@ def _of_receiver(receiver: End, growth: Growth, begin: int, end: int) -> list[Sa
     return [("runnable", waited, cause), ("running", ran, name)]
 
 
-def _of_sender(sender: End, receiver: End, begin: int, end: int, busy: int) -> list[Said]:
-    """What the sender, and TCP between the two, surely did besides what took ``busy`` at most."""
+def _of_sender(sender: End, kept: Kept | None, begin: int, end: int, busy: int) -> list[Said]:
+    """What the sender and its TCP surely did besides what took ``busy`` at most."""
     before = sender.counts.growth(sender.tid, begin, end)
     own = max((before.waited[0] if before else 0) - busy, 0)
     of = sender.counts.named(sender.tid)
     parts = [("runnable", own, f"{of} waited for a processor{_while(sender, begin, end, own)}")]
-    kept = _kept(sender, receiver, begin, end)
     if kept is not None:
         # What TCP did meanwhile is not counted twice either.
         ns = max(kept.ns - busy - own, 0)

@@ -207,7 +207,8 @@ class _Explained:
         kernels = [self._kernel(repeat, place.host) for place in ends]
         link = ends[0].host, ends[1].host
         if kernels[1] is None and (repeat, link[1]) in self._counted:
-            return self._by_counts(repeat, named, ends, stamps)
+            passage = self._over_links(hop).get(row)
+            return self._by_counts(repeat, named, ends, stamps, passage)
         if kernels[1] is None:
             return WhyHop(*named, (), f"the kernel of {link[1]} was not recorded")
         sender, receiver = ends[0].tid, ends[1].tid
@@ -288,6 +289,7 @@ class _Explained:
         named: tuple[str, str, int, int],
         ends: Sequence[_Place],
         stamps: Sequence[int],
+        passage: Passage | None,
     ) -> WhyHop:
         """A hop whose receiver's kernel has no events, but counts of threads."""
         sender, receiver = (self._counted_end(repeat, each.host, each.tid) for each in ends)
@@ -302,7 +304,7 @@ class _Explained:
             beyond = max(begin - came, came - end)
             # One that is not within the hop was made before its clock was set, for example.
             came = None if beyond > stamp.err + named[3] else min(max(came, begin), end)
-        parts = counted.held(sender, receiver, begin, end, came)
+        parts = counted.held(sender, receiver, begin, end, came, passage)
         return WhyHop(*named, tuple(WhyPart(*part) for part in parts), None)
 
     def _counted_end(self, repeat: int, host: str, tid: int | None) -> counted.End | None:
