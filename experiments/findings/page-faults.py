@@ -10,9 +10,10 @@ import signal
 import socket
 import sys
 
-from loopscope_trace import flow_in, flow_out
+from loopscope_trace import event, flow_in, flow_out
 
 received, done = flow_in("msg", "received"), flow_out("msg", "done")
+touched = event("msg", "touched")
 port, pages, share, kind = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
 step = mmap.PAGESIZE * (32 if kind == "file" else 1)
 size = pages * step
@@ -30,6 +31,7 @@ while message := connection.recv(8):
         memory = mmap.mmap(-1, size)
     received(number)
     if random.random() < share:
+        touched(number)
         for page in range(0, size, step):
             memory[page] = 1
     done(number)
