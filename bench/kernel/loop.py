@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -31,7 +34,11 @@ TRACEPOINTS = [
     "irq_vectors:local_timer_entry",
     "irq_vectors:local_timer_exit",
 ]
-KINDS = ("off", "auto", PATTERNS, "[sleep:*]", "[tcp:*]", "full", "perf record", "trace-cmd record")
+PEERS = ("perf record", "trace-cmd record")
+# What an ordinary user gets, who may not record events: counts of threads and stamps of sockets.
+USER = "nobody"
+OF_USER = ("off, no root", "auto, no root")
+KINDS = ("off", "auto", PATTERNS, "[sleep:*]", "[tcp:*]", "[call:*]", "full", *PEERS, *OF_USER)
 
 
 def measure(folder: Path) -> dict[str, Any]:
@@ -55,7 +62,11 @@ def measure(folder: Path) -> dict[str, Any]:
     return {
         "messages": COUNT,
         "rounds": ROUNDS,
-        "kinds": {kind: _summary(each, found["off"]) for kind, each in found.items() if each},
+        "kinds": {
+            kind: _summary(each, found[OF_USER[0] if kind in OF_USER else "off"])
+            for kind, each in found.items()
+            if each
+        },
         "skipped": skipped,
     }
 
@@ -69,26 +80,43 @@ def _summary(found: dict[str, list[float]], off: dict[str, list[float]]) -> dict
 
 
 def _once(folder: Path, kind: str) -> dict[str, float]:
-    peer = kind.partition(" ")[0] if kind.endswith(" record") else None
-    recorded = "off" if peer else kind
+    peer = kind.partition(" ")[0] if kind in PEERS else None
+    recorded = "off" if peer else kind.partition(",")[0] if kind in OF_USER else kind
     text = EXPERIMENT.read_text().replace(
         'trace: {user: ["pipe:*"]}', f"trace: {{user: ['pipe:*'], kernel: {recorded}}}"
     )
     if "kernel:" not in text:
         raise RuntimeError("the pipeline's trace section has another form")
+    # What the bench makes is its user's alone.
+    folder = Path(tempfile.mkdtemp(dir=None if kind in OF_USER else folder, prefix="loop-"))
     file = folder / "pipeline.yaml"
     file.write_text(text)
     words = [LOOPSCOPE, "run", file, "-p", f"count={COUNT}", "--runs", folder / "runs", "--json"]
+    environment = dict(os.environ)
+    if kind in OF_USER:
+        become = ["setpriv", f"--reuid={USER}", f"--regid={pwd.getpwnam(USER).pw_gid}"]
+        words = [*become, "--clear-groups", *words]
+        environment |= {"HOME": str(folder), "LOOPSCOPE_STATE_DIR": str(folder / "state")}
+        shutil.chown(folder, USER)
     beside: AbstractContextManager[None] = _peer(peer, folder) if peer else nullcontext()
-    with beside:
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if not done.stdout:
-        raise RuntimeError(done.stderr)
-    results = json.loads(done.stdout)
+    try:
+        with beside:
+            done = subprocess.run(
+                words, capture_output=True, text=True, check=False, env=environment, cwd=folder
+            )
+        if not done.stdout:
+            raise RuntimeError(done.stderr)
+        return _figures(json.loads(done.stdout), kind, folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _figures(results: dict[str, Any], kind: str, folder: Path) -> dict[str, float]:
+    """What a run's results and files say."""
     loop = results["paths"]["loop"]
     found = {"p50_ns": loop["p50_ns"], "p99_ns": loop["p99_ns"]}
     if kernel := results.get("kernel"):
-        if kernel["unrecorded"]:
+        if kernel["unrecorded"] and kind not in OF_USER:
             raise RuntimeError(str(kernel["unrecorded"]))
         classes = kernel["classes"].values()
         found["events"] = sum(each["emitted"] for each in classes)
@@ -99,7 +127,6 @@ def _once(folder: Path, kind: str) -> dict[str, float]:
             found["event_ns"] = costs.get("sched", next(iter(costs.values())))
         pages = (folder / "runs/pipeline/latest").glob("base/*/hosts/*/kernel/*/*")
         found["bytes"] = sum(each.stat().st_size for each in pages if each.is_file())
-    shutil.rmtree(folder / "runs")
     return found
 
 
