@@ -4,16 +4,23 @@
 #include "threads.bpf.h"
 
 static struct task_struct *(*const get_current_task)(void) = (void *)158;
-static long (*const map_delete_elem)(void *map, const void *key) = (void *)3;
+static void *(*const task_storage_get)(void *map, struct task_struct *task, void *value,
+                                       u64 flags) = (void *)156;
 
+enum { MAP_TASK_STORAGE = 29, NO_PREALLOC = 1, CREATE = 1 };
 enum { SYSTEM_CALL = 18 };
 
 struct entered {
-    u64 at; // CLOCK_MONOTONIC, ns
+    u64 at; // CLOCK_MONOTONIC, ns; 0: none goes on
     u64 number;
 };
-// The calls that go on, by thread. One that ends its thread is never over.
-MAP(MAP_LRU_HASH, u32, struct entered, 16384) going_on SECTION(".maps");
+// The call that goes on, in the thread's own memory, which ends with it.
+struct {
+    int(*type)[MAP_TASK_STORAGE];
+    int(*map_flags)[NO_PREALLOC];
+    int *key;
+    struct entered *value;
+} going_on SECTION(".maps");
 
 struct call {
     u64 at; // when it was over, CLOCK_MONOTONIC, ns
@@ -30,24 +37,29 @@ _Static_assert(sizeof(struct call) == RECORD_SIZE, "src/programs/record.rs has t
 
 SECTION("tp_btf/sys_enter")
 int call_begins(u64 *arguments) {
-    if (!measured_as(get_current_task()))
+    struct task_struct *task = get_current_task();
+    if (!measured_as(task))
         return 0;
-    u32 tid = get_current_pid_tgid();
-    struct entered entered = {ktime_get_ns(), arguments[1]};
-    map_update_elem(&going_on, &tid, &entered, 0);
+    struct entered *entered = task_storage_get(&going_on, task, 0, CREATE);
+    if (!entered) {
+        count_dropped();
+        return 0;
+    }
+    entered->at = ktime_get_ns();
+    entered->number = arguments[1];
     return 0;
 }
 
 SECTION("tp_btf/sys_exit")
 int system_call(u64 *arguments) {
-    u32 tid = get_current_pid_tgid();
-    struct entered *entered = map_lookup_elem(&going_on, &tid);
-    if (!entered)
+    struct task_struct *task = get_current_task();
+    struct entered *entered = task_storage_get(&going_on, task, 0, 0);
+    if (!entered || !entered->at)
         return 0;
     struct entered of = *entered;
-    map_delete_elem(&going_on, &tid);
+    entered->at = 0;
     // It may have begun before its namespace was measured no more.
-    if (!measured_as(get_current_task()))
+    if (!measured_as(task))
         return 0;
     struct call *record = begin(SYSTEM_CALL);
     if (record) {

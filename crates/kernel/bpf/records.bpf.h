@@ -72,16 +72,23 @@ struct head {
 };
 enum { RECORD_SIZE = 120 };
 
+// Counts a record that could not be made.
+static void count_dropped(void) {
+    u32 zero = 0;
+    struct counts *of_cpu = map_lookup_elem(&counts, &zero);
+    if (of_cpu)
+        __sync_fetch_and_add(&of_cpu->dropped, 1);
+}
+
 // A record, with its head; 0 where there is no room.
 static void *begin(u8 kind) {
     u32 zero = 0;
-    struct counts *of_cpu = map_lookup_elem(&counts, &zero);
     struct head *record = ringbuf_reserve(&ring, RECORD_SIZE, 0);
     if (!record) {
-        if (of_cpu)
-            __sync_fetch_and_add(&of_cpu->dropped, 1);
+        count_dropped();
         return 0;
     }
+    struct counts *of_cpu = map_lookup_elem(&counts, &zero);
     if (of_cpu)
         __sync_fetch_and_add(&of_cpu->recorded, 1);
     __builtin_memset(record, 0, RECORD_SIZE);

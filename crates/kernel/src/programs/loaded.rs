@@ -135,6 +135,8 @@ impl Programs {
         let room = room.clamp(64 << 10, 1 << 30).next_power_of_two() as u32;
         let refused = |error: EbpfError| ProgramsError::Refused(causes(&error));
         let mut loader = EbpfLoader::new();
+        // Aya makes no handle for memory of threads, which only programs use.
+        loader.allow_unsupported_maps();
         let loader = loader.btf(Some(btf)).map_max_entries("ring", room);
         let mut ebpf = loader.load(object).map_err(refused)?;
         let mut absent = vec![];
