@@ -33,6 +33,13 @@ else:
     conn.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("10.77.0.1"))
     conn.settimeout(2)
 time.sleep(0.5)
+if kind == "together":
+    # The kernel makes a datagram of every eight bytes of what a call sends.
+    conn.setsockopt(socket.IPPROTO_UDP, 103, 8)  # UDP_SEGMENT
+    for number in range(count):
+        conn.sendto(b"".join(struct.pack("<II", 8, number) for _ in range(5)), (host, port))
+        time.sleep(0.001)
+    sys.exit()
 together = b""
 for number in range(count):
     size = drawn.choice([8, 8, 30, 3000 if kind != "tcp" else 200_000])
@@ -93,6 +100,8 @@ conn.bind(("", port))
 if kind == "group":
     membership = socket.inet_aton("239.77.1.1") + socket.inet_aton(own)
     conn.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
+if kind == "gro":
+    conn.setsockopt(socket.IPPROTO_UDP, 104, 1)  # UDP_GRO
 conn.settimeout(2)
 # It does not sleep, so it may read a datagram before the kernel tells that it came.
 flags = socket.MSG_DONTWAIT if kind == "echo" else 0
@@ -128,6 +137,10 @@ components:
   echo: {host: h1, run: PYTHON ./sender.py echo h2 7004 300, start: run, ready: {exit: 0}}
   framed-sink: {host: h3, run: PYTHON ./sink.py framed 10.77.0.3 7006 0 0, ready: {port: 7006}}
   framed: {host: h1, run: PYTHON ./sender.py framed h3 7006 601, start: run, ready: {exit: 0}}
+  together-sink: {host: h2, run: PYTHON ./sink.py udp 10.77.0.2 7007 0 200000, ready: {port: 7007}}
+  gro-sink: {host: h2, run: PYTHON ./sink.py gro 10.77.0.2 7008 0 200000, ready: {port: 7008}}
+  gro: {host: h1, run: PYTHON ./sender.py together h2 7008 20, start: run, ready: {exit: 0}}
+  together: {host: h1, run: PYTHON ./sender.py together h2 7007 20, start: run, ready: {exit: 0}}
   # Nobody reads what it sends.
   short: {host: h1, run: PYTHON ./sender.py udp h2 7005 200, start: run, ready: {exit: 0}}
 phases: [{name: run, measured: true, timeout: 60s}]
@@ -144,6 +157,8 @@ trace:
     question: {protocol: udp, to: 7004, NUMBER}
     answer: {protocol: udp, from: 7004, number: {offset: 2B, width: 2B, order: big}}
     long: {protocol: udp, to: 7005, number: {offset: 20B}}
+    in-five: {protocol: udp, to: 7007, NUMBER}
+    in-one: {protocol: udp, to: 7008, NUMBER}
     by-length: {protocol: tcp, to: 7006, NUMBER, length: {uncounted: 4B}}
 measure:
   paths:
@@ -220,6 +235,13 @@ def test_what_is_told_of_messages_is_what_the_programs_saw(machine: Machine) -> 
     assert 50 < missing < 150 and missing + short["events"] == 200
     assert told["long"]["received"] == {"events": 0, "missing": {"_kernel": 0}}
     problem = f"messages long: {missing} that were sent are too short to have a number"
+    assert any(problem in each for each in read["problems"]), read["problems"]
+    # Five of each call, of which the kernel tells once. UDP_GRO gives them together too.
+    for name, sink, reads in (("in-five", "together-sink", 100), ("in-one", "gro-sink", 20)):
+        assert len(events(run, "own.received", sink)) == reads
+        none = {"events": 0, "missing": {"_kernel": 100}}
+        assert told[name] == {"sent": none, "received": none}
+    problem = "messages in-five: the numbers of 100 that were sent are not known: a call sent "
     assert any(problem in each for each in read["problems"]), read["problems"]
 
 

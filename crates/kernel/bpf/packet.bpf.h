@@ -41,7 +41,13 @@ struct sk_buff {
     unsigned char *head, *data;
     u16 protocol, network_header, transport_header;
     u32 len, data_len;
+    u32 end; // from head
     char cb[48];
+} KERNEL;
+
+// Behind the content of a packet.
+struct skb_shared_info {
+    u16 gso_size;
 } KERNEL;
 
 struct ipv4 {

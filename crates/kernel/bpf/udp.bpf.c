@@ -41,7 +41,8 @@ struct datagram {
     u64 location; // where
     u32 length;   // bytes of the whole content, as its first fragment says
     u8 word_bytes;
-    u8 unused[3];
+    u8 unused;
+    u16 segment; // the content is several of so many bytes (UDP_SEGMENT); 0: it is one
     u64 word; // those bytes where a message has its number
 };
 _Static_assert(sizeof(struct datagram) == RECORD_SIZE, "src/programs/record.rs has this layout");
@@ -98,6 +99,8 @@ static struct datagram *of_packet(u8 kind, u32 netns, struct sk_buff *skb,
     if (!packet.offset && udp) {
         record->bytes -= sizeof(ports);
         record->length = __builtin_bswap16(ports.length) - sizeof(ports);
+        struct skb_shared_info *shared = (void *)(skb->head + skb->end);
+        probe_read_kernel(&record->segment, sizeof(record->segment), &shared->gso_size);
         // What follows may be in other pages.
         long linear = (skb->data + (skb->len - skb->data_len)) - (transport + sizeof(ports));
         if (linear > record->bytes)

@@ -43,6 +43,8 @@ class Content(NamedTuple):
     word_bytes: int
     """How many of them there are."""
     bytes: int
+    messages: int = 1
+    """How many they are. The numbers of several that a call sent together are not known."""
 
 
 @dataclass
@@ -76,13 +78,13 @@ def _add_datagrams(
     def mine(table: pa.Table) -> pa.Array:
         return _is_of(table, messages, ends, elsewhere)
 
-    packet = (*_STAMP, "netns", *ends, "length", "hash", *_NUMBER, *_FRAGMENT)
+    packet = (*_STAMP, "netns", *ends, "length", "segment", "hash", *_NUMBER, *_FRAGMENT)
     queued = tables.table("datagram_queued", *packet, "socket")
     # What is forwarded has no socket.
     of_socket = pc.not_equal(queued["socket"], pa.scalar(0, queued["socket"].type))
     whole = pc.equal(queued["fragment_offset"], 0)
     sent = queued.filter(pc.and_(pc.and_(of_socket, whole), mine(queued)))
-    found.sent += [(_stamp(row), _content(row, row["length"])) for row in sent.to_pylist()]
+    found.sent += [(_stamp(row), _datagrams(row)) for row in sent.to_pylist()]
     came = tables.table("datagram_in", *packet)
     theirs = came.filter(mine(came))["target"]
     ports = {_port(each) for each in pc.unique(theirs).to_pylist()}
@@ -116,7 +118,12 @@ def _add_datagrams(
         if arrival is None:
             found.unknown += 1
         elif arrival.what["mine"]:
-            found.read.append((each.what, _content(arrival.what, arrival.length)))
+            content = _datagrams(arrival.what)
+            if content.messages > 1:
+                # What such a read gives a program is up to its socket (UDP_GRO).
+                found.unknown += content.messages
+            else:
+                found.read.append((each.what, content))
 
 
 def _arrivals(packets: list[dict[str, Any]]) -> Iterator[Arrival]:
@@ -234,6 +241,12 @@ def _is_of_group(address: str) -> bool:
 
 def _stamp(row: Mapping[str, Any]) -> Stamp:
     return Stamp(row["host"], row["ts"], row["err_ns"], row["tid"], row["cpu"])
+
+
+def _datagrams(row: Mapping[str, Any]) -> Content:
+    """Those that a packet has, which are several where a call sent them together (UDP_SEGMENT)."""
+    count = -(-row["length"] // row["segment"]) if row["segment"] else 1
+    return _content(row, row["length"])._replace(messages=count)
 
 
 def _content(row: Mapping[str, Any], length: int) -> Content:

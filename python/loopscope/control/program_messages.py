@@ -84,11 +84,14 @@ class _Told:
         missing: dict[str, int | None] = {}
         for kernel in self.kernels:
             of_kernel = [each for each in seen if each[0].kernel == kernel.name]
-            added, numberless, others = _rows(of_kernel, self.messages, kernel.threads)
+            added, short, together, others = _rows(of_kernel, self.messages, kernel.threads)
             rows += added
-            if numberless:
-                what = f"{numberless} that were {name} are too short to have a number"
-                self._problem(kernel, what)
+            numberless = short + together
+            if short:
+                self._problem(kernel, f"{short} that were {name} are too short to have a number")
+            if together:
+                what = f"the numbers of {together} that were {name} are not known: a call sent "
+                self._problem(kernel, what + "several together (UDP_SEGMENT)")
             # The others are of programs that are none of the run's, unless it was lost who started
             # them.
             others = others if kernel.threads_lost() else 0
@@ -116,10 +119,11 @@ def _rows(
     seen: list[tuple[Stamp, Content]],
     messages: ProgramMessages,
     threads: dict[int, tuple[str, str]],
-) -> tuple[list[dict[str, Any]], int, int]:
+) -> tuple[list[dict[str, Any]], int, int, int]:
     """The rows of the events of some threads' components.
 
-    And how many of them have no number, and how many events are of other threads.
+    And how many messages of these are too short to have a number, how many have an unknown one
+    because a call sent several, and how many messages are of other threads.
     """
     number = messages.number or {"width": 8, "order": "little"}
     mine = [(*each, *threads[each[0].tid]) for each in seen if each[0].tid in threads]
@@ -132,9 +136,13 @@ def _rows(
             "bytes": content.bytes,
         }
         for stamp, content, host, component in mine
-        if content.word_bytes >= number["width"]
+        if content.word_bytes >= number["width"] and content.messages == 1
     ]
-    return rows, len(mine) - len(rows), len(seen) - len(mine)
+    contents = [content for _, content, *_ in mine]
+    together = sum(each.messages for each in contents if each.messages > 1)
+    short = sum(each.messages == 1 for each in contents) - len(rows)
+    others = sum(content.messages for _, content in seen) - short - together - len(rows)
+    return rows, short, together, others
 
 
 def _number(word: int, width: int, order: Literal["little", "big"]) -> int:

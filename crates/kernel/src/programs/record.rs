@@ -79,7 +79,7 @@ const NUMBER_SENT: [Column; 2] =
     [Column("word", FieldType::U64, 104), Column("word_bytes", FieldType::U8, 118)];
 const NUMBER: [Column; 2] =
     [Column("word", FieldType::U64, 112), Column("word_bytes", FieldType::U8, 108)];
-const DATAGRAM: [Column; 7] = [
+const DATAGRAM: [Column; 8] = [
     Column("bytes", FieldType::U32, 64),
     Column("length", FieldType::U32, 104),
     Column("fragment_id", FieldType::U32, 68),
@@ -87,6 +87,7 @@ const DATAGRAM: [Column; 7] = [
     Column("fragments_follow", FieldType::U8, 90),
     Column("hash", FieldType::U64, 72),
     Column("hashed", FieldType::U16, 88),
+    Column("segment", FieldType::U16, 110),
 ];
 const DEVICE: [Column; 1] = [Column("device", FieldType::U32, 84)];
 const DROPPED: [Column; 1] = [Column("protocol", FieldType::U8, 91)];
