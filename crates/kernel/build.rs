@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::Command;
 
 /// Each becomes an object of the same name.
-const SOURCES: [&str; 4] = ["bpf/tcp.bpf.c", "bpf/udp.bpf.c", "bpf/sleep.bpf.c", "bpf/call.bpf.c"];
+const SOURCES: [&str; 5] =
+    ["bpf/tcp.bpf.c", "bpf/udp.bpf.c", "bpf/sleep.bpf.c", "bpf/call.bpf.c", "bpf/histograms.bpf.c"];
 const HEADERS: [&str; 3] = ["bpf/records.bpf.h", "bpf/packet.bpf.h", "bpf/threads.bpf.h"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

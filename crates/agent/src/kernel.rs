@@ -127,12 +127,15 @@ impl Kernel {
             classes.insert(class.name.clone(), (path, class.events.clone()));
         }
         let mut asked = None;
+        let mut namespaces = vec![];
+        if request.histograms || !by_programs.is_empty() {
+            namespaces = measured(host.is_some(), &prefix(ledger.run()))?;
+        }
         if !by_programs.is_empty() {
-            let namespaces = measured(host.is_some(), &prefix(ledger.run()))?;
             let classes = by_programs.iter().map(|each| (each.name.clone(), each.events.clone()));
             asked = Some(programs::Request {
                 classes: classes.collect(),
-                namespaces,
+                namespaces: namespaces.clone(),
                 numbers: request.numbers.iter().map(number).collect::<Result<_, _>>()?,
             });
         }
@@ -144,6 +147,7 @@ impl Kernel {
             frequency: identity.frequency,
             classes,
             programs: asked,
+            histograms: request.histograms.then_some(namespaces),
             buffer: request.buffer,
             flight: request.flight.map(|flight| Flight {
                 keep: Duration::from_nanos(flight.keep_ns),

@@ -4,23 +4,15 @@
 #include "threads.bpf.h"
 
 static struct task_struct *(*const get_current_task)(void) = (void *)158;
-static void *(*const task_storage_get)(void *map, struct task_struct *task, void *value,
-                                       u64 flags) = (void *)156;
 
-enum { MAP_TASK_STORAGE = 29, NO_PREALLOC = 1, CREATE = 1 };
 enum { SYSTEM_CALL = 18 };
 
 struct entered {
     u64 at; // CLOCK_MONOTONIC, ns; 0: none goes on
     u64 number;
 };
-// The call that goes on, in the thread's own memory, which ends with it.
-struct {
-    int(*type)[MAP_TASK_STORAGE];
-    int(*map_flags)[NO_PREALLOC];
-    int *key;
-    struct entered *value;
-} going_on SECTION(".maps");
+// The call that goes on.
+THREAD_MEMORY(struct entered) going_on SECTION(".maps");
 
 struct call {
     u64 at; // when it was over, CLOCK_MONOTONIC, ns

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // The headers of packets.
 
-static long (*const probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
-
 enum { FAMILY_IPV4 = 2, FAMILY_IPV6 = 10 };
 enum { PROTOCOL_TCP = 6, PROTOCOL_UDP = 17, PROTOCOL_FRAGMENT = 44 };
 enum { ETHERNET_IPV4 = 0x0800, ETHERNET_IPV6 = 0x86dd };

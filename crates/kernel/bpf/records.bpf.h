@@ -20,6 +20,7 @@ static u64 (*const ktime_get_ns)(void) = (void *)5;
 static void *(*const map_lookup_elem)(void *map, const void *key) = (void *)1;
 static u32 (*const get_smp_processor_id)(void) = (void *)8;
 static u64 (*const get_current_pid_tgid)(void) = (void *)14;
+static long (*const probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static void *(*const ringbuf_reserve)(void *map, u64 size, u64 flags) = (void *)131;
 static void (*const ringbuf_submit)(void *record, u64 flags) = (void *)132;
 
@@ -81,7 +82,7 @@ static void count_dropped(void) {
 }
 
 // A record, with its head; 0 where there is no room.
-static void *begin(u8 kind) {
+static inline void *begin(u8 kind) {
     u32 zero = 0;
     struct head *record = ringbuf_reserve(&ring, RECORD_SIZE, 0);
     if (!record) {

@@ -5,6 +5,7 @@
 //! files. At the desk, [`transcode`] makes a stream of them: [`place`] finds where they are on the
 //! counter, and [`record`] says what is in them.
 
+pub mod histograms;
 pub(crate) mod loaded;
 pub(crate) mod place;
 pub(crate) mod reasons;

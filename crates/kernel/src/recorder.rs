@@ -17,6 +17,7 @@ pub use crate::error::RecorderError;
 use crate::format::EventFormat;
 use crate::output::{Output, Replaced};
 use crate::page;
+use crate::programs::histograms::Keeper;
 use crate::programs::reasons;
 use crate::programs::recorder::ProgramRecorder;
 use crate::programs::{self, ProgramsError};
@@ -24,6 +25,9 @@ use crate::recording::{Account, BufferCounts, Class, Recording, VERSION, failed}
 pub use crate::taker::Flight;
 use crate::taker::{LONGEST_PAGE, Order, Taker};
 use crate::tracefs::{self, Instance, TracefsError};
+
+/// Histograms are named so beside the classes.
+pub const HISTOGRAMS: &str = "histograms";
 
 /// The names of loopscope's instances begin so.
 const PREFIX: &str = "ls-";
@@ -45,6 +49,8 @@ pub struct Request {
     pub classes: BTreeMap<String, (PathBuf, Vec<String>)>,
     /// What programs in the kernel record, which are classes too.
     pub programs: Option<programs::Request>,
+    /// The network namespaces of whose threads histograms are kept; `None`: of none.
+    pub histograms: Option<Vec<u32>>,
     /// Bytes that each processor has for each class.
     pub buffer: u64,
     /// `None`: everything is written.
@@ -57,7 +63,8 @@ pub struct Recorder {
     /// What an event costs the thread in which it happens, by class, or as `CLASS:NAME` where the
     /// events of a class differ.
     pub event_ns: BTreeMap<String, Cost>,
-    /// Classes of which nothing is recorded, though they were asked for, and why.
+    /// Classes of which nothing is recorded, and histograms that are not kept, though they were asked
+    /// for, and why.
     pub without: BTreeMap<String, ProgramsError>,
     orders: Sender<Order>,
     thread: JoinHandle<Result<Account, RecorderError>>,
@@ -161,6 +168,10 @@ impl Recorder {
         for recorder in &mut programs {
             event_ns.extend(recorder.event_ns()?);
         }
+        let histograms = request.histograms.as_ref().and_then(|namespaces| {
+            let begun = Keeper::begin(namespaces);
+            begun.map_err(|error| without.insert(HISTOGRAMS.to_owned(), error)).ok()
+        });
         // The counts begin with the first event.
         for instance in &instances {
             instance.clear()?;
@@ -170,6 +181,7 @@ impl Recorder {
         let (orders, given) = channel();
         let mut taker =
             Taker::make(instances, buffers, programs, &recording, request.buffer, request.flight)?;
+        taker.histograms = histograms;
         let path = folder.clone();
         let thread = std::thread::Builder::new()
             .name("kernel-events".to_owned())

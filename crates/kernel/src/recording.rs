@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use loopscope_time::Frequency;
 use serde::{Deserialize, Serialize};
 
+use crate::programs::histograms::Histograms;
 use crate::stolen::Stolen;
 
 /// Version of the format.
@@ -61,6 +62,9 @@ pub struct Account {
     /// counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stolen: Option<Vec<Stolen>>,
+    /// Those that were kept in the kernel, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub histograms: Option<Histograms>,
 }
 
 /// Events of a class on a processor.

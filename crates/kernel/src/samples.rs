@@ -275,7 +275,7 @@ impl Looks {
             classes.insert(shape.class.to_owned(), counts);
         }
         problems.extend(self.problem.take());
-        let account = Account { version: VERSION, classes, problems, stolen: None };
+        let account = Account { version: VERSION, classes, problems, ..Account::default() };
         account.store(folder)?;
         Ok(account)
     }

@@ -11,6 +11,7 @@ use loopscope_time::source::read_counter;
 use crate::buffer::{Buffer, events_of};
 use crate::error::RecorderError;
 use crate::output::Output;
+use crate::programs::histograms::Keeper;
 use crate::programs::recorder::ProgramRecorder;
 use crate::recording::{Account, Class, Recording, RecordingError, VERSION};
 use crate::stolen::Stealing;
@@ -73,6 +74,8 @@ pub(crate) struct Taker {
     flight: Option<Flying>,
     classes: BTreeMap<String, Chosen>,
     stealing: Option<Stealing>,
+    /// `None`: nobody asked for them.
+    pub(crate) histograms: Option<Keeper>,
 }
 
 /// A class, and whether it is being recorded.
@@ -117,6 +120,7 @@ impl Taker {
             }),
             classes: recording.classes.iter().map(chosen).collect(),
             stealing: Stealing::begin(),
+            histograms: None,
         };
         if taker.flight.is_some() {
             taker.each_output(Output::hold)?;
@@ -185,6 +189,10 @@ impl Taker {
             // What is said of one processor is said of the class.
             let counts = account.classes.get_mut(name).and_then(|of| of.values_mut().next());
             counts.into_iter().for_each(|counts| counts.gaps.append(gaps));
+        }
+        match self.histograms.take().map(|keeper| keeper.kept()).transpose() {
+            Ok(kept) => account.histograms = kept,
+            Err(error) => account.problems.push(format!("histograms: {error}")),
         }
         account.stolen = self.stealing.take().map(|stealing| stealing.found);
         account.store(folder)?;

@@ -239,7 +239,13 @@ impl Programs {
     }
 }
 
-fn attach(ebpf: &mut Ebpf, btf: &Btf, name: &str, tracepoint: &str) -> Result<(), ProgramError> {
+/// Loads a program and puts it on a tracepoint.
+pub(super) fn attach(
+    ebpf: &mut Ebpf,
+    btf: &Btf,
+    name: &str,
+    tracepoint: &str,
+) -> Result<(), ProgramError> {
     let program = ebpf.program_mut(name).expect("the object has this program");
     let program: &mut BtfTracePoint = program.try_into()?;
     program.load(tracepoint, btf)?;
@@ -256,7 +262,7 @@ fn lacks_field(error: &ProgramError) -> bool {
 }
 
 /// An error and what led to it, in one line.
-fn causes(error: &dyn std::error::Error) -> String {
+pub(super) fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

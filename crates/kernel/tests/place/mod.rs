@@ -70,6 +70,7 @@ impl Place {
             frequency: Frequency::from_hz(1_000_000_000).unwrap(),
             classes: BTreeMap::from([("sched".to_owned(), (instance, events))]),
             programs: None,
+            histograms: None,
             buffer,
             flight: None,
         }
