@@ -49,6 +49,7 @@ struct thread {
 };
 struct of_thread {
     char comm[COMM];
+    u64 process;
     struct histogram waits;
 };
 MAP(MAP_HASH, struct thread, struct of_thread, 4096) run_queue SECTION(".maps");
@@ -88,6 +89,7 @@ static void end_wait(struct task_struct *task, u64 now) {
         count_dropped();
         return;
     }
+    found->process = task->tgid;
     // A program may rename its threads.
     probe_read_kernel(found->comm, COMM, task->comm);
     add(&found->waits, ns);

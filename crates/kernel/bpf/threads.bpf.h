@@ -9,7 +9,7 @@ struct nsproxy {
 enum { COMM = 16 };
 struct task_struct {
     u32 flags;
-    int pid;
+    int pid, tgid;
     char comm[COMM];
     struct nsproxy *nsproxy;
     _Bool throttled;

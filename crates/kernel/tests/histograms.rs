@@ -116,6 +116,7 @@ fn waits_and_soft_interrupts_are_as_the_kernel_counts_them() {
         // too much for the second.
         let apart = counted / 50 + 12_000 * times;
         assert!(waited.abs_diff(counted) <= apart, "{waited} of {counted}, {times}");
+        assert!(of().all(|each| each.process == std::process::id()));
         assert!(of().all(|each| each.name.starts_with("waits_and_soft_")));
     }
     let sleeps = run_queue.iter().filter(|each| !each.preempted && each.waits.count > 300);

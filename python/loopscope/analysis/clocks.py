@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from loopscope.analysis.bounded_statistics import Bracket
 from loopscope.analysis.dag_cases import cases_of
 from loopscope.analysis.deadline import judge as judge_cases
-from loopscope.analysis.kernels import SHARED
+from loopscope.analysis.kernel_result import SHARED
 from loopscope.analysis.list_cases import widened
 from loopscope.analysis.measured_links import ROUTER
 from loopscope.analysis.messages import host_codes

@@ -8,6 +8,9 @@ from typing import Annotated
 
 from loopscope.analysis.document import INTERNAL, OPTIONAL, UNLESS_EMPTY, Document
 
+SHARED = "_kernel"
+"""Among the hosts: the kernel of a machine whose hosts share it."""
+
 
 @dataclass(frozen=True)
 class KernelLoss(Document):
@@ -88,6 +91,35 @@ class KernelDrops(Document):
 
 
 @dataclass(frozen=True)
+class HistogramSlot(Document):
+    """Times from one to below another one; of the last slot there are none above."""
+
+    from_ns: int
+    below_ns: int
+    count: int
+
+
+@dataclass(frozen=True)
+class KernelHistogram(Document):
+    """Times of one kind that a kernel counted in a repeat, without records of their events."""
+
+    repeat: int
+    kernel: str
+    kind: str
+    """`woken` or `preempted`: for how long a thread then waited for a processor. `softirq`: for how
+    long a processor served soft interrupts."""
+    of: str
+    """The thread, or the kind of soft interrupt and the processor."""
+    count: int
+    sum_ns: int
+    p50_ns: int
+    """Not below the true one, and a quarter above it at most; so is ``p99_ns``."""
+    p99_ns: int
+    largest_ns: int
+    slots: tuple[HistogramSlot, ...]
+
+
+@dataclass(frozen=True)
 class KernelResult(Document):
     classes: Mapping[str, KernelLoss]
     absent: tuple[str, ...]
@@ -114,3 +146,5 @@ class KernelResult(Document):
     is not counted."""
     added: Annotated[Mapping[str, KernelAdded], UNLESS_EMPTY]
     """By path, where `trace.alternate` of the experiment asks for it."""
+    histograms: Annotated[tuple[KernelHistogram, ...], UNLESS_EMPTY]
+    """Where `trace.kernel_histograms` asks for them, those of the most time first."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loopscope.analysis.kernel_added import read_added
+from loopscope.analysis.kernel_histograms import read_histograms
 from loopscope.analysis.kernel_result import (
     KernelCost,
     KernelDrops,
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from loopscope.analysis.messages import Messages
     from loopscope.timeline import Run
 
-SHARED = "_kernel"
-"""Among the hosts: the kernel of a machine whose hosts share it."""
 _TABLES = "kernel."
 _SWITCHES = "kernel.sched_switch"
 _DROPPED = "kernel.packet_drop"
@@ -84,6 +83,7 @@ def read_kernels(run: Run, paths: Mapping[str, Messages]) -> tuple[KernelResult 
         tuple(_drops(run)),
         _stolen(run),
         added,
+        tuple(read_histograms(run)),
     )
     # Where nobody asked for them it is no problem: the kernels' results alone say it.
     asked = any(found.get("asked", True) for _, _, found in kernels)

@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from loopscope.analysis.endings import unfinished
-from loopscope.analysis.kernels import SHARED
+from loopscope.analysis.kernel_result import SHARED
 from loopscope.analysis.measured_links import PROCESS, ROUTER
 from loopscope.timeline import Run
 from loopscope.timeline.loss import UNACCOUNTED as UNACCOUNTED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loopscope.analysis.kernels import SHARED
+from loopscope.analysis.kernel_result import SHARED
 from loopscope.timeline.relation import literal
 
 if TYPE_CHECKING:
@@ -31,9 +31,12 @@ class Threads:
                 if parent in self._component:
                     self._component[child] = self._component[parent]
 
-    def named(self, tid: int, name: str) -> str:
-        """A thread for people: its component, or the name that the kernel has for it."""
-        component = self._component.get(tid)
+    def named(self, tid: int, name: str, process: int | None = None) -> str:
+        """A thread for people: its component, or the name that the kernel has for it.
+
+        ``process`` is its process's, where that is known; a component's first one has its number.
+        """
+        component = self._component.get(tid) or self._component.get(process or tid)
         if component is None:
             return name
         return component if tid in self._first else f"{component} ({name})"

@@ -23,7 +23,7 @@ from loopscope.analysis.critical_path import (
 )
 from loopscope.analysis.document import OPTIONAL, Document
 from loopscope.analysis.hop_decomposition import LinkEvents, Passage
-from loopscope.analysis.kernels import SHARED
+from loopscope.analysis.kernel_result import SHARED
 from loopscope.analysis.losses import Losses
 from loopscope.analysis.measured_links import read_links
 from loopscope.analysis.network import Network

@@ -57,7 +57,8 @@ class Kernels:
         if self._classes and not self._asked:
             each = _UNASKED // (len(self._classes) * (os.cpu_count() or 1))
             self._buffer = min(BUFFER, max(each, _LEAST))
-        self._agents = dict(agents) if self._classes else {}
+        self._histograms = experiment.kernel_histograms
+        self._agents = dict(agents) if self._classes or self._histograms else {}
         self._reference = experiment.hosts[0]
         self._hosts = dict(hosts)
         self._progress = progress
@@ -82,7 +83,12 @@ class Kernels:
         kept = None if flight is None else (flight.kernel_ns or 0, flight.on_death)
         try:
             begun = await self._agents[name].start_kernel(
-                clock, self._classes, self._buffer, numbers=self._numbers, flight=kept
+                clock,
+                self._classes,
+                self._buffer,
+                numbers=self._numbers,
+                flight=kept,
+                histograms=self._histograms,
             )
         except AgentError as error:
             self._found[name] = {"error": str(error), "asked": self._asked}

@@ -174,6 +174,12 @@ class Trace(Section):
         "the results say how much longer messages took with that than without. Default: they are "
         "recorded all the time.",
     )
+    kernel_histograms: bool = Field(
+        default=False,
+        description="Has the kernel keep histograms, with no record of an event: for how long each "
+        "thread of the run's hosts waited for a processor, and for how long each processor served "
+        "soft interrupts. Programs in the kernel do, which takes root; with kernel: off too.",
+    )
     messages: dict[Annotated[str, event_values.ToldName()], ProgramMessages] = Field(
         default={},
         max_length=64,

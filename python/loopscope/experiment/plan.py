@@ -368,6 +368,7 @@ class Experiment:
     ``group:name``: what the main stream records; ``streams`` are the others, and ``kernel`` are
     patterns on ``class:name`` of the kernel's events, ``kernel_asked`` whether the file asks for
     them or they are recorded where it is possible; ``messages`` are told from them.
+    ``kernel_histograms``: whether kernels keep histograms too.
     ``points`` are those of the sweep, in order, none where nothing is swept; the experiment itself
     is then the file with its parameters as they stand. ``folder`` is that of the file, absolute,
     where relative paths of commands begin; empty: the current one. ``machines`` are those of
@@ -407,6 +408,7 @@ class Experiment:
     messages: tuple[ProgramMessages, ...] = ()
     wakeups: tuple[ProgramWakeups, ...] = ()
     alternate_ns: int | None = None
+    kernel_histograms: bool = False
     version: Literal[1] = MANIFEST_VERSION
 
     @property

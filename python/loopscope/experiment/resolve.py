@@ -84,9 +84,11 @@ def resolve(
         or bool(file.trace.messages)
         or bool(file.trace.wakeups)
         or any(each.kernel is not None for each in file.trace.streams.values())
-        or file.trace.alternate is not None,
+        or file.trace.alternate is not None
+        or file.trace.kernel_histograms,
         messages=tuple(_messages(name, each) for name, each in file.trace.messages.items()),
         alternate_ns=file.trace.alternate,
+        kernel_histograms=file.trace.kernel_histograms,
         wakeups=tuple(_wakeups(name, each) for name, each in file.trace.wakeups.items()),
         paths=paths,
         expectations=tuple(_expectation(line, events, hosts) for line in file.expect),

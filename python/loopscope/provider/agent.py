@@ -320,13 +320,14 @@ class Agent:
         period_ns: int = 0,
         numbers: Iterable[Mapping[str, Any]] = (),
         flight: tuple[int, bool] | None = None,
+        histograms: bool = False,
     ) -> pb.StartKernelReply:
         """Begins to record the kernel's events, tracepoints by class, by the clock of ``host``.
 
         Each processor has ``buffer`` bytes for each class. Counts of threads are looked at every
         ``period_ns``. ``numbers`` is where messages have their number, with the keys of the
         protocol's ``MessageNumber``. ``flight``: what comes is held, so long in ns and longer,
-        until `keep_kernel`, or also until the end.
+        until `keep_kernel`, or also until the end. ``histograms``: the kernel keeps some too.
         """
         named = [pb.KernelClass(name=name, events=events) for name, events in classes.items()]
         request = pb.StartKernelRequest(
@@ -336,6 +337,7 @@ class Agent:
             period_ns=period_ns,
             numbers=[pb.MessageNumber(**each) for each in numbers],
             flight=None if flight is None else pb.KernelFlight(keep_ns=flight[0], at_end=flight[1]),
+            histograms=histograms,
         )
         reply: pb.StartKernelReply = await self._ask("StartKernel", request, 60)
         return reply

@@ -7,7 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from loopscope.analysis.deciding_cases import Case
-from loopscope.analysis.kernel_result import Added, KernelAdded, KernelLoss, ToldEvents
+from loopscope.analysis.kernel_result import (
+    Added,
+    KernelAdded,
+    KernelHistogram,
+    KernelLoss,
+    ToldEvents,
+)
 from loopscope.analysis.losses import reason_text
 from loopscope.analysis.quantity_text import duration, maximum_error, number, quantity
 from loopscope.analysis.results import (
@@ -216,12 +222,35 @@ def kernel_line(results: Results) -> str:
     if kernel.stolen_ns:
         parts.append(f"the hypervisor took {duration(kernel.stolen_ns)} of the processors")
     parts += [_added(name, each) for name, each in kernel.added.items()]
+    parts += _longest(kernel.histograms)
     for drop in kernel.drops:
         why = reason_text(drop.reason, drop.function)
         counts = kernel.classes.get("drop")
         least = "at least " if counts is not None and counts.overwritten else ""
         parts.append(f"dropped {least}{number(drop.count)} datagrams to {drop.target}: {why}")
     return "; ".join(parts)
+
+
+def _longest(histograms: Sequence[KernelHistogram]) -> list[str]:
+    """`node of h2 waited 1 200 times for a processor, in 99 % below 35 µs, at most 4.1 ms`.
+
+    Of the threads that waited the most, and of the soft interrupts that took the most.
+    """
+    waits = [each for each in histograms if each.kind != "softirq"]
+    served = [each for each in histograms if each.kind == "softirq"]
+    parts = []
+    for each in waits[:MOST_WAITS]:
+        why = "when it was woken" if each.kind == "woken" else "after it had lost one"
+        times = f"{number(each.count)} times for a processor {why}"
+        parts.append(f"{each.of} waited {times}, {_times(each)}")
+    for each in served[:1]:
+        took = f"took {duration(each.sum_ns)} in {number(each.count)} times"
+        parts.append(f"soft interrupts {each.of} {took}, {_times(each)}")
+    return parts
+
+
+def _times(histogram: KernelHistogram) -> str:
+    return f"99 % below {duration(histogram.p99_ns)}, at most {duration(histogram.largest_ns)}"
 
 
 def _added(path: str, added: KernelAdded) -> str:
@@ -279,6 +308,8 @@ def _clock(clock: ClockResult) -> str:
     return f"{width}{rejected}"
 
 
+MOST_WAITS = 3
+"""Threads whose waits for a processor are listed."""
 MOST_CLOCKS = 16
 """Hosts that are listed one by one."""
 

@@ -21,9 +21,9 @@ const SOFTIRQS: [&str; 10] =
     ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
 const SLOTS: usize = 160;
 const COMM: usize = 16;
-/// Words of a histogram, and of one with the thread's name before it.
+/// Words of a histogram, and of one with the thread's name and process before it.
 const WORDS: usize = 3 + SLOTS / 2;
-const OF_THREAD: usize = COMM / 8 + WORDS;
+const OF_THREAD: usize = COMM / 8 + 1 + WORDS;
 
 /// Times, each in its slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +43,8 @@ pub struct Histogram {
 pub struct Waits {
     /// The kernel's number of the thread.
     pub tid: u32,
+    /// That of its process.
+    pub process: u32,
     /// Its name, the last one that it had.
     pub name: String,
     /// Whether it had lost its processor to another thread; else it was woken.
@@ -106,12 +108,13 @@ impl Keeper {
         let mut found = Histograms::default();
         for each in waits.iter() {
             let ([tid, preempted], words) = each?;
-            let (name, histogram) = words.split_at(COMM / 8);
+            let (name, rest) = words.split_at(COMM / 8);
             found.run_queue.push(Waits {
                 tid,
+                process: rest[0] as u32,
                 name: named(name),
                 preempted: preempted != 0,
-                waits: of_words(histogram),
+                waits: of_words(&rest[1..]),
             });
         }
         found.run_queue.sort_by_key(|each| (each.tid, each.preempted));

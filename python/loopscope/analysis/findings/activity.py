@@ -13,7 +13,8 @@ import numpy as np
 
 from loopscope.analysis.findings.result import Activity
 from loopscope.analysis.interrupts import Interrupts
-from loopscope.analysis.kernels import SHARED, is_partial, rows_of
+from loopscope.analysis.kernel_result import SHARED
+from loopscope.analysis.kernels import is_partial, rows_of
 from loopscope.analysis.scheduling import IDLE
 from loopscope.analysis.threads import Threads
 from loopscope.analysis.why import SCHEDULER
