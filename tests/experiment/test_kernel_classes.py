@@ -53,3 +53,43 @@ def test_turns_of_recording(changed):
         assert any(wrong in each.message for each in problems), problems
     (problem,) = experiment.check(changed(given, phase("[sched]")))
     assert "of some times" in problem.message
+
+
+def test_what_is_recorded_alone(changed):
+    only = "kernel_filters: {ports: [7001, 7002], devices: [data0], calls_over: 100us}"
+    given = TRACE, f'trace: {{user: ["s:*"], kernel: ["udp:*", "call:*"], {only}}}'
+    plan = experiment.load(changed(given))
+    filters = plan.kernel_filters
+    assert filters is not None and filters.ports == (7001, 7002)
+    assert (filters.devices, filters.shortest_call_ns) == (("data0",), 100_000)
+    assert experiment.from_manifest(plan.to_manifest()) == plan
+    assert experiment.load(changed((TRACE, 'trace: {user: ["s:*"]}'))).kernel_filters is None
+
+
+@pytest.mark.parametrize(
+    ("kernel", "filters", "wrong"),
+    [
+        ('["sched:*"]', "ports: [7001]", "it is about tcp:* or udp:* or drop:*, which"),
+        ("off", "ports: [7001]", "which 'kernel' does not record"),
+        ("auto", "devices: [data0]", "it is about tcp:* or udp:*, which"),
+        ("auto", "calls_over: 1ms", "it is about call:*, which"),
+        ("full", "calls_over: 1", "1"),
+        ("full", "ports: [70000]", "70000"),
+        ("full", "devices: [a-name-of-a-device]", "at most 15 bytes"),
+        ("full", "port: [1]", "port"),
+        ("[]", "ports: [1], messages: {m: {protocol: udp, to: 7001}}", "leaves out port 7001"),
+        ("[]", "devices: [d], messages: {m: {protocol: udp, to: 1}}", "remove 'devices'"),
+    ],
+)
+def test_filters_that_cannot_be_are_refused(changed, kernel, filters, wrong):
+    filters, _, messages = filters.partition(", messages")
+    more = f", messages{messages}" if messages else ""
+    text = f'trace: {{user: ["s:*"], kernel: {kernel}, kernel_filters: {{{filters}}}{more}}}'
+    problems = experiment.check(changed((TRACE, text)))
+    assert any(wrong in each.message for each in problems), problems
+
+
+def test_filters_of_what_anybody_may_record_are_taken(changed):
+    for kernel, filters in (("auto", "ports: [1]"), ("full", "ports: [1], calls_over: 1ms")):
+        text = f'trace: {{user: ["s:*"], kernel: {kernel}, kernel_filters: {{{filters}}}}}'
+        assert experiment.load(changed((TRACE, text))).kernel_filters is not None

@@ -22,7 +22,7 @@ use crate::ledger::{Entry, Ledger, LedgerError, prefix};
 use crate::namespace;
 use crate::proto::begun_kernel_class::Found;
 use crate::proto::{
-    BegunKernelClass, KernelClass, MessageLength, MessageNumber, StartKernelRequest,
+    BegunKernelClass, KernelClass, KernelFilters, MessageLength, MessageNumber, StartKernelRequest,
 };
 
 /// Looking at threads more often than that would be most of what this machine does.
@@ -37,6 +37,8 @@ pub(crate) enum KernelError {
     Name(String),
     #[error("messages cannot have their number there: {0:?}")]
     Number(MessageNumber),
+    #[error("there are no such ports: {0:?}")]
+    Filters(KernelFilters),
     #[error("tracefs cannot be used: {0}")]
     Tracefs(io::Error),
     #[error("tracefs cannot be mounted, which takes root: {0}")]
@@ -137,6 +139,7 @@ impl Kernel {
                 classes: classes.collect(),
                 namespaces: namespaces.clone(),
                 numbers: request.numbers.iter().map(number).collect::<Result<_, _>>()?,
+                chosen: chosen(request.filters.as_ref())?,
             });
         }
         let (begun, recording) = Recorder::start(&Request {
@@ -194,6 +197,18 @@ impl Kernel {
             None => None,
         })
     }
+}
+
+/// What is recorded alone.
+fn chosen(given: Option<&KernelFilters>) -> Result<programs::Chosen, KernelError> {
+    let Some(given) = given else { return Ok(programs::Chosen::default()) };
+    let wrong = |_| KernelError::Filters(given.clone());
+    let ports = given.ports.iter().map(|port| u16::try_from(*port));
+    Ok(programs::Chosen {
+        ports: ports.collect::<Result<_, _>>().map_err(wrong)?,
+        devices: given.devices.clone(),
+        shortest_call_ns: given.shortest_call_ns,
+    })
 }
 
 /// Where messages have their number.

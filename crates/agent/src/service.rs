@@ -332,7 +332,9 @@ impl From<KernelError> for Status {
         let text = error.to_string();
         match error {
             KernelError::Twice => Status::already_exists(text),
-            KernelError::Name(_) | KernelError::Number(_) => Status::invalid_argument(text),
+            KernelError::Name(_) | KernelError::Number(_) | KernelError::Filters(_) => {
+                Status::invalid_argument(text)
+            }
             KernelError::Tracefs(_)
             | KernelError::Mount(_)
             | KernelError::Ledger(_)

@@ -27,6 +27,9 @@ struct call {
 };
 _Static_assert(sizeof(struct call) == RECORD_SIZE, "src/programs/record.rs has this layout");
 
+// Calls that took less, in ns, are left out; set when it is loaded.
+const volatile u64 shortest_call;
+
 SECTION("tp_btf/sys_enter")
 int call_begins(u64 *arguments) {
     struct task_struct *task = get_current_task();
@@ -51,7 +54,8 @@ int system_call(u64 *arguments) {
     struct entered of = *entered;
     entered->at = 0;
     // It may have begun before its namespace was measured no more.
-    if (!measured_as(task))
+    u8 how = measured_as(task);
+    if (!how || (how != UNFILTERED && ktime_get_ns() - of.at < shortest_call))
         return 0;
     struct call *record = begin(SYSTEM_CALL);
     if (record) {

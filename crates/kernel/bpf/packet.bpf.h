@@ -29,8 +29,10 @@ struct sock {
     u16 sk_protocol;
     u32 sk_pacing_status;
 } KERNEL;
+enum { DEVICE_NAME = 16 };
 struct net_device {
     int ifindex;
+    char name[DEVICE_NAME];
     possible_net_t nd_net;
 } KERNEL;
 struct sk_buff {
@@ -162,6 +164,35 @@ static u8 read_word(u64 *word, long (*read)(void *, u32, const void *), const un
     u64 left = bytes - offset;
     u32 size = left < sizeof(*word) ? left : sizeof(*word);
     return read(word, size, at + offset) ? 0 : size;
+}
+
+// Whether events of some ports, or packets at some devices, are recorded alone; set when they are
+// loaded. Fragments but the first have no ports, and are recorded.
+const volatile u8 some_ports, some_devices;
+MAP(MAP_HASH, u16, u8, 256) chosen_ports SECTION(".maps");
+struct device_name {
+    char name[DEVICE_NAME];
+};
+MAP(MAP_HASH, struct device_name, u8, 64) chosen_devices SECTION(".maps");
+
+// Whether one of two ports is chosen, in a namespace that is measured so.
+static int is_chosen(u8 how, u16 one, u16 other) {
+    return !some_ports || how == UNFILTERED || map_lookup_elem(&chosen_ports, &one) ||
+           map_lookup_elem(&chosen_ports, &other);
+}
+
+static int is_chosen_socket(u8 how, struct sock *sk) {
+    u16 other = sk->__sk_common.skc_dport;
+    return is_chosen(how, sk->__sk_common.skc_num, __builtin_bswap16(other));
+}
+
+// Whether what is at the device of a packet is chosen.
+static int is_chosen_device(u8 how, struct sk_buff *skb) {
+    struct device_name key = {};
+    if (!some_devices || how == UNFILTERED)
+        return 1;
+    probe_read_kernel_str(&key, sizeof(key), skb->dev->name);
+    return map_lookup_elem(&chosen_devices, &key) != 0;
 }
 
 // The namespace of the device that a packet is at.

@@ -21,6 +21,7 @@ static void *(*const map_lookup_elem)(void *map, const void *key) = (void *)1;
 static u32 (*const get_smp_processor_id)(void) = (void *)8;
 static u64 (*const get_current_pid_tgid)(void) = (void *)14;
 static long (*const probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
+static long (*const probe_read_kernel_str)(void *to, u32 size, const void *from) = (void *)115;
 static void *(*const ringbuf_reserve)(void *map, u64 size, u64 flags) = (void *)131;
 static void (*const ringbuf_submit)(void *record, u64 flags) = (void *)132;
 
@@ -46,9 +47,10 @@ struct counts {
         int(*max_entries)[count];                                                                  \
     }
 
-// The namespaces that are measured. AS_RARE, AS_THROTTLED: all events are recorded as the rare ones
-// or as those of throttled threads are, to tell what these cost.
-enum { MEASURED = 1, AS_RARE, AS_THROTTLED };
+// The namespaces that are measured. The others are there to tell what events cost. AS_RARE,
+// AS_THROTTLED: all events are recorded as the rare ones or as those of throttled threads are.
+// UNFILTERED: whatever is chosen (`packet.bpf.h`, `call.bpf.c`).
+enum { MEASURED = 1, AS_RARE, AS_THROTTLED, UNFILTERED };
 MAP(MAP_HASH, u32, u8, 4096) namespaces SECTION(".maps");
 MAP(MAP_PERCPU_ARRAY, u32, struct counts, 1) counts SECTION(".maps");
 // The size is set when it is loaded.

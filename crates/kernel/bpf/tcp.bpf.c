@@ -77,7 +77,10 @@ static struct record *of_socket(u8 kind, struct sock *sk) {
         return 0;
     struct tcp_sock *tcp = skc_to_tcp_sock(sk);
     u32 netns = sk->__sk_common.skc_net.net->ns.inum;
-    if (!tcp || sk->__sk_common.skc_state == STATE_LISTEN || !measured(netns))
+    if (!tcp || sk->__sk_common.skc_state == STATE_LISTEN)
+        return 0;
+    u8 how = measured(netns);
+    if (!how || !is_chosen_socket(how, sk))
         return 0;
     struct record *record = begin(kind);
     if (!record)
@@ -123,11 +126,13 @@ static int of_segment(u8 kind, struct sk_buff *skb, const unsigned char *at) {
     struct packet packet;
     struct tcp_header tcp;
     u32 netns = netns_of(skb);
+    u8 how = measured(netns);
     // A fragment has no header of TCP, but for the first.
-    if (!measured(netns) || !read_packet(&packet, skb, at) || packet.protocol != PROTOCOL_TCP ||
+    if (!how || !is_chosen_device(how, skb) || !read_packet(&packet, skb, at) || packet.protocol != PROTOCOL_TCP ||
         packet.offset)
         return 0;
-    if (probe_read_kernel(&tcp, sizeof(tcp), at + packet.headers))
+    if (probe_read_kernel(&tcp, sizeof(tcp), at + packet.headers) ||
+        !is_chosen(how, __builtin_bswap16(tcp.source), __builtin_bswap16(tcp.target)))
         return 0;
     struct record *record = begin(kind);
     if (!record)

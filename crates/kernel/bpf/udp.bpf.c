@@ -68,7 +68,7 @@ static void put_hash(struct datagram *record, const unsigned char *at, u32 bytes
 
 // The record of a packet whose network header is at `at`, if it is of UDP, or of TCP as well if it is
 // dropped; else 0.
-static struct datagram *of_packet(u8 kind, u32 netns, struct sk_buff *skb,
+static struct datagram *of_packet(u8 kind, u32 netns, u8 how, struct sk_buff *skb,
                                   const unsigned char *at) {
     struct packet packet;
     struct ports ports = {};
@@ -78,7 +78,9 @@ static struct datagram *of_packet(u8 kind, u32 netns, struct sk_buff *skb,
     if (!udp && (kind != DROP || packet.protocol != PROTOCOL_TCP))
         return 0;
     const unsigned char *transport = at + packet.headers;
-    if (!packet.offset && probe_read_kernel(&ports, sizeof(ports), transport))
+    if (!packet.offset && (probe_read_kernel(&ports, sizeof(ports), transport) ||
+                           !is_chosen(how, __builtin_bswap16(ports.source),
+                                      __builtin_bswap16(ports.target))))
         return 0;
     struct datagram *record = begin(kind);
     if (!record)
@@ -118,7 +120,10 @@ static struct datagram *of_packet(u8 kind, u32 netns, struct sk_buff *skb,
 
 static int at_device(u8 kind, struct sk_buff *skb, const unsigned char *at) {
     u32 netns = netns_of(skb);
-    struct datagram *record = measured(netns) ? of_packet(kind, netns, skb, at) : 0;
+    u8 how = measured(netns);
+    if (!how || !is_chosen_device(how, skb))
+        return 0;
+    struct datagram *record = of_packet(kind, netns, how, skb, at);
     if (record) {
         record->socket = (u64)skb->sk;
         record->device = skb->dev->ifindex;
@@ -149,8 +154,10 @@ int datagram_in(u64 *arguments) {
 static struct datagram *of_socket(u8 kind, struct sock *sk) {
     u16 family = sk->__sk_common.skc_family;
     u32 netns = sk->__sk_common.skc_net.net->ns.inum;
-    if (sk->sk_protocol != PROTOCOL_UDP || (family != FAMILY_IPV4 && family != FAMILY_IPV6) ||
-        !measured(netns))
+    if (sk->sk_protocol != PROTOCOL_UDP || (family != FAMILY_IPV4 && family != FAMILY_IPV6))
+        return 0;
+    u8 how = measured(netns);
+    if (!how || !is_chosen_socket(how, sk))
         return 0;
     struct datagram *record = begin(kind);
     if (!record)
@@ -188,9 +195,10 @@ int packet_drop(u64 *arguments) {
     struct sk_buff *skb = (void *)arguments[0];
     struct sock *to = (void *)arguments[3];
     u32 netns = to ? to->__sk_common.skc_net.net->ns.inum : netns_of(skb);
-    if (!measured(netns))
+    u8 how = measured(netns);
+    if (!how)
         return 0;
-    struct datagram *record = of_packet(DROP, netns, skb, skb->head + skb->network_header);
+    struct datagram *record = of_packet(DROP, netns, how, skb, skb->head + skb->network_header);
     if (record) {
         record->socket = (u64)to;
         record->location = arguments[1];

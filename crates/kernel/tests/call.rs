@@ -38,6 +38,7 @@ fn each_call_is_there_with_its_time_and_result() {
         classes: BTreeMap::from([(CALL.to_owned(), vec!["bpf/system_call".to_owned()])]),
         namespaces: vec![u32::try_from(namespace).unwrap()],
         numbers: vec![],
+        chosen: programs::Chosen::default(),
     });
     let (recorder, recording) = Recorder::start(&request).unwrap();
     if let Some(error) = recorder.without.get(CALL) {

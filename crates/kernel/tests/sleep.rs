@@ -82,6 +82,7 @@ fn each_sleep_has_the_system_call_and_the_functions_it_is_in() {
         )]),
         namespaces: vec![u32::try_from(namespace).unwrap()],
         numbers: vec![],
+        chosen: programs::Chosen::default(),
     });
     let (recorder, recording) = Recorder::start(&request).unwrap();
     if let Some(error) = recorder.without.get(SLEEP) {

@@ -8,6 +8,7 @@ import os
 import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,8 @@ class Kernels:
             each = _UNASKED // (len(self._classes) * (os.cpu_count() or 1))
             self._buffer = min(BUFFER, max(each, _LEAST))
         self._histograms = experiment.kernel_histograms
+        chosen = experiment.kernel_filters
+        self._filters = None if chosen is None else asdict(chosen)
         self._agents = dict(agents) if self._classes or self._histograms else {}
         self._reference = experiment.hosts[0]
         self._hosts = dict(hosts)
@@ -89,6 +92,7 @@ class Kernels:
                 numbers=self._numbers,
                 flight=kept,
                 histograms=self._histograms,
+                filters=self._filters,
             )
         except AgentError as error:
             self._found[name] = {"error": str(error), "asked": self._asked}

@@ -8,6 +8,7 @@ from pydantic import Discriminator, Field, Tag
 
 from . import event_values, kernel_events, model_paths, values
 from .file_section import Section, word_or_list
+from .model_kernel_filters import KernelFilters
 from .model_messages import MessageLength, ProgramMessages
 from .model_wakeups import Wakeups
 from .place import Place
@@ -179,6 +180,10 @@ class Trace(Section):
         description="Has the kernel keep histograms, with no record of an event: for how long each "
         "thread of the run's hosts waited for a processor, and for how long each processor served "
         "soft interrupts. Programs in the kernel do, which takes root; with kernel: off too.",
+    )
+    kernel_filters: KernelFilters | None = Field(
+        default=None,
+        description="What is recorded alone of the kernel's classes tcp, udp, drop and call.",
     )
     messages: dict[Annotated[str, event_values.ToldName()], ProgramMessages] = Field(
         default={},

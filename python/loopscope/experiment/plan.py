@@ -360,6 +360,19 @@ class Graph:
 
 
 @dataclass(frozen=True)
+class KernelFilters:
+    """Events of the kernel that are recorded alone; empty: all.
+
+    Those of sockets with one of some ``ports``, packets at some ``devices``, and system calls that
+    took ``shortest_call_ns`` or longer.
+    """
+
+    ports: tuple[int, ...]
+    devices: tuple[str, ...]
+    shortest_call_ns: int
+
+
+@dataclass(frozen=True)
 class Experiment:
     """One experiment, ready to run.
 
@@ -368,7 +381,8 @@ class Experiment:
     ``group:name``: what the main stream records; ``streams`` are the others, and ``kernel`` are
     patterns on ``class:name`` of the kernel's events, ``kernel_asked`` whether the file asks for
     them or they are recorded where it is possible; ``messages`` are told from them.
-    ``kernel_histograms``: whether kernels keep histograms too.
+    ``kernel_histograms``: whether kernels keep histograms too. ``kernel_filters``: what of their
+    events is recorded alone, None: all.
     ``points`` are those of the sweep, in order, none where nothing is swept; the experiment itself
     is then the file with its parameters as they stand. ``folder`` is that of the file, absolute,
     where relative paths of commands begin; empty: the current one. ``machines`` are those of
@@ -409,6 +423,7 @@ class Experiment:
     wakeups: tuple[ProgramWakeups, ...] = ()
     alternate_ns: int | None = None
     kernel_histograms: bool = False
+    kernel_filters: KernelFilters | None = None
     version: Literal[1] = MANIFEST_VERSION
 
     @property

@@ -17,6 +17,7 @@ from . import (
     model_clocks,
     model_components,
     model_figures,
+    model_kernel_filters,
     model_machines,
     model_messages,
     model_paths,
@@ -89,6 +90,7 @@ def resolve(
         messages=tuple(_messages(name, each) for name, each in file.trace.messages.items()),
         alternate_ns=file.trace.alternate,
         kernel_histograms=file.trace.kernel_histograms,
+        kernel_filters=_kernel_filters(file.trace.kernel_filters),
         wakeups=tuple(_wakeups(name, each) for name, each in file.trace.wakeups.items()),
         paths=paths,
         expectations=tuple(_expectation(line, events, hosts) for line in file.expect),
@@ -126,6 +128,12 @@ def _kernel(file: model.ExperimentFile) -> tuple[str, ...]:
     if isinstance(given, str):
         return ("*",) if given == "full" else ()
     return (*given, *told)
+
+
+def _kernel_filters(given: model_kernel_filters.KernelFilters | None) -> plan.KernelFilters | None:
+    if given is None:
+        return None
+    return plan.KernelFilters(tuple(given.ports), tuple(given.devices), given.calls_over or 0)
 
 
 def _messages(name: str, given: model_messages.ProgramMessages) -> plan.ProgramMessages:

@@ -321,6 +321,7 @@ class Agent:
         numbers: Iterable[Mapping[str, Any]] = (),
         flight: tuple[int, bool] | None = None,
         histograms: bool = False,
+        filters: Mapping[str, Any] | None = None,
     ) -> pb.StartKernelReply:
         """Begins to record the kernel's events, tracepoints by class, by the clock of ``host``.
 
@@ -328,6 +329,7 @@ class Agent:
         ``period_ns``. ``numbers`` is where messages have their number, with the keys of the
         protocol's ``MessageNumber``. ``flight``: what comes is held, so long in ns and longer,
         until `keep_kernel`, or also until the end. ``histograms``: the kernel keeps some too.
+        ``filters`` says what is recorded alone, with the keys of ``KernelFilters``.
         """
         named = [pb.KernelClass(name=name, events=events) for name, events in classes.items()]
         request = pb.StartKernelRequest(
@@ -338,6 +340,7 @@ class Agent:
             numbers=[pb.MessageNumber(**each) for each in numbers],
             flight=None if flight is None else pb.KernelFlight(keep_ns=flight[0], at_end=flight[1]),
             histograms=histograms,
+            filters=None if filters is None else pb.KernelFilters(**filters),
         )
         reply: pb.StartKernelReply = await self._ask("StartKernel", request, 60)
         return reply

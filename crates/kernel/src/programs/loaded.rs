@@ -43,7 +43,8 @@ pub fn check() -> Result<Vec<&'static str>, ProgramsError> {
     let mut absent = vec![];
     for class in CLASSES {
         let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| kind.class() == class).collect();
-        absent.extend(Programs::load(class, &kinds, 0)?.absent.iter().map(|kind| kind.name()));
+        let programs = Programs::load(class, &kinds, 0, &Chosen::default())?;
+        absent.extend(programs.absent.iter().map(|kind| kind.name()));
     }
     Ok(absent)
 }
@@ -59,7 +60,24 @@ pub(crate) enum How {
     AsRare,
     /// As those of throttled threads are.
     AsThrottled,
+    /// All events, whatever is [`Chosen`].
+    Unfiltered,
 }
+
+/// Events that are recorded alone.
+#[derive(Clone, Debug, Default)]
+pub struct Chosen {
+    /// Of TCP and UDP: those of sockets with one of these ports at either end, and of their packets;
+    /// at most 256. Empty: all.
+    pub ports: Vec<u16>,
+    /// Of packets: those at devices with these names, at most 64 of at most 15 bytes. Empty: all.
+    pub devices: Vec<String>,
+    /// System calls that took this long or longer, ns.
+    pub shortest_call_ns: u64,
+}
+
+/// Bytes of a device's name in the kernel, with a zero at its end.
+const DEVICE_NAME: usize = 16;
 
 /// Where the messages to or from a port have their number.
 #[derive(Clone, Copy, Debug)]
@@ -109,7 +127,12 @@ pub(crate) struct Programs {
 impl Programs {
     /// Loads those of some kinds of a class, with a ring of at least `room` bytes. They record
     /// nothing yet.
-    pub(crate) fn load(class: &str, kinds: &[Kind], room: u64) -> Result<Programs, ProgramsError> {
+    pub(crate) fn load(
+        class: &str,
+        kinds: &[Kind],
+        room: u64,
+        chosen: &Chosen,
+    ) -> Result<Programs, ProgramsError> {
         let object = match class {
             SLEEP => SLEEP_OBJECT,
             CALL => CALL_OBJECT,
@@ -121,7 +144,7 @@ impl Programs {
             return Err(ProgramsError::NotBuilt);
         }
         let btf = Btf::from_sys_fs().map_err(|e| ProgramsError::Undescribed(causes(&e)))?;
-        Programs::load_by(&btf, object, kinds, room)
+        Programs::load_by(&btf, object, kinds, room, chosen)
     }
 
     /// The same, by a description of the kernel's structures.
@@ -130,6 +153,7 @@ impl Programs {
         object: &[u8],
         kinds: &[Kind],
         room: u64,
+        chosen: &Chosen,
     ) -> Result<Programs, ProgramsError> {
         // Whole pages of any processor, and a power of two.
         let room = room.clamp(64 << 10, 1 << 30).next_power_of_two() as u32;
@@ -137,7 +161,14 @@ impl Programs {
         let mut loader = EbpfLoader::new();
         // Aya makes no handle for memory of threads, which only programs use.
         loader.allow_unsupported_maps();
-        let loader = loader.btf(Some(btf)).map_max_entries("ring", room);
+        let some =
+            [&chosen.ports.is_empty(), &chosen.devices.is_empty()].map(|none| u8::from(!none));
+        let loader = loader
+            .btf(Some(btf))
+            .map_max_entries("ring", room)
+            .override_global("some_ports", &some[0], false)
+            .override_global("some_devices", &some[1], false)
+            .override_global("shortest_call", &chosen.shortest_call_ns, false);
         let mut ebpf = loader.load(object).map_err(refused)?;
         let mut absent = vec![];
         for &kind in kinds {
@@ -156,6 +187,18 @@ impl Programs {
         let counts = map("counts").try_into()?;
         let numbers = ebpf.take_map("numbers").map(HashMap::try_from).transpose()?;
         let any_thread = ebpf.take_map("any_thread").map(Array::try_from).transpose()?;
+        if let Some(map) = ebpf.map_mut("chosen_ports") {
+            let mut ports: HashMap<_, u16, u8> = HashMap::try_from(map)?;
+            chosen.ports.iter().try_for_each(|port| ports.insert(port, 1, 0))?;
+        }
+        if let Some(map) = ebpf.map_mut("chosen_devices") {
+            let mut devices: HashMap<_, [u8; DEVICE_NAME], u8> = HashMap::try_from(map)?;
+            for device in &chosen.devices {
+                let mut name = [0; DEVICE_NAME];
+                name.iter_mut().zip(device.bytes()).for_each(|(to, byte)| *to = byte);
+                devices.insert(name, 1, 0)?;
+            }
+        }
         Ok(Programs {
             ebpf,
             ring,
@@ -290,7 +333,7 @@ mod tests {
     #[test]
     fn a_field_that_the_kernel_does_not_have() {
         let kinds = [Kind::Interruptible, Kind::Throttled];
-        if let Err(error) = Programs::load(SLEEP, &kinds, 0) {
+        if let Err(error) = Programs::load(SLEEP, &kinds, 0, &Chosen::default()) {
             skip::skipped(&error.to_string());
             return;
         }
@@ -302,7 +345,8 @@ mod tests {
             described[at + 1] = b'T';
         }
         let btf = Btf::parse(&described, Endianness::default()).unwrap();
-        let programs = Programs::load_by(&btf, SLEEP_OBJECT, &kinds, 0).unwrap();
+        let programs =
+            Programs::load_by(&btf, SLEEP_OBJECT, &kinds, 0, &Chosen::default()).unwrap();
         assert_eq!(programs.absent, [Kind::Throttled]);
     }
 }

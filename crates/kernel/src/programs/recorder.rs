@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use loopscope_time::source::read_counter;
 use nix::time::{ClockId, clock_gettime};
 
-use super::loaded::{How, Number, Programs, ProgramsError};
+use super::loaded::{Chosen, How, Number, Programs, ProgramsError};
 use super::place::Reading;
 use super::record::{self, Kind};
 use super::symbols::Symbols;
@@ -27,6 +27,8 @@ pub struct Request {
     pub namespaces: Vec<u32>,
     /// Where messages have their number; at most 256.
     pub numbers: Vec<Number>,
+    /// What of these classes is recorded alone.
+    pub chosen: Chosen,
 }
 
 /// A class that is being recorded.
@@ -67,7 +69,7 @@ impl ProgramRecorder {
         let known: Vec<String> = kinds.iter().map(name).collect();
         let processors = Programs::processors()?;
         let room = buffer.saturating_mul(processors.len() as u64);
-        let mut programs = Programs::load(class, &kinds, room)?;
+        let mut programs = Programs::load(class, &kinds, room, &request.chosen)?;
         programs.number(&request.numbers)?;
         let mut absent: Vec<String> = programs.absent.iter().map(name).collect();
         absent.extend(events.iter().filter(|event| !known.contains(event)).cloned());
@@ -112,14 +114,14 @@ impl ProgramRecorder {
             _ => None,
         };
         if let Some(link) = link {
-            return Ok(vec![(self.class.clone(), self.priced(link, How::Measured)?)]);
+            return Ok(vec![(self.class.clone(), self.priced(link, How::Unfiltered)?)]);
         }
         let mut costs = vec![];
         for kind in self.kinds.clone() {
             let how = match kind {
                 Kind::Uninterruptible => How::AsRare,
                 Kind::Throttled => How::AsThrottled,
-                _ => How::Measured,
+                _ => How::Unfiltered,
             };
             let cost = self.priced(Link::Unix, how)?;
             costs.push((format!("{}:{}", self.class, kind.name()), cost));

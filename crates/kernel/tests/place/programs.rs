@@ -74,6 +74,7 @@ pub fn recorded(
         classes: BTreeMap::from([(class.to_owned(), asked)]),
         namespaces: vec![u32::try_from(namespace).unwrap()],
         numbers: numbers.to_vec(),
+        chosen: programs::Chosen::default(),
     });
     let (recorder, recording) = Recorder::start(&request).unwrap();
     if let Some(error) = recorder.without.get(class) {
