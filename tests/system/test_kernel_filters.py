@@ -84,7 +84,7 @@ def test_events_of_other_ports_are_left_out(machine: Machine) -> None:
     assert counts(run, "datagram_ready", "local") == {"7001": 200}
     sent = counts(run, "tcp_send", "remote")
     assert sent["7003"] == 200 and set(sent) == {"7003"}, sent
-    # Of a segment one of both ends has the port.
+    # One of both ends of a segment has the port.
     ends = [counts(run, "segment_in", end) for end in ("source", "target")]
     assert ends[0]["7003"] + ends[1]["7003"] == sum(ends[0].values()) > 200, ends
 

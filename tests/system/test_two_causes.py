@@ -1,6 +1,6 @@
 """experiments/findings/two-causes.yaml: `loopscope why` of each message, by what was done to it.
 
-How much of each cause is planted differs from run to run, and a decoy does as much beside them.
+How much of each cause is planted differs from run to run, and a decoy does as much elsewhere.
 Needs root.
 """
 

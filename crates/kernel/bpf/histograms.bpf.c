@@ -122,7 +122,7 @@ int thread_switched(u64 *arguments) {
     return 0;
 }
 
-// Of each processor: when the soft interrupt began that it serves, and those that it has served.
+// When the soft interrupt began that a processor serves, and those that it has served.
 MAP(MAP_PERCPU_ARRAY, u32, u64, 1) served_since SECTION(".maps");
 MAP(MAP_PERCPU_ARRAY, u32, struct histogram, SOFTIRQS) softirqs SECTION(".maps");
 

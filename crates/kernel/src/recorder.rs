@@ -26,7 +26,7 @@ pub use crate::taker::Flight;
 use crate::taker::{LONGEST_PAGE, Order, Taker};
 use crate::tracefs::{self, Instance, TracefsError};
 
-/// Histograms are named so beside the classes.
+/// Histograms are named so among the classes.
 pub const HISTOGRAMS: &str = "histograms";
 
 /// The names of loopscope's instances begin so.

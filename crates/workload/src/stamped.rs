@@ -89,7 +89,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Of `socket`.
+    /// Makes one for `socket`.
     pub(crate) fn new(socket: &impl AsFd) -> Result<Reader> {
         let asked = is_asked();
         if asked {

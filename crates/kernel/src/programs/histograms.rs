@@ -67,9 +67,9 @@ pub struct Served {
 /// What was kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Histograms {
-    /// Of threads of measured namespaces.
+    /// The waits of threads of measured namespaces.
     pub run_queue: Vec<Waits>,
-    /// Of all processors.
+    /// The soft interrupts of all processors.
     pub softirq: Vec<Served>,
     /// Waits that found no room, of more than 4096 threads.
     pub missed: u64,

@@ -67,10 +67,10 @@ pub(crate) enum How {
 /// Events that are recorded alone.
 #[derive(Clone, Debug, Default)]
 pub struct Chosen {
-    /// Of TCP and UDP: those of sockets with one of these ports at either end, and of their packets;
+    /// Those of sockets of TCP and UDP with one of these ports at either end, and of their packets;
     /// at most 256. Empty: all.
     pub ports: Vec<u16>,
-    /// Of packets: those at devices with these names, at most 64 of at most 15 bytes. Empty: all.
+    /// Packets at devices with these names, at most 64 of at most 15 bytes. Empty: all.
     pub devices: Vec<String>,
     /// System calls that took this long or longer, ns.
     pub shortest_call_ns: u64,
