@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from loopscope.analysis.critical_path import over_network
-from loopscope.analysis.ledger import Carried, Held
+from loopscope.analysis.ledger import Carried, Held, Packet
 from loopscope.analysis.scheduling import Scheduling
 from loopscope.analysis.tcp_ledger import TcpLedger
 
@@ -83,13 +83,24 @@ class Ledger:
         more = {"mss": MSS, "nagle_off": 0, "congestion_state": state, "pacing": 0}
         self._add("tcp_resend", ts, IDLE, HERE, THERE, seq=seq, **zero, **more)
 
+    def drop(
+        self, ts: int, seq: int, count: int, reason: str, *, at_receiver: bool = False
+    ) -> None:
+        """A segment on its way from HERE to THERE is dropped."""
+        row = {"repeat": 1, "host": "_kernel", "ts": ts, "counter": 3 * ts, "tid": IDLE}
+        row |= {"netns": 1 + at_receiver, "source": HERE, "target": THERE, "protocol": 6}
+        row |= {"seq": (seq + self.base) % 2**32, "bytes": count}
+        row |= {"reason": reason, "function": "f"}
+        self._rows.setdefault("kernel.packet_drop", []).append(row)
+        self.tables = [*self._names, "kernel.packet_drop"]
+
     def relation(self, name: str) -> duckdb.DuckDBPyRelation:
         columns = (
             "repeat host ts counter tid netns local remote source target seq bytes ack rcv_nxt "
             "copied_seq snd_una snd_wnd snd_cwnd packets_out sacked_out mss nagle_off "
-            "congestion_state pacing"
+            "congestion_state pacing protocol reason function"
         ).split()
-        texts = ("host", "local", "remote", "source", "target")
+        texts = ("host", "local", "remote", "source", "target", "reason", "function")
         empty = {name: "" if name in texts else 0 for name in columns}
         found = [empty | row for row in self._rows.get(name, ())]
         table = pa.Table.from_pylist(found or [empty])
@@ -203,6 +214,64 @@ def test_a_segment_that_was_lost_is_sent_again(base: int, state: int, name: str)
     assert found is not None
     assert found.held == (Held(3_000, 204 * MS + 3_000, f"sent again ({name})"),)
     assert (found.sent, found.came) == (204 * MS + 3_000, 205 * MS)
+
+
+@BASES
+def test_the_segments_of_a_message(base: int) -> None:
+    """Two calls, a segment that has bytes of the message before, and one that is sent again."""
+    ledger = Ledger(base)
+    ledger.send(500, 0, 50)
+    ledger.send(2_000, 50, 100)
+    ledger.out(3_000, 0, 100)
+    ledger.send(4_000, 150, 100)
+    ledger.out(5_000, 100, 150)
+    ledger.arrive(6_000, 100, 150)
+    ledger.out(9_000, 0, 100, tid=IDLE)
+    ledger.arrive(9_500, 0, 100, upto=250)
+    # The next message.
+    ledger.out(9_700, 250, 100)
+    ledger.arrive(9_800, 250, 100, upto=350)
+    ledger.read(20_000, 250)
+    made = TcpLedger(ledger, 1, "_kernel")  # type: ignore[arg-type]
+    found = made.carried(SENDER, 1_000, 5_500, made, RECEIVER, 500 * MS, packets=True)
+    assert found is not None and found.packets == (
+        Packet(3_000, False, 0, 50, False),
+        Packet(5_000, False, 50, 150, False),
+        Packet(6_000, True, 50, 150, False),
+        Packet(9_000, False, 0, 50, True),
+        Packet(9_500, True, 0, 50, False),
+    )
+
+
+@BASES
+@pytest.mark.parametrize(
+    ("at_receiver", "reason", "said"),
+    [
+        (False, "QDISC_DROP", "; its host dropped it: the queue of its device had no room"),
+        (True, "NETFILTER_DROP", "; the receiver's host dropped it: a rule of the firewall"),
+        # It had the segment before.
+        (True, "TCP_OLD_DATA", ""),
+    ],
+)
+def test_who_dropped_what_is_sent_again(
+    base: int, at_receiver: bool, reason: str, said: str
+) -> None:
+    ledger = Ledger(base)
+    ledger.send(2_000, 0, 100)
+    ledger.out(3_000, 0, 100)
+    # Before it was sent, and of other bytes.
+    ledger.drop(2_000, 0, 100, "SOCKET_FILTER")
+    ledger.drop(4_000, 100, 100, "SOCKET_FILTER")
+    ledger.drop(5_000, 0, 100, reason, at_receiver=at_receiver)
+    ledger.resend(204 * MS + 3_500, 0, LOSS)
+    ledger.out(204 * MS + 3_000, 0, 100, tid=IDLE)
+    ledger.arrive(205 * MS, 0, 100, upto=100)
+    ledger.read(205 * MS + 9_000, 100)
+    found = ledger.carried()
+    assert found is not None
+    (held,) = found.held
+    said += f" ({reason}, f)" if said else ""
+    assert held.why == f"sent again (retransmission time-out){said}"
 
 
 @BASES

@@ -8,7 +8,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from loopscope.analysis.ledger import Carried, Held
+from loopscope.analysis.ledger import Carried, Held, Packet
 from loopscope.analysis.udp_ledger import IN_QUEUE, Drop, UdpLedger
 
 SENDER, RECEIVER, OTHER, IDLE = 10, 20, 30, 0
@@ -36,6 +36,7 @@ class Ledger:
             "source": HERE,
             "target": THERE,
             "length": 100,
+            "bytes": 100,
             "hash": (1 << 63) + content,
             "hashed": 32,
             "fragment_id": 0,
@@ -68,7 +69,7 @@ class Ledger:
     def relation(self, name: str) -> duckdb.DuckDBPyRelation:
         texts = ("host", "source", "target", "local", "reason", "function")
         numbers = (
-            "repeat ts counter tid netns length hash hashed fragment_id fragment_offset "
+            "repeat ts counter tid netns bytes length hash hashed fragment_id fragment_offset "
             "fragments_follow socket"
         ).split()
         types = dict.fromkeys(texts, pa.string()) | dict.fromkeys(numbers, pa.int64())
@@ -85,6 +86,12 @@ class Ledger:
     ) -> Carried | None:
         ledger = self.made()
         return ledger.carried(SENDER, begin, until, ledger, RECEIVER, end)
+
+    def packets(self) -> tuple[Packet, ...]:
+        ledger = self.made()
+        found = ledger.carried(SENDER, 1_000, None, ledger, RECEIVER, 500 * MS, packets=True)
+        assert found is not None
+        return found.packets
 
     def lost(self, begin: int = 1_000, until: int | None = None) -> Drop | None:
         ledger = self.made()
@@ -109,6 +116,42 @@ def test_a_full_queue_of_the_device_holds_it() -> None:
     ledger.read(11 * MS)
     held = (Held(2_000, 9 * MS, IN_QUEUE),)
     assert ledger.carried() == Carried("UDP", 2_000, 9 * MS, IDLE, 10 * MS, 10 * MS + 300, held)
+
+
+def test_the_packets_of_a_datagram() -> None:
+    ledger = Ledger()
+    # Another datagram of the flow goes out before it, which waits for its turn.
+    ledger.packet("datagram_queued", 2_000, SENDER, NEAR, 7)
+    ledger.packet("datagram_out", 2_500, IDLE, NEAR, 8)
+    ledger.packet("datagram_out", 3_000, IDLE, NEAR, 7)
+    ledger.packet("datagram_out", 3_500, OTHER, 9, 7)
+    ledger.arrived(4_000, 7)
+    ledger.read(9_000)
+    assert ledger.packets() == (
+        Packet(3_000, False, 0, 100, False),
+        Packet(4_000, True, 0, 100, False),
+    )
+
+
+def test_the_packets_of_a_datagram_in_fragments() -> None:
+    ledger = Ledger()
+    parts: list[dict[str, Any]] = [
+        {"bytes": 1472, "fragments_follow": 1},
+        {"bytes": 28, "fragment_offset": 1480, "source": "10.77.0.1:0", "target": "10.77.0.2:0"},
+    ]
+    for number, part in enumerate(parts):
+        part = {"length": 1500, "fragment_id": 9} | part
+        ledger.packet("datagram_queued", 2_000 + 400 * number, SENDER, NEAR, 7, **part)
+        ledger.packet("datagram_out", 2_100 + 400 * number, SENDER, NEAR, 7, **part)
+        ledger.packet("datagram_in", 3_000 + 400 * number, OTHER, FAR, 7, **part)
+    ledger.ready(4_000)
+    ledger.read(9_000)
+    assert ledger.packets() == (
+        Packet(2_100, False, 0, 1472, False),
+        Packet(2_500, False, 1472, 28, False),
+        Packet(3_000, True, 0, 1472, False),
+        Packet(3_400, True, 1472, 28, False),
+    )
 
 
 def test_of_several_datagrams_the_last_counts() -> None:

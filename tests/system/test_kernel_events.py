@@ -290,6 +290,7 @@ def test_what_an_emulated_link_did_is_told(machine: Machine, results: Read) -> N
     [
         (["--rank", "--without", "hog"], "--rank excludes --without"),
         (["--message", "7", "--rank"], "--message of one"),
+        (["--packets", "--rank"], "--packets excludes --lost, --rank and --without"),
         (["--without", "hog", "--worst", "3"], "it excludes --worst and --over"),
     ],
 )

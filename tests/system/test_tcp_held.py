@@ -8,7 +8,7 @@ import subprocess
 from collections import Counter
 
 import pytest
-from machine import BIN, Machine
+from machine import BIN, ROOT, Machine
 
 SOURCE = """
 import socket, struct, sys, time
@@ -74,6 +74,29 @@ while True:
     number += 1
 """
 
+FINDINGS = ROOT / "experiments" / "findings"
+FULL = f"""
+name: held
+hosts: [h1, h2]
+components:
+  sink: {{host: h2, run: {BIN}/python FINDINGS/answers.py 7001, ready: {{port: 7001}}}}
+  unread: {{host: h2, run: {BIN}/python FINDINGS/sink.py 7002, ready: {{port: 7002}}}}
+  filler:
+    host: h1
+    run: >-
+      FINDINGS/slow-device.sh 20mbit 100kb
+      {BIN}/python FINDINGS/flood.py h2 7002 1000 30 150 1
+    ready: started
+  msg:
+    host: h1
+    run: {BIN}/python FINDINGS/two-writes.py h2 7001 100 30 1
+    start: run
+    ready: {{exit: 0}}
+phases: [{{name: run, measured: true, timeout: 60s}}]
+trace: {{user: ["msg:*"], kernel: ["sched:*", "irq:*", "softirq:*", "tcp:*", "drop:*"]}}
+measure: {{paths: {{msg: {{key: id, events: [msg/msg:sent, sink/msg:received]}}}}}}
+""".replace("FINDINGS", str(FINDINGS))
+
 
 def experiment(machine: Machine, kinds: dict[str, tuple[int, float]], network: str = "") -> str:
     """Sources and sinks of some kinds, each with its number of messages and period in s."""
@@ -108,6 +131,29 @@ def causes(machine: Machine, path: str) -> list[Counter[str]]:
             for part in hop["parts"]:
                 sums[f"{part['name']}: {part['cause']}"] += part["ns"]
         found.append(sums)
+    return found
+
+
+def packets(machine: Machine, path: str) -> list[list[dict[str, int]]]:
+    """The packets of each message of a path, as `why` says; each byte left, and came."""
+    words = ("why", "runs/held/latest", "--path", path, "--over", "0ns", "--packets")
+    done = machine.command(*words, "--json")
+    found = []
+    for message in map(json.loads, done.stdout.splitlines()):
+        (hop,) = message["hops"]
+        found.append(hop["packets"])
+        for side in (False, True):
+            of_side = [each for each in hop["packets"] if each["came"] is side]
+            host = "h2" if side else "h1"
+            assert {each["host"] for each in of_side} == {host}
+            assert all(0 <= each["after_ns"] <= hop["ns"] for each in of_side)
+            upto = 0
+            for each in sorted(of_side, key=lambda each: each["first"]):
+                assert each["first"] <= upto, of_side
+                upto = max(upto, each["first"] + each["bytes"])
+            assert upto == {"lost": 104, "cold": 300_004}[path], of_side
+    text = machine.command(*words).stdout
+    assert "its packets, after the first event" in text and " came to h2 " in text
     return found
 
 
@@ -154,17 +200,35 @@ def test_what_was_sent_again_and_a_cold_window_are_found(machine: Machine) -> No
     late = [each for each in causes(machine, "lost") if sum(each.values()) > 150e6]
     again = "held: by TCP of h1: sent again ("
     assert late and all(each.most_common(1)[0][0].startswith(again) for each in late), late
+    sent_again = [sum(each["again"] for each in of) for of in packets(machine, "lost")]
+    assert len(late) <= sum(count > 0 for count in sent_again) < 30, sent_again
     run(
         machine, experiment(machine, {"cold": (4, 0.6)}, network.replace(", loss: {every: 25}", ""))
     )
     # 300 kB are many segments: more than the first window, which the first round trip has to
     # acknowledge. What follows may be paced.
     held = "held: by TCP of h1: its congestion window was full", "held: by TCP of h1: its pacing"
+    # As many bytes as a segment of its link has go in one, or in a packet that is cut later.
+    assert all(len(each) > 2 * 300_004 / 65_536 for each in packets(machine, "cold"))
     found = causes(machine, "cold")
     assert found[0][held[0]] > 15e6, found
     for each in found:
         untold = each["held: by TCP of h1: why is not told"]
         assert untold < 0.2 * sum(each[why] for why in held), found
+
+
+@pytest.mark.usefixtures("root")
+def test_a_queue_without_room_is_named_where_it_is_sent_again(machine: Machine) -> None:
+    """Another program fills the queue of a slow device now and then."""
+    run(machine, FULL)
+    late = [each for each in causes(machine, "msg") if sum(each.values()) > 150e6]
+    first = [each.most_common(1)[0][0] for each in late]
+    dropped = "; its host dropped it: the queue of its device had no room (QDISC_"
+    again = [cause.partition(": sent again")[0] == "held: by TCP of h1" for cause in first]
+    behind = [cause.startswith("held: by TCP of h1: behind bytes") for cause in first]
+    assert late and sum(again) > 0, first
+    assert all(map(any, zip(again, behind, strict=True))), first
+    assert sum(dropped in cause for cause in first) >= 0.9 * len(first), first
 
 
 @pytest.mark.usefixtures("root")

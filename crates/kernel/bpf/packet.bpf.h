@@ -69,6 +69,13 @@ struct ipv6_fragment {
     u32 id;
 };
 
+struct tcp_header {
+    u16 source, target;
+    u32 seq, ack;
+    u8 offset, flags;
+    u16 window;
+};
+
 // A packet of IP. Of a fragment `protocol` is that of the whole datagram.
 struct packet {
     u32 headers; // bytes of IP's headers

@@ -114,13 +114,6 @@ static void put_range(struct record *record, struct sk_buff *skb) {
     record->bytes = range.end_seq - range.seq;
 }
 
-struct tcp_header {
-    u16 source, target;
-    u32 seq, ack;
-    u8 offset, flags;
-    u16 window;
-};
-
 // The record of a packet whose network header is at `at`, if it is a segment of TCP.
 static int of_segment(u8 kind, struct sk_buff *skb, const unsigned char *at) {
     struct packet packet;

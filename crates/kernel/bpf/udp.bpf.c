@@ -43,7 +43,7 @@ struct datagram {
     u8 word_bytes;
     u8 unused;
     u16 segment; // the content is several of so many bytes (UDP_SEGMENT); 0: it is one
-    u64 word; // those bytes where a message has its number
+    u64 word; // those bytes where a message has its number; of a segment of TCP its sequence number
 };
 _Static_assert(sizeof(struct datagram) == RECORD_SIZE, "src/programs/record.rs has this layout");
 
@@ -97,6 +97,11 @@ static struct datagram *of_packet(u8 kind, u32 netns, u8 how, struct sk_buff *sk
     if (!packet.offset) {
         record->ports[0] = __builtin_bswap16(ports.source);
         record->ports[1] = __builtin_bswap16(ports.target);
+    }
+    struct tcp_header tcp;
+    if (!packet.offset && !udp && !probe_read_kernel(&tcp, sizeof(tcp), transport)) {
+        record->bytes -= (tcp.offset >> 4) * 4;
+        record->word = __builtin_bswap32(tcp.seq);
     }
     if (!packet.offset && udp) {
         record->bytes -= sizeof(ports);

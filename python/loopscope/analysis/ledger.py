@@ -45,6 +45,19 @@ class Held(NamedTuple):
     why: str
 
 
+class Packet(NamedTuple):
+    """A packet with bytes of a message, at a device."""
+
+    ts: int
+    came: bool
+    """Whether it came to the receiver's machine; else it left the sender's."""
+    first: int
+    """Place of its first byte in the message."""
+    bytes: int
+    again: bool
+    """Whether its first byte had left, or come, before."""
+
+
 @dataclass(frozen=True)
 class Carried:
     """A message's way through the network's code; instants are ns.
@@ -68,6 +81,8 @@ class Carried:
     ``came``."""
     held: tuple[Held, ...]
     """How it was kept between the two: one after the other, until ``sent``. Empty: it was not."""
+    packets: tuple[Packet, ...] = ()
+    """Those that it was in, if they were asked for; none of those that were lost came."""
 
 
 def coded(column: Any) -> tuple[Integers, list[str]]:

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loopscope.analysis.drop_reasons import reason_text
+
 if TYPE_CHECKING:
     from loopscope.analysis.hop_decomposition import LinkEvents
     from loopscope.analysis.messages import Messages
     from loopscope.analysis.network import Network
     from loopscope.experiment import Experiment
-
-_REASONS = {
-    "NETFILTER_DROP": "a rule of the firewall",
-    "NO_SOCKET": "there was no socket for it",
-    "QDISC_DROP": "the queue of its device had no room",
-    "QDISC_OVERLIMIT": "the queue of its device had no room",
-    "SOCKET_FILTER": "the filter of its socket",
-    "SOCKET_RCVBUFF": "its socket had no room",
-}
-"""What names of the kernel mean (``include/net/dropreason-core.h``)."""
 
 
 class Losses:
@@ -64,9 +56,3 @@ class Losses:
         where = host if drop.at_sender else there
         said = reason_text(drop.reason, drop.function)
         return f"{text}: the network's code of {where} dropped it: {said}"
-
-
-def reason_text(reason: str, function: str) -> str:
-    """Why a packet was dropped: `its socket had no room (SOCKET_RCVBUFF, udp_queue_rcv)`."""
-    why, name = _REASONS.get(reason), f"{reason}, {function}"
-    return name if why is None else f"{why} ({name})"

@@ -33,24 +33,27 @@ class Network:
         receiver: int,
         within: tuple[int, int | None, int],
         err_ns: int,
+        *,
+        packets: bool = False,
     ) -> Carried | None:
         """The way of a message from a thread of the first host to one of the second.
 
         ``within``: when it was sent, when the sender sends its next one (None: it does not), and
         when it was received; the first two on the time line of the sender's kernel, of which the
-        receiver's may be ``err_ns`` off. None where it is not known. Raises `RunError`.
+        receiver's may be ``err_ns`` off. ``packets``: with those that it was in. None where it is
+        not known. Raises `RunError`.
         """
         here, there = (self._kernel_of(repeat, host) for host in hosts)
         begin, until, end = within
         apart = 0 if here == there else err_ns
         if self._has_tcp:
             near, far = self._tcp_of(repeat, here), self._tcp_of(repeat, there)
-            found = near.carried(sender, begin, until, far, receiver, end, apart)
+            found = near.carried(sender, begin, until, far, receiver, end, apart, packets)
             if found is not None:
                 return found
         if self._has_udp:
             by_udp = self._udp_of(repeat, here), self._udp_of(repeat, there)
-            return by_udp[0].carried(sender, begin, until, by_udp[1], receiver, end, apart)
+            return by_udp[0].carried(sender, begin, until, by_udp[1], receiver, end, apart, packets)
         return None
 
     def dropped(

@@ -8,12 +8,15 @@ Sequence numbers are compared modulo 2**32 (RFC 9293, section 3.4).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow.compute as pc
 
+from loopscope.analysis.drop_reasons import reason_text
 from loopscope.analysis.kernels import rows_of
-from loopscope.analysis.ledger import Carried, Held, Rows, coded, groups
+from loopscope.analysis.ledger import Carried, Held, Packet, Rows, coded, groups
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -28,6 +31,10 @@ TABLES = tuple(
 )
 """Those without which nothing can be said."""
 _RESENDS = "kernel.tcp_resend"
+_DROPS = "kernel.packet_drop"
+_TCP = 6
+# What TCP drops because it has had it before.
+_HAD_BEFORE = ("TCP_OLD_", "TCP_OFO")
 # Values of a socket's `congestion_state` (TCP_CA_* of the kernel), and bits of `nagle_off`.
 _RECOVERY, _LOSS = 3, 4
 _NODELAY, _CORKED = 1, 2
@@ -42,6 +49,16 @@ _EARLIER_NS = 10_000_000_000
 
 Connection = tuple[int, str, str]
 """Network namespace, local address, remote address."""
+
+
+class _Drop(NamedTuple):
+    """The kernel dropped a segment."""
+
+    ts: int
+    seq: int
+    bytes: int
+    why: str
+
 
 _Ends = tuple[Connection, "TcpLedger", Connection]
 """The sender's connection, the receiver's kernel, and the connection as that has it."""
@@ -86,6 +103,7 @@ class TcpLedger:
         self._in = grouped(TABLES[5], (packet[1], packet[0]), "seq, bytes")
         resends = _RESENDS in run.tables
         self._resends = grouped(_RESENDS, socket, f"seq, {state}") if resends else {}
+        self._drops = _drops(run, repeat, kernel)
         self._read_by: dict[int, list[Connection]] = {}
         for tid, connection in self._reads:
             self._read_by.setdefault(tid, []).append(connection)
@@ -104,12 +122,14 @@ class TcpLedger:
         receiver: int,
         end: int,
         apart: int = 0,
+        packets: bool = False,
     ) -> Carried | None:
         """The way of a message from one thread, after ``begin``, to another one, until ``end``.
 
         ``until``: when the sender sends the next message. ``there`` is the receiver's kernel, whose
-        clock may be ``apart`` ns from the sender's. None where it is not known: the message did not
-        go over TCP, or the threads' calls leave open which of the bytes are its own.
+        clock may be ``apart`` ns from the sender's. ``packets``: with its segments. None where it
+        is not known: the message did not go over TCP, or the threads' calls leave open which of the
+        bytes are its own.
         """
         for far in there._read_by.get(receiver, ()):
             reads = there._reads[receiver, far]
@@ -121,7 +141,12 @@ class TcpLedger:
                 sends = self._sends.get((sender, near))
                 found = sends and self._written(sends, begin, until, end + apart, upto)
                 if found:
-                    return self._way((near, there, far), *found, end, sender, apart)
+                    ends = near, there, far
+                    way = self._way(ends, *found, end, sender, apart)
+                    if way is None or not packets:
+                        return way
+                    message = found[0], found[2]
+                    return replace(way, packets=self._packets(ends, message, begin, way, apart))
         return None
 
     def _peers(self, connection: Connection) -> list[Connection]:
@@ -188,6 +213,26 @@ class TcpLedger:
         held = self._held(ends, (first, bytes_end), given, gone, sender)
         return Carried("TCP", given, gone, by, came_at, at, held)
 
+    def _packets(
+        self, ends: _Ends, message: tuple[int, int], begin: int, way: Carried, apart: int
+    ) -> tuple[Packet, ...]:
+        """The segments with bytes of a message, given by where these begin and end."""
+        near, there, far = ends
+        found: list[Packet] = []
+        sides = (False, self._out[near], begin), (True, there._in[far], begin - apart)
+        for came, packets, since in sides:
+            rows = slice(packets.since(since), packets.upto(way.ready + apart))
+            columns = [packets.columns[name][rows].tolist() for name in ("seq", "bytes")]
+            before: list[tuple[int, int]] = []
+            for ts, seq, count in zip(packets.ts[rows].tolist(), *columns, strict=True):
+                first = max(int(_after(seq, message[0])), 0)
+                end = int(min(_after(seq + count, message[0]), _after(message[1], message[0])))
+                if end > first:
+                    again = any(begun <= first < ended for begun, ended in before)
+                    found.append(Packet(ts, came, first, end - first, again))
+                    before.append((first, end))
+        return tuple(sorted(found))
+
     def _held(
         self,
         ends: _Ends,
@@ -218,6 +263,7 @@ class TcpLedger:
             if len(again):
                 first = int(out.ts[earlier + again[0]])
                 why = "sent again" + self._resent_by(here, seq, first, ts)
+                why += self._dropped(ends, seq, first, ts)
                 if _after(message[0], seq) > 0:
                     why = f"behind bytes before it, which were {why}"
             elif by == sender and not self._acknowledged(here, since, ts):
@@ -250,6 +296,17 @@ class TcpLedger:
         state = int(resends.columns["congestion_state"][rows][of_it[-1]])
         names = {_LOSS: "retransmission time-out", _RECOVERY: "fast retransmission"}
         return f" ({names.get(state, 'tail loss probe')})"
+
+    def _dropped(self, ends: _Ends, seq: int, first: int, gone: int) -> str:
+        """Who dropped a byte between two times when it was sent; empty where no event tells."""
+        here, there, (netns, local, remote) = ends
+        hosts = (self, here, "its host"), (there, (netns, remote, local), "the receiver's host")
+        for ledger, packets, host in hosts:
+            for drop in ledger._drops.get(packets, ()):
+                of_it = _after(seq, drop.seq) >= 0 and _after(drop.seq + drop.bytes, seq) > 0
+                if first <= drop.ts <= gone and of_it:
+                    return f"; {host} dropped it: {drop.why}"
+        return ""
 
     def _kept(self, ends: _Ends, segment: tuple[int, int], given: int, gone: int) -> str:
         """Why a segment, given by its first byte and length, was not sent at once.
@@ -291,6 +348,22 @@ class TcpLedger:
         acknowledged = int(out.ts[last])
         data = np.flatnonzero(came.columns["bytes"][: came.upto(acknowledged)] > 0)
         return acknowledged - int(came.ts[data[-1]]) if len(data) else None
+
+
+def _drops(run: Run, repeat: int, kernel: str) -> dict[Connection, list[_Drop]]:
+    """The segments that a kernel dropped, by namespace, source and target."""
+    found: dict[Connection, list[_Drop]] = {}
+    if _DROPS not in run.tables or "seq" not in run.relation(_DROPS).columns:
+        return found
+    texts = ", ".join(f"{name}::VARCHAR AS {name}" for name in ("source", "target", "reason"))
+    columns = f'ts, netns, seq, bytes, protocol, {texts}, "function"::VARCHAR AS function'
+    rows = rows_of(run, _DROPS, repeat, kernel, columns)
+    for row in rows.filter(pc.equal(rows["protocol"], _TCP)).to_pylist():
+        if not row["reason"].startswith(_HAD_BEFORE):
+            why = reason_text(row["reason"], row["function"])
+            packets = row["netns"], row["source"], row["target"]
+            found.setdefault(packets, []).append(_Drop(row["ts"], row["seq"], row["bytes"], why))
+    return found
 
 
 def _after(seq: Integers | int, other: Integers | int) -> Integers:

@@ -8,12 +8,13 @@ one a message was.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from loopscope.analysis.kernels import rows_of
-from loopscope.analysis.ledger import Carried, Held, Rows, coded, groups
+from loopscope.analysis.ledger import Carried, Held, Packet, Rows, coded, groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,13 +32,15 @@ QUEUED, OUT, IN, READY, READ = TABLES = tuple(
 _DROPS = "kernel.packet_drop"
 IN_QUEUE = "in the queue of its device"
 _PACKET = """
-    tid, netns, hashed, fragment_id, fragment_offset, fragments_follow, hash AS content,
+    tid, netns, bytes, hashed, fragment_id, fragment_offset, fragments_follow, hash AS content,
     hash(source, target, length) AS flow,
     hash(regexp_replace(source, ':[0-9]+$', ''), regexp_replace(target, ':[0-9]+$', ''),
         fragment_id) AS whole,
     regexp_extract(target, '[0-9]+$')::INTEGER AS port
 """
 _SOCKET = "tid, netns, socket"
+_HEADER = 8
+"""Bytes of UDP's own header."""
 _SAME_NS = 10_000_000_000
 """Datagrams that are the same are taken for each other within this time."""
 
@@ -107,12 +110,13 @@ class UdpLedger:
         receiver: int,
         end: int,
         apart: int = 0,
+        packets: bool = False,
     ) -> Carried | None:
         """The way of a message from one thread, after ``begin``, to another one, until ``end``.
 
         ``until``: when the sender sends the next message. ``there`` is the receiver's kernel, whose
         clock may be ``apart`` ns from the sender's. Of several datagrams the one counts that was
-        sent last. None where it is not known.
+        sent last. ``packets``: with its fragments. None where it is not known.
         """
         sends = self._sends.get((sender,))
         if sends is None:
@@ -126,8 +130,34 @@ class UdpLedger:
             for came, ready in there._arrivals(sent, given - apart, receiver, end):
                 if not self._is_the_only(sent, given):
                     return None
-                return self._way(sent, given, came, ready, apart)
+                way = self._way(sent, given, came, ready, apart)
+                if way is None or not packets:
+                    return way
+                return replace(way, packets=self._packets(sent, way, there, apart))
         return None
+
+    def _packets(
+        self, sent: dict[str, int], way: Carried, there: UdpLedger, apart: int
+    ) -> tuple[Packet, ...]:
+        """The packets of a datagram."""
+        found = []
+        sides = (
+            (False, self._out, self._out_of_whole, way.given, way.sent),
+            (True, there._in, there._in_of_whole, way.given - apart, way.came),
+        )
+        for came, whole, fragments, since, upto in sides:
+            in_parts = sent["fragments_follow"]
+            rows = fragments[sent["whole"],] if in_parts else whole[sent["flow"],]
+            within = slice(rows.since(since), rows.upto(upto))
+            last = int(rows.columns["netns"][within.stop - 1])
+            own = np.arange(within.start, within.stop)
+            for place in own if in_parts else own[_same(rows, within, sent)]:
+                row = {name: int(column[place]) for name, column in rows.columns.items()}
+                if row["netns"] == (last if came else sent["netns"]):
+                    # The header is in the first one alone.
+                    first = max(row["fragment_offset"] - _HEADER, 0)
+                    found.append(Packet(int(rows.ts[place]), came, first, row["bytes"], False))
+        return tuple(sorted(found))
 
     def dropped(self, sender: int, begin: int, until: int | None, there: UdpLedger) -> Drop | None:
         """Where the kernels dropped a datagram that a thread sent after ``begin``.

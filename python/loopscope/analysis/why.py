@@ -21,7 +21,7 @@ from loopscope.analysis.critical_path import (
     over_network,
     split,
 )
-from loopscope.analysis.document import OPTIONAL, Document
+from loopscope.analysis.document import OPTIONAL, UNLESS_EMPTY, Document
 from loopscope.analysis.hop_decomposition import LinkEvents, Passage
 from loopscope.analysis.kernel_result import SHARED
 from loopscope.analysis.losses import Losses
@@ -39,6 +39,7 @@ from loopscope.timeline.relation import literals
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from loopscope.analysis.ledger import Packet
     from loopscope.analysis.messages import Messages, Rows
     from loopscope.timeline import Run
 
@@ -75,6 +76,22 @@ class WhyPart(Document):
 
 
 @dataclass(frozen=True)
+class WhyPacket(Document):
+    """A packet with bytes of a message, at a device of one of the two hosts."""
+
+    after_ns: int
+    """Since the hop's first event, ns."""
+    host: str
+    came: bool
+    """Whether it came to the host; else it left it."""
+    first: int
+    """Place of its first byte in the message."""
+    bytes: int
+    again: bool
+    """Whether that had left the host, or come to it, before."""
+
+
+@dataclass(frozen=True)
 class WhyHop(Document):
     """From one event of the path to the next."""
 
@@ -86,6 +103,8 @@ class WhyHop(Document):
     parts: tuple[WhyPart, ...]
     unknown: str | None
     """Why nothing of it could be told, or None."""
+    packets: Annotated[tuple[WhyPacket, ...], UNLESS_EMPTY] = ()
+    """Those that the message was in, where they are known and were asked for."""
 
 
 @dataclass(frozen=True)
@@ -122,18 +141,24 @@ def can_explain(run: Run) -> bool:
 
 
 def why(
-    run: Run, messages: Messages, rows: Sequence[int], ends: tuple[int, int] | None = None
+    run: Run,
+    messages: Messages,
+    rows: Sequence[int],
+    ends: tuple[int, int] | None = None,
+    *,
+    packets: bool = False,
 ) -> list[WhyMessage]:
     """What held the messages in ``rows`` from one event of the path to another.
 
-    ``ends`` None: from the first to the last. Raises NothingRecordedError, and RunError.
+    ``ends`` None: from the first to the last. ``packets``: with those they were in. Raises
+    NothingRecordedError, and RunError.
     """
     if not can_explain(run):
         raise NothingRecordedError(
             f"{run.path} has no events of the kernel's scheduler: record them with "
             "`kernel: [sched:*, irq:*, softirq:*]` in the experiment's `trace`, as root"
         )
-    explained = _Explained(run, messages, rows, ends or messages.path.loop)
+    explained = _Explained(run, messages, rows, ends or messages.path.loop, packets)
     return [explained.message(row) for row in rows]
 
 
@@ -153,11 +178,17 @@ class _Explained:
     """The kernels of a run, each read once."""
 
     def __init__(
-        self, run: Run, messages: Messages, rows: Sequence[int], ends: tuple[int, int]
+        self,
+        run: Run,
+        messages: Messages,
+        rows: Sequence[int],
+        ends: tuple[int, int],
+        packets: bool,
     ) -> None:
         self._run = run
         self._messages = messages
         self._ends = ends
+        self._packets = packets
         self._places = [_places(run, messages, rows, each) for each in range(len(messages.seen))]
         self._kernels: dict[tuple[int, str], Scheduling | None] = {}
         self._found: dict[tuple[object, int, str], Any] = {}
@@ -228,7 +259,9 @@ class _Explained:
         carried = None
         if kernels[0] is not None and sender is not None:
             within = begin, ends[0].next, end
-            carried = self._network.carried(repeat, link, sender, receiver, within, err)
+            carried = self._network.carried(
+                repeat, link, sender, receiver, within, err, packets=self._packets
+            )
             of_packets = ("tcp", "udp")
             if any(each.lost(kind, begin, end) for each in kernels if each for kind in of_packets):
                 carried = None
@@ -268,7 +301,8 @@ class _Explained:
                     for each in (during_sleep(kernel, part) if causes.is_lock(part) else [part])
                     for cut in calls.cut(kernel, each)
                 ]
-        return WhyHop(*named, _fitted(caused, end - length, end), None)
+        told = () if carried is None else _packets(carried.packets, link, begin, end - length)
+        return WhyHop(*named, _fitted(caused, end - length, end), None, told)
 
     def _causes(
         self,
@@ -339,6 +373,23 @@ class _Explained:
 
     def _kernel_of(self, repeat: int, host: str) -> str:
         return host if (repeat, host) in self._recorded else SHARED
+
+
+def _packets(
+    packets: Sequence[Packet], hosts: tuple[str, str], begin: int, begin_there: int
+) -> tuple[WhyPacket, ...]:
+    """Packets, after the begin of a hop on the kernel of each of its two hosts."""
+    return tuple(
+        WhyPacket(
+            each.ts - (begin_there if each.came else begin),
+            hosts[each.came],
+            each.came,
+            each.first,
+            each.bytes,
+            each.again,
+        )
+        for each in packets
+    )
 
 
 def _hosts(run: Run, table: str) -> set[tuple[int, str]]:

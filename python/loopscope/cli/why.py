@@ -28,6 +28,7 @@ RANKED = 10
 WORST = 5
 _BAR = 30
 """Columns of the longest bar."""
+_SIDE = 14
 _SMALL = 0.02
 """Parts of a hop below this share are not listed."""
 
@@ -78,6 +79,14 @@ def why(
         bool,
         typer.Option("--lost", help="Those that were lost: where, and by what."),
     ] = False,
+    packets: Annotated[
+        bool,
+        typer.Option(
+            "--packets",
+            help="List the packets that each message was in, with the bytes of it in each, where "
+            "the class tcp or udp was recorded.",
+        ),
+    ] = False,
     rank: Annotated[
         bool,
         typer.Option(
@@ -116,6 +125,8 @@ def why(
         exits.end(exits.USAGE, "--lost excludes --worst, --message, --over, --rank and --without")
     if message is not None and (rank or without is not None):
         exits.end(exits.USAGE, "--rank and --without are of many messages, --message of one")
+    if packets and (lost or rank or without is not None):
+        exits.end(exits.USAGE, "--packets excludes --lost, --rank and --without")
     if rank and without is not None:
         exits.end(exits.USAGE, "--rank excludes --without")
     if without is not None and (worst is not None or over is not None):
@@ -138,7 +149,7 @@ def why(
             lines = _without(opened, messages, without, as_json)
         else:
             rows = _rows(messages, message, worst, over_ns)
-            lines = _explained(opened, messages, rows, over, as_json)
+            lines = _explained(opened, messages, rows, over, packets, as_json)
         for line in lines:
             typer.echo(line)
     except (FigureError, NothingRecordedError, RunError) as error:
@@ -175,12 +186,17 @@ def _rows(
 
 
 def _explained(
-    run: Run, messages: Messages, rows: list[int], over: str | None, as_json: bool
+    run: Run,
+    messages: Messages,
+    rows: list[int],
+    over: str | None,
+    packets: bool,
+    as_json: bool,
 ) -> Iterator[str]:
     from loopscope.analysis.why import why as explain
 
     path = messages.path.name
-    found = explain(run, messages, rows)
+    found = explain(run, messages, rows, packets=packets)
     if as_json:
         yield from _as_json(path, found)
         return
@@ -342,3 +358,10 @@ def _of_hop(hop: WhyHop, longest: int) -> Iterator[str]:
     if small:
         parts = "1 part" if len(small) == 1 else f"{len(small)} parts"
         yield f"    {duration(sum(small)):>9}  {parts} below {100 * _SMALL:g} % of the hop"
+    if hop.packets:
+        yield "    its packets, after the first event, and the bytes of the message in each:"
+    for packet in hop.packets:
+        what = f"{'came to' if packet.came else 'left'} {packet.host}"
+        bytes_of_it = f"{packet.first} to {packet.first + packet.bytes - 1}"
+        again = ", again" if packet.again else ""
+        yield f"    {duration(packet.after_ns):>9}  {what:<{_SIDE}}  {bytes_of_it}{again}"

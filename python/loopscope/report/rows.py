@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from loopscope.analysis.deciding_cases import Case
+from loopscope.analysis.drop_reasons import reason_text
 from loopscope.analysis.kernel_result import (
     Added,
     KernelAdded,
@@ -14,7 +15,6 @@ from loopscope.analysis.kernel_result import (
     KernelLoss,
     ToldEvents,
 )
-from loopscope.analysis.losses import reason_text
 from loopscope.analysis.quantity_text import duration, maximum_error, number, quantity
 from loopscope.analysis.results import (
     TIMES,

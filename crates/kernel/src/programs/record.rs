@@ -90,7 +90,8 @@ const DATAGRAM: [Column; 8] = [
     Column("segment", FieldType::U16, 110),
 ];
 const DEVICE: [Column; 1] = [Column("device", FieldType::U32, 84)];
-const DROPPED: [Column; 1] = [Column("protocol", FieldType::U8, 91)];
+const DROPPED: [Column; 2] =
+    [Column("protocol", FieldType::U8, 91), Column("seq", FieldType::U32, 112)];
 const CALLED: [Column; 2] =
     [Column("duration_ns", FieldType::U64, 24), Column("result", FieldType::I64, 32)];
 /// What follows is the error that placing a record on the counter adds, and comes first: the time
