@@ -170,7 +170,7 @@ def test_nagle_alone_is_told_from_a_delayed_acknowledgement(base: int) -> None:
     [
         ({"packets_out": 10}, "its congestion window was full"),
         ({"packets_out": 9, "mss": 999}, "its congestion window was full"),
-        ({"pacing": 1, "nagle_off": 1}, "its pacing"),
+        ({"pacing": 1, "nagle_off": 1}, "its pacing, or the queue of its device"),
         ({"pacing": 2, "nagle_off": 1}, "why is not told"),
         ({"packets_out": 12, "sacked_out": 2}, "its congestion window was full"),
         ({"snd_wnd": 3_999}, "the receiver's window was full"),

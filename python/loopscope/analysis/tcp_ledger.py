@@ -40,7 +40,7 @@ _RECOVERY, _LOSS = 3, 4
 _NODELAY, _CORKED = 1, 2
 # SK_PACING_NEEDED: the socket waits by timers of its own.
 _PACED_BY_TCP = 1
-PACED, UNTOLD = "its pacing", "why is not told"
+PACED, UNTOLD = "its pacing, or the queue of its device", "why is not told"
 
 _TOLD_NS = 1_000_000
 """Time within which the kernel tells that it sent a segment again, after the segment."""
@@ -269,7 +269,10 @@ class TcpLedger:
             elif by == sender and not self._acknowledged(here, since, ts):
                 why = ""
             else:
-                why = self._kept(ends, (seq, count), since, ts)
+                # What its device's queue has no room for has never left.
+                dropped = self._dropped(ends, seq, since, ts)
+                why = f"sent again{dropped}" if dropped else ""
+                why = why or self._kept(ends, (seq, count), since, ts)
             if why and ts > since:
                 found.append(Held(since, ts, why))
             elif found:
