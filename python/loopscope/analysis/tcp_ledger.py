@@ -301,7 +301,7 @@ class TcpLedger:
         return f" ({names.get(state, 'tail loss probe')})"
 
     def _dropped(self, ends: _Ends, seq: int, first: int, gone: int) -> str:
-        """Who dropped a byte between two times when it was sent; empty where no event tells."""
+        """The drop of a byte between two times when it was sent, in words; empty: none is told."""
         here, there, (netns, local, remote) = ends
         hosts = (self, here, "its host"), (there, (netns, remote, local), "the receiver's host")
         for ledger, packets, host in hosts:
