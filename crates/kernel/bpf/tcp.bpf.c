@@ -121,7 +121,9 @@ static int of_segment(u8 kind, struct sk_buff *skb, const unsigned char *at) {
     u32 netns = netns_of(skb);
     u8 how = measured(netns);
     // A fragment has no header of TCP, but for the first.
-    if (!how || !is_chosen_device(how, skb) || !read_packet(&packet, skb, at) || packet.protocol != PROTOCOL_TCP ||
+    if (!how || !is_chosen_device(how, skb))
+        return 0;
+    if (!read_packet(&packet, skb, at) || packet.protocol != PROTOCOL_TCP ||
         packet.offset)
         return 0;
     if (probe_read_kernel(&tcp, sizeof(tcp), at + packet.headers) ||

@@ -49,7 +49,7 @@ pub struct Request {
     pub classes: BTreeMap<String, (PathBuf, Vec<String>)>,
     /// What programs in the kernel record, which are classes too.
     pub programs: Option<programs::Request>,
-    /// The network namespaces of whose threads histograms are kept; `None`: of none.
+    /// Histograms are kept of the threads in these network namespaces; `None`: there are none.
     pub histograms: Option<Vec<u32>>,
     /// Bytes that each processor has for each class.
     pub buffer: u64,

@@ -191,7 +191,7 @@ def held(
         # The sender may have waited while the receiver was busy: that is not counted twice.
         kept = _kept(sender, receiver, begin, end)
         parts = [*_of_sender(sender, kept, begin, end, busy), *parts]
-    return _filled(parts, length, "the scheduler's counts do not tell; its events do")
+    return _filled(parts, length, _UNTOLD)
 
 
 def _until(

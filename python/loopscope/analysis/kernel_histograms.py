@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def read_histograms(run: Run) -> list[KernelHistogram]:
-    """Those of all repeats and kernels, those of the most time first.
+    """The histograms of all repeats and kernels, those of the most time first.
 
     Raises `RunError` where a table cannot be read.
     """
@@ -28,9 +28,25 @@ def read_histograms(run: Run) -> list[KernelHistogram]:
     return sorted(found, key=lambda each: -each.sum_ns)
 
 
+def missed(run: Run) -> list[str]:
+    """A problem for each kernel whose histograms lack waits."""
+    return [
+        f"{kernel}, repeat {repeat}: {count} waits for a processor are in no histogram: a kernel "
+        "keeps those of 4096 threads"
+        for repeat, kernels in run.kernels.items()
+        for kernel, of in kernels.items()
+        if "recorded" in of and (count := _kept(run, repeat, kernel).get("missed"))
+    ]
+
+
+def _kept(run: Run, repeat: int, kernel: str) -> dict[str, Any]:
+    """The histograms of a kernel; empty: it kept none."""
+    return read_counts(run.repeats[repeat], kernel).get("histograms") or {}
+
+
 def _of_kernel(run: Run, repeat: int, kernel: str) -> Iterator[KernelHistogram]:
-    kept = read_counts(run.repeats[repeat], kernel).get("histograms")
-    if kept is None:
+    kept = _kept(run, repeat, kernel)
+    if not kept:
         return
     threads = Threads(run, repeat, kernel)
     for each in kept["run_queue"]:
@@ -62,7 +78,7 @@ def _histogram(
 
 
 def _percentile(slots: tuple[HistogramSlot, ...], percent: int) -> int:
-    """The end of the slot that has it."""
+    """The end of the slot in which a percentile is."""
     left = sum(slot.count for slot in slots) * percent / 100
     for slot in slots:
         left -= slot.count

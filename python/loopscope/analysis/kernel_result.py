@@ -92,7 +92,7 @@ class KernelDrops(Document):
 
 @dataclass(frozen=True)
 class HistogramSlot(Document):
-    """Times from one to below another one; of the last slot there are none above."""
+    """How many times were from one bound on and below another one, ns."""
 
     from_ns: int
     below_ns: int
@@ -113,7 +113,7 @@ class KernelHistogram(Document):
     count: int
     sum_ns: int
     p50_ns: int
-    """Not below the true one, and a quarter above it at most; so is ``p99_ns``."""
+    """The end of the slot in which the median is, so up to a quarter above it; ``p99_ns`` too."""
     p99_ns: int
     largest_ns: int
     slots: tuple[HistogramSlot, ...]

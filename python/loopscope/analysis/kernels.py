@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loopscope.analysis.kernel_added import read_added
-from loopscope.analysis.kernel_histograms import read_histograms
+from loopscope.analysis.kernel_histograms import missed, read_histograms
 from loopscope.analysis.kernel_result import (
     KernelCost,
     KernelDrops,
@@ -87,7 +87,7 @@ def read_kernels(run: Run, paths: Mapping[str, Messages]) -> tuple[KernelResult 
     )
     # Where nobody asked for them it is no problem: the kernels' results alone say it.
     asked = any(found.get("asked", True) for _, _, found in kernels)
-    return result, [*problems, *result.unobservable] if asked else []
+    return result, [*problems, *missed(run), *result.unobservable] if asked else []
 
 
 def _stolen(run: Run) -> int | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TABLE = "socket.came"
 _COLUMNS = {"repeat", "host", "tid", "id", "ts", "ago_ns", "within_ns"}
 _FOLLOWS_NS = 2_000
-"""So soon after its event a stamp is surely recorded by a program that does nothing in between."""
+"""A program that does nothing in between records the stamp so soon after its event."""
 
 
 class Came(NamedTuple):
@@ -46,7 +46,7 @@ class SocketStamps:
             self._found.setdefault(tuple(of_event), []).append((ts, came))
 
     def of(self, repeat: int, host: str, tid: int | None, id: Any, ts: int) -> Came | None:
-        """The stamp of the message of an event, which a thread has at ``ts``; None: it has none."""
+        """The stamp of the message whose event a thread recorded at ``ts``; None: there is none."""
         found = [] if tid is None else self._found.get((repeat, host, tid, id), [])
         place = bisect_left(found, (ts,))
         if place == len(found):
