@@ -84,14 +84,14 @@ class Bench:
         stamps the events; None: what the machine chooses.
         """
         environment = {**os.environ, **({"LOOPSCOPE_COUNTER": counter} if counter else {})}
+        alone = [] if cpu is None else ["taskset", "--cpu-list", str(cpu)]
         out = output or self.output()
         process = subprocess.Popen(
-            [HOST, "record", "-e", "bench:*", "-o", out, "--", *command],
+            [*alone, HOST, "record", "-e", "bench:*", "-o", out, "--", *command],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             env=environment,
-            preexec_fn=None if cpu is None else lambda: os.sched_setaffinity(0, {cpu}),
         )
         assert process.stdout and process.stderr
         printed = process.stdout.read()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -13,10 +12,6 @@ ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 # To build a program against the library that is tested.
 PREFIX_FLAGS = {**os.environ, "PKG_CONFIG_PATH": str(BIN.parent / "lib" / "pkgconfig")}
-
-
-def _heed_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Machine:
@@ -51,8 +46,6 @@ class Machine:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            # A shell that runs the tests in the background ignores it, and that is inherited.
-            preexec_fn=_heed_interrupts,
         )
 
     def guide(self, *blocks: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:

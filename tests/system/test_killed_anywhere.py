@@ -39,18 +39,14 @@ def test_killed_at_any_point(tmp_path: Path, cgroup: Path | None) -> None:
         "--kill-child",
     ]
     program = [sys.executable, str(ROOT / "tests" / "system" / "killed_anywhere.py")]
-
-    def enter() -> None:
-        if cgroup is not None:
-            (cgroup / "cgroup.procs").write_text("0")
-
+    if cgroup is not None:
+        alone = ["sh", "-c", 'echo 0 > "$0/cgroup.procs" && exec "$@"', str(cgroup), *alone]
     done = subprocess.run(
         [*alone, *program, tmp_path, seed, str(POINTS)],
         env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         check=False,
-        preexec_fn=enter,
     )
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr

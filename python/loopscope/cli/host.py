@@ -29,13 +29,9 @@ def attend(words: Sequence[str | Path], descriptors: Sequence[int] = ()) -> int:
 
     program = binary()
     # Ctrl-C has gone to the whole foreground group: the program ends by it, and this one then.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    process = subprocess.Popen(
-        [program, *words],
-        env=dormant(),
-        pass_fds=descriptors,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    # A handler that does nothing, because a signal that is ignored would be so in the program too.
+    signal.signal(signal.SIGINT, lambda number, _: None)
+    process = subprocess.Popen([program, *words], env=dormant(), pass_fds=descriptors)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, lambda number, _: process.send_signal(number))
     code = process.wait()
