@@ -53,6 +53,10 @@ class Ledger:
     def out(self, ts: int, seq: int, count: int, tid: int = SENDER) -> None:
         self._add("segment_out", ts, tid, HERE, THERE, seq=seq, bytes=count)
 
+    def queued(self, ts: int, seq: int, count: int, tid: int = SENDER) -> None:
+        self._add("segment_queued", ts, tid, HERE, THERE, seq=seq, bytes=count)
+        self.tables = [*self._names, "kernel.segment_queued"]
+
     def arrive(self, ts: int, seq: int, count: int, upto: int | None = None) -> None:
         """A segment comes; after it the socket has all bytes until `upto`, None: it waits."""
         self._add("segment_in", ts, OTHER, HERE, THERE, seq=seq, bytes=count)
@@ -180,12 +184,17 @@ def test_nagle_alone_is_told_from_a_delayed_acknowledgement(base: int) -> None:
         ({"packets_out": 9, "nagle_off": 1}, "why is not told"),
     ],
 )
+@pytest.mark.parametrize("queued", [False, True])
 @BASES
 def test_what_the_socket_was_like_says_why_it_waited(
-    base: int, was: dict[str, int], why: str
+    base: int, queued: bool, was: dict[str, int], why: str
 ) -> None:
     ledger = Ledger(base)
     ledger.send(2_000, 0, 4_000)
+    if queued:
+        ledger.queued(2_400, 0, 3_000)
+        ledger.queued(9 * MS + 1_000, 3_000, 1_000, tid=OTHER)
+        why = why.removesuffix(", or the queue of its device")
     ledger.out(2_500, 0, 3_000)
     ledger.arrive(2_700, 0, 3_000, upto=3_000)
     ledger.acknowledged(9 * MS, 3_000, **was)
@@ -195,6 +204,56 @@ def test_what_the_socket_was_like_says_why_it_waited(
     found = ledger.carried()
     assert found is not None and [each.why for each in found.held] == [why]
     assert (found.given, found.sent, found.came) == (2_000, 9 * MS + 1_000, 9 * MS + 2_000)
+
+
+@pytest.mark.parametrize(
+    ("pacing", "text"),
+    [
+        (0, "in the queue of its device"),
+        (1, "in the queue of its device"),
+        (2, "in the queue of its device, which paces it"),
+    ],
+)
+@BASES
+def test_what_was_in_the_queue_of_its_device_is_told_from_what_tcp_kept(
+    base: int, pacing: int, text: str
+) -> None:
+    """One packet in two segments waits in the queue, the next one in TCP first."""
+    ledger = Ledger(base)
+    ledger.send(2_000, 0, 3_000)
+    ledger.queued(2_500, 0, 2_000)
+    ledger.out(4 * MS, 0, 1_000, tid=OTHER)
+    ledger.out(4 * MS + 500, 1_000, 1_000, tid=OTHER)
+    ledger.acknowledged(6 * MS, 2_000, packets_out=CONGESTION, pacing=pacing)
+    ledger.queued(6 * MS + 1_000, 2_000, 1_000, tid=OTHER)
+    ledger.out(8 * MS, 2_000, 1_000, tid=IDLE)
+    ledger.arrive(8 * MS + 500, 2_000, 1_000, upto=3_000)
+    ledger.read(9 * MS, 3_000)
+    found = ledger.carried()
+    # Nothing had come that would say that the queue paces the first.
+    first = "in the queue of its device"
+    assert found is not None and found.held == (
+        Held(2_500, 4 * MS, first),
+        Held(4 * MS, 4 * MS + 500, first),
+        Held(4 * MS + 500, 6 * MS + 1_000, "its congestion window was full"),
+        Held(6 * MS + 1_000, 8 * MS, text),
+    )
+
+
+@BASES
+def test_a_thread_that_sends_on_what_it_left_in_the_queue(base: int) -> None:
+    """It queued another segment meanwhile, so the first was not passed on at once."""
+    ledger = Ledger(base)
+    ledger.send(2_000, 0, 100)
+    ledger.queued(2_500, 0, 100)
+    ledger.queued(3 * MS, 100, 100)
+    ledger.out(3 * MS + 500, 0, 100)
+    ledger.out(3 * MS + 600, 100, 100)
+    ledger.arrive(3 * MS + 700, 0, 100, upto=100)
+    ledger.read(4 * MS, 100)
+    found = ledger.carried(until=3 * MS - 1)
+    assert found is not None
+    assert found.held == (Held(2_500, 3 * MS + 500, "in the queue of its device"),)
 
 
 @pytest.mark.parametrize(

@@ -217,3 +217,47 @@ def test_an_ordinary_user_has_counts_and_is_told(machines: SshMachines, results:
         assert len(messages) == 300, told.stderr
         for hop in (hop for message in messages for hop in message["hops"]):
             assert sum(part["ns"] for part in hop["parts"]) == max(hop["ns"], 0), hop
+
+
+CALLS = """
+name: calls
+testbed: ssh
+hosts: [h1]
+machines: {h1: {user: root}}
+components:
+  own:
+    host: h1
+    run: sh -c 'for i in $$(seq 100); do sleep 0.01; done'
+    start: run
+    ready: {exit: 0}
+phases: [{name: run, measured: true, timeout: 60s}]
+trace: {user: [], kernel: ["call:*", "sleep:*"]}
+"""
+OTHER = """
+import time
+while True:
+    time.sleep(0.01)
+"""
+
+
+def test_sleeps_and_calls_are_those_of_the_components(machines: SshMachines, results: Read) -> None:
+    """The host's network is that of its other programs as well, which have a cgroup elsewhere."""
+    inside = ["ip", "netns", "exec", machines.namespace("h1")]
+    other = subprocess.Popen([*inside, "python3", "-c", OTHER])
+    try:
+        done = machines.command("run", machines.write("calls.yaml", CALLS), "--json")
+        read = results(done)
+        assert read.get("kernel", {}).get("unrecorded") == {}, (read, done.stderr)
+    finally:
+        other.kill()
+        other.wait()
+    for table in ("system_call", "interruptible_sleep"):
+        query = f"select tid, syscall::varchar as call, count(*) as n from kernel.{table} group by all"
+        told = machines.command("query", "runs/calls/latest", query, "--json")
+        found = [json.loads(line) for line in told.stdout.splitlines()]
+        threads = {each["tid"] for each in found}
+        # The shell, what counts for it, and what sleeps.
+        assert 100 <= len(threads) <= 102 and other.pid not in threads, (table, threads)
+        assert sum(each["n"] for each in found if each["call"] == "clock_nanosleep") == 100, found
+        # The agent waits so.
+        assert not any(each["call"].startswith("epoll") for each in found), found

@@ -207,7 +207,7 @@ def test_what_was_sent_again_and_a_cold_window_are_found(machine: Machine) -> No
     )
     # 300 kB are many segments: more than the first window, which the first round trip has to
     # acknowledge. What follows may be paced.
-    paced = "its pacing, or the queue of its device"
+    paced = "its pacing"
     held = "held: by TCP of h1: its congestion window was full", f"held: by TCP of h1: {paced}"
     # As many bytes as a segment of its link has go in one, or in a packet that is cut later.
     assert all(len(each) > 2 * 300_004 / 65_536 for each in packets(machine, "cold"))
@@ -227,6 +227,16 @@ def test_a_queue_without_room_is_named_where_it_is_sent_again(machine: Machine) 
         "held: by TCP of h1: sent again; its host dropped it: the queue of its device had no room ("
     )
     found = [each.most_common(1)[0][0].startswith(dropped) for each in late]
+    assert len(found) > 2 and sum(found) >= 0.9 * len(found), late
+
+
+@pytest.mark.usefixtures("root")
+def test_a_queue_with_room_is_told_from_pacing(machine: Machine) -> None:
+    """The same, and the queue has room for what the other program fills it with."""
+    run(machine, FULL.replace("10mbit 6kb", "10mbit 60kb"))
+    late = [each for each in causes(machine, "msg") if sum(each.values()) > 20e6]
+    queued = "held: by TCP of h1: in the queue of its device"
+    found = [each.most_common(1)[0][0] == queued for each in late]
     assert len(found) > 2 and sum(found) >= 0.9 * len(found), late
 
 

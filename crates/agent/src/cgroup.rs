@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -75,6 +76,11 @@ pub(crate) fn unmount(point: &Path) -> io::Result<bool> {
 /// Whether a folder is a group.
 pub(crate) fn is_group(path: &Path) -> bool {
     statfs(path).is_ok_and(|found| found.filesystem_type() == CGROUP2_SUPER_MAGIC)
+}
+
+/// The number by which the kernel's programs know a group.
+pub(crate) fn number(path: &Path) -> io::Result<u64> {
+    Ok(fs::metadata(path)?.ino())
 }
 
 /// Makes a group; fails where it exists.

@@ -17,6 +17,7 @@ use loopscope_kernel::samples::{self, Sampler};
 use loopscope_kernel::tracefs::{self, Instance};
 use thiserror::Error;
 
+use crate::cgroup;
 use crate::host::Host;
 use crate::ledger::{Entry, Ledger, LedgerError, prefix};
 use crate::namespace;
@@ -53,6 +54,8 @@ pub(crate) enum KernelError {
     Folder { path: PathBuf, source: io::Error },
     #[error("cannot tell which network namespaces are the hosts': {0}")]
     Namespaces(io::Error),
+    #[error("cannot tell the number of the run's cgroup: {0}")]
+    Cgroup(io::Error),
     #[error(transparent)]
     Recorder(#[from] RecorderError),
 }
@@ -134,12 +137,15 @@ impl Kernel {
             namespaces = measured(host.is_some(), &prefix(ledger.run()))?;
         }
         if !by_programs.is_empty() {
+            // The network of a host that has a kernel of its own is that of other programs too.
+            let cgroup = host.and_then(|_| ledger.cgroup()).map_or(Ok(0), cgroup::number);
+            let cgroup = cgroup.map_err(KernelError::Cgroup)?;
             let classes = by_programs.iter().map(|each| (each.name.clone(), each.events.clone()));
             asked = Some(programs::Request {
                 classes: classes.collect(),
                 namespaces: namespaces.clone(),
                 numbers: request.numbers.iter().map(number).collect::<Result<_, _>>()?,
-                chosen: chosen(request.filters.as_ref())?,
+                chosen: chosen(request.filters.as_ref(), cgroup)?,
             });
         }
         let (begun, recording) = Recorder::start(&Request {
@@ -200,14 +206,17 @@ impl Kernel {
 }
 
 /// What is recorded alone.
-fn chosen(given: Option<&KernelFilters>) -> Result<programs::Chosen, KernelError> {
-    let Some(given) = given else { return Ok(programs::Chosen::default()) };
+fn chosen(given: Option<&KernelFilters>, cgroup: u64) -> Result<programs::Chosen, KernelError> {
+    let Some(given) = given else {
+        return Ok(programs::Chosen { cgroup, ..programs::Chosen::default() });
+    };
     let wrong = |_| KernelError::Filters(given.clone());
     let ports = given.ports.iter().map(|port| u16::try_from(*port));
     Ok(programs::Chosen {
         ports: ports.collect::<Result<_, _>>().map_err(wrong)?,
         devices: given.devices.clone(),
         shortest_call_ns: given.shortest_call_ns,
+        cgroup,
     })
 }
 

@@ -342,6 +342,7 @@ impl From<KernelError> for Status {
             | KernelError::NoHost
             | KernelError::Folder { .. }
             | KernelError::Namespaces(_)
+            | KernelError::Cgroup(_)
             | KernelError::Recorder(_) => Status::failed_precondition(text),
         }
     }

@@ -33,7 +33,8 @@ const volatile u64 shortest_call;
 SECTION("tp_btf/sys_enter")
 int call_begins(u64 *arguments) {
     struct task_struct *task = get_current_task();
-    if (!measured_as(task))
+    u8 how = measured_as(task);
+    if (!how || !is_chosen_thread(how))
         return 0;
     struct entered *entered = task_storage_get(&going_on, task, 0, CREATE);
     if (!entered) {

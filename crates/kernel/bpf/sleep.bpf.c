@@ -56,7 +56,8 @@ static struct sleep *of_switch(u8 kind, u64 *arguments) {
         return 0;
     u8 how = measured_as(task);
     u8 rare = how == AS_RARE || (how && (state & UNINTERRUPTIBLE));
-    if (!how || how == AS_THROTTLED || rare != (kind == UNINTERRUPTIBLE_SLEEP))
+    if (!how || how == AS_THROTTLED || rare != (kind == UNINTERRUPTIBLE_SLEEP) ||
+        !is_chosen_thread(how))
         return 0;
     struct sleep *record = begin(kind);
     if (record) {
@@ -99,7 +100,8 @@ int throttled(u64 *arguments) {
     // Nearly all switches end here, so this comes first.
     if (!task->throttled && (!any || !*any))
         return 0;
-    if (!measured_as(task))
+    u8 how = measured_as(task);
+    if (!how || !is_chosen_thread(how))
         return 0;
     struct sleep *record = begin(THROTTLED);
     if (record) {

@@ -67,7 +67,7 @@ struct record {
 };
 _Static_assert(sizeof(struct record) == RECORD_SIZE, "src/programs/record.rs has this layout");
 
-enum { SEND = 1, RECEIVE, READY, READ, RESEND, OUT, IN, MESSAGE = 16 };
+enum { SEND = 1, RECEIVE, READY, READ, RESEND, OUT, IN, MESSAGE = 16, QUEUED = 19 };
 
 // The record of a socket's event; 0 where it is not one of TCP in a measured namespace, or where
 // there was no room.
@@ -318,6 +318,12 @@ int tcp_resend(u64 *arguments) {
         ringbuf_submit(record, NO_WAKEUP);
     }
     return 0;
+}
+
+SECTION("tp_btf/net_dev_queue")
+int segment_queued(u64 *arguments) {
+    struct sk_buff *skb = (void *)arguments[0];
+    return of_segment(QUEUED, skb, skb->head + skb->network_header);
 }
 
 SECTION("tp_btf/net_dev_start_xmit")

@@ -15,6 +15,8 @@ struct task_struct {
     _Bool throttled;
 } KERNEL;
 
+static u64 (*const get_current_cgroup_id)(void) = (void *)80;
+static u64 (*const get_current_ancestor_cgroup_id)(int level) = (void *)123;
 static void *(*const task_storage_get)(void *map, struct task_struct *task, void *value,
                                        u64 flags) = (void *)156;
 
@@ -33,4 +35,23 @@ static u8 measured_as(struct task_struct *task) {
     // One that is ending has given its namespaces away.
     struct nsproxy *namespaces = task->nsproxy;
     return namespaces ? measured(namespaces->net_ns->ns.inum) : 0;
+}
+
+// The cgroup of a run, if the threads below it alone are measured; set when it is loaded.
+const volatile u64 run_cgroup;
+enum { MOST_LEVELS = 16 };
+
+// Whether this thread is one of the run's programs, in a namespace that is measured so. These are in
+// groups below that of the run, in which its agent is.
+static inline int is_chosen_thread(u8 how) {
+    if (!run_cgroup || how != MEASURED)
+        return 1;
+    if (get_current_cgroup_id() == run_cgroup)
+        return 0;
+    for (int level = 1; level < MOST_LEVELS; level++) {
+        u64 above = get_current_ancestor_cgroup_id(level);
+        if (above == run_cgroup || !above)
+            return above != 0;
+    }
+    return 0;
 }

@@ -14,8 +14,16 @@ use loopscope_kernel::recording::Account;
 use loopscope_time::source::read_counter;
 use place::programs::{self, Event};
 
-const KINDS: [&str; 7] =
-    ["tcp_send", "tcp_receive", "tcp_ready", "tcp_read", "tcp_resend", "segment_out", "segment_in"];
+const KINDS: [&str; 8] = [
+    "tcp_send",
+    "tcp_receive",
+    "tcp_ready",
+    "tcp_read",
+    "tcp_resend",
+    "segment_queued",
+    "segment_out",
+    "segment_in",
+];
 
 /// Two ends of a connection, on loopback.
 fn connection(address: SocketAddr) -> (TcpStream, TcpStream) {
@@ -77,7 +85,7 @@ fn a_message_is_followed_from_the_call_that_wrote_it_to_the_one_that_read_it() {
         let upto = |send: &Event| (send.numbers["seq"] + send.numbers["bytes"]) % (1 << 32);
         places.get_mut("tcp_send").unwrap().dedup_by_key(|send| upto(send));
         // A read that finds nothing new adjusts nothing, and the end of a connection is ready too.
-        let ways = ["tcp_send", "segment_out", "segment_in", "tcp_receive"];
+        let ways = ["tcp_send", "segment_queued", "segment_out", "segment_in", "tcp_receive"];
         for name in ways {
             assert_eq!(places[name].len(), MESSAGES, "{name}");
         }

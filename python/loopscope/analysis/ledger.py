@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     Integers = npt.NDArray[np.int64]
 
 
+IN_QUEUE = "in the queue of its device"
+
+
 class Rows(NamedTuple):
     """Events of one thread, connection or packet, rising."""
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from loopscope.analysis.drop_reasons import reason_text
 from loopscope.analysis.kernels import rows_of
-from loopscope.analysis.ledger import Carried, Held, Packet, Rows, coded, groups
+from loopscope.analysis.ledger import IN_QUEUE, Carried, Held, Packet, Rows, coded, groups
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -31,6 +31,7 @@ TABLES = tuple(
 )
 """Those without which nothing can be said."""
 _RESENDS = "kernel.tcp_resend"
+_QUEUED = "kernel.segment_queued"
 _DROPS = "kernel.packet_drop"
 _TCP = 6
 # What TCP drops because it has had it before.
@@ -38,9 +39,11 @@ _HAD_BEFORE = ("TCP_OLD_", "TCP_OFO")
 # Values of a socket's `congestion_state` (TCP_CA_* of the kernel), and bits of `nagle_off`.
 _RECOVERY, _LOSS = 3, 4
 _NODELAY, _CORKED = 1, 2
-# SK_PACING_NEEDED: the socket waits by timers of its own.
-_PACED_BY_TCP = 1
-PACED, UNTOLD = "its pacing, or the queue of its device", "why is not told"
+# SK_PACING_NEEDED: the socket waits by timers of its own; SK_PACING_FQ: its device's queue paces it.
+_PACED_BY_TCP, _PACED_BY_QUEUE = 1, 2
+PACED, UNTOLD = "its pacing", "why is not told"
+PACED_OR_QUEUED = f"{PACED}, or the queue of its device"
+"""Where the events do not tell when a segment was given to the queue."""
 
 _TOLD_NS = 1_000_000
 """Time within which the kernel tells that it sent a segment again, after the segment."""
@@ -103,6 +106,8 @@ class TcpLedger:
         self._in = grouped(TABLES[5], (packet[1], packet[0]), "seq, bytes")
         resends = _RESENDS in run.tables
         self._resends = grouped(_RESENDS, socket, f"seq, {state}") if resends else {}
+        queued = _QUEUED in run.tables
+        self._queued = grouped(_QUEUED, packet, "seq, bytes") if queued else None
         self._drops = _drops(run, repeat, kernel)
         self._read_by: dict[int, list[Connection]] = {}
         for tid, connection in self._reads:
@@ -258,6 +263,8 @@ class TcpLedger:
         ):
             if count == 0 or _after(message[1], seq) <= 0:
                 continue
+            queued, queued_by, waited = self._queued_at(here, seq, ts, by)
+            left = max(queued, since)
             before = [out.columns[name][earlier:number] for name in ("seq", "bytes")]
             again = np.flatnonzero((_after(seq, before[0]) >= 0) & (_after(sum(before), seq) > 0))
             if len(again):
@@ -266,20 +273,46 @@ class TcpLedger:
                 why += self._dropped(ends, seq, first, ts)
                 if _after(message[0], seq) > 0:
                     why = f"behind bytes before it, which were {why}"
-            elif by == sender and not self._acknowledged(here, since, ts):
+            elif queued_by == sender and not self._acknowledged(here, since, left):
                 why = ""
             else:
                 # What its device's queue has no room for has never left.
                 dropped = self._dropped(ends, seq, since, ts)
                 why = f"sent again{dropped}" if dropped else ""
-                why = why or self._kept(ends, (seq, count), since, ts)
-            if why and ts > since:
-                found.append(Held(since, ts, why))
+                why = why or self._kept(ends, (seq, count), since, left)
+            if why and left > since:
+                found.append(Held(since, left, why))
+            if waited and ts > left:
+                found.append(Held(left, ts, self._in_queue(here, ts)))
             elif found:
                 # The same call or interrupt sends several.
                 found[-1] = found[-1]._replace(end=ts)
             since = ts
         return tuple(found)
+
+    def _queued_at(self, here: Connection, seq: int, gone: int, by: int) -> tuple[int, int, bool]:
+        """When a segment that left its device came into the queue of that, and in which thread.
+
+        And whether it waited there: a queue that holds nothing is passed at once. Without events of
+        queues as if it was.
+        """
+        rows = self._queued.get(here) if self._queued is not None else None
+        if rows is None:
+            return gone, by, False
+        of_time = slice(rows.since(gone - _EARLIER_NS), rows.upto(gone))
+        first, count = (rows.columns[name][of_time] for name in ("seq", "bytes"))
+        of_it = np.flatnonzero((_after(seq, first) >= 0) & (_after(first + count, seq) > 0))
+        if not len(of_it):
+            return gone, by, False
+        at, tid = (int(each[of_time][of_it[-1]]) for each in (rows.ts, rows.columns["tid"]))
+        return at, tid, tid != by or of_it[-1] < len(first) - 1
+
+    def _in_queue(self, here: Connection, at: int) -> str:
+        rows = self._received.get(here)
+        last = -1 if rows is None else rows.upto(at) - 1
+        if rows is not None and last >= 0 and rows.columns["pacing"][last] == _PACED_BY_QUEUE:
+            return f"{IN_QUEUE}, which paces it"
+        return IN_QUEUE
 
     def _acknowledged(self, here: Connection, since: int, until: int) -> bool:
         """Whether anything came to the sender's socket in a time."""
@@ -323,9 +356,11 @@ class TcpLedger:
         if rows is None or last < 0:
             return UNTOLD
         was = {name: int(column[last]) for name, column in rows.columns.items()}
+        paced = PACED_OR_QUEUED if self._queued is None else PACED
+        paced = paced if was["pacing"] == _PACED_BY_TCP else UNTOLD
         if rows.ts[last] < given:
             # Nothing came that released it: a timer did.
-            return PACED if was["pacing"] == _PACED_BY_TCP else UNTOLD
+            return paced
         seq, count = segment
         under_way = was["packets_out"] - was["sacked_out"]
         # TCP may wait with a part until more can go together.
@@ -340,7 +375,7 @@ class TcpLedger:
             delayed = took is not None and 2 * took > gone - given
             text = "Nagle's algorithm, until what was sent before was acknowledged"
             return f"{text}, which the receiver delayed" if delayed else text
-        return PACED if was["pacing"] == _PACED_BY_TCP else UNTOLD
+        return paced
 
     def _acknowledging(self, here: Connection, at: int) -> int | None:
         """How long after the last bytes had come this end acknowledged them, until ``at``."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from loopscope.analysis.kernels import rows_of
-from loopscope.analysis.ledger import Carried, Held, Packet, Rows, coded, groups
+from loopscope.analysis.ledger import IN_QUEUE, Carried, Held, Packet, Rows, coded, groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,6 @@ QUEUED, OUT, IN, READY, READ = TABLES = tuple(
 )
 """Those without which nothing can be said."""
 _DROPS = "kernel.packet_drop"
-IN_QUEUE = "in the queue of its device"
 _PACKET = """
     tid, netns, bytes, hashed, fragment_id, fragment_offset, fragments_follow, hash AS content,
     hash(source, target, length) AS flow,

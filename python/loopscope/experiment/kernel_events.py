@@ -63,6 +63,7 @@ CLASSES: dict[str, tuple[str, ...]] = {
         "bpf/tcp_read",
         "bpf/tcp_resend",
         "bpf/tcp_message",
+        "bpf/segment_queued",
         "bpf/segment_out",
         "bpf/segment_in",
     ),

@@ -74,6 +74,9 @@ pub struct Chosen {
     pub devices: Vec<String>,
     /// System calls that took this long or longer, ns.
     pub shortest_call_ns: u64,
+    /// Sleeps and system calls of threads in cgroups below this one (its number, that of its
+    /// folder); 0: all.
+    pub cgroup: u64,
 }
 
 /// Bytes of a device's name in the kernel, with a zero at its end.
@@ -168,7 +171,8 @@ impl Programs {
             .map_max_entries("ring", room)
             .override_global("some_ports", &some[0], false)
             .override_global("some_devices", &some[1], false)
-            .override_global("shortest_call", &chosen.shortest_call_ns, false);
+            .override_global("shortest_call", &chosen.shortest_call_ns, false)
+            .override_global("run_cgroup", &chosen.cgroup, false);
         let mut ebpf = loader.load(object).map_err(refused)?;
         let mut absent = vec![];
         for &kind in kinds {

@@ -36,6 +36,7 @@ pub(crate) enum Kind {
     Message,
     Throttled,
     Call,
+    SegmentQueued,
 }
 
 /// What a text of an event is made of.
@@ -99,7 +100,7 @@ const CALLED: [Column; 2] =
 const WITHIN: &str = "within_ns";
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 18] = [
+    pub(crate) const ALL: [Kind; 19] = [
         Kind::Send,
         Kind::Receive,
         Kind::Ready,
@@ -118,6 +119,7 @@ impl Kind {
         Kind::Message,
         Kind::Throttled,
         Kind::Call,
+        Kind::SegmentQueued,
     ];
 
     fn of(number: u8) -> Option<Kind> {
@@ -150,6 +152,7 @@ impl Kind {
             Kind::Message => "tcp_message",
             Kind::Throttled => THROTTLED,
             Kind::Call => "system_call",
+            Kind::SegmentQueued => "segment_queued",
         }
     }
 
@@ -183,7 +186,7 @@ impl Kind {
             Kind::Resend => "tcp_retransmit_skb",
             Kind::Out | Kind::DatagramOut => "net_dev_start_xmit",
             Kind::In | Kind::DatagramIn => "netif_receive_skb",
-            Kind::Queued => "net_dev_queue",
+            Kind::Queued | Kind::SegmentQueued => "net_dev_queue",
             Kind::DatagramRead => "sock_recv_length",
             Kind::Drop => "kfree_skb",
             Kind::Call => "sys_exit",
@@ -203,7 +206,7 @@ impl Kind {
             Kind::Resend => &[&SOCKET, &RANGE, &STATE, &READ_UPTO],
             Kind::Receive => &[&SOCKET, &RANGE, &HEADER, &STATE, &READ_UPTO],
             Kind::Ready | Kind::Read => &[&SOCKET, &STATE, &READ_UPTO],
-            Kind::Out | Kind::In => &[&SOCKET, &RANGE, &HEADER],
+            Kind::Out | Kind::In | Kind::SegmentQueued => &[&SOCKET, &RANGE, &HEADER],
             Kind::Queued | Kind::DatagramIn => &[&SOCKET, &DATAGRAM, &DEVICE, &NUMBER],
             Kind::DatagramOut => &[&SOCKET, &DATAGRAM, &DEVICE],
             Kind::DatagramReady => &[&SOCKET],
@@ -230,9 +233,12 @@ impl Kind {
             Kind::Drop => {
                 &[SOURCE, TARGET, ("reason", Text::Reason), ("function", Text::Functions)]
             }
-            Kind::Out | Kind::In | Kind::Queued | Kind::DatagramOut | Kind::DatagramIn => {
-                &[SOURCE, TARGET]
-            }
+            Kind::Out
+            | Kind::In
+            | Kind::SegmentQueued
+            | Kind::Queued
+            | Kind::DatagramOut
+            | Kind::DatagramIn => &[SOURCE, TARGET],
             Kind::Throttled => &[],
             Kind::Call => &[("syscall", Text::Syscall)],
             _ => &[("local", Text::First), ("remote", Text::Second)],
