@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -283,6 +284,57 @@ def test_what_an_emulated_link_did_is_told(machine: Machine, results: Read) -> N
     # TCP may put a message that it sends again into one packet with others.
     assert len(again) >= 3 and again <= lost, (again, lost)
     assert delayed >= 290 and behind >= 3, (delayed, behind)
+
+
+# All processors have a real-time thread for 20 ms at the same time.
+EVERYWHERE = """
+import os, time
+for cpu in os.sched_getaffinity(0):
+    if not os.fork():
+        os.sched_setaffinity(0, {cpu})
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(95))
+        while True:
+            time.sleep(0.2 - time.monotonic() % 0.2)
+            until = time.monotonic() + 0.02
+            while time.monotonic() < until:
+                pass
+os.wait()
+"""
+LATE_LINK = """
+name: late
+hosts: [h1, h2]
+components:
+  other: {host: h2, run: python ./other.py, ready: started}
+  source: {host: h1, run: loopscope-host pipe source, with: {to: sink, count: 500, period: 4ms}}
+  sink: {host: h2, run: loopscope-host pipe sink}
+phases:
+  - {name: listen, timeout: 5s}
+  - {name: connect, timeout: 5s}
+  - {name: run, measured: true, timeout: 60s}
+network: {h1 -> h2: {delay: 5ms}}
+trace: {user: ["pipe:*"], kernel: ["sched:*", "irq:*", "softirq:*"]}
+measure: {paths: {loop: {key: id, events: [source/pipe:sent, sink/pipe:received]}}}
+"""
+
+
+def test_what_kept_the_program_that_emulates_a_link_is_told(machine: Machine) -> None:
+    machine.write("other.py", EVERYWHERE)
+    machine.write("late.yaml", LATE_LINK)
+    run = machine.command("run", "late.yaml")
+    assert run.returncode == 0, run.stdout + run.stderr
+    told = machine.command("why", "runs/late/latest", "--worst", "500", "--json").stdout
+    late: Counter[str] = Counter()
+    for (hop,) in (json.loads(line)["hops"] for line in told.splitlines()):
+        assert sum(part["ns"] for part in hop["parts"]) == hop["ns"], hop
+        parts = [part for part in hop["parts"] if part["name"] == "late"]
+        if sum(part["ns"] for part in parts) > 5_000_000:
+            for part in parts:
+                late[part["cause"]] += part["ns"]
+    waited = re.compile(
+        r"_links of _router, which emulates h1 → h2, was late: it waited on cpu\d+ behind other of h2"
+    )
+    behind = sum(ns for cause, ns in late.items() if waited.match(cause))
+    assert behind > max(50_000_000, 0.8 * late.total()), late.most_common(5)
 
 
 @pytest.mark.parametrize(

@@ -93,13 +93,18 @@ class Causes:
 
     def _of_waker(self, part: Part) -> str:
         """What the thread that ended a sleep did meanwhile, as a clause."""
+        did = self._meanwhile(part)
+        return f", whose {did}" if did.startswith("cpu") else f", which {did}" if did else ""
+
+    def _meanwhile(self, part: Part) -> str:
+        """What another thread did, or its processor, in the time of a part; empty: not known."""
         other = part.meanwhile
         if other is None or other.name == UNKNOWN:
             return ""
         if other.name in ("interrupt", "softirq"):
-            return f", whose cpu{other.cpu} served {other.what}"
+            return f"cpu{other.cpu} served {other.what}"
         did = self.of(other).removeprefix(self._named(other.tid))
-        return f", which{' ran' if other.name == 'running' else ''}{did}"
+        return f"ran{did}" if other.name == "running" else did.lstrip()
 
     def _of_network(self, part: Part) -> str:
         if part.name == "network":
@@ -115,7 +120,9 @@ class Causes:
             return f"the emulated link {link}, as it is set"
         if part.name == "late":
             of = self._named(part.tid)
-            return f"{of}, which emulates {link}, was late" if of else f"{link} was late"
+            did = self._meanwhile(part)
+            why = f": {'its' if did.startswith('cpu') else 'it'} {did}" if did else ""
+            return f"{of}, which emulates {link}, was late{why}" if of else f"{link} was late"
         if part.what != SENT:
             return f"by the network's code of {self.receiver}, until a later packet came"
         if self.passage.losses:

@@ -54,7 +54,8 @@ class Part:
     what: str = ""
     """The interrupt, that which is pending, the system call, or why it is not known."""
     meanwhile: Part | None = None
-    """Of a sleep: what the thread that ended it did then, where that is looked at."""
+    """What a thread did then, where that is looked at: the one that ended this sleep, or the one that
+    emulates the link that was late."""
 
 
 WITHOUT_STATE = "the scheduler's events do not tell what the thread did"
@@ -101,8 +102,14 @@ def over_link(
                     parts.append(Part("held", since, min(until, came), None, None, what=why))
                     since = min(until, came)
     due = max(left - passage.late, came)
-    kept = [Part("link", came, due, None, None), Part("late", due, left, passage.tid, None)]
-    parts += [part for part in kept if part.end > part.start]
+    if due > came:
+        parts.append(Part("link", came, due, None, None))
+    late = Part("late", due, left, passage.tid, None)
+    if left > due and passage.tid is not None:
+        did = split(scheduling, passage.tid, due, passage.tid, left)
+        parts += [replace(late, start=each.start, end=each.end, meanwhile=each) for each in did]
+    elif left > due:
+        parts.append(late)
     if end > left:
         on = split(scheduling, passage.tid, left, receiver, end, handed_on=True)
         if carried is not None and mostly_unknown(on):
