@@ -90,6 +90,23 @@ def test_what_is_sent_again_and_acknowledged_between_two_looks_was_kept() -> Non
     assert kept(*looks(20_000, bytes_acked=2_000)) is None
 
 
+def test_the_look_after_the_message_has_come_may_be_the_first_that_tells_of_it() -> None:
+    looks = [
+        look(50, bytes_acked=1_000),
+        look(110, bytes_acked=1_000, packets_out=1),
+        look(310, bytes_acked=1_000, packets_out=1),
+        look(320, bytes_acked=1_000, packets_out=1, total_retrans=1),
+        look(330, bytes_acked=2_000, total_retrans=1),
+    ]
+    assert kept(*looks, end_ms=315) == Kept(200 * MS - 1_000, "sent again")
+    # Both at once.
+    assert kept(*looks[:3], looks[4], end_ms=315) == Kept(200 * MS - 1_000, "sent again")
+    # By then nothing was under way, or the way takes that long.
+    assert kept(*looks[:2], look(310, bytes_acked=2_000), *looks[3:], end_ms=315) is None
+    looks[2]["rtt_us"] = 150_000
+    assert kept(*looks, end_ms=315) is None
+
+
 def test_what_is_acknowledged_meanwhile_is_not_kept() -> None:
     looks = [
         look(at, bytes_acked=at, packets_out=5, total_retrans=at // 100) for at in range(0, 400, 10)

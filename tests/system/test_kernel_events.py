@@ -331,7 +331,8 @@ def test_what_kept_the_program_that_emulates_a_link_is_told(machine: Machine) ->
             for part in parts:
                 late[part["cause"]] += part["ns"]
     waited = re.compile(
-        r"_links of _router, which emulates h1 → h2, was late: it waited on cpu\d+ behind other of h2"
+        "_links of _router, which emulates h1 → h2, was late: "
+        r"it waited on cpu\d+ behind other of h2"
     )
     behind = sum(ns for cause, ns in late.items() if waited.match(cause))
     assert behind > max(50_000_000, 0.8 * late.total()), late.most_common(5)

@@ -96,7 +96,8 @@ def planted(machine: Machine, name: str, parameters: Parameters) -> dict[str, An
         pytest.skip(f"SKIPPED LOUDLY: {missing[1]}")
     if re.search(f"this kernel has no .*{UNTOLD.get(experiment, 'nothing')}", done.stderr):
         pytest.skip(f"SKIPPED LOUDLY: this kernel does not tell of {UNTOLD[experiment]}")
-    if missing := re.search("neither version 1 nor 2 has `cpu`|qdisc kind is unknown", done.stderr):
+    lacking = "neither version 1 nor 2 has `cpu`|qdisc kind is unknown|this kernel has no rps_cpus"
+    if missing := re.search(lacking, done.stderr):
         pytest.skip(f"SKIPPED LOUDLY: of this kernel: {missing[0]}")
     assert done.returncode in (0, 1), done.stdout + done.stderr
     told = machine.command("why", f"runs/{experiment}/latest", "--rank", "--json")

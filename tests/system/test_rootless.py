@@ -88,10 +88,10 @@ hosts: [h1, h2, h3]
 components:
   window: {host: h1, run: python ./sender.py window h2 7001 12 0.2, start: run, ready: {exit: 0}}
   window-sink: {host: h2, run: python ./sink.py window 7001, ready: {port: 7001}}
-  lost: {host: h1, run: python ./sender.py lost h3 7002 60 0.05, start: run, ready: {exit: 0}}
+  lost: {host: h1, run: python ./sender.py lost h3 7002 80 0.05, start: run, ready: {exit: 0}}
   lost-sink: {host: h3, run: python ./sink.py lost 7002, ready: {port: 7002}}
 network:
-  h1 -> h3: {delay: 10ms, loss: {every: 25}}
+  h1 -> h3: {delay: 10ms, loss: {every: 15}}
   h3 -> h1: {delay: 10ms}
 phases: [{name: run, measured: true, timeout: 60s}]
 trace: {user: ["msg:*"]}

@@ -252,7 +252,8 @@ def test_sleeps_and_calls_are_those_of_the_components(machines: SshMachines, res
         other.kill()
         other.wait()
     for table in ("system_call", "interruptible_sleep"):
-        query = f"select tid, syscall::varchar as call, count(*) as n from kernel.{table} group by all"
+        columns = "tid, syscall::varchar as call, count(*) as n"
+        query = f"select {columns} from kernel.{table} group by all"
         told = machines.command("query", "runs/calls/latest", query, "--json")
         found = [json.loads(line) for line in told.stdout.splitlines()]
         threads = {each["tid"] for each in found}

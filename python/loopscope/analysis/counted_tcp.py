@@ -102,16 +102,25 @@ class Connections:
 def _stalled(connection: _Connection, within: slice) -> int:
     """For how long surely nothing was acknowledged of what was sent, until it was sent again."""
     acked, under_way = (connection.counts[name] for name in ("bytes_acked", "packets_out"))
-    again, rtt_us = (connection.counts[name] for name in ("total_retrans", "rtt_us"))
+    again = connection.counts["total_retrans"]
     longest, first = 0, within.start
     for row in range(within.start + 1, within.stop):
         if acked[row] != acked[row - 1] or not under_way[row]:
             if under_way[row - 1] and again[row] > again[row - 1]:
                 # Between two looks it was both sent again and acknowledged.
-                waited = int(connection.begun[row - 1] - connection.ended[first])
-                if waited > 1_000 * _LATE_RTTS * int(rtt_us[row - 1]):
-                    longest = max(longest, waited)
+                longest = max(longest, _unacknowledged(connection, first, row - 1))
             first = row
         elif again[row] > again[first]:
             longest = max(longest, int(connection.begun[row] - connection.ended[first]))
+    last, after = within.stop - 1, within.stop
+    # The first look that tells of it may be one after the interval.
+    if after < len(again) and under_way[last] and again[after] > again[last]:
+        longest = max(longest, _unacknowledged(connection, first, last))
     return longest
+
+
+def _unacknowledged(connection: _Connection, first: int, last: int) -> int:
+    """For how long nothing was acknowledged between two looks; 0: no longer than usual."""
+    waited = int(connection.begun[last] - connection.ended[first])
+    usual = 1_000 * int(connection.counts["rtt_us"][last])
+    return waited if waited > _LATE_RTTS * usual else 0

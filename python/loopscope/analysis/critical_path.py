@@ -54,8 +54,8 @@ class Part:
     what: str = ""
     """The interrupt, that which is pending, the system call, or why it is not known."""
     meanwhile: Part | None = None
-    """What a thread did then, where that is looked at: the one that ended this sleep, or the one that
-    emulates the link that was late."""
+    """What another thread did then, where that is looked at: the one that ended this sleep, or the
+    one that emulates the link that was late."""
 
 
 WITHOUT_STATE = "the scheduler's events do not tell what the thread did"

@@ -39,7 +39,8 @@ _HAD_BEFORE = ("TCP_OLD_", "TCP_OFO")
 # Values of a socket's `congestion_state` (TCP_CA_* of the kernel), and bits of `nagle_off`.
 _RECOVERY, _LOSS = 3, 4
 _NODELAY, _CORKED = 1, 2
-# SK_PACING_NEEDED: the socket waits by timers of its own; SK_PACING_FQ: its device's queue paces it.
+# SK_PACING_NEEDED: the socket waits by timers of its own; SK_PACING_FQ: its device's queue paces
+# it.
 _PACED_BY_TCP, _PACED_BY_QUEUE = 1, 2
 PACED, UNTOLD = "its pacing", "why is not told"
 PACED_OR_QUEUED = f"{PACED}, or the queue of its device"

@@ -81,6 +81,9 @@ CLASSES: dict[str, tuple[str, ...]] = {
 
 Those of the group ``bpf`` are loopscope's own: programs in the kernel record them."""
 
+HISTOGRAMS = "histograms"
+"""The name under which agents tell why they keep no histograms."""
+
 COUNTS = "schedstat"
 """The class of what is recorded instead where no events can be: counts of threads."""
 
@@ -131,11 +134,17 @@ class KernelClass(Rule):
 
 
 def without(classes: Mapping[str, str]) -> list[str]:
-    """What to say of classes that could not be recorded, each with why."""
+    """What to say of classes that could not be recorded, each with why, and of histograms."""
     names: dict[str, list[str]] = {}
     for name, why in sorted(classes.items()):
         names.setdefault(why, []).append(name)
-    return [f"no kernel events of class {' and '.join(of)}: {why}" for why, of in names.items()]
+    said = []
+    for why, every in names.items():
+        if of := [name for name in every if name != HISTOGRAMS]:
+            said.append(f"no kernel events of class {' and '.join(of)}: {why}")
+        if HISTOGRAMS in every:
+            said.append(f"no histograms that the kernel keeps: {why}")
+    return said
 
 
 def named() -> dict[str, tuple[str, str]]:

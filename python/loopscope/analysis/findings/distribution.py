@@ -9,7 +9,13 @@ import numpy as np
 
 from loopscope.analysis.findings.candidate import Candidate, Evidence, rounded
 from loopscope.analysis.findings.lines import strongest
-from loopscope.analysis.findings.series import CERTAIN, SUGGESTED, explained, independent_share
+from loopscope.analysis.findings.series import (
+    CERTAIN,
+    SUGGESTED,
+    explained,
+    independent_share,
+    is_certain,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -118,7 +124,7 @@ def search_modes(rest: Floats, whole: Floats) -> Candidate | None:
         found = _of_modes(rest, whole, cuts, min(log_p + math.log(len(_BANDWIDTHS)), 0.0))
         if found is None:
             continue
-        sure = found.log_p < math.log(CERTAIN)
+        sure = is_certain(found.log_p)
         # Each narrower one may tell more of them apart.
         if best is None or sure or found.log_p < best.log_p:
             best = found

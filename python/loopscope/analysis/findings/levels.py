@@ -9,10 +9,10 @@ import numpy as np
 
 from loopscope.analysis.findings.candidate import Candidate, Evidence, rounded
 from loopscope.analysis.findings.series import (
-    CERTAIN,
     Series,
     explained,
     independent_share,
+    is_certain,
     normal_scores,
 )
 from loopscope.analysis.quantity_text import number
@@ -54,7 +54,7 @@ def search_change(series: Series, rest: Floats, whole: Floats) -> Candidate | No
     for changes in range(1, _MOST_CHANGES + 1):
         places = [int(each) * size for each in model.predict(n_bkps=changes)[:-1]]
         found = _of_changes(series, rest, whole, scores, [_moved(scores, p, size) for p in places])
-        if best is None or (found is not None and found.log_p < math.log(CERTAIN)):
+        if best is None or (found is not None and is_certain(found.log_p)):
             best = found
     return best
 
@@ -187,8 +187,7 @@ def search_warm_up(series: Series, rest: Floats, whole: Floats) -> Candidate | N
         log_p = _slow_first(rest, size) + math.log(len(sizes))
         usual = np.median(rest[size:])
         gain = size * max(float(np.mean(rest[:size]) - usual), 0.0) ** 2
-        certain = log_p < math.log(CERTAIN)
-        if best is None or (certain, gain) > (best[0] < math.log(CERTAIN), best[1]):
+        if best is None or (is_certain(log_p), gain) > (is_certain(best[0]), best[1]):
             best = log_p, gain, size
     if best is None or best[1] == 0:
         return None
@@ -247,7 +246,8 @@ def _alike(rest: Floats, count: int) -> float:
     sums = np.concatenate([[0.0], np.cumsum(kept)])
     found = -math.inf
     for size in (count, count // 2, count // 4):
-        begins = np.arange(count, len(rest) - size + 1, max(size // 2, 1))
+        # What comes right after them may be the end of the warm-up.
+        begins = np.arange(2 * count, len(rest) - size + 1, max(size // 2, 1))
         others = sums[begins + size] - sums[begins]
         alike = int(np.count_nonzero(others >= sums[size] / 2))
         if alike:

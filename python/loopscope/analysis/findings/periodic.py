@@ -10,10 +10,10 @@ import numpy as np
 from loopscope.analysis.findings.candidate import Candidate, Evidence, rounded
 from loopscope.analysis.findings.lines import strongest
 from loopscope.analysis.findings.series import (
-    CERTAIN,
     SUGGESTED,
     Series,
     explained,
+    is_certain,
     normal_scores,
 )
 from loopscope.analysis.quantity_text import duration, number
@@ -73,9 +73,7 @@ def search(series: Series, rest: Floats, whole: Floats) -> Candidate | None:
             )
         if candidate is not None:
             found.append(candidate)
-    return max(
-        found, key=lambda each: (each.log_p < math.log(CERTAIN), each.explained), default=None
-    )
+    return max(found, key=lambda each: (is_certain(each.log_p), each.explained), default=None)
 
 
 def _late(rest: Floats) -> Floats:

@@ -16,8 +16,8 @@ from loopscope.analysis.findings.result import (
     Number,
     PathFindings,
 )
-from loopscope.analysis.findings.series import Series
-from loopscope.analysis.findings.stepwise import SEARCHES, search
+from loopscope.analysis.findings.series import SEARCHES, Series
+from loopscope.analysis.findings.stepwise import search
 from loopscope.analysis.quantity_text import UNKNOWN_NS, number
 from loopscope.analysis.why import has_events
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ SUGGESTED = 1e-2
 LEAST = 0.05
 """A certain pattern explains at least this share of the variance."""
 LEAST_SUGGESTED = 0.01
+SEARCHES = 5
+"""Kinds of searches, each of which may be misled by noise."""
 _FEW_BATCHES = 20
 
 
@@ -42,6 +45,11 @@ class Series:
     def interval(self) -> float:
         """The usual time from one message to the next, ns."""
         return float(np.median(np.diff(self.at)))
+
+
+def is_certain(log_p: float) -> bool:
+    """Whether noise seldom shows a pattern of this probability, all kinds of searches counted."""
+    return log_p + math.log(SEARCHES) < math.log(CERTAIN)
 
 
 def normal_scores(values: Floats) -> Floats:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from loopscope.analysis.findings import distribution, levels, periodic
-from loopscope.analysis.findings.series import CERTAIN, LEAST, LEAST_SUGGESTED, SUGGESTED
+from loopscope.analysis.findings.series import (
+    CERTAIN,
+    LEAST,
+    LEAST_SUGGESTED,
+    SEARCHES,
+    SUGGESTED,
+)
 
 if TYPE_CHECKING:
     from loopscope.analysis.findings.candidate import Candidate
     from loopscope.analysis.findings.series import Floats, Series
 
-SEARCHES = 5
-"""Kinds of searches, each of which may be misled by noise."""
 _MOST = 6
+_HIDES = 0.2
+"""What explains less of the variance does not hide another pattern."""
 
 
 def search(series: Series, least_grid: float = 0.0) -> list[tuple[Candidate, Floats, bool]]:
@@ -31,9 +38,11 @@ def search(series: Series, least_grid: float = 0.0) -> list[tuple[Candidate, Flo
     while True:
         found = _over_time(series, rest, whole)
         sure = [each for each in found if _is(each, CERTAIN, LEAST)]
-        if not sure or len(certain) == _MOST:
+        best = max(sure, key=lambda each: each.explained, default=None) or _hidden(
+            series, rest, whole, found
+        )
+        if best is None or len(certain) == _MOST:
             break
-        best = max(sure, key=lambda each: each.explained)
         certain.append((best, rest, True))
         rest = best.rest
     suggested = [
@@ -49,6 +58,26 @@ def search(series: Series, least_grid: float = 0.0) -> list[tuple[Candidate, Flo
             suggested.append((each, rest, False))
     order = [*certain, *suggested]
     return sorted(order, key=lambda each: (not each[2], -each[0].explained))
+
+
+def _hidden(
+    series: Series, rest: Floats, whole: Floats, found: list[Candidate]
+) -> Candidate | None:
+    """A certain pattern that one of those found hides, which it hides itself; None: there is none.
+
+    As a step in the middle of a sawtooth: each is certain once the other one is taken away.
+    """
+    for hiding in sorted(found, key=lambda each: -each.explained):
+        if hiding.explained < _HIDES:
+            break
+        for each in _over_time(series, hiding.rest, whole):
+            if each.kind == hiding.kind or not _is(each, CERTAIN / SEARCHES, LEAST):
+                continue
+            without = rest - each.fit
+            again = _over_time(series, without, whole)
+            if any(one.kind == hiding.kind and _is(one, CERTAIN, LEAST) for one in again):
+                return replace(each, rest=without)
+    return None
 
 
 def _over_time(series: Series, rest: Floats, whole: Floats) -> list[Candidate]:
