@@ -205,6 +205,28 @@ def test_nobody_asks_and_the_cause_is_named(machine: Machine, results: Read) -> 
     assert drawn.returncode == 0, drawn.stderr
 
 
+def test_the_estimate_without_a_cause_is_what_a_run_without_it_has(
+    machine: Machine, results: Read
+) -> None:
+    # Most messages wait for it: what others do to the machine moves no median.
+    machine.write("hog.py", HOG.replace("sleep(0.03)", "sleep(0.01)"))
+    text = HELD.replace("hog.py", f"{machine.directory}/hog.py")
+    machine.write("held.yaml", text)
+    machine.write(
+        "free.yaml", text.replace("name: held", "name: free").replace("hog.py", "idle.py")
+    )
+    machine.write("idle.py", "import time\nwhile True:\n    time.sleep(1)\n")
+    held, free = (
+        results(machine.command("run", f"{name}.yaml", "--json"))["paths"]["loop"]["p50_ns"]
+        for name in ("held", "free")
+    )
+    told = machine.command("why", "runs/held/latest", "--without", "behind hog", "--json")
+    found = json.loads(told.stdout)
+    estimated = found["without_it"]["p50"]
+    assert found["with_it"]["p50"] == held > 5_000_000
+    assert abs(estimated - free) < 0.3 * (held - free), (held, estimated, free)
+
+
 @pytest.mark.parametrize("load", ["cpu", "network"])
 def test_what_held_the_pipeline_under_load_is_known(
     machine: Machine, results: Read, load: str
