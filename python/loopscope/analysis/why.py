@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
 
@@ -23,18 +23,22 @@ from loopscope.analysis.critical_path import (
 )
 from loopscope.analysis.document import OPTIONAL, UNLESS_EMPTY, Document
 from loopscope.analysis.hop_decomposition import LinkEvents, Passage
-from loopscope.analysis.kernel_result import SHARED
 from loopscope.analysis.losses import Losses
 from loopscope.analysis.measured_links import read_links
 from loopscope.analysis.network import Network
 from loopscope.analysis.page_faults import PageFaults
+from loopscope.analysis.places import Place, read_places
 from loopscope.analysis.quantity_text import duration, maximum_error, number
+from loopscope.analysis.recorded_kernels import (
+    NothingRecordedError,
+    RecordedKernels,
+    has_events,
+    hosts_of,
+)
 from loopscope.analysis.scheduling import Scheduling
 from loopscope.analysis.sleeps import Sleeps
 from loopscope.analysis.socket_stamps import SocketStamps
 from loopscope.analysis.threads import Threads
-from loopscope.experiment.measures import fields_of
-from loopscope.timeline.relation import literals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,15 +47,7 @@ if TYPE_CHECKING:
     from loopscope.analysis.messages import Messages, Rows
     from loopscope.timeline import Run
 
-SCHEDULER = ("kernel.sched_switch", "kernel.sched_waking")
-"""The tables without which nothing can be said."""
-
-
 _Read = TypeVar("_Read")
-
-
-class NothingRecordedError(Exception):
-    """The run has no events of the scheduler; the text says so, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -130,11 +126,6 @@ class WhyMessage(Document):
         return sums
 
 
-def has_events(run: Run) -> bool:
-    """Whether the scheduler's events were recorded."""
-    return all(table in run.tables for table in SCHEDULER)
-
-
 def can_explain(run: Run) -> bool:
     """Whether that was recorded without which nothing can be said: events, or counts of threads."""
     return has_events(run) or counted.TABLE in run.tables
@@ -162,18 +153,6 @@ def why(
     return [explained.message(row) for row in rows]
 
 
-class _Place(NamedTuple):
-    """Where a message was at an event."""
-
-    host: str
-    tid: int | None
-    counter: int | None
-    next: int | None
-    """The global time of the thread's next event of the kind, of another message."""
-    id: Any
-    """The event's id; None: it has none."""
-
-
 class _Explained:
     """The kernels of a run, each read once."""
 
@@ -189,18 +168,19 @@ class _Explained:
         self._messages = messages
         self._ends = ends
         self._packets = packets
-        self._places = [_places(run, messages, rows, each) for each in range(len(messages.seen))]
-        self._kernels: dict[tuple[int, str], Scheduling | None] = {}
+        self._places = [
+            read_places(run, messages, rows, each) for each in range(len(messages.seen))
+        ]
+        self._kernels = RecordedKernels(run)
         self._found: dict[tuple[object, int, str], Any] = {}
         found, _ = read_links(run)
         experiment = run.specification
         emulation = None if experiment is None else experiment.network.emulation
         self._links = LinkEvents(run, found, emulation.message if emulation else None)
         self._passages: dict[tuple[int, int], dict[int, Passage]] = {}
-        self._network = Network(run, self._kernel_of)
+        self._network = Network(run, self._kernels.name_of)
         self._losses = Losses(experiment, messages, self._network, self._links)
-        self._recorded = _hosts(run, SCHEDULER[0]) if has_events(run) else set()
-        self._counted = _hosts(run, counted.TABLE)
+        self._counted = hosts_of(run, counted.TABLE)
         self._counts: dict[tuple[int, str], tuple[counted.Counts, Connections]] = {}
         self._stamps = SocketStamps(run) if self._counted else None
 
@@ -223,7 +203,7 @@ class _Explained:
     def _loss(self, row: int, repeat: int, hop: tuple[int, int]) -> str:
         at = int(self._messages.ts[hop[0]][row])
         host, sender, counter, until, _ = self._places[hop[0]][repeat, at]
-        kernel = self._kernel(repeat, host)
+        kernel = self._kernels.of(repeat, host)
         begin = at if kernel is None or counter is None else kernel.time_of(counter)
         return self._losses.between(row, hop, host, sender, (begin, until))
 
@@ -235,7 +215,7 @@ class _Explained:
         named = str(events[first]), str(events[last]), length, err
         stamps = [int(messages.ts[each][row]) for each in hop]
         ends = [self._places[each][repeat, ts] for each, ts in zip(hop, stamps, strict=True)]
-        kernels = [self._kernel(repeat, place.host) for place in ends]
+        kernels = [self._kernels.of(repeat, place.host) for place in ends]
         link = ends[0].host, ends[1].host
         if kernels[1] is None and (repeat, link[1]) in self._counted:
             passage = self._over_links(hop).get(row)
@@ -321,7 +301,7 @@ class _Explained:
         self,
         repeat: int,
         named: tuple[str, str, int, int],
-        ends: Sequence[_Place],
+        ends: Sequence[Place],
         stamps: Sequence[int],
         passage: Passage | None,
     ) -> WhyHop:
@@ -355,24 +335,13 @@ class _Explained:
             self._passages[hop] = self._links.passages(self._messages, *hop)
         return self._passages[hop]
 
-    def _kernel(self, repeat: int, host: str) -> Scheduling | None:
-        name = self._kernel_of(repeat, host)
-        if (repeat, name) not in self._recorded:
-            return None
-        if (repeat, name) not in self._kernels:
-            self._kernels[repeat, name] = Scheduling(self._run, repeat, name)
-        return self._kernels[repeat, name]
-
     def _read(self, kind: Callable[[Run, int, str], _Read], repeat: int, host: str) -> _Read:
         """What a host's kernel has of a kind, which is read once."""
-        key = kind, repeat, self._kernel_of(repeat, host)
+        key = kind, repeat, self._kernels.name_of(repeat, host)
         if key not in self._found:
             self._found[key] = kind(self._run, *key[1:])
         found: _Read = self._found[key]
         return found
-
-    def _kernel_of(self, repeat: int, host: str) -> str:
-        return host if (repeat, host) in self._recorded else SHARED
 
 
 def _packets(
@@ -390,40 +359,6 @@ def _packets(
         )
         for each in packets
     )
-
-
-def _hosts(run: Run, table: str) -> set[tuple[int, str]]:
-    """The repeats and hosts of which a table has rows."""
-    if table not in run.tables:
-        return set()
-    return set(run.relation(table).project("repeat, host").distinct().fetchall())
-
-
-def _places(
-    run: Run, messages: Messages, rows: Sequence[int], number: int
-) -> dict[tuple[int, int], _Place]:
-    """Where messages were at an event, by repeat and global time."""
-    event = messages.path.events[number]
-    seen = [row for row in rows if messages.seen[number][row]]
-    if not seen:
-        return {}
-    times = ", ".join(str(ts) for ts in messages.ts[number][seen].tolist())
-    table = run.relation(event.table).filter(f"process = {literals(event.component)}")
-    # Where the path branches its messages may have other numbers there.
-    fields = [field for field in fields_of(messages.path.key) if field in table.columns]
-    key = ", ".join(f'"{field}"' for field in fields or ("ts",))
-    of_thread = "PARTITION BY repeat, host, tid ORDER BY ts"
-    # A program may record a message again.
-    before = f"lag(row({key})) OVER ({of_thread})"
-    id = "id" if "id" in table.columns else "NULL AS id"
-    table = table.project(
-        f"repeat, ts, host, tid, counter, {id}, row({key}) IS DISTINCT FROM {before} AS another"
-    )
-    other = "min(CASE WHEN another THEN ts END)"
-    after = f"{other} OVER ({of_thread} ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)"
-    found = table.project(f"repeat, ts, host, tid, counter, {after} AS next, id")
-    found = found.filter(f"ts IN ({times})")
-    return {(repeat, ts): _Place(*place) for repeat, ts, *place in found.fetchall()}
 
 
 def _length(messages: Messages, row: int, first: int, last: int) -> tuple[int, int]:

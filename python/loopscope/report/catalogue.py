@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from loopscope.analysis.messages import Messages
-from loopscope.analysis.why import can_explain, has_events
+from loopscope.analysis.recorded_kernels import has_events
+from loopscope.analysis.why import can_explain
 from loopscope.experiment import quantity
 from loopscope.report import figures
 from loopscope.report.canvas import FORMATS, WIDTHS, Format, Width, save, write_csv
@@ -373,7 +374,7 @@ def _waterfall(source: FigureSource, of: str, choice: Choice) -> Chart:
 
 
 def _causes(source: FigureSource, of: str, choice: Choice) -> Chart:
-    from loopscope.analysis.why import NothingRecordedError
+    from loopscope.analysis.recorded_kernels import NothingRecordedError
     from loopscope.report import cause_chart
 
     messages = source.messages(of)

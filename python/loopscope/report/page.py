@@ -8,7 +8,7 @@ from dataclasses import replace
 from loopscope.analysis import Results
 from loopscope.analysis.messages import Messages
 from loopscope.analysis.quantity_text import number
-from loopscope.analysis.why import has_events
+from loopscope.analysis.recorded_kernels import has_events
 from loopscope.experiment import MessagePath
 from loopscope.report import (
     analyses,

@@ -15,9 +15,9 @@ from loopscope.analysis.findings.result import Activity
 from loopscope.analysis.interrupts import Interrupts
 from loopscope.analysis.kernel_result import SHARED
 from loopscope.analysis.kernels import is_partial, rows_of
+from loopscope.analysis.recorded_kernels import SCHEDULER
 from loopscope.analysis.scheduling import IDLE
 from loopscope.analysis.threads import Threads
-from loopscope.analysis.why import SCHEDULER
 from loopscope.timeline.relation import literal
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from loopscope.analysis.findings.result import (
 from loopscope.analysis.findings.series import SEARCHES, Series
 from loopscope.analysis.findings.stepwise import search
 from loopscope.analysis.quantity_text import UNKNOWN_NS, number
-from loopscope.analysis.why import has_events
+from loopscope.analysis.recorded_kernels import has_events
 
 if TYPE_CHECKING:
     from loopscope.analysis.findings.series import Floats
