@@ -100,8 +100,8 @@ class Ledger:
 
     def relation(self, name: str) -> duckdb.DuckDBPyRelation:
         columns = (
-            "repeat host ts counter tid netns local remote source target seq bytes ack rcv_nxt "
-            "copied_seq snd_una snd_wnd snd_cwnd packets_out sacked_out mss nagle_off "
+            "repeat host ts err_ns counter tid netns local remote source target seq bytes ack "
+            "rcv_nxt copied_seq snd_una snd_wnd snd_cwnd packets_out sacked_out mss nagle_off "
             "congestion_state pacing protocol reason function"
         ).split()
         texts = ("host", "local", "remote", "source", "target", "reason", "function")

@@ -7,6 +7,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from loopscope.analysis.ledger import Carried, Held, Packet
 from loopscope.analysis.udp_ledger import IN_QUEUE, Drop, UdpLedger
@@ -69,8 +71,8 @@ class Ledger:
     def relation(self, name: str) -> duckdb.DuckDBPyRelation:
         texts = ("host", "source", "target", "local", "reason", "function")
         numbers = (
-            "repeat ts counter tid netns bytes length hash hashed fragment_id fragment_offset "
-            "fragments_follow socket"
+            "repeat ts err_ns counter tid netns bytes length hash hashed fragment_id "
+            "fragment_offset fragments_follow socket"
         ).split()
         types = dict.fromkeys(texts, pa.string()) | dict.fromkeys(numbers, pa.int64())
         types |= {"hash": pa.uint64(), "socket": pa.uint64()}
@@ -212,6 +214,34 @@ def test_datagrams_that_are_the_same_are_not_told_apart(more: dict[str, Any], kn
     ledger.read(9_000)
     ledger.sent(50 * MS, 7, **more)
     assert (ledger.carried(until=10_000) is not None) == known
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.integers(0, 2), st.sampled_from([0, 32, 32])), min_size=1
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_a_datagram_is_known_if_none_is_like_it(sent: list[tuple[int, int, int]]) -> None:
+    """A number or content that is not there may be any."""
+    ledger = Ledger()
+    for place, (content, number, hashed) in enumerate(sent):
+        more = {"fragment_id": number, "hashed": hashed}
+        ledger.sent(2_000 + 50_000 * place, content, **more)
+        ledger.arrived(12_000 + 50_000 * place, content, **more)
+        ledger.read(20_000 + 50_000 * place)
+    made = ledger.made()
+    for place, (content, number, hashed) in enumerate(sent):
+        alike = [
+            other
+            for other, of, seen in sent
+            if (other == content or not (seen and hashed)) and (of == number or not (of and number))
+        ]
+        begin = 1_000 + 50_000 * place
+        ends = begin, begin + 10_000, made, RECEIVER, begin + 30_000
+        found = made.carried(SENDER, *ends)
+        assert (found is not None) == (len(alike) == 1)
+        assert (made.traffic(SENDER, *ends) is not None) == (len(alike) == 1)
 
 
 def test_content_in_other_pages_is_not_looked_at() -> None:

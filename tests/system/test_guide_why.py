@@ -39,6 +39,9 @@ def test_the_guides_commands_name_the_cause(machine: Machine) -> None:
     assert re.search(lock + r"\(python\)", done.stdout, re.MULTILINE), done.stdout
     nagle = r"^FAIL +msg\.p99 < 10ms .*: held: by TCP of h1: Nagle's algorithm, until what was "
     assert re.search(nagle + "sent before was acknowledged", done.stdout, re.MULTILINE), done.stdout
+    times = r"^ +20ms +packet +[\d ]+  (2\d\.\d+) ms .*\n +20ms +message +10  (\d+\.\d+) ms "
+    means = re.search(times, done.stdout, re.MULTILINE)
+    assert means and 20 < float(means[1]) < float(means[2]), done.stdout
     room = "the network's code of h2 dropped it: its socket had no room (SOCKET_RCVBUFF, "
     main = r"^FAIL +msg\.lost == 0 .* % of the \d+ lost: between source/msg:sent and node/"
     assert re.search(main + "msg:received: " + re.escape(room), done.stdout, re.MULTILINE)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     import numpy.typing as npt
 
     Integers = npt.NDArray[np.int64]
@@ -26,6 +27,10 @@ class Rows(NamedTuple):
     def upto(self, at: int) -> int:
         """The number of events until an instant."""
         return int(self.ts.searchsorted(at, side="right"))
+
+    def row(self, place: int) -> dict[str, int]:
+        """The columns of one."""
+        return {name: int(column[place]) for name, column in self.columns.items()}
 
     def since(self, at: int) -> int:
         """The index of the first event from an instant on."""
@@ -59,6 +64,53 @@ class Packet(NamedTuple):
     bytes: int
     again: bool
     """Whether its first byte had left, or come, before."""
+
+
+class Packets(NamedTuple):
+    """Packets of a message at one device, a row for each, in the order of time."""
+
+    ts: Integers
+    err: Integers
+    """Maximum error of ``ts``."""
+    first: Integers
+    """Place of its first byte in the message."""
+    end: Integers
+    """The same, after its last byte."""
+
+    @property
+    def again(self) -> npt.NDArray[np.bool_]:
+        """Whether the first byte of each was in one before it."""
+        found = np.zeros(len(self.ts), np.bool_)
+        upto = np.maximum.accumulate(self.end)
+        for row in np.flatnonzero(self.first[1:] < upto[:-1]) + 1:
+            before = (self.first[:row] <= self.first[row]) & (self.first[row] < self.end[:row])
+            found[row] = before.any()
+        return found
+
+    @staticmethod
+    def joined(parts: Sequence[Packets]) -> Packets:
+        """Those of several parts of a message."""
+        columns = [np.concatenate(each) for each in zip(*parts, strict=True)]
+        order = np.argsort(columns[0], kind="stable")
+        return Packets(*(column[order] for column in columns))
+
+
+class Traffic(NamedTuple):
+    """The packets of a message at both devices."""
+
+    left: Packets
+    """Those that left the sender's machine, with those that were lost later."""
+    came: Packets
+    """Those that came to the receiver's machine."""
+
+    def listed(self) -> tuple[Packet, ...]:
+        """All of them, by time."""
+        found: list[Packet] = []
+        for came, of in ((False, self.left), (True, self.came)):
+            columns = (of.ts, of.first, of.end - of.first, of.again)
+            rows = zip(*(column.tolist() for column in columns), strict=True)
+            found += [Packet(ts, came, first, count, again) for ts, first, count, again in rows]
+        return tuple(sorted(found))
 
 
 @dataclass(frozen=True)

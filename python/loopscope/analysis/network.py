@@ -10,7 +10,7 @@ from loopscope.analysis.udp_ledger import Drop, UdpLedger
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loopscope.analysis.ledger import Carried
+    from loopscope.analysis.ledger import Carried, Traffic
     from loopscope.timeline import Run
 
 
@@ -24,6 +24,11 @@ class Network:
         self._has_tcp, self._has_udp = TcpLedger.recorded(run), UdpLedger.recorded(run)
         self._tcp: dict[tuple[int, str], TcpLedger] = {}
         self._udp: dict[tuple[int, str], UdpLedger] = {}
+
+    @staticmethod
+    def recorded(run: Run) -> bool:
+        """Whether a run has packets of a protocol."""
+        return TcpLedger.recorded(run) or UdpLedger.recorded(run)
 
     def carried(
         self,
@@ -55,6 +60,28 @@ class Network:
             by_udp = self._udp_of(repeat, here), self._udp_of(repeat, there)
             return by_udp[0].carried(sender, begin, until, by_udp[1], receiver, end, apart, packets)
         return None
+
+    def traffic(
+        self,
+        repeat: int,
+        hosts: tuple[str, str],
+        sender: int,
+        receiver: int,
+        within: tuple[int, int | None, int],
+        err_ns: int,
+    ) -> Traffic | None:
+        """The packets of the message that `carried` follows. Raises `RunError`."""
+        here, there = (self._kernel_of(repeat, host) for host in hosts)
+        begin, until, end = within
+        apart = 0 if here == there else err_ns
+        found = None
+        if self._has_tcp:
+            near, far = self._tcp_of(repeat, here), self._tcp_of(repeat, there)
+            found = near.traffic(sender, begin, until, far, receiver, end, apart)
+        if found is None and self._has_udp:
+            by_udp = self._udp_of(repeat, here), self._udp_of(repeat, there)
+            found = by_udp[0].traffic(sender, begin, until, by_udp[1], receiver, end, apart)
+        return found
 
     def dropped(
         self,

@@ -8,7 +8,6 @@ Sequence numbers are compared modulo 2**32 (RFC 9293, section 3.4).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ import pyarrow.compute as pc
 
 from loopscope.analysis.drop_reasons import reason_text
 from loopscope.analysis.kernels import rows_of
-from loopscope.analysis.ledger import IN_QUEUE, Carried, Held, Packet, Rows, coded, groups
+from loopscope.analysis.ledger import IN_QUEUE, Carried, Held, Packets, Rows, Traffic, coded, groups
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -68,6 +67,19 @@ _Ends = tuple[Connection, "TcpLedger", Connection]
 """The sender's connection, the receiver's kernel, and the connection as that has it."""
 
 
+class _Way(NamedTuple):
+    """A message's way through two sockets; see `Carried`."""
+
+    ends: _Ends
+    message: tuple[int, int]
+    """Where its bytes begin and end."""
+    given: int
+    sent: int
+    by: int
+    came: int
+    ready: int
+
+
 class TcpLedger:
     """The sockets and segments of a kernel in one repeat."""
 
@@ -103,8 +115,8 @@ class TcpLedger:
         self._reads = grouped(TABLES[1], socket, "copied_seq", by_thread=True)
         self._ready = grouped(TABLES[2], socket, "rcv_nxt")
         self._received = grouped(TABLES[3], socket, f"ack, {state}")
-        self._out = grouped(TABLES[4], packet, "seq, bytes")
-        self._in = grouped(TABLES[5], (packet[1], packet[0]), "seq, bytes")
+        self._out = grouped(TABLES[4], packet, "seq, bytes, err_ns")
+        self._in = grouped(TABLES[5], (packet[1], packet[0]), "seq, bytes, err_ns")
         resends = _RESENDS in run.tables
         self._resends = grouped(_RESENDS, socket, f"seq, {state}") if resends else {}
         queued = _QUEUED in run.tables
@@ -137,6 +149,37 @@ class TcpLedger:
         is not known: the message did not go over TCP, or the threads' calls leave open which of the
         bytes are its own.
         """
+        way = self._followed(sender, begin, until, there, receiver, end, apart)
+        if way is None:
+            return None
+        held = self._held(way.ends, way.message, way.given, way.sent, sender)
+        listed = self._traffic(way, begin, apart).listed() if packets else ()
+        return Carried("TCP", way.given, way.sent, way.by, way.came, way.ready, held, listed)
+
+    def traffic(
+        self,
+        sender: int,
+        begin: int,
+        until: int | None,
+        there: TcpLedger,
+        receiver: int,
+        end: int,
+        apart: int = 0,
+    ) -> Traffic | None:
+        """The segments of the message that `carried` follows."""
+        way = self._followed(sender, begin, until, there, receiver, end, apart)
+        return None if way is None else self._traffic(way, begin, apart)
+
+    def _followed(
+        self,
+        sender: int,
+        begin: int,
+        until: int | None,
+        there: TcpLedger,
+        receiver: int,
+        end: int,
+        apart: int,
+    ) -> _Way | None:
         for far in there._read_by.get(receiver, ()):
             reads = there._reads[receiver, far]
             last = reads.upto(end) - 1
@@ -147,12 +190,7 @@ class TcpLedger:
                 sends = self._sends.get((sender, near))
                 found = sends and self._written(sends, begin, until, end + apart, upto)
                 if found:
-                    ends = near, there, far
-                    way = self._way(ends, *found, end, sender, apart)
-                    if way is None or not packets:
-                        return way
-                    message = found[0], found[2]
-                    return replace(way, packets=self._packets(ends, message, begin, way, apart))
+                    return self._way((near, there, far), *found, end, apart)
         return None
 
     def _peers(self, connection: Connection) -> list[Connection]:
@@ -191,9 +229,8 @@ class TcpLedger:
         given: int,
         bytes_end: int,
         end: int,
-        sender: int,
         apart: int,
-    ) -> Carried | None:
+    ) -> _Way | None:
         near, there, far = ends
         ready, came, out = there._ready.get(far), there._in.get(far), self._out.get(near)
         if ready is None or came is None or out is None:
@@ -216,28 +253,22 @@ class TcpLedger:
         if not len(covering):
             return None
         gone, by = (int(each[sent][covering[-1]]) for each in (out.ts, out.columns["tid"]))
-        held = self._held(ends, (first, bytes_end), given, gone, sender)
-        return Carried("TCP", given, gone, by, came_at, at, held)
+        return _Way(ends, (first, bytes_end), given, gone, by, came_at, at)
 
-    def _packets(
-        self, ends: _Ends, message: tuple[int, int], begin: int, way: Carried, apart: int
-    ) -> tuple[Packet, ...]:
-        """The segments with bytes of a message, given by where these begin and end."""
-        near, there, far = ends
-        found: list[Packet] = []
-        sides = (False, self._out[near], begin), (True, there._in[far], begin - apart)
-        for came, packets, since in sides:
+    def _traffic(self, way: _Way, begin: int, apart: int) -> Traffic:
+        """The segments with bytes of a message, from its thread's call on."""
+        near, there, far = way.ends
+        begun, ended = way.message
+
+        def own(packets: Rows, since: int) -> Packets:
             rows = slice(packets.since(since), packets.upto(way.ready + apart))
-            columns = [packets.columns[name][rows].tolist() for name in ("seq", "bytes")]
-            before: list[tuple[int, int]] = []
-            for ts, seq, count in zip(packets.ts[rows].tolist(), *columns, strict=True):
-                first = max(int(_after(seq, message[0])), 0)
-                end = int(min(_after(seq + count, message[0]), _after(message[1], message[0])))
-                if end > first:
-                    again = any(begun <= first < ended for begun, ended in before)
-                    found.append(Packet(ts, came, first, end - first, again))
-                    before.append((first, end))
-        return tuple(sorted(found))
+            seq, count = packets.columns["seq"][rows], packets.columns["bytes"][rows]
+            first = np.maximum(_after(seq, begun), 0)
+            end = np.minimum(_after(seq + count, begun), _after(ended, begun))
+            columns = packets.ts[rows], packets.columns["err_ns"][rows], first, end
+            return Packets(*(column[end > first] for column in columns))
+
+        return Traffic(own(self._out[near], begin), own(there._in[far], begin - apart))
 
     def _held(
         self,

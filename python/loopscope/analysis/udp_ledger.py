@@ -8,13 +8,12 @@ one a message was.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from loopscope.analysis.kernels import rows_of
-from loopscope.analysis.ledger import IN_QUEUE, Carried, Held, Packet, Rows, coded, groups
+from loopscope.analysis.ledger import IN_QUEUE, Carried, Held, Packets, Rows, Traffic, coded, groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,8 +30,8 @@ QUEUED, OUT, IN, READY, READ = TABLES = tuple(
 """Those without which nothing can be said."""
 _DROPS = "kernel.packet_drop"
 _PACKET = """
-    tid, netns, bytes, hashed, fragment_id, fragment_offset, fragments_follow, hash AS content,
-    hash(source, target, length) AS flow,
+    tid, netns, err_ns, bytes, hashed, fragment_id, fragment_offset, fragments_follow,
+    hash AS content, hash(source, target, length) AS flow, hash(source, target) AS ends,
     hash(regexp_replace(source, ':[0-9]+$', ''), regexp_replace(target, ':[0-9]+$', ''),
         fragment_id) AS whole,
     regexp_extract(target, '[0-9]+$')::INTEGER AS port
@@ -52,6 +51,20 @@ class Drop(NamedTuple):
     """Its name in the kernel, such as SOCKET_RCVBUFF."""
     function: str
     """The kernel's function that did it."""
+
+
+class _Way(NamedTuple):
+    """A datagram's way; see `Carried`."""
+
+    datagram: dict[str, int]
+    """Its event where it was given to the queue."""
+    given: int
+    sent: int
+    by: int
+    came: int
+    ready: int
+    netns: int
+    """Where it came."""
 
 
 class UdpLedger:
@@ -81,6 +94,7 @@ class UdpLedger:
 
         self._sends = grouped(QUEUED, _PACKET, "tid")
         self._queued = grouped(QUEUED, _PACKET, "flow")
+        self._singles: dict[int, set[tuple[int, int]]] = {}
         self._out = grouped(OUT, _PACKET, "flow")
         self._in = grouped(IN, _PACKET, "flow")
         self._out_of_whole = grouped(OUT, _PACKET, "whole")
@@ -117,46 +131,79 @@ class UdpLedger:
         clock may be ``apart`` ns from the sender's. Of several datagrams the one counts that was
         sent last. ``packets``: with its fragments. None where it is not known.
         """
-        sends = self._sends.get((sender,))
-        if sends is None:
-            return None
-        last = sends.until(until, end + apart) - 1
-        for row in range(last, sends.since(begin) - 1, -1):
-            sent = {name: int(column[row]) for name, column in sends.columns.items()}
-            if sent["fragment_offset"]:
+        for sent, given in self._datagrams(sender, begin, until, end + apart):
+            arrival = next(there._arrivals(sent, given - apart, receiver, end), None)
+            if arrival is None:
                 continue
-            given = int(sends.ts[row])
-            for came, ready in there._arrivals(sent, given - apart, receiver, end):
-                if not self._is_the_only(sent, given):
-                    return None
-                way = self._way(sent, given, came, ready, apart)
-                if way is None or not packets:
-                    return way
-                return replace(way, packets=self._packets(sent, way, there, apart))
+            way = self._way(sent, given, arrival, apart)
+            if way is None:
+                return None
+            # A queue that holds nothing is passed in the sender's own call.
+            waited = way.by != sent["tid"] and way.sent > given
+            held = (Held(given, way.sent, IN_QUEUE),) if waited else ()
+            listed = self._traffic(way, there, apart).listed() if packets else ()
+            return Carried("UDP", given, way.sent, way.by, way.came, way.ready, held, listed)
         return None
 
-    def _packets(
-        self, sent: dict[str, int], way: Carried, there: UdpLedger, apart: int
-    ) -> tuple[Packet, ...]:
+    def traffic(
+        self,
+        sender: int,
+        begin: int,
+        until: int | None,
+        there: UdpLedger,
+        receiver: int,
+        end: int,
+        apart: int = 0,
+    ) -> Traffic | None:
+        """The packets of all datagrams of a message; see `carried`.
+
+        Those of a datagram that did not come are among them, if one did that was sent from the same
+        socket to the same address. None where one of the datagrams is not known.
+        """
+        found: list[tuple[int, Traffic]] = []
+        for sent, given in self._datagrams(sender, begin, until, end + apart):
+            arrival = next(there._arrivals(sent, given - apart, receiver, end), None)
+            if arrival is None:
+                since = given, end + apart
+                left = _own(self._out, self._out_of_whole, sent, *since, sent["netns"])
+                nothing = Packets(*(column[:0] for column in left))
+                found.append((sent["ends"], Traffic(left, nothing)))
+                continue
+            way = self._way(sent, given, arrival, apart)
+            if way is None:
+                return None
+            found.append((sent["ends"], self._traffic(way, there, apart)))
+        came = {ends for ends, each in found if len(each.came.ts)}
+        parts: list[Traffic] = []
+        place = 0
+        for ends, each in reversed(found):
+            if ends in came:
+                sides = [of._replace(first=of.first + place, end=of.end + place) for of in each]
+                parts.append(Traffic(*sides))
+                place = max(int(of.end.max(initial=place)) for of in sides)
+        if not parts:
+            return None
+        return Traffic(*(Packets.joined(of) for of in zip(*parts, strict=True)))
+
+    def _datagrams(
+        self, sender: int, begin: int, until: int | None, end: int
+    ) -> Iterator[tuple[dict[str, int], int]]:
+        """What a thread gave to the queue in a time, each with when, the last first."""
+        sends = self._sends.get((sender,))
+        if sends is None:
+            return
+        for row in range(sends.until(until, end) - 1, sends.since(begin) - 1, -1):
+            if not sends.columns["fragment_offset"][row]:
+                yield sends.row(row), int(sends.ts[row])
+
+    def _traffic(self, way: _Way, there: UdpLedger, apart: int) -> Traffic:
         """The packets of a datagram."""
-        found = []
+        sent = way.datagram
         sides = (
-            (False, self._out, self._out_of_whole, way.given, way.sent),
-            (True, there._in, there._in_of_whole, way.given - apart, way.came),
+            (self._out, self._out_of_whole, sent, way.given, way.sent, sent["netns"]),
+            (there._in, there._in_of_whole, sent, way.given - apart, way.ready, way.netns),
         )
-        for came, whole, fragments, since, upto in sides:
-            in_parts = sent["fragments_follow"]
-            rows = fragments[sent["whole"],] if in_parts else whole[sent["flow"],]
-            within = slice(rows.since(since), rows.upto(upto))
-            last = int(rows.columns["netns"][within.stop - 1])
-            own = np.arange(within.start, within.stop)
-            for place in own if in_parts else own[_same(rows, within, sent)]:
-                row = {name: int(column[place]) for name, column in rows.columns.items()}
-                if row["netns"] == (last if came else sent["netns"]):
-                    # The header is in the first one alone.
-                    first = max(row["fragment_offset"] - _HEADER, 0)
-                    found.append(Packet(int(rows.ts[place]), came, first, row["bytes"], False))
-        return tuple(sorted(found))
+        return Traffic(*(_own(*side) for side in sides))
 
     def dropped(self, sender: int, begin: int, until: int | None, there: UdpLedger) -> Drop | None:
         """Where the kernels dropped a datagram that a thread sent after ``begin``.
@@ -168,7 +215,7 @@ class UdpLedger:
             return None
         last = (len(sends.ts) if until is None else sends.since(until)) - 1
         for row in range(last, sends.since(begin) - 1, -1):
-            sent = {name: int(column[row]) for name, column in sends.columns.items()}
+            sent = sends.row(row)
             given = int(sends.ts[row])
             if sent["fragment_offset"] or not self._is_the_only(sent, given):
                 continue
@@ -187,8 +234,8 @@ class UdpLedger:
 
     def _arrivals(
         self, sent: dict[str, int], since: int, receiver: int, end: int
-    ) -> Iterator[tuple[int, int]]:
-        """When a datagram came here, and was in a socket that the thread then read from.
+    ) -> Iterator[tuple[int, int, int]]:
+        """When a datagram came here, was in a socket that the thread then read from, and where.
 
         The last first.
         """
@@ -206,17 +253,25 @@ class UdpLedger:
                     continue
                 ready_at = int(ready.ts[first])
                 if reads.upto(end) > reads.since(ready_at):
-                    yield at, ready_at
+                    yield at, ready_at, netns
 
     def _is_the_only(self, sent: dict[str, int], given: int) -> bool:
         """Whether no other datagram of the time was the same."""
         rows = self._queued[sent["flow"],]
+        if sent["flow"] not in self._singles:
+            self._singles[sent["flow"]] = _singles(rows)
+        if (sent["content"], sent["fragment_id"]) in self._singles[sent["flow"]]:
+            return True
         near = slice(rows.since(given - _SAME_NS), rows.upto(given + _SAME_NS))
         return int(np.count_nonzero(_same(rows, near, sent))) == 1
 
     def _way(
-        self, sent: dict[str, int], given: int, came: int, ready: int, apart: int
-    ) -> Carried | None:
+        self, sent: dict[str, int], given: int, arrival: tuple[int, int, int], apart: int
+    ) -> _Way | None:
+        """None where another datagram was the same, or it is not known when it left."""
+        came, ready, netns = arrival
+        if not self._is_the_only(sent, given):
+            return None
         found = _of(self._out, self._out_of_whole, sent, given, came + apart)
         if found is None:
             return None
@@ -225,10 +280,7 @@ class UdpLedger:
         if not own:
             return None
         gone, by = int(rows.ts[own[-1]]), int(rows.columns["tid"][own[-1]])
-        # A queue that holds nothing is passed in the sender's own call.
-        waited = by != sent["tid"] and gone > given
-        held = (Held(given, gone, IN_QUEUE),) if waited else ()
-        return Carried("UDP", given, gone, by, came, ready, held)
+        return _Way(sent, given, gone, by, came, ready, netns)
 
 
 def _of(
@@ -252,6 +304,45 @@ def _of(
         is_one = _same(rows, within, sent)
     places = (within.start + np.flatnonzero(is_one)).tolist()
     return (rows, places) if places else None
+
+
+def _singles(rows: Rows) -> set[tuple[int, int]]:
+    """Content and number of the datagrams of a flow that cannot be taken for any other of it.
+
+    The set may lack some. It spares most comparisons with all datagrams of the time.
+    """
+    content, ids = rows.columns["content"], rows.columns["fragment_id"]
+    if not rows.columns["hashed"].all():
+        return set()
+    keys = content if (ids == 0).any() else content ^ (ids << 31)
+    _, first, count = np.unique(keys, return_index=True, return_counts=True)
+    single = first[count == 1]
+    return set(zip(content[single].tolist(), ids[single].tolist(), strict=True))
+
+
+def _own(
+    packets: dict[tuple[int, ...], Rows],
+    fragments: dict[tuple[int, ...], Rows],
+    sent: dict[str, int],
+    since: int,
+    upto: int,
+    netns: int,
+) -> Packets:
+    """The packets of a datagram at a device of a namespace in a time."""
+    in_parts = sent["fragments_follow"]
+    rows = fragments.get((sent["whole"],)) if in_parts else packets.get((sent["flow"],))
+    if rows is None:
+        nothing = np.empty(0, np.int64)
+        return Packets(nothing, nothing, nothing, nothing)
+    within = slice(rows.since(since), rows.upto(upto))
+    columns = {name: column[within] for name, column in rows.columns.items()}
+    own = columns["netns"] == netns
+    if not in_parts:
+        own &= _same(rows, within, sent)
+    # The header is in the first one alone.
+    first = np.maximum(columns["fragment_offset"] - _HEADER, 0)
+    each = rows.ts[within], columns["err_ns"], first, first + columns["bytes"]
+    return Packets(*(column[own] for column in each))
 
 
 def _same(rows: Rows, within: slice, other: dict[str, int]) -> npt.NDArray[np.bool_]:

@@ -47,8 +47,8 @@ def figure(
         typer.Argument(
             metavar="KIND [OF…]",
             help="ccdf loop, for example: a kind of figure, then what it is to be of (a path, "
-            "'PATH[EVENT -> EVENT]', either with .age, a value, group:name.field); or one of the "
-            "experiment's own. Default: all. --list shows what there is.",
+            "'PATH[EVENT -> EVENT]', either with .age or .packets, a value, group:name.field); or "
+            "one of the experiment's own. Default: all. --list shows what there is.",
             show_default=False,
             autocompletion=_complete,
         ),

@@ -87,6 +87,15 @@ def why(
             "the class tcp or udp was recorded.",
         ),
     ] = False,
+    datagrams: Annotated[
+        bool,
+        typer.Option(
+            "--datagrams",
+            help="Mean and deviation of the times of single packets on each hop between two hosts, "
+            "of the messages there and of the whole path, where the class tcp or udp was recorded; "
+            "of a sweep at each point.",
+        ),
+    ] = False,
     rank: Annotated[
         bool,
         typer.Option(
@@ -111,9 +120,8 @@ def why(
         typer.Option("--json", help="Print a JSON object for each message, or for the whole list."),
     ] = False,
 ) -> None:
-    from loopscope.analysis.messages import read_messages
-    from loopscope.analysis.ways import messages_along
-    from loopscope.analysis.why import NothingRecordedError
+    from loopscope.analysis.recorded_kernels import NothingRecordedError
+    from loopscope.cli.datagrams import lines_of
     from loopscope.report.catalogue import duration_ns
     from loopscope.report.samples import FigureError
     from loopscope.timeline import RunError, open_run
@@ -127,20 +135,28 @@ def why(
         exits.end(exits.USAGE, "--rank and --without are of many messages, --message of one")
     if packets and (lost or rank or without is not None):
         exits.end(exits.USAGE, "--packets excludes --lost, --rank and --without")
+    if datagrams and (lost or packets or rank or any(each is not None for each in others)):
+        exits.end(
+            exits.USAGE,
+            "--datagrams is of all messages: it excludes --worst, --message, --over, --lost, "
+            "--packets, --rank and --without",
+        )
     if rank and without is not None:
         exits.end(exits.USAGE, "--rank excludes --without")
     if without is not None and (worst is not None or over is not None):
         exits.end(exits.USAGE, "--without is of all messages: it excludes --worst and --over")
     try:
         over_ns = duration_ns("--over", over)
+
+        def messages_of(opened: Run) -> Messages:
+            return _messages(opened, path, (start, end, through))
+
+        if datagrams:
+            for line in lines_of(run, point, as_json, messages_of):
+                typer.echo(line)
+            return
         opened = open_run(run, point)
-        chosen = _path(opened, path)
-        if chosen.edges:
-            messages = messages_along(opened, chosen, start, end, through)
-        elif start or end or through:
-            exits.end(exits.USAGE, "--from, --to and --through are of paths that branch")
-        else:
-            messages, _ = read_messages(opened, chosen)
+        messages = messages_of(opened)
         if lost:
             lines = _lost(opened, messages, as_json)
         elif rank:
@@ -154,6 +170,21 @@ def why(
             typer.echo(line)
     except (FigureError, NothingRecordedError, RunError) as error:
         exits.end(exits.USAGE, str(error))
+
+
+def _messages(
+    run: Run, name: str | None, along: tuple[str | None, str | None, str | None]
+) -> Messages:
+    """The messages of a path; of one that branches those ``along`` a way, see `messages_along`."""
+    from loopscope.analysis.messages import read_messages
+    from loopscope.analysis.ways import messages_along
+
+    chosen = _path(run, name)
+    if chosen.edges:
+        return messages_along(run, chosen, *along)
+    if any(along):
+        exits.end(exits.USAGE, "--from, --to and --through are of paths that branch")
+    return read_messages(run, chosen)[0]
 
 
 def _path(run: Run, name: str | None) -> MessagePath:

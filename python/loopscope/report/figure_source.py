@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loopscope.analysis.datagrams import between_hosts, has_packets
+from loopscope.analysis.recorded_kernels import NothingRecordedError
 from loopscope.experiment.grammar import ExpressionError
 from loopscope.experiment.statistic_names import Subject, parse_subject
 from loopscope.report.path_samples import (
     AGE,
+    PACKETS,
     Part,
     Sampled,
     ages_of,
     joins,
+    packets_of,
     part_of,
     sample_table,
     sampled_of,
@@ -131,6 +135,7 @@ class FigureSource:
     def subjects(self) -> dict[str, str]:
         """Possible subjects of figures of samples, and a description of each."""
         found: dict[str, str] = {}
+        run = self.points[0].run if self.swept else self.run
         for path in self.paths.values():
             for what, parts in (("path", path.ends), ("hop", path.hops)):
                 for ends in parts:
@@ -138,10 +143,11 @@ class FigureSource:
             for ends in (*path.ends, *path.hops):
                 if joins(path, ends):
                     found[text_of(path, ends) + AGE] = "age of the data at each use"
+            for ends in between_hosts(path) if has_packets(run) else ():
+                found[text_of(path, ends) + PACKETS] = "time of single packets"
         for value in self.experiment.values if self.experiment else ():
             if value.field is not None:
                 found[value.name] = f"{value.field} of {value.entity}"
-        run = self.points[0].run if self.swept else self.run
         for name in run.tables:
             for column, kind in column_types(run.relation(name)).items():
                 if column not in _OF_EVERY_EVENT and kind in NUMBERS:
@@ -199,8 +205,9 @@ class FigureSource:
     def samples(self, text: str) -> Sampled:
         """The samples that `text` names.
 
-        It is a path, `PATH[EVENT -> EVENT]`, with `.age` the age of the data there, a value, or a
-        field of events as `group:name.field` or `component/group:name.field`.
+        It is a path, `PATH[EVENT -> EVENT]`, with `.age` the age of the data there, with `.packets`
+        the packets of a hop, a value, or a field of events as `group:name.field` or
+        `component/group:name.field`.
 
         Raises `FigureError` where the run has no such thing, or nothing was seen of it.
         """
@@ -231,10 +238,14 @@ class FigureSource:
     def _of_part(self, text: str, part: Subject) -> Part:
         path, ends = self._ends(part)
         try:
+            if part.stat == PACKETS[1:]:
+                return packets_of(self.run, self.results, path, ends)
             return (ages_of if part.stat else part_of)(self.results, path.name, ends)
+        except NothingRecordedError as error:
+            raise FigureError(str(error)) from error
         except ValueError as error:
-            ages = [each for each in self.subjects if each.endswith(AGE)]
-            known = f"; there is: {', '.join(ages) or 'none'}" if part.stat else ""
+            alike = [each for each in self.subjects if each.endswith(f".{part.stat}")]
+            known = f"; there is: {', '.join(alike) or 'none'}" if part.stat else ""
             raise FigureError(f"{text}: {error}{known}") from error
 
     def _ends(self, part: Subject) -> tuple[MessagePath, tuple[int, int]]:
@@ -244,9 +255,10 @@ class FigureSource:
         path = self.paths[name]
         if part.part is None:
             if len(path.ends) > 1:
-                age = AGE if part.stat else ""
-                parts = (ends for ends in path.ends if not age or joins(path, ends))
-                known = ", ".join(f"'{text_of(path, ends)}{age}'" for ends in parts)
+                of = f".{part.stat}" if part.stat else ""
+                parts = [ends for ends in path.ends if of != AGE or joins(path, ends)]
+                parts = between_hosts(path) if of == PACKETS else parts
+                known = ", ".join(f"'{text_of(path, ends)}{of}'" for ends in parts)
                 raise FigureError(f"path {name} has several ends: name one of {known or 'none'}")
             return path, path.ends[0]
         events = [str(each) for each in path.events]
@@ -304,12 +316,12 @@ class FigureSource:
 
 
 def _part_of(text: str) -> Subject | None:
-    """A path or a part of it, or the age of the data there; None of another text."""
+    """A path or a part of it, the age of the data there or its packets; None of another text."""
     try:
         found = parse_subject(text)
     except ExpressionError:
         return None
-    return found if found.stat in (None, AGE[1:]) else None
+    return found if found.stat in (None, AGE[1:], PACKETS[1:]) else None
 
 
 def chosen(

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loopscope.analysis.datagrams import between_hosts, followed
 from loopscope.analysis.message_dag import Fate
+from loopscope.analysis.ways import messages_along
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -18,8 +20,10 @@ if TYPE_CHECKING:
     from loopscope.analysis.measured_dag import MeasuredDag
     from loopscope.analysis.messages import Intervals, Messages
     from loopscope.experiment import MessagePath
+    from loopscope.timeline import Run
 
 AGE = ".age"
+PACKETS = ".packets"
 _FATES = {
     "lost": Fate.LOST,
     "superseded": Fate.SUPERSEDED,
@@ -161,6 +165,35 @@ def ages_of(results: Results, path: str, ends: tuple[int, int]) -> Part:
                 "without data": ~used.made & ~used.undecided,
             }.items()
         },
+    )
+
+
+def packets_of(run: Run, results: Results, path: MessagePath, ends: tuple[int, int]) -> Part:
+    """The times of single packets on one of its hops.
+
+    Raises `ValueError` where it is no hop between two hosts, NothingRecordedError and `RunError`.
+    """
+    if ends not in between_hosts(path):
+        raise ValueError("packets are drawn of a hop between two hosts")
+    hop = ends
+    if path.name in results.graph_messages:
+        first, last = (str(path.events[each]) for each in ends)
+        messages, hop = messages_along(run, path, first, last, None), (0, 1)
+    else:
+        messages = results.messages[path.name]
+    found = followed(run, messages, hop)
+    origin = {repeat: messages.begins[repeat] for repeat in np.unique(messages.repeat).tolist()}
+    unknown = np.array(list(found.not_followed), np.intp)
+    repeat, ts = messages.repeat[unknown], messages.ts[hop[0]][unknown]
+    return Part(
+        text=text_of(path, ends) + PACKETS,
+        name="time of a packet",
+        title=f"{path.name}: packets from {path.events[ends[0]]} to {path.events[ends[1]]}",
+        what="packets",
+        intervals=found.packets,
+        origin=origin,
+        hosts=_hosts(path),
+        without={"without packets": Instants(repeat, _since(repeat, ts, origin))},
     )
 
 
