@@ -345,4 +345,4 @@ def test_a_run_without_packets_says_what_to_record(tmp_path: Path) -> None:
         datagrams(open_run(planted.run), planted.read)
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 2
-    assert "record them with `kernel: [sched:*, tcp:*]`" in done.output
+    assert "record both with `kernel: [sched:*, tcp:*]`" in done.output

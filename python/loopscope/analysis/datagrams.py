@@ -146,8 +146,8 @@ def _check_recorded(run: Run) -> None:
     """Raises NothingRecordedError of a run without packets."""
     if not has_packets(run):
         raise NothingRecordedError(
-            f"{run.path} has no events of packets: record them with `kernel: [sched:*, tcp:*]`, or "
-            "udp:*, in the experiment's `trace`, as root"
+            f"{run.path} has no events of packets, or none of the kernel's scheduler: record both "
+            "with `kernel: [sched:*, tcp:*]`, or udp:*, in the experiment's `trace`, as root"
         )
 
 
