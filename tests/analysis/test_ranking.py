@@ -11,9 +11,10 @@ import pytest
 from synthetic_run import SECOND, Host, Row, SyntheticRun, event, expectation, path
 
 from loopscope.analysis import analyse
+from loopscope.analysis.kernel_causes import WhyPart
 from loopscope.analysis.messages import read_messages
 from loopscope.analysis.ranking import limit_of, rank, without
-from loopscope.analysis.why import WhyHop, WhyMessage, WhyPart, why
+from loopscope.analysis.why import WhyHop, WhyMessage, why
 from loopscope.experiment.measures import Allowed, Expectation, Hop, Requirement
 from loopscope.timeline import open_run
 

@@ -218,6 +218,14 @@ def mostly_unknown(parts: Sequence[Part]) -> bool:
     return unknown > max(whole // 20, 2_000)
 
 
+def prefixed(parts: Sequence[Part], text: str) -> list[Part]:
+    """The parts; the first one with a text before its cause, where it is of no known thread."""
+    first, *others = parts
+    if first.name == "unknown" and first.tid is None:
+        return [replace(first, what=f"{text}; {first.what}"), *others]
+    return [*parts]
+
+
 def split(
     scheduling: Scheduling,
     sender: int | None,

@@ -3,72 +3,39 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from loopscope.analysis import counted
-from loopscope.analysis.calls import Calls
-from loopscope.analysis.causes import UNKNOWN, Causes
 from loopscope.analysis.counted_tcp import Connections
 from loopscope.analysis.critical_path import (
     Part,
     between_kernels,
-    during_sleep,
     mostly_unknown,
     over_link,
     over_network,
+    prefixed,
     split,
 )
-from loopscope.analysis.document import OPTIONAL, UNLESS_EMPTY, Document
+from loopscope.analysis.document import UNLESS_EMPTY, Document
 from loopscope.analysis.hop_decomposition import LinkEvents, Passage
+from loopscope.analysis.kernel_causes import Kernels, WhyPart, fitted
 from loopscope.analysis.losses import Losses
 from loopscope.analysis.measured_links import read_links
 from loopscope.analysis.network import Network
-from loopscope.analysis.page_faults import PageFaults
 from loopscope.analysis.places import Place, read_places
-from loopscope.analysis.quantity_text import duration, maximum_error, number
-from loopscope.analysis.recorded_kernels import (
-    NothingRecordedError,
-    RecordedKernels,
-    has_events,
-    hosts_of,
-)
-from loopscope.analysis.scheduling import Scheduling
-from loopscope.analysis.sleeps import Sleeps
+from loopscope.analysis.quantity_text import duration, maximum_error
+from loopscope.analysis.recorded_kernels import NothingRecordedError, has_events, hosts_of
 from loopscope.analysis.socket_stamps import SocketStamps
-from loopscope.analysis.threads import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from loopscope.analysis.ledger import Packet
     from loopscope.analysis.messages import Messages, Rows
     from loopscope.timeline import Run
-
-_Read = TypeVar("_Read")
-
-
-@dataclass(frozen=True)
-class WhyPart(Document):
-    """A part of a hop; the parts of a hop follow each other and add up to it."""
-
-    name: str
-    ns: int
-    cause: str
-    """In words."""
-    page_faults: Annotated[int | None, OPTIONAL] = None
-    """How many the thread had while it was running. None: it was not, or they are not known."""
-    stolen_ns: Annotated[int | None, OPTIONAL] = None
-    """The most that a hypervisor may have taken while it was running, ns. None: nothing."""
-
-    def told(self) -> str:
-        """The cause, with the number of page faults and what may have been stolen, if any."""
-        more = f" (page faults: {number(self.page_faults)})" if self.page_faults else ""
-        if self.stolen_ns:
-            more += f" (the hypervisor had up to {duration(self.stolen_ns)} of it)"
-        return f"{self.cause}{more}"
 
 
 @dataclass(frozen=True)
@@ -145,10 +112,7 @@ def why(
     NothingRecordedError, and RunError.
     """
     if not can_explain(run):
-        raise NothingRecordedError(
-            f"{run.path} has no events of the kernel's scheduler: record them with "
-            "`kernel: [sched:*, irq:*, softirq:*]` in the experiment's `trace`, as root"
-        )
+        raise NothingRecordedError(run)
     explained = _Explained(run, messages, rows, ends or messages.path.loop, packets)
     return [explained.message(row) for row in rows]
 
@@ -171,8 +135,7 @@ class _Explained:
         self._places = [
             read_places(run, messages, rows, each) for each in range(len(messages.seen))
         ]
-        self._kernels = RecordedKernels(run)
-        self._found: dict[tuple[object, int, str], Any] = {}
+        self._kernels = Kernels(run)
         found, _ = read_links(run)
         experiment = run.specification
         emulation = None if experiment is None else experiment.network.emulation
@@ -251,7 +214,7 @@ class _Explained:
         elif here and sender is not None:
             parts = split(scheduling, sender, begin, receiver, end)
             if unknown_link and begin < end:
-                parts = _prefixed(parts, unknown_link)
+                parts = prefixed(parts, unknown_link)
             if carried is not None and (carried.held or mostly_unknown(parts)):
                 parts = over_network(
                     scheduling, sender, begin, carried, receiver, end, unknown_link
@@ -266,36 +229,17 @@ class _Explained:
         elif length > 0:
             # The sender is none of this kernel's threads, and what it did is not looked at.
             parts = split(scheduling, None, end - length, receiver, end)
-            parts = _prefixed(parts, f"on its way from {link[0]}")
+            parts = prefixed(parts, f"on its way from {link[0]}")
         else:
             parts = []
         protocol = carried.protocol if carried else ""
-        caused: list[tuple[Part, Causes]] = []
-        for host, kernel, of_side in zip(link, kernels, (near, parts), strict=True):
-            if kernel is not None:
-                causes = self._causes(repeat, host, kernel, passage, protocol, link)
-                calls = self._read(Calls, repeat, host)
-                caused += [
-                    (cut, causes)
-                    for part in of_side
-                    for each in (during_sleep(kernel, part) if causes.is_lock(part) else [part])
-                    for cut in calls.cut(kernel, each)
-                ]
+        caused = [
+            each
+            for host, of_side in zip(link, (near, parts), strict=True)
+            for each in self._kernels.caused(repeat, host, of_side, link, passage, protocol)
+        ]
         told = () if carried is None else _packets(carried.packets, link, begin, end - length)
-        return WhyHop(*named, _fitted(caused, end - length, end), None, told)
-
-    def _causes(
-        self,
-        repeat: int,
-        host: str,
-        scheduling: Scheduling,
-        passage: Passage | None,
-        protocol: str,
-        link: tuple[str, str],
-    ) -> Causes:
-        threads, sleeps = self._read(Threads, repeat, host), self._read(Sleeps, repeat, host)
-        faults = self._read(PageFaults, repeat, host)
-        return Causes(scheduling, threads, sleeps, faults, passage, protocol, *link)
+        return WhyHop(*named, fitted(caused, end - length, end), None, told)
 
     def _by_counts(
         self,
@@ -335,14 +279,6 @@ class _Explained:
             self._passages[hop] = self._links.passages(self._messages, *hop)
         return self._passages[hop]
 
-    def _read(self, kind: Callable[[Run, int, str], _Read], repeat: int, host: str) -> _Read:
-        """What a host's kernel has of a kind, which is read once."""
-        key = kind, repeat, self._kernels.name_of(repeat, host)
-        if key not in self._found:
-            self._found[key] = kind(self._run, *key[1:])
-        found: _Read = self._found[key]
-        return found
-
 
 def _packets(
     packets: Sequence[Packet], hosts: tuple[str, str], begin: int, begin_there: int
@@ -366,43 +302,11 @@ def _length(messages: Messages, row: int, first: int, last: int) -> tuple[int, i
     return int(interval.length[0]), int(interval.err[0])
 
 
-def _prefixed(parts: list[Part], text: str) -> list[Part]:
-    """The parts; the first one with a text before its cause, where it is of no known thread."""
-    first, *others = parts
-    if first.name == UNKNOWN and first.tid is None:
-        return [replace(first, what=f"{text}; {first.what}"), *others]
-    return parts
-
-
-def _fitted(parts: Sequence[tuple[Part, Causes]], begin: int, end: int) -> tuple[WhyPart, ...]:
-    """The parts as far as they are within the hop, which the clocks' error may make shorter.
-
-    Where it makes it longer the first one has the rest. Neighbours of the same cause are one.
-    """
-    found: list[WhyPart] = []
-    for place, (part, causes) in enumerate(parts):
-        start = begin if place == 0 else max(part.start, begin)
-        ns = min(part.end, end) - start
-        if ns <= 0:
-            continue
-        told = replace(part, start=max(part.start, begin), end=min(part.end, end))
-        cause, faults = causes.of(told), causes.page_faults(told)
-        stolen = causes.stolen(told)
-        if found and (found[-1].name, found[-1].cause) == (part.name, cause):
-            before = found.pop()
-            ns += before.ns
-            stolen += before.stolen_ns or 0
-            known = faults is not None and before.page_faults is not None
-            faults = (faults or 0) + (before.page_faults or 0) if known else None
-        found.append(WhyPart(part.name, ns, cause, faults, stolen or None))
-    return tuple(found)
-
-
-def summary(path: str, message: WhyMessage) -> str:
+def summary(path: str, message: WhyMessage, kind: str = "message") -> str:
     """`message 8812: loop 14.2 ms ± 0.8 µs: 9 ms runnable: n1 of h2 waited on cpu1 behind hog`."""
     if message.lost:
-        return f"message {message.id}: {path}: lost {message.loss or ''}".rstrip()
-    text = f"message {message.id}: {path} {duration(message.ns)} {maximum_error(message.err_ns)}"
+        return f"{kind} {message.id}: {path}: lost {message.loss or ''}".rstrip()
+    text = f"{kind} {message.id}: {path} {duration(message.ns)} {maximum_error(message.err_ns)}"
     largest = message.causes().most_common(1)
     if not largest:
         return text

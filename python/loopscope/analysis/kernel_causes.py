@@ -1,0 +1,118 @@
+"""The causes of parts that the kernels of a run tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from loopscope.analysis.calls import Calls
+from loopscope.analysis.causes import Causes
+from loopscope.analysis.critical_path import during_sleep
+from loopscope.analysis.document import OPTIONAL, Document
+from loopscope.analysis.page_faults import PageFaults
+from loopscope.analysis.quantity_text import duration, number
+from loopscope.analysis.recorded_kernels import RecordedKernels
+from loopscope.analysis.sleeps import Sleeps
+from loopscope.analysis.threads import Threads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from loopscope.analysis.critical_path import Part
+    from loopscope.analysis.hop_decomposition import Passage
+    from loopscope.timeline import Run
+
+_Read = TypeVar("_Read")
+Caused = tuple["Part", Causes]
+"""A part, and what its cause is named by."""
+
+
+@dataclass(frozen=True)
+class WhyPart(Document):
+    """A part of a hop; the parts of a hop follow each other and add up to it."""
+
+    name: str
+    ns: int
+    cause: str
+    """In words."""
+    page_faults: Annotated[int | None, OPTIONAL] = None
+    """How many the thread had while it was running. None: it was not, or they are not known."""
+    stolen_ns: Annotated[int | None, OPTIONAL] = None
+    """The most that a hypervisor may have taken while it was running, ns. None: nothing."""
+
+    def told(self) -> str:
+        """The cause, with the number of page faults and what may have been stolen, if any."""
+        more = f" (page faults: {number(self.page_faults)})" if self.page_faults else ""
+        if self.stolen_ns:
+            more += f" (the hypervisor had up to {duration(self.stolen_ns)} of it)"
+        return f"{self.cause}{more}"
+
+
+class Kernels(RecordedKernels):
+    """The kernels of a run, and all that is recorded of them, each read once."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self._found: dict[tuple[object, int, str], Any] = {}
+
+    def caused(
+        self,
+        repeat: int,
+        host: str,
+        parts: Sequence[Part],
+        link: tuple[str, str],
+        passage: Passage | None = None,
+        protocol: str = "",
+    ) -> list[Caused]:
+        """The parts that threads of a host's kernel had of a hop between two hosts.
+
+        Sleeps for a lock are cut by what its holder did, the others by system calls.
+        """
+        kernel = self.of(repeat, host)
+        if kernel is None:
+            return []
+        threads, sleeps = (
+            self._once(Threads, repeat, host),
+            self._once(Sleeps, repeat, host),
+        )
+        faults = self._once(PageFaults, repeat, host)
+        causes = Causes(kernel, threads, sleeps, faults, passage, protocol, *link)
+        calls = self._once(Calls, repeat, host)
+        return [
+            (cut, causes)
+            for part in parts
+            for each in (during_sleep(kernel, part) if causes.is_lock(part) else [part])
+            for cut in calls.cut(kernel, each)
+        ]
+
+    def _once(self, kind: Callable[[Run, int, str], _Read], repeat: int, host: str) -> _Read:
+        """What a host's kernel has of a kind, which is read once."""
+        key = kind, repeat, self.name_of(repeat, host)
+        if key not in self._found:
+            self._found[key] = kind(self._run, *key[1:])
+        found: _Read = self._found[key]
+        return found
+
+
+def fitted(parts: Sequence[Caused], begin: int, end: int) -> tuple[WhyPart, ...]:
+    """The parts as far as they are within the hop, which the clocks' error may make shorter.
+
+    Where it makes it longer the first one has the rest. Neighbours of the same cause are one.
+    """
+    found: list[WhyPart] = []
+    for place, (part, causes) in enumerate(parts):
+        start = begin if place == 0 else max(part.start, begin)
+        ns = min(part.end, end) - start
+        if ns <= 0:
+            continue
+        told = replace(part, start=max(part.start, begin), end=min(part.end, end))
+        cause, faults = causes.of(told), causes.page_faults(told)
+        stolen = causes.stolen(told)
+        if found and (found[-1].name, found[-1].cause) == (part.name, cause):
+            before = found.pop()
+            ns += before.ns
+            stolen += before.stolen_ns or 0
+            known = faults is not None and before.page_faults is not None
+            faults = (faults or 0) + (before.page_faults or 0) if known else None
+        found.append(WhyPart(part.name, ns, cause, faults, stolen or None))
+    return tuple(found)
