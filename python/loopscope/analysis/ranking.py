@@ -90,11 +90,11 @@ def without(found: Sequence[WhyMessage], cause: str) -> WithoutCause:
     before = np.array(lengths)
     held = np.array(taken)
     return WithoutCause(
-        cause, len(before), int((held > 0).sum()), _times(before), _times(before - held)
+        cause, len(before), int((held > 0).sum()), times_of(before), times_of(before - held)
     )
 
 
-def _times(lengths: Nanoseconds) -> dict[str, int]:
+def times_of(lengths: Nanoseconds) -> dict[str, int]:
     rising = np.sort(lengths)
     ranks = {"p50": 50, "p99": 99}
     found = {name: int(rising[-(-len(rising) * q // 100) - 1]) for name, q in ranks.items()}

@@ -18,6 +18,16 @@ class NothingRecordedError(Exception):
     """The run has none of the kernel's events that it takes; the text says so, and what to do."""
 
 
+class NoSchedulerError(NothingRecordedError):
+    """The run has no events of the scheduler."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(
+            f"{run.path} has no events of the kernel's scheduler: record them with "
+            "`kernel: [sched:*, irq:*, softirq:*]` in the experiment's `trace`, as root"
+        )
+
+
 class RecordedKernels:
     """Those of all repeats, each read once."""
 

@@ -108,15 +108,33 @@ class Scheduling:
                 found.add(apart[min(apart)])
         return found
 
+    @property
+    def recorded(self) -> tuple[int, int]:
+        """When the first and the last switch was; (0, 0): there was none."""
+        return (int(self._ts[0]), int(self._ts[-1])) if len(self._ts) else (0, 0)
+
+    def named(self, name: str) -> list[int]:
+        """The threads that had a name when they last came onto a processor."""
+        return [tid for tid in self._in if tid != IDLE and self.name(tid) == name]
+
     def time_of(self, counter: int) -> int:
         """The kernel's time at a value of the counter."""
+        return int(self.times_of(np.array([counter], dtype=np.int64))[0])
+
+    def times_of(self, counters: Integers) -> Nanoseconds:
+        """The kernel's times at values of the counter."""
         if not len(self._counter):
-            return 0
-        place = min(max(int(self._counter.searchsorted(counter)), 1), len(self._counter) - 1)
-        first, last = place - 1, place
-        ticks = int(self._counter[last]) - int(self._counter[first])
-        rate = (int(self._ts[last]) - int(self._ts[first])) / ticks if ticks else 0.0
-        return int(self._ts[first]) + round((counter - int(self._counter[first])) * rate)
+            return np.zeros(len(counters), dtype=np.int64)
+        place = np.maximum(self._counter.searchsorted(counters), 1)
+        last = np.minimum(place, len(self._counter) - 1)
+        first = last - 1
+        ticks = self._counter[last] - self._counter[first]
+        passed = self._ts[last] - self._ts[first]
+        rate = np.divide(passed, ticks, out=np.zeros(len(ticks)), where=ticks != 0)
+        found: Nanoseconds = self._ts[first] + np.rint(
+            (counters - self._counter[first]) * rate
+        ).astype(np.int64)
+        return found
 
     def lost(self, kind: str, start: int, end: int) -> bool:
         """Whether events of a class may have been lost in a time."""

@@ -27,7 +27,7 @@ from loopscope.analysis.measured_links import read_links
 from loopscope.analysis.network import Network
 from loopscope.analysis.places import Place, read_places
 from loopscope.analysis.quantity_text import duration, maximum_error
-from loopscope.analysis.recorded_kernels import NothingRecordedError, has_events, hosts_of
+from loopscope.analysis.recorded_kernels import NoSchedulerError, has_events, hosts_of
 from loopscope.analysis.socket_stamps import SocketStamps
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def why(
     NothingRecordedError, and RunError.
     """
     if not can_explain(run):
-        raise NothingRecordedError(run)
+        raise NoSchedulerError(run)
     explained = _Explained(run, messages, rows, ends or messages.path.loop, packets)
     return [explained.message(row) for row in rows]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from loopscope.cli import exits
+from loopscope.cli.explained import explained
 from loopscope.cli.text_table import printable_lines, text_table
 from loopscope.strict_json import to_json
 
@@ -16,21 +17,19 @@ if TYPE_CHECKING:
 
     from loopscope.analysis.messages import Messages
     from loopscope.analysis.ranking import RankedCause, WithoutCause
-    from loopscope.analysis.why import WhyHop, WhyMessage
+    from loopscope.analysis.why import WhyMessage
     from loopscope.experiment import Expectation, MessagePath, PathEvent, Requirement
     from loopscope.timeline import Run
 
-HELP = "Explain what held messages of a path: each hop in parts, with the cause of each."
+HELP = (
+    "Explain what held messages of a path: each hop in parts, with the cause of each. Or what "
+    "delayed the clocks' probes."
+)
 
 RANKED = 10
 """Causes that are listed."""
 
 WORST = 5
-_BAR = 30
-"""Columns of the longest bar."""
-_SIDE = 14
-_SMALL = 0.02
-"""Parts of a hop below this share are not listed."""
 
 
 def why(
@@ -112,6 +111,14 @@ def why(
             help="Estimate the path's times without the causes that contain this text.",
         ),
     ] = None,
+    clock: Annotated[
+        bool,
+        typer.Option(
+            "--clock",
+            help="What delayed the clocks' probes instead: causes of the slowest 1 % of each leg, "
+            "or of what took more than --over above the least; with --worst the slowest exchanges.",
+        ),
+    ] = False,
     point: Annotated[
         str | None, typer.Option("--point", metavar="NAME", help="Of this point of a sweep.")
     ] = None,
@@ -122,6 +129,7 @@ def why(
 ) -> None:
     from loopscope.analysis.recorded_kernels import NothingRecordedError
     from loopscope.cli.datagrams import lines_of
+    from loopscope.cli.why_clock import of_probes
     from loopscope.report.catalogue import duration_ns
     from loopscope.report.samples import FigureError
     from loopscope.timeline import RunError, open_run
@@ -145,6 +153,11 @@ def why(
         exits.end(exits.USAGE, "--rank excludes --without")
     if without is not None and (worst is not None or over is not None):
         exits.end(exits.USAGE, "--without is of all messages: it excludes --worst and --over")
+    of_path = (path, start, end, through, message, without)
+    if clock and (
+        datagrams or lost or packets or rank or any(each is not None for each in of_path)
+    ):
+        exits.end(exits.USAGE, "--clock goes with --worst, --over, --point and --json alone")
     try:
         over_ns = duration_ns("--over", over)
 
@@ -156,6 +169,10 @@ def why(
                 typer.echo(line)
             return
         opened = open_run(run, point)
+        if clock:
+            for line in of_probes(opened, over_ns, worst, as_json):
+                typer.echo(line)
+            return
         messages = messages_of(opened)
         if lost:
             lines = _lost(opened, messages, as_json)
@@ -234,7 +251,7 @@ def _explained(
     if not found:
         yield f"no message of {path} took longer than {over}"
     for each in found:
-        for line in _lines(path, each):
+        for line in explained(path, each):
             yield "\n".join(printable_lines(line))
 
 
@@ -363,36 +380,3 @@ def _of_times(path: str, found: WithoutCause) -> Iterator[str]:
     ]
     yield from text_table((path, "as it was", "without it"), (False, True, True), rows)
     yield "an estimate: without it a message may have met another cause"
-
-
-def _lines(path: str, message: WhyMessage) -> Iterator[str]:
-    from loopscope.analysis.why import summary
-
-    yield summary(path, message)
-    longest = max((part.ns for hop in message.hops for part in hop.parts), default=1)
-    for hop in message.hops:
-        yield from _of_hop(hop, longest)
-    yield ""
-
-
-def _of_hop(hop: WhyHop, longest: int) -> Iterator[str]:
-    from loopscope.analysis.quantity_text import duration, maximum_error
-
-    yield f"  {hop.first} → {hop.last}  {duration(hop.ns)} {maximum_error(hop.err_ns)}"
-    if hop.unknown is not None:
-        yield f"    unknown: {hop.unknown}"
-    small = [part.ns for part in hop.parts if part.ns < _SMALL * hop.ns]
-    for part in hop.parts:
-        if part.ns >= _SMALL * hop.ns:
-            bar = "█" * max(1, round(_BAR * part.ns / longest))
-            yield f"    {duration(part.ns):>9}  {part.name:<9}  {bar:<{_BAR}}  {part.told()}"
-    if small:
-        parts = "1 part" if len(small) == 1 else f"{len(small)} parts"
-        yield f"    {duration(sum(small)):>9}  {parts} below {100 * _SMALL:g} % of the hop"
-    if hop.packets:
-        yield "    its packets, after the first event, and the bytes of the message in each:"
-    for packet in hop.packets:
-        what = f"{'came to' if packet.came else 'left'} {packet.host}"
-        bytes_of_it = f"{packet.first} to {packet.first + packet.bytes - 1}"
-        again = ", again" if packet.again else ""
-        yield f"    {duration(packet.after_ns):>9}  {what:<{_SIDE}}  {bytes_of_it}{again}"
