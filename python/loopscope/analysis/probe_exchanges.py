@@ -113,8 +113,8 @@ class _Claim(NamedTuple):
             both = [each.max_err_ns for each in (self, other)]
             found = np.full(len(length), np.nan if None in both else sum(filter(None, both)))
         known = np.where(np.isnan(found), UNKNOWN_NS, found)
-        least: Nanoseconds = np.minimum(known, UNKNOWN_NS).astype(np.int64)
-        return least
+        err: Nanoseconds = np.minimum(known, UNKNOWN_NS).astype(np.int64)
+        return err
 
 
 _Columns = dict[str, "npt.NDArray[np.int64]"]
@@ -150,33 +150,47 @@ class _End(NamedTuple):
 
 
 def _placed(repeat: int, near: _End, far: _End, columns: _Columns, incomplete: int) -> Exchanges:
-    ids = columns["id"]
+    every = len(columns["id"])
+    columns = _recorded(columns, near.kernel, far.kernel)
     at: Nanoseconds = np.zeros((0, 6), dtype=np.int64)
     half: Nanoseconds = at
-    kept: npt.NDArray[np.bool_] = np.zeros(len(ids), dtype=bool)
     threads: tuple[int | None, int | None] = (None, None)
     if near.kernel is not None and far.kernel is not None:
         at, half = _times(near.kernel, far.kernel, columns)
-        (begin, end), (begin_there, end_there) = near.kernel.recorded, far.kernel.recorded
-        kept = (at[:, 0] >= begin) & (at[:, 5] <= end)
-        kept &= (at[:, 1] >= begin_there) & (at[:, 3] <= end_there)
         # The stamps' errors may put one before the one that it follows.
-        at, half = np.maximum.accumulate(at[kept], axis=1), half[kept]
+        at = np.maximum.accumulate(at, axis=1)
         asks = _thread(near.kernel, near.thread, at[:, 5])
         threads = asks, _thread(far.kernel, far.thread, at[:, 2])
-    sources = np.concatenate([columns[f"{each}_source"][kept] for each in MOMENTS])
+    sources = np.concatenate([columns[f"{each}_source"] for each in MOMENTS])
     return Exchanges(
         repeat=repeat,
         host=near.host,
         peer=far.host,
-        id=ids[kept],
+        id=columns["id"],
         at=at,
         err=_errors(at, half, near.claim, far.claim),
         threads=threads,
         stamps=Counter(SOURCES[each] for each in sources.tolist()),
         incomplete=incomplete,
-        unrecorded=int((~kept).sum()),
+        unrecorded=every - len(at),
     )
+
+
+def _recorded(columns: _Columns, near: Scheduling | None, far: Scheduling | None) -> _Columns:
+    """The exchanges from whose begin to whose end both kernels were recorded."""
+    kept = np.zeros(len(columns["id"]), dtype=bool)
+    if near is not None and far is not None:
+        ends = [
+            (near, "probe_sent_lo", "reply_received_logged"),
+            (far, "probe_received_lo", "reply_sent_hi"),
+        ]
+        kept = np.logical_and.reduce(
+            [
+                (kernel.recorded[0] <= columns[first]) & (columns[last] <= kernel.recorded[1])
+                for kernel, first, last in ends
+            ]
+        )
+    return {name: each[kept] for name, each in columns.items()}
 
 
 def _errors(at: Nanoseconds, half: Nanoseconds, near: _Claim, far: _Claim) -> Nanoseconds:

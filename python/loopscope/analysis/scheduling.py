@@ -110,8 +110,8 @@ class Scheduling:
 
     @property
     def recorded(self) -> tuple[int, int]:
-        """When the first and the last switch was; (0, 0): there was none."""
-        return (int(self._ts[0]), int(self._ts[-1])) if len(self._ts) else (0, 0)
+        """The counter at the first and at the last switch; (0, 0): there was none."""
+        return (int(self._counter[0]), int(self._counter[-1])) if len(self._counter) else (0, 0)
 
     def named(self, name: str) -> list[int]:
         """The threads that had a name when they last came onto a processor."""
