@@ -50,13 +50,19 @@ class Machine:
         self.logs: dict[str, Log] = {host: {name: [] for name in MOMENTS} for host in HOSTS}
 
     def exchange(
-        self, host: str, number: int, begin: int, hog: int = 0, softirq: int = 0, busy: int = 0
+        self,
+        host: str,
+        number: int,
+        begin: int,
+        hog: int | None = None,
+        softirq: int = 0,
+        busy: int = 0,
     ) -> list[int]:
         """An exchange; returns what its legs take.
 
-        ``hog``: for how long another thread has the responder's processor. ``softirq``: by how much
-        longer the soft interrupt takes that carries the probe. ``busy``: for how long another
-        thread has the prober's processor when the reply comes.
+        ``hog``: for how much longer than idling another thread has the responder's processor.
+        ``softirq``: by how much longer the soft interrupt takes that carries the probe. ``busy``:
+        for how long another thread has the prober's processor when the reply comes.
         """
         peer, asks = HOSTS[host]
         at = begin + softirq
@@ -65,12 +71,14 @@ class Machine:
         self.served.append((0, begin + 1500, at + 2500))
         self.wakings.append((at + 2000, 0, asks, RESPONDER, IN_SOFTIRQ))
         came = IDLE
-        if hog:
+        if hog is not None:
             self.switches.append((begin + 1200, 1, IDLE, SLEEPS, HOG))
             came = HOG
         self.switches.append((at + 2800, 0, asks, SLEEPS, HOG if busy else IDLE))
-        back = at + hog
-        self.switches.append((back + 2300, 1, came, PREEMPTED if hog else SLEEPS, RESPONDER))
+        back = at + (hog or 0)
+        self.switches.append(
+            (back + 2300, 1, came, SLEEPS if hog is None else PREEMPTED, RESPONDER)
+        )
         self.served.append((1, back + 3200, back + 4000))
         self.wakings.append((back + 3800, 1, RESPONDER, asks, IN_SOFTIRQ))
         end = back + busy
@@ -82,7 +90,7 @@ class Machine:
         reference["probe_received"].append((peer, number, at + 1800, back + 2500))
         reference["reply_sent"].append((peer, number, back + 3000, back + 4200))
         own["reply_received"].append((peer, number, back + 3600, end + 4400))
-        return [800 + softirq, 1200 + hog, 600, 800 + busy]
+        return [800 + softirq, 1200 + (hog or 0), 600, 800 + busy]
 
     def run(self, path: Path) -> Probed:
         return Probed(self, path)
@@ -220,7 +228,7 @@ def test_the_planted_delays_are_found_leg_by_leg(
 def test_what_is_over_a_limit_is_explained(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hogs = [0, 5_000, 6_000, 0, 7_000]
+    hogs = [None, 5_000, 6_000, None, 7_000]
     for number, hog in enumerate(hogs):
         machine.exchange("h2", number, (number + 1) * PERIOD, hog=hog)
     run = machine.run(tmp_path)
@@ -231,6 +239,18 @@ def test_what_is_over_a_limit_is_explained(
     assert [each.ns for each in of["answer"].causes] == [13_000]
     assert (of["request"].slow, of["request"].causes) == (0, ())
     assert pair.worst == ()
+
+
+def test_what_took_no_longer_than_the_least_has_no_cause(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even if other things happened in it."""
+    for number in range(COUNT):
+        machine.exchange("h2", number, (number + 1) * PERIOD, hog=0 if number % 2 else None)
+    run = machine.run(tmp_path)
+    monkeypatch.setattr(probe_exchanges, "read_probe_log", run.read_log)
+    pair, _ = why_probes(run)  # type: ignore[arg-type]
+    assert [(leg.slow, leg.causes) for leg in pair.legs] == [(SLOW, ())] * len(LEGS)
 
 
 def test_a_thread_that_is_not_known_leaves_everything_unknown(

@@ -54,3 +54,5 @@ def test_the_guides_commands_name_the_cause(machine: Machine) -> None:
     assert re.search(by_link, done.stdout, re.MULTILINE), done.stdout
     # A second is too short to be sure of it.
     assert re.search(r"^loop: (1\. |nothing found in 500 messages$)", done.stdout, re.MULTILINE)
+    assert re.search(r"^h2 asks h1: [\d ]+ exchanges.*\nstamps: ", done.stdout, re.MULTILINE)
+    assert re.search(r"^exchange \d+: h2 → h1 → h2 .* (?:ms|µs) ± ", done.stdout, re.MULTILINE)

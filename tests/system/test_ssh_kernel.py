@@ -72,6 +72,26 @@ def test_each_host_has_its_kernel(machines: SshMachines, results: Read) -> None:
         untold = read["kernel"]["unobservable"] and "is not told" in last["cause"]
         assert last["name"] != "unknown" or untold, hop["parts"]
         assert of_receiver.match(last["cause"]), hop["parts"]
+    _check_probes(machines)
+
+
+def _check_probes(machines: SshMachines) -> None:
+    """The legs of clock probes between two kernels, each by that of its end."""
+    told = machines.command("why", "runs/traced/latest", "--clock", "--worst", "100000", "--json")
+    (pair,) = (json.loads(line) for line in told.stdout.splitlines())
+    assert pair["exchanges"] > 50 and len(pair["worst"]) == pair["exchanges"], told.stderr
+    known = 0
+    for each in pair["worst"]:
+        assert each["ns"] == sum(hop["ns"] for hop in each["hops"])
+        for hop in each["hops"]:
+            assert sum(part["ns"] for part in hop["parts"]) == hop["ns"], hop
+        request, answer, reply, _ = each["hops"]
+        for way, host in ((request, "h2"), (reply, "h1")):
+            unknown = [part for part in way["parts"] if part["name"] == "unknown"]
+            known += all(part["cause"].startswith(f"on its way from {host}; ") for part in unknown)
+        ran = [part for part in answer["parts"] if part["name"] == "running"]
+        assert ran and ran[-1]["cause"].startswith("clock-responder on "), answer
+    assert known > pair["exchanges"], known
 
 
 # TCP one way and the other, a datagram, one in fragments, one to two programs; and what programs

@@ -83,7 +83,7 @@ class ProbePair(Document):
     stamps: Mapping[str, int]
     """How many stamps were made by the `kernel`, a `program`, a network `interface`."""
     legs: tuple[ProbeLeg, ...]
-    """None where no exchange is looked at."""
+    """Empty where no exchange is looked at."""
     worst: tuple[WhyMessage, ...]
     """The slowest as a whole, as many as were asked for; a hop is a leg."""
 
@@ -170,6 +170,8 @@ def _causes(
     held: Counter[tuple[str, str]] = Counter()
     ns: dict[tuple[str, str], float] = defaultdict(float)
     for parts, excess in zip(slow, above.tolist(), strict=True):
+        if not excess:
+            continue
         took = _by_name(parts)
         more = {name: max(sum_ - usual[name], 0) for name, sum_ in took.items()}
         whole = sum(more.values())

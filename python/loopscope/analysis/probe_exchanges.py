@@ -130,7 +130,7 @@ def _joined(near: dict[str, pa.Table], far: dict[str, pa.Table]) -> tuple[_Colum
     for moment, log in zip(MOMENTS, (near, far, far, near), strict=True):
         names = [name if name in keys else f"{moment}_{name}" for name in log[moment].column_names]
         rows = log[moment].rename_columns(names)
-        # Of two stamps of a probe nobody knows which is right.
+        # Nobody knows which of two stamps of a probe is right.
         counts = rows.group_by(keys).aggregate([([], "count_all")])
         once = counts.filter(np.equal(counts["count_all"].to_numpy(), 1)).select(keys)
         tables.append(rows.join(once, keys, join_type="left semi"))
@@ -146,7 +146,7 @@ class _End(NamedTuple):
     """The name of the thread that asks or answers."""
     kernel: Scheduling | None
     claim: _Claim
-    """Of its kernel."""
+    """What its kernel's clock claims."""
 
 
 def _placed(repeat: int, near: _End, far: _End, columns: _Columns, incomplete: int) -> Exchanges:

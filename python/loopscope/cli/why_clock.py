@@ -53,7 +53,7 @@ def _left_out(pair: ProbePair) -> str:
     from loopscope.analysis.quantity_text import number
 
     counts = {
-        "while no kernel was recorded": pair.unrecorded,
+        "while a kernel was not recorded": pair.unrecorded,
         "without all stamps": pair.incomplete,
     }
     texts = [f"{number(count)} {why}" for why, count in counts.items() if count]
@@ -79,9 +79,10 @@ def _of_causes(leg: ProbeLeg) -> Iterator[str]:
     if not leg.explained:
         yield f"{leg.name}: none took so long"
         return
+    count = f"{number(leg.explained)} slowest" if leg.explained > 1 else "slowest"
     of_them = "" if leg.explained == leg.slow else f" of {number(leg.slow)}"
     above = f"{duration(leg.slow_above_ns)} or more above the least"
-    yield f"{leg.name}, the {number(leg.explained)} slowest{of_them}, {above}:"
+    yield f"{leg.name}, the {count}{of_them}, {above}:"
     for cause in leg.causes[:CAUSES]:
         yield f"  {100 * cause.share:>3.0f} %  {cause.name}: {cause.cause}"
     rest = leg.causes[CAUSES:]
