@@ -98,7 +98,7 @@ def test_a_thread_of_real_time_delays_the_answers_and_not_the_stamps(
             assert sum(part["ns"] for part in hop["parts"]) == hop["ns"], hop
     assert unknown[True] < unknown[False] / 10, unknown
 
-    # Who takes the processor delays the threads that answer and read.
+    # The real-time thread delays the threads that answer and read.
     legs = {leg["name"]: leg for leg in pair["legs"]}
     ns: dict[str, Counter[str]] = {}
     for name, leg in legs.items():
