@@ -16,8 +16,8 @@ from kernel_tables import IN_SOFTIRQ, PREEMPTED, SLEEPS, Kernel, Served
 from loopscope.analysis import probe_exchanges
 from loopscope.analysis.critical_path import Part
 from loopscope.analysis.probe_delays import LEGS, UNTOLD_WAY, over_way, why_probes
+from loopscope.analysis.recorded_kernels import NothingRecordedError
 from loopscope.analysis.scheduling import IDLE
-from loopscope.analysis.why import NothingRecordedError
 from loopscope.timeline import RunError
 from loopscope.timeline.probe_log import MOMENTS
 

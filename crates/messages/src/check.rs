@@ -7,11 +7,21 @@ use loopscope_quantity as quantity;
 
 use crate::{
     Cell, Given, LARGEST, LARGEST_DATAGRAM, MOST_TYPES, MessageType, Problem, Row, SMALLEST,
-    Transport, problem,
+    SMALLEST_DATAGRAM, Transport, problem,
 };
 
-pub(crate) const COLUMNS: [&str; 9] =
-    ["name", "transport", "group", "port", "size", "period", "target", "producers", "consumers"];
+pub(crate) const COLUMNS: [&str; 10] = [
+    "name",
+    "transport",
+    "group",
+    "port",
+    "size",
+    "datagram",
+    "period",
+    "target",
+    "producers",
+    "consumers",
+];
 
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
@@ -80,18 +90,24 @@ impl Check {
             }
         });
         let transport = self.required(row, "transport", transport);
-        let udp = transport.is_some_and(Transport::is_udp);
         let size = self.required(row, "size", |text| {
-            let most = if udp { LARGEST_DATAGRAM } else { LARGEST };
             match quantity::size(text).map_err(|error| error.to_string())? {
                 size if size < SMALLEST.into() => Err(format!(
                     "`{text}` is too small: a message has at least {SMALLEST} B, its number"
                 )),
-                size if size > most.into() => {
-                    Err(format!("`{text}` is too large: at most {most} B with this transport"))
+                size if size > LARGEST.into() => {
+                    Err(format!("`{text}` is too large: at most {LARGEST} B"))
                 }
                 size => Ok(size as u32),
             }
+        });
+        let datagram = self.optional(row, "datagram", |text| {
+            let limits = SMALLEST_DATAGRAM..=LARGEST_DATAGRAM;
+            let size = quantity::size(text).map_err(|error| error.to_string())?;
+            let fits = u32::try_from(size).ok().filter(|size| limits.contains(size));
+            fits.ok_or_else(|| {
+                format!("`{text}` is no size of a datagram: {SMALLEST_DATAGRAM} B to {LARGEST_DATAGRAM} B")
+            })
         });
         let period = self.required(row, "period", duration);
         let target = self.optional(row, "target", duration);
@@ -123,6 +139,12 @@ impl Check {
             }
             None => {}
         }
+        if let (Some(cell), Some(transport)) = (cell(row, "datagram"), transport)
+            && !transport.is_udp()
+        {
+            let message = format!("only UDP has datagrams, not `{}`", transport.name());
+            self.report(cell.line, cell.column, message);
+        }
         if self.problems.len() > before {
             return None;
         }
@@ -132,6 +154,7 @@ impl Check {
             group,
             port,
             size: size?,
+            datagram,
             period_ns: period?,
             target_ns: target,
             producers,

@@ -20,6 +20,7 @@
 //! | `group` | with `udp-multicast`: group and port, `239.77.2.1:7701` |
 //! | `port` | with other transports: port of the consumers; any free port by default |
 //! | `size` | size of a message, `500B` |
+//! | `datagram` | of UDP: largest datagram; a larger message is a series of them, 65507B by default |
 //! | `period` | time between two messages of a producer, `200ms` |
 //! | `target` | largest latency allowed; without it there is no verdict |
 //! | `producers`, `consumers` | names; in CSV separated by spaces |
@@ -38,9 +39,9 @@ pub enum Transport {
     Tcp,
     /// The same with `TCP_NODELAY`.
     TcpNodelay,
-    /// A datagram to each consumer.
+    /// Datagrams to each consumer.
     Udp,
-    /// One datagram to a group.
+    /// Datagrams to a group.
     UdpMulticast,
 }
 
@@ -82,6 +83,8 @@ pub struct MessageType {
     pub port: Option<u16>,
     /// Bytes of a message.
     pub size: u32,
+    /// Bytes of its largest datagram, of UDP; `None`: what IP allows.
+    pub datagram: Option<u32>,
     /// Nanoseconds between two messages of a producer.
     pub period_ns: u64,
     /// Largest latency allowed, in nanoseconds.
@@ -92,6 +95,13 @@ pub struct MessageType {
     pub consumers: Vec<String>,
     /// Line of the table, from 1.
     pub line: usize,
+}
+
+impl MessageType {
+    /// Bytes of its largest datagram, of UDP.
+    pub fn largest_datagram(&self) -> u32 {
+        self.datagram.unwrap_or(LARGEST_DATAGRAM)
+    }
 }
 
 /// What is wrong in a table, and where; both places count from 1.
@@ -109,11 +119,14 @@ pub struct Problem {
 /// The smallest message: its number.
 pub const SMALLEST: u32 = 8;
 
-/// The largest message of a TCP transport.
+/// The largest message.
 pub const LARGEST: u32 = 16 << 20;
 
 /// The largest payload of a UDP datagram over IPv4.
 pub const LARGEST_DATAGRAM: u32 = 65_507;
+
+/// The smallest that a message may be cut into.
+pub const SMALLEST_DATAGRAM: u32 = 64;
 
 /// The most rows of a table.
 pub const MOST_TYPES: usize = 1 << 15;

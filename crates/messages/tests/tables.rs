@@ -47,12 +47,12 @@ fn both_forms_say_the_same() {
 
 /// One row of a CSV with `cells` in the places of a right one's.
 fn row(cells: &[(usize, &str)]) -> String {
-    let mut right = ["a", "tcp", "", "", "100B", "10ms", "10ms", "p", "c"];
+    let mut right = ["a", "tcp", "", "", "100B", "10ms", "10ms", "p", "c", ""];
     for (i, text) in cells {
         right[*i] = text;
     }
     format!(
-        "name,transport,group,port,size,period,target,producers,consumers\n{}\n",
+        "name,transport,group,port,size,period,target,producers,consumers,datagram\n{}\n",
         right.join(",")
     )
 }
@@ -70,7 +70,7 @@ fn every_mistake_is_told_with_its_line() {
         (row(&[(5, "2h")]), "too long: at most 1h"),
         (row(&[(6, "10")]), "2:1: `target`: `10` is not a duration"),
         (row(&[(4, "7B")]), "`7B` is too small: a message has at least 8 B"),
-        (row(&[(1, "udp"), (4, "65.508kB")]), "too large: at most 65507 B"),
+        (row(&[(1, "udp"), (4, "17MiB")]), "too large: at most 16777216 B"),
         (row(&[(4, "17MiB")]), "too large: at most 16777216 B"),
         (row(&[(1, "udp-multicast")]), "2:1: `udp-multicast` needs a `group`"),
         (row(&[(1, "udp-multicast"), (2, "10.0.0.1:5")]), "not of 239.0.0.0/8"),
@@ -78,11 +78,15 @@ fn every_mistake_is_told_with_its_line() {
         (row(&[(1, "udp-multicast"), (2, "239.0.0.1:5"), (3, "5")]), "leave `port` empty"),
         (row(&[(2, "239.0.0.1:5")]), "only `udp-multicast` has a group, not `tcp`"),
         (row(&[(3, "70000")]), "`port`: `70000` is no port"),
+        (row(&[(9, "1kB")]), "2:1: only UDP has datagrams, not `tcp`"),
+        (row(&[(1, "udp"), (9, "63B")]), "`63B` is no size of a datagram: 64 B to 65507 B"),
+        (row(&[(1, "udp"), (9, "65508B")]), "`65508B` is no size of a datagram"),
+        (row(&[(1, "udp"), (9, "1")]), "`datagram`: `1` is not a size: it has no unit"),
         (row(&[(7, "")]), "there are no `producers`"),
         (row(&[(8, "c c")]), "`consumers`: `c` is given twice"),
         (row(&[(8, "c p")]), "`p` is producer and consumer of one type"),
         (row(&[(0, "")]), "there is no `name`"),
-        (row(&[(8, "c,d")]), "2:1: this line has 10 cells, the first line 9 names"),
+        (row(&[(8, "c,d")]), "2:1: this line has 11 cells, the first line 10 names"),
         ("name,speed\na,b\n".into(), "1:1: there is no column `speed`"),
         ("name,name\na,b\n".into(), "1:1: the column `name` is given twice"),
         ("name\n".into(), "the table has no rows"),

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from loopscope.analysis.kernels import rows_of
-from loopscope.analysis.ledger import IN_QUEUE, Carried, Held, Packets, Rows, Traffic, coded, groups
+from loopscope.analysis.ledger import (
+    IN_QUEUE,
+    Carried,
+    Held,
+    Packet,
+    Packets,
+    Rows,
+    Traffic,
+    coded,
+    groups,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,7 +139,8 @@ class UdpLedger:
 
         ``until``: when the sender sends the next message. ``there`` is the receiver's kernel, whose
         clock may be ``apart`` ns from the sender's. Of several datagrams the one counts that was
-        sent last. ``packets``: with its fragments. None where it is not known.
+        sent last. ``packets``: with those of all of them, or of that one where the others are not
+        known. None where it is not known.
         """
         for sent, given in self._datagrams(sender, begin, until, end + apart):
             arrival = next(there._arrivals(sent, given - apart, receiver, end), None)
@@ -141,7 +152,10 @@ class UdpLedger:
             # A queue that holds nothing is passed in the sender's own call.
             waited = way.by != sent["tid"] and way.sent > given
             held = (Held(given, way.sent, IN_QUEUE),) if waited else ()
-            listed = self._traffic(way, there, apart).listed() if packets else ()
+            listed: tuple[Packet, ...] = ()
+            if packets:
+                every = self.traffic(sender, begin, until, there, receiver, end, apart)
+                listed = (every or self._traffic(way, there, apart)).listed()
             return Carried("UDP", given, way.sent, way.by, way.came, way.ready, held, listed)
         return None
 

@@ -17,6 +17,7 @@ use super::args::ConsumeArgs;
 use super::flow::{Flow, Part, TABLE_KEYS};
 use super::id::Id;
 use super::receipts::Receipts;
+use super::series::{Pieces, Series, Taken};
 use super::{report, udp};
 use crate::program::NOT_CONNECTED;
 use crate::settings::Settings;
@@ -199,6 +200,8 @@ struct Inlet {
     flow: Flow,
     size: usize,
     is_udp: bool,
+    /// What has come of messages that are a series of datagrams each; `None`: each is one.
+    pieces: Option<Pieces>,
     /// `None` when the flow has ended.
     link: Option<Link>,
     /// Bytes of the current message, or of the number of datagrams, that are here.
@@ -229,12 +232,21 @@ impl Run {
                 flow,
                 size: each.size as usize,
                 is_udp: each.transport.is_udp(),
+                pieces: Series::of(each).map(Pieces::new),
                 link: Some(link),
                 got: 0,
                 head: [0; 8],
                 receipts: Receipts::default(),
                 until: None,
             });
+        }
+        // The reader may be late by a message, or more where several producers send at once.
+        let room: usize =
+            inlets.iter().filter_map(|each| each.pieces.as_ref()).map(Pieces::room).sum();
+        if room > 0 {
+            for (socket, _) in &accepted.sockets {
+                udp::make_room(socket, 2 * room)?;
+            }
         }
         inlets.sort_by_key(|each| (each.flow.message_type, each.flow.producer));
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context("cannot make an epoll")?;
@@ -304,14 +316,25 @@ impl Run {
         let id = self.chunk[..size].first_chunk().map(|head| u64::from_le_bytes(*head));
         let id = id.and_then(Id::from_bits).filter(|id| id.number > 0);
         let place = id.and_then(|id| self.of_flow.get(&Flow::from(id)).copied());
-        match (id, place) {
-            (Some(id), Some(place))
-                if self.inlets[place].is_udp && self.inlets[place].size == size =>
-            {
+        let inlet = place.map(|place| &mut self.inlets[place]).filter(|inlet| inlet.is_udp);
+        let (Some(id), Some(inlet)) = (id, inlet) else {
+            self.foreign += 1;
+            return Ok(());
+        };
+        let taken = match &mut inlet.pieces {
+            None if size == inlet.size => Taken::Last,
+            None => Taken::Foreign,
+            Some(_) if inlet.receipts.has(id.number) => Taken::Again,
+            Some(pieces) => pieces.take(id.number, &self.chunk[..size]),
+        };
+        match taken {
+            Taken::Last => {
                 reader.received(id.to_bits(), || arrived(id))?;
-                self.inlets[place].receipts.arrived(id.number);
+                inlet.receipts.arrived(id.number);
             }
-            _ => self.foreign += 1,
+            Taken::Part => {}
+            Taken::Again => inlet.receipts.again(),
+            Taken::Foreign => self.foreign += 1,
         }
         Ok(())
     }

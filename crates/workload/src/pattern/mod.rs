@@ -44,6 +44,7 @@ mod outlet;
 mod produce;
 mod receipts;
 mod report;
+mod series;
 mod udp;
 
 use std::sync::Arc;

@@ -10,6 +10,7 @@ use loopscope_messages::{MessageType, Transport};
 use loopscope_phase::Phase;
 
 use super::flow::{Flow, Part};
+use super::series::{HEAD, Series};
 use super::udp;
 use crate::tcp::Link;
 
@@ -20,6 +21,8 @@ pub(crate) enum Outlet {
         socket: UdpSocket,
         to: Vec<SocketAddr>,
         message: Vec<u8>,
+        /// `None`: each message is a datagram.
+        series: Option<Series>,
         /// To say at the end how many there were.
         links: Vec<Link>,
     },
@@ -88,8 +91,9 @@ fn outlet(each: &MessageType, mut links: Vec<Link>) -> Result<Outlet> {
         if let Some(group) = each.group {
             to = vec![group.into()];
         }
-        let message = vec![0; each.size as usize];
-        Ok(Outlet::Datagrams { socket: udp::sender(local, looped)?, to, message, links })
+        let series = Series::of(each);
+        let message = vec![0; each.size.min(each.largest_datagram()) as usize];
+        Ok(Outlet::Datagrams { socket: udp::sender(local, looped)?, to, message, series, links })
     } else {
         let stream = |link: Link| -> Result<Stream> {
             link.stream().set_nodelay(each.transport == Transport::TcpNodelay)?;
@@ -119,12 +123,21 @@ impl Outlet {
                     stream.flush(zeros)?;
                 }
             }
-            Outlet::Datagrams { socket, to, message, .. } => {
-                message[..8].copy_from_slice(&id.to_le_bytes());
+            Outlet::Datagrams { socket, to, message, series, .. } => {
+                let send = |datagram: &[u8], address: SocketAddr| {
+                    let sent = socket.send_to(datagram, address);
+                    sent.with_context(|| format!("cannot send a datagram to {address}"))
+                };
                 for address in to {
-                    socket
-                        .send_to(message, *address)
-                        .with_context(|| format!("cannot send a datagram to {address}"))?;
+                    let Some(series) = series else {
+                        message[..8].copy_from_slice(&id.to_le_bytes());
+                        send(message, *address)?;
+                        continue;
+                    };
+                    for place in 0..series.count() {
+                        message[..HEAD].copy_from_slice(&Series::head(id, place));
+                        send(&message[..series.length(place)], *address)?;
+                    }
                 }
             }
         }

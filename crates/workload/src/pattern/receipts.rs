@@ -7,7 +7,7 @@ pub(crate) struct Receipts {
     seen: Vec<u64>,
     /// Distinct ones.
     pub(crate) received: u64,
-    /// Arrivals beyond each message's first.
+    /// Datagrams that had come before.
     pub(crate) duplicates: u64,
     highest: u32,
     /// How many were sent, once it is known.
@@ -27,6 +27,17 @@ impl Receipts {
         } else {
             self.duplicates += 1;
         }
+    }
+
+    /// Whether a message has arrived.
+    pub(crate) fn has(&self, number: u32) -> bool {
+        let word = self.seen.get(number as usize / 64).copied().unwrap_or_default();
+        word & 1 << (number % 64) != 0
+    }
+
+    /// A part of a message has come that had come before.
+    pub(crate) fn again(&mut self) {
+        self.duplicates += 1;
     }
 
     /// The producer has ended after so many.
@@ -56,6 +67,8 @@ mod tests {
             receipts.arrived(number);
         }
         assert_eq!((receipts.received, receipts.duplicates, receipts.lost()), (5, 2, 195));
+        let has: Vec<u32> = (0..300).filter(|&number| receipts.has(number)).collect();
+        assert_eq!(has, [1, 2, 63, 64, 200]);
         receipts.ended(201);
         assert_eq!(receipts.lost(), 196);
         assert!(!receipts.is_complete());

@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 
 use anyhow::{Context, Result, bail};
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 /// Sends from `local`; to groups by its interface, and back to this host's own members where
@@ -27,6 +29,15 @@ pub(crate) fn receiver(address: SocketAddr) -> Result<UdpSocket> {
         .with_context(|| format!("cannot receive datagrams at {address}"))?;
     socket.set_nonblocking(true)?;
     Ok(socket)
+}
+
+/// Has the kernel hold so many bytes for a socket, or as many as it lets this user have.
+pub(crate) fn make_room(socket: &UdpSocket, bytes: usize) -> Result<()> {
+    // Above net.core.rmem_max it takes CAP_NET_ADMIN.
+    if setsockopt(socket, RcvBufForce, &bytes).is_err() {
+        setsockopt(socket, RcvBuf, &bytes).context("cannot have the kernel hold datagrams")?;
+    }
+    Ok(())
 }
 
 /// Receives what is sent to a group by the interface that has the address `local`.
