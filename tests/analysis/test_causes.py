@@ -150,7 +150,8 @@ def causes(kernel: Kernel, faults: Any = None, **slept: str) -> Causes:
     """``slept``: in what threads slept, by names such as `t10`."""
     sleeps: Any = Slept({int(name[1:]): text for name, text in slept.items()})
     named: Any = Named()
-    return Causes(kernel.scheduling(), named, sleeps, faults, None, "", "h1", "h2")
+    states: Any = None
+    return Causes(kernel.scheduling(), named, sleeps, faults, states, None, "", "h1", "h2")
 
 
 def test_all_that_a_holder_can_do() -> None:

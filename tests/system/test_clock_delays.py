@@ -25,7 +25,7 @@ clock: {rate: 1000Hz}
 components:
   source: {host: h1, run: loopscope-host pipe source, with: {to: sink, count: 300, period: 10ms}}
   sink: {host: h2, run: loopscope-host pipe sink}
-  hog: {host: h2, run: chrt -f 10 python3 HOG, ready: started}
+  hog: {host: h2, run: chrt -f 10 python3 HOG, ready: {line: here}}
 phases:
   - {name: listen, timeout: 20s, kernel: []}
   - {name: connect, timeout: 20s, kernel: []}
@@ -39,6 +39,7 @@ measure:
 """
 HOG = """\
 import time
+print("here", flush=True)
 while True:
     end = time.monotonic() + 0.009
     while time.monotonic() < end:

@@ -68,6 +68,7 @@ HOG = """
 import itertools, os
 os.fork()
 os.fork()
+print("here", flush=True)
 all(itertools.count(1))
 """
 WAITS = """\
@@ -76,7 +77,7 @@ hosts: [h1, h2]
 components:
   node: {host: h2, run: taskset -c 1 python ./node.py, start: run, ready: {exit: 0}}
   source: {host: h1, run: python ./source.py, start: run, ready: {exit: 0}}
-  hog: {host: h2, run: taskset -c 1 python ./hog.py, ready: started}
+  hog: {host: h2, run: taskset -c 1 python ./hog.py, ready: {line: here}}
 phases: [{name: run, measured: true, timeout: 60s}]
 trace: {user: ["msg:*"]}
 measure: {paths: {msg: {key: id, events: [source/msg:sent, node/msg:received, node/msg:done]}}}

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from loopscope.analysis.critical_path import Part
     from loopscope.analysis.hop_decomposition import Passage
     from loopscope.analysis.page_faults import PageFaults
+    from loopscope.analysis.processor_states import ProcessorStates
     from loopscope.analysis.scheduling import Scheduling
     from loopscope.analysis.sleeps import Sleeps
     from loopscope.analysis.threads import Threads
@@ -33,6 +34,7 @@ class Causes:
     threads: Threads
     sleeps: Sleeps
     faults: PageFaults
+    states: ProcessorStates
     passage: Passage | None
     protocol: str
     """That which carried it, empty where its packets are not known."""
@@ -76,6 +78,22 @@ class Causes:
         if part.cpu is None or not ran:
             return 0
         return self.scheduling.stolen(part.cpu, part.start, part.end)
+
+    def slowed_to(self, part: Part) -> int | None:
+        """The lowest frequency of the processor of a part that ran, kHz, see `ProcessorStates`."""
+        if part.cpu is None or part.name != "running":
+            return None
+        if self.scheduling.lost("idle", part.start, part.end):
+            return None
+        return self.states.slowed_to(part.cpu, part.start, part.end)
+
+    def idle_state(self, part: Part) -> int | None:
+        """The idle state out of which a processor had to come for a part."""
+        if part.cpu is None or part.name != "wake-up":
+            return None
+        if self.scheduling.lost("idle", part.start, part.end):
+            return None
+        return self.states.idle_state(part.cpu, part.start)
 
     def is_lock(self, part: Part) -> bool:
         """Whether a part is a sleep, for what another thread held or was to make ready."""

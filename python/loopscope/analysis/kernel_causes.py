@@ -10,6 +10,7 @@ from loopscope.analysis.causes import Causes
 from loopscope.analysis.critical_path import during_sleep
 from loopscope.analysis.document import OPTIONAL, Document
 from loopscope.analysis.page_faults import PageFaults
+from loopscope.analysis.processor_states import ProcessorStates
 from loopscope.analysis.quantity_text import duration, number
 from loopscope.analysis.recorded_kernels import RecordedKernels
 from loopscope.analysis.sleeps import Sleeps
@@ -39,12 +40,21 @@ class WhyPart(Document):
     """How many the thread had while it was running. None: it was not, or they are not known."""
     stolen_ns: Annotated[int | None, OPTIONAL] = None
     """The most that a hypervisor may have taken while it was running, ns. None: nothing."""
+    slowed_to_khz: Annotated[int | None, OPTIONAL] = None
+    """The lowest frequency of its processor while it was running. None: the highest of the run, or
+    it is not known."""
+    idle_state: Annotated[int | None, OPTIONAL] = None
+    """The state out of which the processor that it waited for had to come, None: not known."""
 
     def told(self) -> str:
-        """The cause, with the number of page faults and what may have been stolen, if any."""
+        """The cause, with the number of page faults, what may have been stolen, and the like."""
         more = f" (page faults: {number(self.page_faults)})" if self.page_faults else ""
         if self.stolen_ns:
             more += f" (the hypervisor had up to {duration(self.stolen_ns)} of it)"
+        if self.slowed_to_khz is not None:
+            more += f" (at {self.slowed_to_khz / 1e6:.2f} GHz)"
+        if self.idle_state is not None:
+            more += f" (from idle state {self.idle_state})"
         return f"{self.cause}{more}"
 
 
@@ -76,7 +86,8 @@ class Kernels(RecordedKernels):
             self._once(Sleeps, repeat, host),
         )
         faults = self._once(PageFaults, repeat, host)
-        causes = Causes(kernel, threads, sleeps, faults, passage, protocol, *link)
+        states = self._once(ProcessorStates, repeat, host)
+        causes = Causes(kernel, threads, sleeps, faults, states, passage, protocol, *link)
         calls = self._once(Calls, repeat, host)
         return [
             (cut, causes)
@@ -107,12 +118,16 @@ def fitted(parts: Sequence[Caused], begin: int, end: int) -> tuple[WhyPart, ...]
             continue
         told = replace(part, start=max(part.start, begin), end=min(part.end, end))
         cause, faults = causes.of(told), causes.page_faults(told)
-        stolen = causes.stolen(told)
+        stolen, slowed_to = causes.stolen(told), causes.slowed_to(told)
+        idle_state = causes.idle_state(told)
         if found and (found[-1].name, found[-1].cause) == (part.name, cause):
             before = found.pop()
             ns += before.ns
             stolen += before.stolen_ns or 0
             known = faults is not None and before.page_faults is not None
             faults = (faults or 0) + (before.page_faults or 0) if known else None
-        found.append(WhyPart(part.name, ns, cause, faults, stolen or None))
+            slowest = [each for each in (slowed_to, before.slowed_to_khz) if each is not None]
+            slowed_to = min(slowest, default=None)
+            idle_state = before.idle_state if idle_state is None else idle_state
+        found.append(WhyPart(part.name, ns, cause, faults, stolen or None, slowed_to, idle_state))
     return tuple(found)
