@@ -110,7 +110,8 @@ def test_a_thread_of_real_time_delays_the_answers_and_not_the_stamps(
         if leg["slow"]:
             assert sum(cause["share"] for cause in leg["causes"]) == pytest.approx(1)
     waits = ns["answer"] + ns["read"]
-    assert waits.most_common(1)[0][0] == BY_HOG, waits.most_common(5)
+    # Other tests may have a real-time thread on this processor as well.
+    assert waits[BY_HOG] > waits.total() / 4, waits.most_common(5)
     # The kernel stamps a packet before a thread gets it.
     assert pair["stamps"] == {"kernel": 4 * pair["exchanges"]}
     ways = ns["request"] + ns["reply"]

@@ -100,4 +100,6 @@ def test_each_hop_is_accounted_for(machine: Machine, results: Read, load: str) -
         else:
             whole += sum(each["bytes"] for each in came) == SIZE
     assert good >= 0.99 * len(messages), (good, len(messages))
-    assert whole >= 0.99 * len(messages), (whole, len(messages))
+    # While such a thread is on a processor, packets are not told either.
+    least = 0.95 if read["kernel"]["unobservable"] else 0.99
+    assert whole >= least * len(messages), (whole, len(messages))

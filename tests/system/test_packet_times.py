@@ -119,19 +119,27 @@ def test_packets_take_the_links_delay_and_messages_longer(machine: Machine) -> N
         reason = re.findall("no kernel events of class tcp: (.*)", done.stderr + done.stdout)[0]
         pytest.skip(f"SKIPPED LOUDLY: {reason}")
     assert done.returncode == 0, done.stdout + done.stderr
+    # Some virtual machines' kernels tell nothing while certain threads are on a processor, and the
+    # run says so.
+    untold = "is not observable" in done.stdout + done.stderr
     for path, size in (("stream", STREAM), ("frame", FRAME)):
         points = by_point(machine, path)
         assert [each["delay_ns"] // 1_000_000 for each in points] == list(DELAYS_MS)
         for hop in points:
-            assert hop["not_followed"] == {} and hop["received"] == MESSAGES, hop
+            left_out = sum(hop["not_followed"].values())
+            assert left_out <= (MESSAGES // 4 if untold else 0), hop
+            assert hop["received"] == MESSAGES, hop
+            followed = MESSAGES - left_out
             # Each byte came once, and each packet is counted.
-            assert hop["bytes"] == MESSAGES * size, hop
+            least = 0.9 if untold else 1
+            assert least * followed * size <= hop["bytes"] <= followed * size, hop
             timed = hop["packets"]["count"]
-            came = round(hop["packets_per_message"] * MESSAGES)
+            came = round(hop["packets_per_message"] * followed)
             assert timed + hop["ambiguous"] + hop["no_departure"] == came, hop
             # A packet has no more bytes than the link's packets have.
-            assert came >= MESSAGES * size / 1_480 and timed > came / 2, hop
-            assert (hop["left_again"], hop["no_arrival"]) == (0, 0), hop
+            assert came >= hop["bytes"] / 1_480 and timed > came / 2, hop
+            assert hop["left_again"] == 0, hop
+            assert hop["no_arrival"] <= (came / 10 if untold else 0), hop
             # The link holds each packet for its delay; the rest is the machine's.
             assert 0 <= hop["packets"]["mean_ns"] - hop["delay_ns"] < 10_000_000, hop
             assert hop["packets"]["mean_ns"] < hop["messages"]["mean_ns"], hop
