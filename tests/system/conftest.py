@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from machine import Machine
+from machine import ROOT, Machine
 from ssh_machines import SshMachines
 
 
@@ -30,6 +31,16 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     if left:
         made.command("reset")
     assert not left, f"left behind: {left}"
+
+
+@pytest.fixture
+def real_time() -> Iterator[None]:
+    """Has one such test at a time: a thread of real time takes a processor from all others."""
+    place = ROOT / "build"
+    place.mkdir(exist_ok=True)
+    with (place / "real-time.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from machine import ROOT, Machine
 PAGE = (ROOT / "docs/guide/why.md").read_text()
 
 
-@pytest.mark.usefixtures("root")
+@pytest.mark.usefixtures("root", "real_time")
 def test_the_guides_commands_name_the_cause(machine: Machine) -> None:
     [experiment, *_] = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     machine.write("late.yaml", experiment)

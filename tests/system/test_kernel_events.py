@@ -63,6 +63,7 @@ def tracing(machine: Machine) -> list[str]:
     return [place for _, place, kind, *_ in mounts if kind == "tracefs" and place.startswith(own)]
 
 
+@pytest.mark.usefixtures("real_time")
 def test_what_held_each_message(machine: Machine, results: Read) -> None:
     machine.write("hog.py", HOG)
     text = HELD.replace("hog.py", f"{machine.directory}/hog.py")
@@ -166,6 +167,7 @@ def test_a_killed_agent_leaves_no_tracing(machine: Machine) -> None:
     assert machine.leftovers() == [] and tracing(machine) == []
 
 
+@pytest.mark.usefixtures("real_time")
 def test_nobody_asks_and_the_cause_is_named(machine: Machine, results: Read) -> None:
     """By default the switches are recorded, and a failed expectation says what it failed by."""
     machine.write("hog.py", HOG)
@@ -206,6 +208,7 @@ def test_nobody_asks_and_the_cause_is_named(machine: Machine, results: Read) -> 
     assert drawn.returncode == 0, drawn.stderr
 
 
+@pytest.mark.usefixtures("real_time")
 def test_the_estimate_without_a_cause_is_what_a_run_without_it_has(
     machine: Machine, results: Read
 ) -> None:
@@ -341,6 +344,7 @@ measure: {paths: {loop: {key: id, events: [source/pipe:sent, sink/pipe:received]
 """
 
 
+@pytest.mark.usefixtures("real_time")
 def test_what_kept_the_program_that_emulates_a_link_is_told(machine: Machine) -> None:
     machine.write("other.py", EVERYWHERE)
     machine.write("late.yaml", LATE_LINK)
