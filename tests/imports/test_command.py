@@ -5,14 +5,23 @@ from __future__ import annotations
 import json
 import shutil
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from tables import compare, imported, loopscope_import, rows
+from tables import compare, imported, rows
 
 from loopscope import _native
 
+LOOPSCOPE = Path(sys.executable).with_name("loopscope")
 GOLDEN = Path(__file__).resolve().parents[2] / "schema" / "golden" / "host" / "trace"
+
+
+def loopscope_import(trace: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """The installed program; other files of these tests call the command in their own process."""
+    command = [LOOPSCOPE, "import", trace, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_without_a_place_it_only_tells(tmp_path: Path) -> None:
