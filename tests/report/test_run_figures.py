@@ -36,6 +36,8 @@ from loopscope.timeline import open_run
 
 HOP = "loop[source/pipe:sent -> node1/pipe:received]"
 FILES = ("svg", "pdf", "png", "csv")
+# For tests that read numbers: all formats of a figure take four times as long.
+SVG = ("--format", "svg")
 
 
 def figure(*words: object) -> tuple[int, str, str]:
@@ -102,7 +104,7 @@ def test_everything_is_drawn_where_nothing_is_named(run: Path, tmp_path: Path) -
 
 
 def test_the_numbers_are_those_of_the_results(run: Path, tmp_path: Path) -> None:
-    assert figure(run, "histogram", "loop", "ccdf", "loop", HOP, "-o", tmp_path)[0] == 0
+    assert figure(run, "histogram", "loop", "ccdf", "loop", HOP, *SVG, "-o", tmp_path)[0] == 0
     results = analyse(open_run(run))
     loop, (hop, *_) = results.paths[0].loop, results.paths[0].hops
     for stem, part in (("ccdf-loop", loop), ("ccdf-" + _slug(HOP), hop)):
@@ -141,7 +143,7 @@ def _slug(text: str) -> str:
 
 
 def test_lost_messages_are_marked_and_told(run: Path, tmp_path: Path) -> None:
-    assert figure(run, "scatter", "loop", "-o", tmp_path)[0] == 0
+    assert figure(run, "scatter", "loop", *SVG, "-o", tmp_path)[0] == 0
     lost = [row for row in rows(tmp_path / "scatter-loop.csv") if row["series"] == "lost"]
     assert len(lost) == analyse(open_run(run)).paths[0].loop.lost == 18
     # Every hundredth message from the first on, one each 2 ms.
@@ -153,7 +155,7 @@ def test_lost_messages_are_marked_and_told(run: Path, tmp_path: Path) -> None:
 
 def test_a_stretch_of_time_and_a_repeat(run: Path, tmp_path: Path) -> None:
     words = ("scatter", "loop", "--from", "0.5s", "--until", "600ms", "--repeat", 2)
-    assert figure(run, *words, "-o", tmp_path)[0] == 0
+    assert figure(run, *words, *SVG, "-o", tmp_path)[0] == 0
     times = [
         int(row["time since the first message (ns)"]) for row in rows(tmp_path / "scatter-loop.csv")
     ]
@@ -162,7 +164,7 @@ def test_a_stretch_of_time_and_a_repeat(run: Path, tmp_path: Path) -> None:
 
 def test_values_and_fields_of_events(run: Path, tmp_path: Path) -> None:
     words = ("scatter", "rate", "pace:second.rate", "source/pace:second.rate", "-o", tmp_path)
-    assert figure(run, *words)[0] == 0
+    assert figure(run, *words, *SVG)[0] == 0
     of_value = rows(tmp_path / "scatter-rate.csv")
     rates = [100 + i % 7 for i in range(40)]
     assert [float(row["rate (bit/s)"]) for row in of_value] == [8 * rate for rate in rates]
@@ -172,7 +174,7 @@ def test_values_and_fields_of_events(run: Path, tmp_path: Path) -> None:
 
 
 def test_the_waterfall_is_the_message(run: Path, tmp_path: Path) -> None:
-    assert figure(run, "waterfall", "--message", 512, "--repeat", 2, "-o", tmp_path)[0] == 0
+    assert figure(run, "waterfall", "--message", 512, "--repeat", 2, *SVG, "-o", tmp_path)[0] == 0
     messages = analyse(open_run(run)).messages["loop"]
     (row,) = np.flatnonzero((messages.id == 512) & (messages.repeat == 2))
     stamps = [int(ts[row]) for ts in messages.ts]
@@ -186,7 +188,7 @@ def test_the_waterfall_is_the_message(run: Path, tmp_path: Path) -> None:
 
 
 def test_the_usual_waterfall_shows_median_p99_and_slowest(run: Path, tmp_path: Path) -> None:
-    assert figure(run, "waterfall", "-o", tmp_path)[0] == 0
+    assert figure(run, "waterfall", *SVG, "-o", tmp_path)[0] == 0
     times = analyse(open_run(run)).paths[0].loop.times
     total: dict[str, int] = {}
     for row in rows(tmp_path / "waterfall-loop.csv"):
@@ -292,7 +294,7 @@ def test_the_time_line_has_each_event_of_its_stretch(run: Path, tmp_path: Path) 
     begin, end = 5 * SECOND + 10**8 - first, 5 * SECOND + 11 * 10**7 - first
     expected = sorted((*e[:3], e[3] - first) for e in events if begin <= e[3] - first <= end)
     words = ("timeline", "--from", f"{begin}ns", "--until", f"{end}ns", "--repeat", 1)
-    assert figure(run, *words, "-o", tmp_path)[0] == 0
+    assert figure(run, *words, *SVG, "-o", tmp_path)[0] == 0
     since = "time since the first event (ns)"
     found = rows(tmp_path / "timeline.csv")
     assert sorted((r["host"], r["program"], r["event"], int(r[since])) for r in found) == expected
@@ -393,14 +395,14 @@ def test_a_path_may_be_called_like_a_kind(tmp_path: Path) -> None:
     events = [event(name, "s", "at") for name in ("a", "b")]
     made = [Row(c, "s:at", i, SECOND + i * 1000 + j) for i in range(9) for j, c in enumerate("ab")]
     root = SyntheticRun(tmp_path / "run", made, paths=[path("ccdf", "id", events)]).write()
-    assert figure(root, "ccdf", "ccdf", "histogram", "-o", tmp_path / "f")[0] == 0
+    assert figure(root, "ccdf", "ccdf", "histogram", *SVG, "-o", tmp_path / "f")[0] == 0
     names = {file.stem for file in (tmp_path / "f").iterdir()}
     assert names == {"ccdf-ccdf", "histogram-ccdf"}
 
 
 def test_mean_and_deviation_against_the_swept_parameter(tmp_path: Path) -> None:
     root, _ = sweep_of(tmp_path / "sweep", limits=(10**6, 10**6, 10**6))
-    code, _, err = figure(root, "-o", tmp_path / "f")
+    code, _, err = figure(root, *SVG, "-o", tmp_path / "f")
     assert code == 0, err
     found = rows(tmp_path / "f" / "mean-deviation-loop.csv")
     assert [float(row["delay (ns)"]) for row in found] == [1000, 2000, 3000]
@@ -410,11 +412,11 @@ def test_mean_and_deviation_against_the_swept_parameter(tmp_path: Path) -> None:
         assert float(row["clock error of the mean (ns)"]) == loop.err_ns == 0
         assert round(float(row["mean response time (ns)"]), 1) == loop.times["mean"]
     # What does not compare points is drawn for each.
-    code, _, err = figure(root, "ccdf", "loop", "-o", tmp_path / "each")
+    code, _, err = figure(root, "ccdf", "loop", *SVG, "-o", tmp_path / "each")
     assert code == 0, err
     drawn = sorted(file.parent.name for file in (tmp_path / "each").glob("*/ccdf-loop.csv"))
     assert drawn == ["delay=1us", "delay=2us", "delay=3us"]
-    assert figure(root, "ccdf", "loop", "--point", "delay=2us", "-o", tmp_path / "g")[0] == 0
+    assert figure(root, "ccdf", "loop", "--point", "delay=2us", *SVG, "-o", tmp_path / "g")[0] == 0
     code, _, err = figure(root, "mean-deviation", "--against", "dely")
     assert code == 2 and "did you mean delay?" in err
 
@@ -423,7 +425,7 @@ def test_a_figure_of_hops_says_how_many_points_it_shows_and_keeps_the_extremes(
     tmp_path: Path,
 ) -> None:
     run = pipeline(tmp_path / "run", messages=5000).write()
-    assert figure(run, "hops", "-o", tmp_path)[0] == 0
+    assert figure(run, "hops", *SVG, "-o", tmp_path)[0] == 0
     of_hop: dict[str, list[int]] = {}
     for row in rows(tmp_path / "hops-loop.csv"):
         of_hop.setdefault(row["hop"], []).append(int(row["time (ns)"]))
