@@ -17,7 +17,7 @@ phases:
   - {name: listen, timeout: 10s}
   - {name: connect, timeout: 10s}
   - {name: run, measured: true, timeout: 120s}
-trace: {user: ["pipe:*"]}
+trace: {user: ["pipe:*"], kernel: off}
 measure:
   paths:
     loop: {events: [source/pipe:sent, node/pipe:received, node/pipe:sent, sink/pipe:received]}

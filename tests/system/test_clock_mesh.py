@@ -18,9 +18,10 @@ Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
 THREE = """\
 name: three
 hosts: [h1, h2, h3]
+trace: {kernel: off}
 MORE
 components:
-  one: {host: h1, run: sleep 2, start: run, ready: {exit: 0}}
+  one: {host: h1, run: sleep 1, start: run, ready: {exit: 0}}
 phases:
   - {name: run, measured: true, timeout: 60s}
 """

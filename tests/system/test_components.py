@@ -13,6 +13,7 @@ pytestmark = pytest.mark.usefixtures("root")
 FILE = """
 name: components
 hosts: [h1, h2]
+trace: {kernel: off}
 phases: [{name: run, timeout: 60s}]
 components:
   %s
@@ -93,7 +94,7 @@ def test_a_configuration_may_be_larger_than_a_pipes_buffer(machine: Machine) -> 
     text, numbers = "x" * 300_000, ", ".join(map(str, range(20_000)))
     machine.write(
         "large.yaml",
-        "name: large\nhosts: [h1]\ncomponents:\n"
+        "name: large\nhosts: [h1]\ntrace: {kernel: off}\ncomponents:\n"
         f"  one: {{host: h1, run: {BIN}/python {machine.directory}/c.py, "
         f"with: {{text: {text}, list: [{numbers}]}}}}\n"
         "phases: [{name: run, measured: true, timeout: 30s}]\n",

@@ -56,6 +56,7 @@ with Session(["listen", "run"]) as session:
 MULTICAST = """\
 name: links
 hosts: [h1, h2, h3]
+trace: {kernel: off}
 params: {count: 200}
 network:
   h1 -> h2: {delay: 5ms, at 1s: {delay: 60ms}}
@@ -207,6 +208,7 @@ with Session(["listen", "run"]) as session:
 TAGGED_HOSTS = """\
 name: links
 hosts: [h1, h2]
+trace: {kernel: off}
 network: {mover: MOVER, h1 -> h2: {delay: 5ms}}
 components:
   source: {host: h1, run: PROGRAM, with: {sends: true}}

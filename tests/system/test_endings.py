@@ -40,6 +40,7 @@ with Session(["run"], arguments=[]) as session:
 FILE = """\
 name: endings
 hosts: [h1]
+trace: {kernel: off}
 components:
   a: {host: h1, run: PROGRAM, ready: phases}
   leaver: {host: h1, run: "true", ready: started}

@@ -19,6 +19,7 @@ Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
 READERS = """\
 name: clocks
 hosts: [h1, h2]
+trace: {kernel: off}
 clocks: CLOCKS
 components:
   one: {host: h1, run: ./reader 500, start: run, ready: {exit: 0}}
@@ -29,6 +30,7 @@ phases:
 GATED = """\
 name: gated
 hosts: [h1, h2]
+trace: {kernel: off}
 clock: {CLOCK}
 components:
   one: {host: h1, run: touch begun, start: run, ready: {exit: 0}}
@@ -117,8 +119,8 @@ def test_waiting_for_clocks_can_be_interrupted(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("clock", "said"),
     [
-        ("within: 2", "gated.yaml:3:17: '2' has no unit"),
-        ("within: 2us, patience: no", "gated.yaml:3:32: 'no' is not a duration"),
+        ("within: 2", "gated.yaml:4:17: '2' has no unit"),
+        ("within: 2us, patience: no", "gated.yaml:4:32: 'no' is not a duration"),
     ],
 )
 def test_a_threshold_needs_its_unit(machine: Machine, clock: str, said: str) -> None:

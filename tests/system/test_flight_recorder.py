@@ -38,6 +38,7 @@ def test_a_late_message_freezes_every_host(machine: Machine) -> None:
     streams = """
 trace:
   user: ["pipe:*"]
+  kernel: off
   streams:
     recorder:
       kind: flight-recorder
@@ -94,6 +95,7 @@ phases:
   - {name: run, timeout: 60s}
 trace:
   user: ["ping:*"]
+  kernel: off
   streams:
     there: {kind: flight-recorder, triggers: [{path: there, over: 1s}], on_death: false}
     patient: {kind: flight-recorder, triggers: [{path: there, over: 1h}], on_death: false}
@@ -193,7 +195,7 @@ components:
   a: {host: h1, run: [sh, -c, 'echo "<$$LOOPSCOPE_RUNTIME_DIR>$${LOOPSCOPE_RUNTIME_DIR+set}"'],
       ready: {exit: 0}}
 phases: [{name: run, timeout: 10s}]
-trace: {user: []}
+trace: {user: [], kernel: off}
 """,
     )
     done = machine.command("run", "dormant.yaml")

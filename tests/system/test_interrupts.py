@@ -22,6 +22,7 @@ AFTER = ["ending components", "collecting", "making the time line", "analysing"]
 STUBBORN = """
 name: stubborn
 hosts: [h1, h2]
+trace: {kernel: off}
 components:
   mule: {host: h2, run: [sh, -c, "trap '' TERM; while :; do sleep 0.1; done"], ready: started}
   pump: {host: h1, run: sleep 50, ready: {exit: 0}, start: run}

@@ -70,7 +70,7 @@ components:
 {components}
 phases:
 {phases}
-trace: {{user: ["pipe:*", "stall:*", "ettcp:second", "burn:*"]}}
+trace: {{user: ["pipe:*", "stall:*", "ettcp:second", "burn:*"], kernel: off}}
 measure:
   paths:
     loop: {{key: id, events: [source/pipe:sent, sink/pipe:received]}}

@@ -17,6 +17,7 @@ from loopscope.timeline import open_run
 RECORDER = """\
 trace:
   user: ["pipe:*"]
+  kernel: off
   streams:
     recorder:
       kind: flight-recorder
@@ -30,7 +31,7 @@ STEPS = "h1 -> h2: {at 500ms: {delay: 20ms}, at 1s: {delay: 5ms}}"
 @pytest.mark.parametrize("clocks", ["plain", "{synthetic: {seed: 20071213}}"])
 def test_triggers_and_changes_are_where_they_were(machine: Machine, clocks: str) -> None:
     text = linked_pipeline(STEPS, clocks=clocks, count=300)
-    old = 'trace: {user: ["pipe:*"]}\n'
+    old = 'trace: {user: ["pipe:*"], kernel: off}\n'
     assert old in text
     machine.write("marks.yaml", text.replace(old, RECORDER))
     done = machine.command("run", "marks.yaml")

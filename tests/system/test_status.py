@@ -18,6 +18,7 @@ pytestmark = pytest.mark.usefixtures("root")
 FILE = """
 name: chatty
 hosts: [h1, h2]
+trace: {kernel: off}
 phases: [{name: run, timeout: 60s}]
 components:
   ticker: {host: h1, run: [sh, -c, "echo one; until [ -e STOP ]; do sleep 0.01; done; echo two"],
