@@ -8,6 +8,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
+from loopscope.cli import app
+
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 # To build a program against the library that is tested.
@@ -35,6 +40,19 @@ class Machine:
             check=False,
             timeout=timeout_s,
         )
+
+    def ask(self, verb: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+        """Answers of ``loopscope VERB WORDS --json`` about a finished run, from this process.
+
+        To start the program takes longer than most answers. How it starts, and what it prints for
+        a terminal, is of `command`.
+        """
+        given = [verb, *map(str, words), "--json"]
+        with pytest.MonkeyPatch.context() as patched:
+            patched.chdir(self.directory)
+            done = CliRunner().invoke(app, given)
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+        return subprocess.CompletedProcess(given, done.exit_code, done.stdout, done.stderr)
 
     def start(self, *words: str | Path) -> subprocess.Popen[str]:
         """Starts ``loopscope WORDS`` in a process group of its own, as a shell does."""

@@ -77,7 +77,7 @@ def test_what_a_program_waits_for_is_named(machine: Machine) -> None:
     if found := re.search("no kernel events of class sleep: (.*)", done.stderr):
         pytest.skip(f"SKIPPED LOUDLY: {found[1]}")
     assert done.returncode == 0, done.stdout + done.stderr
-    told = machine.command("why", "runs/sleeps/latest", "--over", "0ns", "--json")
+    told = machine.ask("why", "runs/sleeps/latest", "--over", "0ns")
     assert told.returncode == 0, told.stderr
     causes: dict[int, Counter[str]] = {}
     for message in map(json.loads, told.stdout.splitlines()):
@@ -107,6 +107,6 @@ def test_what_a_program_waits_for_is_named(machine: Machine) -> None:
         "select syscall, stack from kernel.uninterruptible_sleep where syscall in "
         "('vfork', 'clone', 'clone3')"
     )
-    found = machine.command("query", "runs/sleeps/latest", query, "--json")
+    found = machine.ask("query", "runs/sleeps/latest", query)
     rows = [json.loads(line) for line in found.stdout.splitlines()]
     assert len(rows) >= 5 and all("clone" in row["stack"] for row in rows), rows

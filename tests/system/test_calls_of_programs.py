@@ -49,7 +49,7 @@ measure:
 def test_running_in_a_call_and_in_the_program(machine: Machine) -> None:
     machine.write("program.py", PROGRAM)
     run, _, _ = without_loss(machine, EXPERIMENT, "call")
-    told = machine.command("why", "runs/calls/latest", "--worst", "40", "--json")
+    told = machine.ask("why", "runs/calls/latest", "--worst", "40")
     messages = [json.loads(line) for line in told.stdout.splitlines()]
     assert len(messages) == 40, told.stderr
     in_program = "program of h1 on cpu"

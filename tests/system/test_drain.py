@@ -16,6 +16,7 @@ pytestmark = pytest.mark.usefixtures("root")
 Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
 
 DELAYED = """
+trace: {kernel: off}
 network: {h1 -> h2: {delay: 20ms}}
 expect: [loop.lost == 0, loop.count == 200, loop < 60s after 100ms]
 drain: 5s  # a busy machine may hold up the router for longer than the default allows for

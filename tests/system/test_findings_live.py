@@ -35,7 +35,7 @@ PLANTED: dict[str, tuple[str, dict[str, tuple[float, float]]]] = {
 
 def found_in(machine: Machine, experiment: str) -> list[dict[str, Any]]:
     machine.command("run", str(ROOT / "experiments" / "findings" / f"{experiment}.yaml"))
-    done = machine.command("findings", f"runs/{experiment}/latest", "--json")
+    done = machine.ask("findings", f"runs/{experiment}/latest")
     found: list[dict[str, Any]] = json.loads(done.stdout)["findings"]
     return found
 

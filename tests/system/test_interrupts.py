@@ -19,6 +19,8 @@ BEFORE = ["making ", "synchronising clocks", "starting components", "phase run"]
 # From here on all that was to be measured has been.
 AFTER = ["ending components", "collecting", "making the time line", "analysing"]
 
+WITH_KERNEL = 'trace: {user: ["pipe:*"]}'
+WITHOUT_KERNEL = 'trace: {user: ["pipe:*"], kernel: off}'
 STUBBORN = """
 name: stubborn
 hosts: [h1, h2]
@@ -160,7 +162,7 @@ def test_what_a_killed_controller_had_measured_is_kept(machine: Machine) -> None
 
 def test_what_killed_agents_had_recorded_is_kept(machine: Machine) -> None:
     """Nobody was left to close the files: how much is missing nobody knows, so all is UNKNOWN."""
-    process = in_its_phase(machine)
+    process = in_its_phase(machine, WITHOUT_KERNEL)
     agents = [pid for pid, what in machine.processes().items() if "loopscope-host agent" in what]
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in (*agents, process.pid):
@@ -173,9 +175,11 @@ def test_what_killed_agents_had_recorded_is_kept(machine: Machine) -> None:
     assert machine.leftovers() == []
 
 
-def in_its_phase(machine: Machine) -> subprocess.Popen[str]:
+def in_its_phase(machine: Machine, trace: str = WITH_KERNEL) -> subprocess.Popen[str]:
     """A long run of the pipeline, some of whose events are on the disk."""
-    machine.write("pipeline.yaml", (ROOT / "experiments" / "pipeline.yaml").read_text())
+    text = (ROOT / "experiments" / "pipeline.yaml").read_text()
+    assert WITH_KERNEL in text
+    machine.write("pipeline.yaml", text.replace(WITH_KERNEL, trace))
     process = machine.start("run", "pipeline.yaml", "-p", "count=100000", "-p", "period=250us")
     assert process.stderr is not None
     next(line for line in process.stderr if line.startswith("phase run"))

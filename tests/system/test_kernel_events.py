@@ -109,7 +109,7 @@ def _check_perfetto(machine: Machine, folder: Path) -> None:
 
 def _check_each_message(machine: Machine, folder: Path) -> None:
     """The parts of every hop add up to it, and the hog is named."""
-    done = machine.command("why", folder, "--over", "0ms", "--json")
+    done = machine.ask("why", folder, "--over", "0ms")
     messages = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(messages) == 400
     assert messages == sorted(messages, key=lambda each: -each["ns"])
@@ -195,10 +195,10 @@ def test_nobody_asks_and_the_cause_is_named(machine: Machine, results: Read) -> 
         assert cost["ns"] == pytest.approx(cost["events"] * event_ns, abs=event_ns)
         # Every message has switches of its own programs at least.
         assert cost["events"] >= 4
-    ranked = json.loads(machine.command("why", "runs/held/latest", "--rank", "--json").stdout)
+    ranked = json.loads(machine.ask("why", "runs/held/latest", "--rank").stdout)
     assert ranked["over_ns"] == 5_000_000 and ranked["late"] == ranked["explained"] > 0
     assert "behind hog of h2" in ranked["causes"][0]["cause"]
-    taken = machine.command("why", "runs/held/latest", "--without", "behind hog", "--json")
+    taken = machine.ask("why", "runs/held/latest", "--without", "behind hog")
     without = json.loads(taken.stdout)
     # By how much hangs on what else the machine does.
     assert without["held"] > 0 and without["without_it"]["p99"] < without["with_it"]["p99"]
@@ -224,7 +224,7 @@ def test_the_estimate_without_a_cause_is_what_a_run_without_it_has(
         results(machine.command("run", f"{name}.yaml", "--json"))["paths"]["loop"]["p50_ns"]
         for name in ("held", "free")
     )
-    told = machine.command("why", "runs/held/latest", "--without", "behind hog", "--json")
+    told = machine.ask("why", "runs/held/latest", "--without", "behind hog")
     found = json.loads(told.stdout)
     estimated = found["without_it"]["p50"]
     assert found["with_it"]["p50"] == held > 1_000_000
@@ -241,7 +241,7 @@ def test_what_held_the_pipeline_under_load_is_known(
     assert read["kernel"]["unrecorded"] == {}
     run = f"runs/pipeline-{load}-load/latest"
     first = re.findall(r"^message .*$", machine.command("why", run, "--worst", "10").stdout, re.M)
-    every = machine.command("why", run, "--worst", "1000", "--json").stdout.splitlines()
+    every = machine.ask("why", run, "--worst", "1000").stdout.splitlines()
     # Some virtual machines' kernels do not tell when a processor ends its idling.
     untold = "is not told" if read["kernel"]["unobservable"] else "nothing"
     unknown_lines = [line for line in first if " unknown: " in line and untold not in line]
@@ -291,7 +291,7 @@ def test_what_an_emulated_link_did_is_told(machine: Machine, results: Read) -> N
     machine.write("link.yaml", LINK)
     read = results(machine.command("run", "link.yaml", "--json"))
     assert read["verdict"] == "PASS"
-    told = machine.command("why", "runs/link/latest", "--worst", "300", "--json").stdout
+    told = machine.ask("why", "runs/link/latest", "--worst", "300").stdout
     (file,) = machine.directory.glob("runs/link/latest/base/1/timeline/link/dropped/*.parquet")
     lost = set(pq.read_table(file)["id"].to_pylist())
     delayed, again, behind = 0, set(), 0
@@ -350,7 +350,7 @@ def test_what_kept_the_program_that_emulates_a_link_is_told(machine: Machine) ->
     machine.write("late.yaml", LATE_LINK)
     run = machine.command("run", "late.yaml")
     assert run.returncode == 0, run.stdout + run.stderr
-    told = machine.command("why", "runs/late/latest", "--worst", "500", "--json").stdout
+    told = machine.ask("why", "runs/late/latest", "--worst", "500").stdout
     late: Counter[str] = Counter()
     for (hop,) in (json.loads(line)["hops"] for line in told.splitlines()):
         assert sum(part["ns"] for part in hop["parts"]) == hop["ns"], hop

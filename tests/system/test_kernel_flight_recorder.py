@@ -80,7 +80,7 @@ def times(run: Run, table: str, rows: str = "true") -> list[int]:
 
 def explained(machine: Machine, number: int) -> list[dict[str, Any]]:
     """The parts of the only hop of a message."""
-    told = machine.command("why", "runs/flight/latest", "--message", str(number), "--json")
+    told = machine.ask("why", "runs/flight/latest", "--message", str(number))
     (message,) = map(json.loads, told.stdout.splitlines())
     (hop,) = message["hops"]
     assert sum(part["ns"] for part in hop["parts"]) == hop["ns"]

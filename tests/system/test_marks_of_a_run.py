@@ -40,7 +40,7 @@ def test_triggers_and_changes_are_where_they_were(machine: Machine, clocks: str)
     run = open_run(path)
     assert run.problems == ()
 
-    asked = machine.command("query", "runs/links/latest", "select * from triggers", "--json")
+    asked = machine.ask("query", "runs/links/latest", "select * from triggers")
     rows = [json.loads(line) for line in asked.stdout.splitlines()]
     hosts = path / "base" / "1" / "hosts"
     lists = {host: hosts / host / "streams" / "recorder" for host in ("h1", "h2", "h3")}

@@ -259,7 +259,7 @@ def test_why_follows_messages_of_programs_that_record_nothing(machine: Machine) 
     why = "udp-sink/by-udp:received: the network's code of h2 dropped it: its socket had no room"
     assert f"{lost} of 800 messages of udp were lost" in told.stdout
     assert re.search(rf"^ *{lost}  between udp/by-udp:sent and {why}", told.stdout, re.MULTILINE)
-    told = machine.command("why", "runs/told/latest", "--over", "4ms", "--json")
+    told = machine.ask("why", "runs/told/latest", "--over", "4ms")
     messages = [json.loads(line) for line in told.stdout.splitlines()]
     assert len(messages) > 20, told.stderr
     slept = 0

@@ -100,7 +100,7 @@ def planted(machine: Machine, name: str, parameters: Parameters) -> dict[str, An
     if missing := re.search(lacking, done.stderr):
         pytest.skip(f"SKIPPED LOUDLY: of this kernel: {missing[0]}")
     assert done.returncode in (0, 1), done.stdout + done.stderr
-    told = machine.command("why", f"runs/{experiment}/latest", "--rank", "--json")
+    told = machine.ask("why", f"runs/{experiment}/latest", "--rank")
     assert told.returncode == 0, told.stderr
     ranked: dict[str, Any] = json.loads(told.stdout)
     return ranked
@@ -135,7 +135,7 @@ def test_what_is_not_planted_is_not_found(machine: Machine, name: str, run: int)
 def _as_often_as_the_kernel_says(machine: Machine) -> None:
     """The cgroup's own count has those too of which no thread had to wait."""
     query = "select count(*) as records from kernel.throttled"
-    done = machine.command("query", "runs/throttled/latest", query, "--json")
+    done = machine.ask("query", "runs/throttled/latest", query)
     (log,) = machine.directory.glob(
         "runs/throttled/latest/base/1/hosts/h2/components/node/stdout.*"
     )

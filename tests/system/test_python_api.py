@@ -28,7 +28,8 @@ def short() -> ls.Experiment:
     """The shipped pipeline with few messages and without a deadline that a busy machine misses."""
     pipeline = ls.Experiment.from_file(ROOT / "experiments" / "pipeline.yaml")
     params = {**pipeline.keys["params"], **PARAMS}
-    return pipeline.replace(params=params, expect=["loop.lost == 0", "loop.p99 < 30s"])
+    trace = {"user": ["pipe:*"], "kernel": "off"}
+    return pipeline.replace(params=params, trace=trace, expect=["loop.lost == 0", "loop.p99 < 30s"])
 
 
 def test_an_experiment_built_in_python_is_stored_with_its_run(here: Path) -> None:

@@ -121,7 +121,7 @@ def test_a_failed_point_does_not_end_the_sweep(machine: Machine, results: Read) 
 @pytest.mark.usefixtures("root")
 def test_an_interrupt_keeps_the_points_that_are_done(machine: Machine, results: Read) -> None:
     file = study(machine)
-    running = machine.start("run", file, "-p", "count=2500", "-p", "size=6B,7B,8B")
+    running = machine.start("run", file, "-p", "count=1000", "-p", "size=6B,7B,8B")
     assert running.stderr is not None
     for line in running.stderr:
         if "point 2 of" in line:
@@ -134,7 +134,7 @@ def test_an_interrupt_keeps_the_points_that_are_done(machine: Machine, results: 
     assert running.returncode == 130, rest
     again = machine.command("report", "runs/pipeline/latest", "--json")
     points = results(again)["points"]
-    assert points[0]["paths"]["loop"]["count"] == 2500
+    assert points[0]["paths"]["loop"]["count"] == 1000
     assert [point["error"] for point in points[:3]] == [
         None,
         "it was interrupted",

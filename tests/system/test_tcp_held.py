@@ -121,7 +121,7 @@ def experiment(machine: Machine, kinds: dict[str, tuple[int, float]], network: s
 
 def causes(machine: Machine, path: str) -> list[Counter[str]]:
     """For how long each cause held each message of a path, ns, as `why` says."""
-    done = machine.command("why", "runs/held/latest", "--path", path, "--over", "0ns", "--json")
+    done = machine.ask("why", "runs/held/latest", "--path", path, "--over", "0ns")
     assert done.returncode == 0, done.stderr
     found = []
     for message in map(json.loads, done.stdout.splitlines()):
@@ -137,7 +137,7 @@ def causes(machine: Machine, path: str) -> list[Counter[str]]:
 def packets(machine: Machine, path: str) -> list[list[dict[str, int]]]:
     """The packets of each message of a path, as `why` says; each byte left, and came."""
     words = ("why", "runs/held/latest", "--path", path, "--over", "0ns", "--packets")
-    done = machine.command(*words, "--json")
+    done = machine.ask(*words)
     found = []
     for message in map(json.loads, done.stdout.splitlines()):
         (hop,) = message["hops"]
@@ -184,11 +184,10 @@ def test_nagle_and_a_small_window_are_found(machine: Machine) -> None:
     assert sum(found) >= 0.9 * len(found) > 10
 
     # The ledger has the bytes of each message, as often as they were written and read.
-    asked = machine.command(
+    asked = machine.ask(
         "query",
         "runs/held/latest",
         "select sum(bytes) as bytes from kernel.segment_out where target like '%:7001'",
-        "--json",
     )
     assert json.loads(asked.stdout)["bytes"] == 30 * 104
 

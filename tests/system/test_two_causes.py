@@ -39,7 +39,7 @@ def ran(machine: Machine, **parameters: str | int | float) -> Run:
 
 def ranked(machine: Machine) -> dict[str, int]:
     """How many late messages would be in time without each cause."""
-    told = machine.command("why", "runs/two-causes/latest", "--rank", "--json")
+    told = machine.ask("why", "runs/two-causes/latest", "--rank")
     causes = json.loads(told.stdout)["causes"]
     return {f"{each['name']}: {each['cause']}": each["in_time"] for each in causes}
 
@@ -66,7 +66,7 @@ def test_both_causes_are_found_and_not_the_decoy(machine: Machine, run: int) -> 
         dict(found.relation(f"msg.{name}").project("id, ts").fetchall())
         for name in ("sent", "done")
     ]
-    told = machine.command("why", "runs/two-causes/latest", "--over", "5ms", "--json")
+    told = machine.ask("why", "runs/two-causes/latest", "--over", "5ms")
     late = [json.loads(line) for line in told.stdout.splitlines()]
     assert len(late) > 15, told.stderr
     wrong = []

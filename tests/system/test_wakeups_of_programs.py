@@ -144,7 +144,7 @@ def a_path_may_begin_at_a_timer(machine: Machine, run: Run, read: dict[str, Any]
     assert read["paths"]["loop"]["lost"] == 0
     # The second path joins the latest of all timers.
     for path, first in (("loop", "sends"), ("latest", "every")):
-        told = machine.command("why", str(run.path), "--path", path, "--worst", "20", "--json")
+        told = machine.ask("why", str(run.path), "--path", path, "--worst", "20")
         messages = [json.loads(line) for line in told.stdout.splitlines()]
         assert len(messages) == 20, told.stderr
         hops = [hop for message in messages for hop in message["hops"]]
@@ -154,7 +154,7 @@ def a_path_may_begin_at_a_timer(machine: Machine, run: Run, read: dict[str, Any]
         # A kernel may not tell when a processor ends its idling.
         known = [hop for hop in hops if "unknown" not in {part["name"] for part in hop["parts"]}]
         assert len(known) > 0.7 * len(hops), hops
-    ranked = machine.command("why", str(run.path), "--path", "latest", "--rank", "--json")
+    ranked = machine.ask("why", str(run.path), "--path", "latest", "--rank")
     assert json.loads(ranked.stdout)["over_ns"] == 1_000_000
     reason = read["expectations"][2]["reason"]
     assert re.match(r"\d+ % of the \d+ above 1.000 ms: .*: ticker of h1 ", reason), reason
