@@ -15,7 +15,7 @@ from machine import ROOT, Machine
 from ssh_machines import SshMachines
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def root() -> None:
     """Marks a test that makes network namespaces."""
     if os.geteuid() != 0:
