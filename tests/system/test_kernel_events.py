@@ -21,14 +21,17 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 pytestmark = pytest.mark.usefixtures("root")
 Read = Callable[[subprocess.CompletedProcess[str]], dict[str, Any]]
 
-# `hog`, of real time, takes a processor for 30 ms at a time.
+# `hog`, of real time, takes a processor for 30 ms at a time: that of the node, not of the source.
 HELD = """\
 name: held
 hosts: [h1, h2]
 components:
-  source: {host: h1, run: loopscope-host pipe source, with: {to: node, count: 400, period: 2ms}}
+  source:
+    host: h1
+    run: taskset -c 0 loopscope-host pipe source
+    with: {to: node, count: 400, period: 2ms}
   node: {host: h2, run: taskset -c 1 loopscope-host pipe node, with: {to: sink}}
-  sink: {host: h1, run: loopscope-host pipe sink}
+  sink: {host: h1, run: taskset -c 0 loopscope-host pipe sink}
   hog:
     host: h2
     run: chrt -f 10 taskset -c 1 python3 hog.py

@@ -226,8 +226,8 @@ def test_counts_of_threads_say_what_held_messages(user: OrdinaryUser, results: R
     done = user.command("run", "waits.yaml", "--json")
     assert done.returncode == 1, done.stderr
     (expected,) = results(done)["expectations"]
-    waited = "runnable: node of h2 waited for a processor, while hog of h2"
-    assert expected["verdict"] == "FAIL" and waited in expected["reason"], expected
+    waited = "node of h2 waited for a processor"
+    assert expected["verdict"] == "FAIL" and f"runnable: {waited}" in expected["reason"], expected
     drawn = user.command("figure", "runs/waits/latest", "causes", "msg")
     assert drawn.returncode == 2 and "has counts of threads alone" in drawn.stderr, drawn.stderr
     told = user.command("why", "runs/waits/latest", "--over", "8ms", "--json")
@@ -237,6 +237,10 @@ def test_counts_of_threads_say_what_held_messages(user: OrdinaryUser, results: R
         for hop in message["hops"]:
             assert sum(part["ns"] for part in hop["parts"]) == hop["ns"]
             assert all(part["ns"] > 0 for part in hop["parts"])
+    # Other tests' programs may have the processor too.
+    causes = [{part["cause"] for hop in each["hops"] for part in hop["parts"]} for each in messages]
+    named = [any(f"{waited}, while hog of h2" in cause for cause in each) for each in causes]
+    assert sum(named) >= len(messages) / 4, causes
 
 
 def test_counts_of_connections_say_what_tcp_held(user: OrdinaryUser, results: Read) -> None:

@@ -135,23 +135,32 @@ def causes(machine: Machine, path: str) -> list[Counter[str]]:
 
 
 def packets(machine: Machine, path: str) -> list[list[dict[str, int]]]:
-    """The packets of each message of a path, as `why` says; each byte left, and came."""
+    """The packets of each message of a path, as `why` says; each byte left, and came.
+
+    Some virtual machines' kernels tell nothing while certain threads are on a processor, and the
+    run says so. There a few messages are left out.
+    """
     words = ("why", "runs/held/latest", "--path", path, "--over", "0ns", "--packets")
     done = machine.ask(*words)
+    results = json.loads((machine.directory / "runs/held/latest/results.json").read_text())
+    hops = [hop for line in done.stdout.splitlines() for hop in json.loads(line)["hops"]]
     found = []
-    for message in map(json.loads, done.stdout.splitlines()):
-        (hop,) = message["hops"]
-        found.append(hop["packets"])
+    for hop in hops:
+        uptos = []
         for side in (False, True):
-            of_side = [each for each in hop["packets"] if each["came"] is side]
+            of_side = [each for each in hop.get("packets", ()) if each["came"] is side]
             host = "h2" if side else "h1"
-            assert {each["host"] for each in of_side} == {host}
+            assert {each["host"] for each in of_side} <= {host}
             assert all(0 <= each["after_ns"] <= hop["ns"] for each in of_side)
             upto = 0
             for each in sorted(of_side, key=lambda each: each["first"]):
-                assert each["first"] <= upto, of_side
-                upto = max(upto, each["first"] + each["bytes"])
-            assert upto == {"lost": 104, "cold": 300_004}[path], of_side
+                if each["first"] <= upto:
+                    upto = max(upto, each["first"] + each["bytes"])
+            uptos.append(upto)
+        if uptos == 2 * [{"lost": 104, "cold": 300_004}[path]]:
+            found.append(hop["packets"])
+    least = 0.75 if results["kernel"]["unobservable"] else 1
+    assert len(found) >= least * len(hops) > 0, (len(found), len(hops))
     text = machine.command(*words).stdout
     assert "its packets, after the first event" in text and " came to h2 " in text
     return found
