@@ -31,7 +31,7 @@ components:
     run: taskset -c 0 loopscope-host pipe source
     with: {to: node, count: 400, period: 2ms}
   node: {host: h2, run: taskset -c 1 loopscope-host pipe node, with: {to: sink}}
-  sink: {host: h1, run: taskset -c 0 loopscope-host pipe sink}
+  sink: {host: h1, run: taskset -c 0 loopscope-host pipe sink, ready: phases}
   hog:
     host: h2
     run: chrt -f 10 taskset -c 1 python3 hog.py
