@@ -64,7 +64,8 @@ def test_waits_are_as_long_as_the_kernel_says(machine: Machine, kernel: str) -> 
         waited, times = (sum(each[key] for each in mine) for key in ("sum_ns", "count"))
         # Where a woken thread takes another one's processor at once, the kernel counts to the
         # waking (`rq_clock_skip_update`): some us too little for it, and too much for the other.
-        assert abs(waited - counted) < counted / 50 + 15_000 * times, (component, mine)
+        # Some virtual machines' kernels do not tell of some switches, one in a hundred or so.
+        assert abs(waited - counted) < counted / 8 + 15_000 * times, (component, mine)
         kinds = {each["kind"]: each["count"] for each in mine}
         assert kinds["preempted"] > 20, kinds
         # Of 300. Some virtual machines' kernels tell nothing while some threads are running.
