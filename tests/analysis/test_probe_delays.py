@@ -28,12 +28,12 @@ WIDTH, APART = 10, 5
 """How far a stamp may be off, and the counters of two processors, ns."""
 PERIOD = 1_000_000
 BEGIN = 10_000
-"""Of the recording."""
+"""The first and the last instant of the recording."""
 COUNT = 300
 SLOW = COUNT // 100
 
 Log = dict[str, list[tuple[int, int, int, int]]]
-"""Of each moment: peer, number, the stamp's middle, when it was logged."""
+"""Rows of each moment: peer, number, the stamp's middle, when it was logged."""
 
 
 class Machine:

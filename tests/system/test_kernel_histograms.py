@@ -68,7 +68,7 @@ def test_waits_are_as_long_as_the_kernel_says(machine: Machine, kernel: str) -> 
         assert abs(waited - counted) < counted / 8 + 15_000 * times, (component, mine)
         kinds = {each["kind"]: each["count"] for each in mine}
         assert kinds["preempted"] > 20, kinds
-        # Of 300. Some virtual machines' kernels tell nothing while some threads are running.
+        # It wakes up 300 times. Some virtual machines' kernels miss some of them.
         assert component != "sleeper" or kinds["woken"] >= 285, kinds
     served = {each["of"] for each in found if each["kind"] == "softirq"}
     assert any(name.startswith("TIMER on cpu") for name in served), served

@@ -109,7 +109,7 @@ class PathDatagrams(Document):
 
     path: str
     loop: Times
-    """From its first event to its last, of all messages."""
+    """Times from its first event to its last, of all messages."""
     hops: tuple[HopDatagrams, ...]
 
 

@@ -30,7 +30,7 @@ LEGS = ("request", "answer", "reply", "read")
 """From the probe's leaving to its coming, from there to the reply's leaving, from there to its
 coming, from there until it was read."""
 _SLOWEST = 100
-"""Of so many exchanges one is slow."""
+"""One exchange in so many is slow."""
 UNTOLD_WAY = "it woke no thread, and by what it was carried is not told"
 
 

@@ -49,7 +49,7 @@ class Exchanges:
     err: Nanoseconds
     """Maximum errors of the times between the instants at `LEG_ENDS`, then that of the whole."""
     threads: tuple[int | None, int | None]
-    """Which asks and which answers; None: it is not known."""
+    """The thread that asks and the one that answers; None: it is not known."""
     stamps: Counter[str]
     """The stamps by who made them, see `SOURCES`."""
     incomplete: int
