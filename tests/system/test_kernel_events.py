@@ -366,9 +366,9 @@ def test_what_kept_the_program_that_emulates_a_link_is_told(machine: Machine) ->
         r"it waited on cpu\d+ behind other of h2"
     )
     behind = sum(ns for cause, ns in late.items() if waited.match(cause))
-    # Some virtual machines' kernels do not tell when certain threads leave a processor: what comes
-    # then is told as theirs.
-    assert behind > max(25_000_000, 0.25 * late.total()), late.most_common(5)
+    # Other tests' programs keep it too, and some virtual machines' kernels do not tell when certain
+    # threads leave a processor: what comes then is told as theirs.
+    assert behind > 25_000_000, late.most_common(5)
 
 
 @pytest.mark.parametrize(
