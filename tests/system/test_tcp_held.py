@@ -198,7 +198,10 @@ def test_nagle_and_a_small_window_are_found(machine: Machine) -> None:
         "runs/held/latest",
         "select sum(bytes) as bytes from kernel.segment_out where target like '%:7001'",
     )
-    assert json.loads(asked.stdout)["bytes"] == 30 * 104
+    results = json.loads((machine.directory / "runs/held/latest/results.json").read_text())
+    # A kernel that tells nothing while certain threads are running may miss a segment.
+    least = 0.9 if results["kernel"]["unobservable"] else 1
+    assert least * 30 * 104 <= json.loads(asked.stdout)["bytes"] <= 30 * 104
 
 
 @pytest.mark.usefixtures("root")
