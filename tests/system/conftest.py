@@ -35,7 +35,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 @pytest.fixture
 def real_time() -> Iterator[None]:
-    """Has one such test at a time: a thread of real time takes a processor from all others."""
+    """Lets one test with a real-time thread run at a time: it takes a processor from all others."""
     place = ROOT / "build"
     place.mkdir(exist_ok=True)
     with (place / "real-time.lock").open("w") as lock:

@@ -78,7 +78,7 @@ pub(crate) fn is_group(path: &Path) -> bool {
     statfs(path).is_ok_and(|found| found.filesystem_type() == CGROUP2_SUPER_MAGIC)
 }
 
-/// The number by which the kernel's programs know a group.
+/// The id of a group, by which the kernel's programs know it: the inode of its folder.
 pub(crate) fn number(path: &Path) -> io::Result<u64> {
     Ok(fs::metadata(path)?.ino())
 }

@@ -323,10 +323,10 @@ class TcpLedger:
         return tuple(found)
 
     def _queued_at(self, here: Connection, seq: int, gone: int, by: int) -> tuple[int, int, bool]:
-        """When a segment that left its device came into the queue of that, and in which thread.
+        """When and in which thread a segment came into the queue of the device that it left.
 
-        And whether it waited there: a queue that holds nothing is passed at once. Without events of
-        queues as if it was.
+        And whether it waited there: a segment passes an empty queue at once. So it is taken to have
+        done where no event tells of the queue.
         """
         rows = self._queued.get(here) if self._queued is not None else None
         if rows is None:

@@ -200,7 +200,7 @@ struct Inlet {
     flow: Flow,
     size: usize,
     is_udp: bool,
-    /// What has come of messages that are a series of datagrams each; `None`: each is one.
+    /// Incomplete messages, where each is a series of datagrams; `None`: each is one datagram.
     pieces: Option<Pieces>,
     /// `None` when the flow has ended.
     link: Option<Link>,

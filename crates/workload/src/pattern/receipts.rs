@@ -35,7 +35,7 @@ impl Receipts {
         word & 1 << (number % 64) != 0
     }
 
-    /// A part of a message has come that had come before.
+    /// Counts a datagram of a message that had come before.
     pub(crate) fn again(&mut self) {
         self.duplicates += 1;
     }

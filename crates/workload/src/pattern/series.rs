@@ -13,9 +13,9 @@ use loopscope_messages::MessageType;
 pub(crate) const HEAD: usize = 12;
 /// Bytes of a message's number, which each datagram has.
 const NUMBER: usize = 8;
-/// Bytes that the kernel adds to a datagram that waits in a socket, about.
+/// About how many bytes the kernel adds to a datagram that waits in a socket.
 const OVERHEAD: usize = 1024;
-/// Messages of a producer of which some has come, at most. Of more the oldest is given up.
+/// Most incomplete messages of a producer that are kept; beyond that the oldest is given up.
 const MOST_BEGUN: usize = 1024;
 
 /// How a message is cut into datagrams.
@@ -23,7 +23,7 @@ const MOST_BEGUN: usize = 1024;
 pub(crate) struct Series {
     /// Bytes of the message without its number.
     content: usize,
-    /// Those of each datagram but the last.
+    /// Bytes of content in each datagram but the last.
     piece: usize,
 }
 
@@ -48,7 +48,7 @@ impl Series {
         HEAD + (self.content - before).min(self.piece)
     }
 
-    /// Bytes that the kernel needs to hold a message's datagrams, about.
+    /// About how many bytes the kernel needs to hold a message's datagrams.
     pub(crate) fn room(self) -> usize {
         self.count() as usize * (HEAD + self.piece + OVERHEAD)
     }
@@ -62,12 +62,12 @@ impl Series {
     }
 }
 
-/// What a datagram that came is.
+/// What a datagram means for its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// All of its message has come.
+    /// It completes its message.
     Last,
-    /// More of its message is to come.
+    /// Its message lacks others yet.
     Part,
     /// It had come before.
     Again,
@@ -75,7 +75,7 @@ pub(crate) enum Taken {
     Foreign,
 }
 
-/// What has come of the messages of a producer that are not whole.
+/// Incomplete messages of a producer, with the datagrams that have come.
 #[derive(Debug)]
 pub(crate) struct Pieces {
     series: Series,
@@ -94,12 +94,12 @@ impl Pieces {
         Pieces { series, begun: BTreeMap::new() }
     }
 
-    /// Bytes that the kernel needs to hold a message, about.
+    /// About how many bytes the kernel needs to hold a message.
     pub(crate) fn room(&self) -> usize {
         self.series.room()
     }
 
-    /// Takes a datagram of the message `number`, which has not been whole yet.
+    /// Takes a datagram of the message `number`, which is not complete yet.
     pub(crate) fn take(&mut self, number: u32, datagram: &[u8]) -> Taken {
         let count = self.series.count();
         let place = datagram.get(NUMBER..HEAD).and_then(|bytes| bytes.try_into().ok());

@@ -31,7 +31,7 @@ pub(crate) fn receiver(address: SocketAddr) -> Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Has the kernel hold so many bytes for a socket, or as many as it lets this user have.
+/// Sets a socket's receive buffer to so many bytes, or to the most that this user may have.
 pub(crate) fn make_room(socket: &UdpSocket, bytes: usize) -> Result<()> {
     // Above net.core.rmem_max it takes CAP_NET_ADMIN.
     if setsockopt(socket, RcvBufForce, &bytes).is_err() {

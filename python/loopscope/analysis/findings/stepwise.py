@@ -63,9 +63,9 @@ def search(series: Series, least_grid: float = 0.0) -> list[tuple[Candidate, Flo
 def _hidden(
     series: Series, rest: Floats, whole: Floats, found: list[Candidate]
 ) -> Candidate | None:
-    """A certain pattern that one of those found hides, which it hides itself; None: there is none.
+    """A pattern that is certain once one of those found is taken away, as that is without it.
 
-    As a step in the middle of a sawtooth: each is certain once the other one is taken away.
+    As a step in the middle of a sawtooth. None: there is none.
     """
     for hiding in sorted(found, key=lambda each: -each.explained):
         if hiding.explained < _HIDES:
